@@ -1,0 +1,1 @@
+"""Learners: one visible loop a file."""

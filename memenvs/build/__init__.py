@@ -1,0 +1,1 @@
+"""Task sets from official files and generators; `python -m memenvs.build --help` teaches."""

@@ -1,0 +1,1 @@
+"""Reward methods, their two hosts and the scorers they ask."""

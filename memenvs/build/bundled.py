@@ -1,0 +1,94 @@
+"""Makes what ships in `data/` again: `python -m memenvs.build.bundled FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from memenvs.build.niah import niah
+from memenvs.build.world import world
+from memenvs.build.worldgen import generate
+from memenvs.build.write import Draft, write_task_set
+from memenvs.tasks import Card
+from memenvs.tokens import TextTokenizer, load_tokenizer
+
+VOCABULARY = 4096
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+# What policies write and environments say beside prose, so that it costs few tokens.
+_MARKUP = """\
+<question> </question> <memory> </memory> <section> </section> <think> </think> <answer> </answer> <search>
+</search> <information> </information> <mem> </mem> <reasoning> </reasoning> <tool> </tool> <result> </result>
+\\boxed{answer} {"name": "wiki_search", "args": {"query": "text"}} Document 1: Doc 1(Title: "name")
+Up || Down || Left || Right system user assistant
+"""
+
+
+def tokenizer() -> Tokenizer:
+    """A byte-level BPE of 4,096 entries, trained on a world that no bundled task set is about."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=SPECIAL,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend.train_from_iterator(_prose(), trainer)
+    return backend
+
+
+def _prose() -> Iterator[str]:
+    made = generate(3000, 1500, split="validation", seed=1)
+    return itertools.chain(
+        itertools.repeat(_MARKUP, 200),
+        (f"{title}\n{text}" for title, text in made.documents),
+        (question.question for question in made.questions),
+    )
+
+
+def task_sets(counter: TextTokenizer) -> dict[str, Draft]:
+    """The bundled task sets by name."""
+
+    def about(split: str, entities: int, count: int) -> Draft:
+        return world(entities=entities, count=count, documents=200, tokenizer=counter, split=split, seed=0)
+
+    sets = {"world-train": about("train", 1500, 512), "world-test": about("test", 1000, 128)}
+    sets["niah"] = niah(
+        variant="multiquery",
+        count=100,
+        tokens=16384,
+        prose=sets["world-test"].documents.texts,
+        tokenizer=counter,
+        split="test",
+        seed=0,
+    )
+    return sets
+
+
+def main() -> int:
+    """Write the tokenizer and the task sets into a folder."""
+    parser = argparse.ArgumentParser(prog="python -m memenvs.build.bundled", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where to write; the project's own is data/")
+    folder: Path = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "tokenizer.json"
+    tokenizer().save(str(path), pretty=False)
+    load_tokenizer.cache_clear()
+    counter = TextTokenizer(load_tokenizer(str(path)).backend, "world")
+    for name, draft in task_sets(counter).items():
+        written = write_task_set(folder / name, draft, Card(f"bundled {name}"), counter)
+        sys.stdout.write(f"{name}: {written.card.counts}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,196 @@
+"""From one entity of a fact table to its document, with the sentence that states each of its facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from string import Formatter
+
+from memenvs.build.worldgen import lexicon, phrases_makers, phrases_people, phrases_places
+from memenvs.build.worldgen.draws import Dice
+from memenvs.build.worldgen.facts import Entity, Facts
+from memenvs.build.worldgen.fillers import FILLERS
+from memenvs.build.worldgen.names import article
+from memenvs.build.worldgen.schema import RELATIONS
+
+SENTENCES = (4, 8)
+WORDS = (60, 110)
+_SELF = frozenset({"N", "S", "s", "Ss", "ss", "o", "n"})
+_FORMS = {  # subject, possessive, object, reflexive
+    "she": ("she", "her", "her", "herself"),
+    "he": ("he", "his", "him", "himself"),
+    "it": ("it", "its", "it", "itself"),
+}
+
+
+@dataclass(frozen=True)
+class Document:
+    """A title, its text, and for each relation the (start, end) of the one sentence that states it."""
+
+    title: str
+    text: str
+    spans: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A sentence with fields: relations (`a_` before one asks for its article), fillers and the subject.
+
+    N is the name; S, s, Ss, ss, o the subject as subject, possessive and object, capital where it opens the
+    sentence; n the subject never as a pronoun; he, his, him, himself a pronoun bound inside the sentence.
+    """
+
+    text: str
+    fields: tuple[str, ...]
+    relations: frozenset[str]
+
+    @property
+    def names_subject(self) -> bool:
+        """Whether the sentence says whom it is about; one that does not must follow on clearly."""
+        return not _SELF.isdisjoint(self.fields)
+
+
+def _patterns(lines: str) -> tuple[Pattern, ...]:
+    out = []
+    for line in lines.strip().splitlines():
+        fields = tuple(dict.fromkeys(name for _, name, _, _ in Formatter().parse(line) if name))
+        out.append(Pattern(line, fields, frozenset(f.removeprefix("a_") for f in fields) & RELATIONS.keys()))
+    return tuple(out)
+
+
+_SOURCES = {"person": (phrases_people, "")}
+_SOURCES |= {kind: (phrases_places, f"{kind.upper()}_") for kind in ("region", "river", "town")}
+_SOURCES |= {kind: (phrases_makers, f"{kind.upper()}_") for kind in ("company", "school", "work", "landmark")}
+
+
+def _section(name: str) -> dict[str, tuple[Pattern, ...]]:
+    return {kind: _patterns(getattr(module, prefix + name)) for kind, (module, prefix) in _SOURCES.items()}
+
+
+OPENERS, FACTS, COLOUR = _section("OPENERS"), _section("FACTS"), _section("COLOUR")
+_BY_NOUN = phrases_makers.WORK_COLOUR_BY_NOUN | phrases_makers.LANDMARK_COLOUR_BY_NOUN
+COLOUR |= {noun: _patterns(lines) for noun, lines in _BY_NOUN.items()}
+
+
+def write(facts: Facts, number: int, rolls: Dice) -> Document:
+    """The document of entity `number`: every fact of its row once, 4 to 8 sentences, 60 to 110 words."""
+    known = len(facts.entities[number].values)
+    colours = max(1, rolls.between(7, 8) - max(known, 3))
+    for _ in range(20):
+        draft = _Draft(facts, number, rolls)
+        draft.compose(colours)
+        words = sum(sentence.count(" ") + 1 for sentence in draft.sentences)
+        few = words < WORDS[0] or len(draft.sentences) < SENTENCES[0]
+        many = words > WORDS[1] or len(draft.sentences) > SENTENCES[1]
+        if not few and not many:
+            break
+        colours = max(0, colours + few - many)
+    return draft.document()
+
+
+def turns(entity: Entity) -> dict[str, str]:
+    """The words that agree with an entity: bound pronouns, tense, and how a work of its sort is made."""
+    he, his, him, himself = _FORMS[entity.pronoun]
+    words = {"he": he, "his": his, "him": him, "himself": himself, "noun": entity.noun}
+    words |= {"a_noun": article(entity.noun), "was": "is" if entity.year >= 1930 else "was"}
+    if entity.kind == "work":
+        made, maker, out, outing = lexicon.MAKING[entity.noun]
+        active = {"written": "wrote"}.get(made, made)
+        set_in = {"painting": "a view of", "book": "about"}.get(entity.noun, "set in")
+        words |= {
+            "made": made,
+            "maker": maker,
+            "out": out,
+            "outing": outing,
+            "active": active,
+            "set_in": set_in,
+        }
+    return words
+
+
+@dataclass
+class _Draft:
+    facts: Facts
+    number: int
+    rolls: Dice
+    sentences: list[str] = field(default_factory=list)
+    stated: dict[str, int] = field(default_factory=dict)  # relation -> sentence
+    _used: set[str] = field(default_factory=set)  # patterns and fillers of this document
+    _named: bool = True  # the last sentence named its subject
+    _clash: bool = False  # a pronoun could be taken for somebody the last sentence named
+
+    @property
+    def entity(self) -> Entity:
+        return self.facts.entities[self.number]
+
+    def compose(self, colours: int) -> None:
+        """Opener, then facts in random order with colour between them."""
+        entity, rolls = self.entity, self.rolls
+        self._say(rolls.pick([p for p in OPENERS[entity.kind] if p.relations <= entity.values.keys()]))
+        open_facts = rolls.shuffled([relation for relation in entity.values if relation not in self.stated])
+        colour = COLOUR.get(entity.noun, COLOUR[entity.kind])
+        while open_facts or colours:
+            if colours and rolls.chance(colours / (colours + len(open_facts))):
+                colours -= 1
+                self._say(self._choose(colour))
+            else:
+                options = [p for p in FACTS[entity.kind] if open_facts[0] in p.relations]
+                self._say(self._choose([p for p in options if p.relations <= set(open_facts)]))
+                open_facts = [relation for relation in open_facts if relation not in self.stated]
+
+    def _choose(self, patterns: list[Pattern] | tuple[Pattern, ...]) -> Pattern:
+        clear = [p for p in patterns if p.names_subject or not self._clash]
+        return self.rolls.pick([p for p in clear if p.text not in self._used] or clear)
+
+    def _say(self, pattern: Pattern) -> None:
+        self._used.add(pattern.text)
+        words = self._subject() | turns(self.entity)
+        for name in pattern.fields:
+            if name in FILLERS:
+                words[name] = self._fill(name)
+            elif name.removeprefix("a_") in FILLERS:
+                words[name] = article(self._fill(name.removeprefix("a_")))
+            elif name not in words:
+                relation = name.removeprefix("a_")
+                shown = self.facts.shown(relation, self.entity.values[relation])
+                words[name] = article(shown) if name != relation else shown
+        text = pattern.text.format_map(words)
+        self.stated |= dict.fromkeys(pattern.relations, len(self.sentences))
+        self.sentences.append(text[0].upper() + text[1:])
+        self._clash = any(self._alike(relation) for relation in pattern.relations)
+
+    def _fill(self, name: str) -> str:
+        options = [word for word in FILLERS[name] if word not in self._used] or FILLERS[name]
+        word = self.rolls.pick(options)
+        self._used.add(word)
+        return word
+
+    def _alike(self, relation: str) -> bool:
+        value = self.entity.values[relation]
+        if not RELATIONS[relation].links:
+            return False
+        return self.facts.entities[int(value)].pronoun == self.entity.pronoun
+
+    def _subject(self) -> dict[str, str]:
+        entity, rolls = self.entity, self.rolls
+        plain = entity.short if entity.kind == "person" else f"the {entity.noun}"
+        fresh = len(self.sentences) > 1 and entity.kind != "person"  # not right after the opener
+        named = entity.shown if fresh and rolls.chance(0.25) else plain
+        subject, possessive, object_, _ = _FORMS[entity.pronoun]
+        self._named = self._clash or rolls.chance(0.2 if self._named else 0.55)
+        if self._named:
+            subject = object_ = named
+            possessive = f"{named}'" if named.endswith("s") else f"{named}'s"
+        return {
+            "N": entity.shown, "n": named, "o": object_,
+            "S": subject[0].upper() + subject[1:], "s": subject,
+            "Ss": possessive[0].upper() + possessive[1:], "ss": possessive,
+        }  # fmt: skip
+
+    def document(self) -> Document:
+        """The sentences joined by single spaces."""
+        spans, start = [], 0
+        for sentence in self.sentences:
+            spans.append((start, start + len(sentence)))
+            start += len(sentence) + 1
+        stated = {relation: spans[self.stated[relation]] for relation in self.entity.values}
+        return Document(self.entity.name, " ".join(self.sentences), stated)

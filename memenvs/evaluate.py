@@ -1,0 +1,77 @@
+"""An environment and a policy come in; metrics with confidence intervals go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from tqdm import tqdm
+
+from memenvs.policies import Policy
+from memenvs.text_env import Info
+
+
+class Interval(NamedTuple):
+    """A mean and its 95% bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def play_episode(
+    env: gym.Env[Any, Any],
+    policy: Policy,
+    *,
+    task: int | None = None,
+    seed: int | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> Info:
+    """Play one episode and return its last info.
+
+    Args:
+        env: a text environment, wrapped or not.
+        policy: replies.
+        task: number of the task; drawn if None.
+        seed: of the reset.
+        watch: called after the reset and after every step.
+    """
+    observation, info = env.reset(seed=seed, options=None if task is None else {"task": task})
+    watch()
+    over = False
+    while not over:
+        observation, _, terminated, truncated, info = env.step(policy(observation, info))
+        over = terminated or truncated
+        watch()
+    return info
+
+
+def play_tasks(
+    env: gym.Env[Any, Any], policy: Policy, tasks: Iterable[int], *, seed: int = 0
+) -> dict[str, list[float]]:
+    """Play the numbered tasks once each; the metrics of every episode, and its `return`."""
+    found: dict[str, list[float]] = {}
+    for task in tqdm(list(tasks), desc="episodes", delay=1.0, leave=False, disable=None):
+        info = play_episode(env, policy, task=task, seed=seed + task)
+        for name, value in {"return": sum(info["turn_rewards"]), **info["metrics"]}.items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) -> Interval:
+    """Mean of `values` and its 95% percentile-bootstrap interval.
+
+    Raises:
+        ValueError: no values.
+    """
+    if not len(values):
+        raise ValueError("no values to average; play at least one task")
+    array = np.asarray(values, np.float64)
+    drawn = np.random.default_rng(seed).choice(array, (resamples, len(array)))
+    low, high = np.quantile(drawn.mean(axis=1), [0.025, 0.975])
+    return Interval(float(array.mean()), float(low), float(high))

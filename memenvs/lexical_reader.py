@@ -1,0 +1,94 @@
+"""A reading policy without a model: it keeps the sentences that share rare words with the question."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from memenvs.metrics import wrap_answer
+from memenvs.text_env import Info
+
+_WORD = re.compile(r"[^\W_]+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_NAME = re.compile(r"\b[A-Z][\w'-]*(?: (?:(?:of|the|and) )?[A-Z][\w'-]*)*|\b\d[\d,.]*\b")
+_HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
+_SENTENCES_KEPT = 12
+_NAMED = 4.0  # weight of the names in the question
+_SECOND_HOP = 0.5  # weight of the names found in the best sentences, beside the question's own words
+_LINKING = 3  # sentences whose names are followed
+_NUMBER_ASKED = frozenset({"year", "when", "many", "number"})
+
+
+class LexicalReader:
+    """Plays chunked reading by word overlap; everything it knows it reads from the observation.
+
+    A sentence is worth the sum of the rarities (squared log inverse sentence frequency) of the words it
+    shares with the question, the question's names counting more. While reading, names in the best sentences
+    count half, so that a second hop can be found. The memory is the best sentences, each behind its
+    document's title; the answer is the first name or number that the best of them adds to the question.
+    """
+
+    def __call__(self, observation: str, info: Info) -> str:
+        """The new memory, or the answer once no section is shown."""
+        question, memory = _inside(observation, "question"), _inside(observation, "memory").splitlines()
+        section = _inside(observation, "section")
+        if section:
+            lines = list(dict.fromkeys([*memory, *_sentences(section)]))
+            return "\n".join(_rank(question, lines, follow=_SECOND_HOP)[:_SENTENCES_KEPT])
+        answer_format = "tag" if "<answer>" in observation.rpartition("</memory>")[2] else "boxed"
+        return wrap_answer(_answer(question, memory), answer_format)
+
+
+def _inside(text: str, tag: str) -> str:
+    """What stands between the first opening and the last closing line of a tag."""
+    _, opened, rest = text.partition(f"<{tag}>\n")
+    return rest.rpartition(f"\n</{tag}>")[0] if opened else ""
+
+
+def _sentences(section: str) -> list[str]:
+    """Sentences of a section, each behind the title of its document where it has one."""
+    lines = []
+    for document in _HEADER.split(section):
+        title, _, body = document.strip().partition("\n")
+        for sentence in _SENTENCE_END.split(" ".join((body or title).split())):
+            if sentence:
+                lines.append(f"{title}: {sentence}" if body else sentence)
+    return lines
+
+
+def _rank(question: str, lines: Sequence[str], *, follow: float) -> list[str]:
+    """The lines by worth, best first; names in the best of them count `follow` times their rarity."""
+    bags = [set(_words(line)) for line in lines]
+    frequency = Counter(word for bag in bags for word in bag)
+    rarity = {word: math.log((1 + len(lines)) / count) ** 2 for word, count in frequency.items()}
+    asked = set(_words(question))
+    named = {word for name in _names(question) for word in _words(name)}
+    worth = [sum(rarity[word] * (_NAMED if word in named else 1.0) for word in bag & asked) for bag in bags]
+    best = sorted(range(len(lines)), key=lambda i: -worth[i])[:_LINKING]
+    linked = {word for i in best for name in _names(lines[i]) for word in _words(name)} - asked
+    for i, bag in enumerate(bags):
+        worth[i] += follow * sum(rarity[word] for word in bag & linked)
+    return [lines[i] for i in sorted(range(len(lines)), key=lambda i: -worth[i])]
+
+
+def _answer(question: str, memory: Sequence[str]) -> str:
+    """The first name or number, as the question wants it, that the best lines add to the question."""
+    asked = set(_words(question))
+    wants_number = not asked.isdisjoint(_NUMBER_ASKED)
+    for line in _rank(question, memory, follow=0.0):
+        for name in _names(line.partition(": ")[2] or line):
+            if asked.isdisjoint(_words(name)) and name[0].isdigit() == wants_number:
+                return name
+    return "yes"
+
+
+def _names(line: str) -> list[str]:
+    """Capitalised words in a row, and numbers; not a single word that opens the line, as any word may."""
+    found = [(match.start(), match.group().strip(" .,")) for match in _NAME.finditer(line)]
+    return [name for start, name in found if start or " " in name]
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())

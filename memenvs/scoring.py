@@ -1,0 +1,67 @@
+"""A final reply and the accepted answers come in; the outcome and the standard metrics go out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memenvs.metrics import METRICS, REPLY_METRICS, extract_answer, get_metric
+
+Answers = Sequence[Sequence[str]]
+"""For each objective, its accepted answers."""
+
+
+class Grade(NamedTuple):
+    """Scores in [0, 1]; of several objectives, their mean.
+
+    Attributes:
+        outcome: by the chosen metric.
+        em: exact match of the extracted answer.
+        f1: word F1 of the extracted answer.
+        sub_em: whether the extracted answer contains an accepted one.
+        format: 1.0 where an answer could be extracted.
+    """
+
+    outcome: float
+    em: float
+    f1: float
+    sub_em: float
+    format: float
+
+
+def grade(reply: str, answers: Answers, *, metric: str = "em", answer_format: str = "boxed") -> Grade:
+    r"""Grade a final reply.
+
+    Several objectives are answered in one place, separated by ";" and matched by position; another number of
+    parts scores 0 (MEM1's rule). A reply without an answer in the format scores 0 on all but the metrics that
+    read the whole reply.
+
+    >>> grade("It is \\boxed{The Thames}.", [["Thames", "River Thames"]])
+    Grade(outcome=1.0, em=1.0, f1=1.0, sub_em=1.0, format=1.0)
+    """
+    prediction = extract_answer(reply, answer_format)
+    scores = {name: _mean(name, prediction, answers) for name in ("em", "f1", "sub_em")}
+    if metric in REPLY_METRICS:
+        outcome = sum(get_metric(metric)(reply, accepted) for accepted in answers) / len(answers)
+    else:
+        outcome = _mean(metric, prediction, answers)
+    return Grade(outcome, scores["em"], scores["f1"], scores["sub_em"], float(prediction is not None))
+
+
+def gold_answer(answers: Answers, metric: str) -> str:
+    """The text that scores 1.0: the preferred answers, or all where the metric wants every one contained."""
+    if metric == "string_match_all":
+        return ", ".join(answer for accepted in answers for answer in accepted)
+    return "; ".join(accepted[0] for accepted in answers)
+
+
+def _mean(metric: str, prediction: str | None, answers: Answers) -> float:
+    if prediction is None:
+        return 0.0
+    parts = prediction.split(";") if len(answers) > 1 else [prediction]
+    if len(parts) != len(answers):
+        return 0.0
+    score = METRICS[metric]
+    return sum(score(part.strip(), accepted) for part, accepted in zip(parts, answers, strict=True)) / len(
+        answers
+    )

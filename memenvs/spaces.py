@@ -1,0 +1,81 @@
+"""The space of Unicode texts: any `str` up to a number of characters is inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Space
+
+_SAMPLE_CHARS = 64
+
+
+class UnicodeText(Space[str]):
+    """Every text without lone surrogates, from empty to `max_chars` characters.
+
+    `gymnasium.spaces.Text` rejects spaces and accents by default, and takes seconds and 100 MB with a full
+    character set; membership here is a type, a length and whether the text can be written as UTF-8.
+
+    Args:
+        max_chars: longest text inside, in characters (Unicode code points).
+        seed: seed or generator for `sample`.
+    """
+
+    def __init__(self, max_chars: int, seed: int | np.random.Generator | None = None) -> None:
+        if isinstance(max_chars, bool) or not isinstance(max_chars, (int, np.integer)) or max_chars < 1:
+            raise ValueError(f"max_chars must be a whole number of at least 1, got {max_chars!r}")
+        self.max_chars = int(max_chars)
+        super().__init__(None, np.str_, seed)
+
+    def sample(self, mask: None = None, probability: None = None) -> str:
+        """A short random text of printable characters, some of them outside ASCII."""
+        if mask is not None or probability is not None:
+            raise ValueError("UnicodeText.sample takes no mask and no probability")
+        length = int(self.np_random.integers(0, min(self.max_chars, _SAMPLE_CHARS) + 1))
+        return "".join(map(chr, self.np_random.integers(0x20, 0x250, size=length)))
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a text of this space."""
+        return isinstance(x, str) and len(x) <= self.max_chars and is_utf8(x)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Texts have no array form of fixed size."""
+        return False
+
+    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
+        """The texts as plain strings."""
+        return [str(text) for text in sample_n]
+
+    def from_jsonable(self, sample_n: Iterable[Any]) -> list[str]:
+        """The inverse of `to_jsonable`."""
+        return [str(text) for text in sample_n]
+
+    def __repr__(self) -> str:
+        return f"UnicodeText({self.max_chars})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnicodeText) and other.max_chars == self.max_chars
+
+    __hash__ = None  # type: ignore[assignment]  # mutable (its generator), as every Gymnasium space
+
+
+def is_utf8(text: str) -> bool:
+    """Whether `text` can be written as UTF-8, which lone surrogates cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def clean_text(text: str, max_chars: int) -> str:
+    """`text` cut to `max_chars` characters, each lone surrogate replaced by U+FFFD.
+
+    What a policy writes may be any `str`; past this door it can be tokenised, stored and sent.
+    """
+    text = text[:max_chars]
+    return text if is_utf8(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,232 @@
+"""The contract every text environment keeps: a text a turn, a reply a turn, and the reward in named parts."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import gymnasium as gym
+from gymnasium.error import ResetNeeded
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from memenvs.spaces import UnicodeText, clean_text
+
+MAX_REPLY_CHARS = 1_000_000
+
+Info = dict[str, Any]
+State = dict[str, Any]
+End = Literal["", "terminated", "truncated"]
+
+
+@dataclass
+class Episode:
+    """All that changes while an episode is played; environments add their own plain fields.
+
+    Attributes:
+        task: number of the task.
+        turn: turns played.
+        turn_rewards: the reward of each turn played.
+        end: how the episode ended; empty while it runs.
+    """
+
+    task: int
+    turn: int = 0
+    turn_rewards: list[float] = field(default_factory=list)
+    end: End = ""
+
+
+E = TypeVar("E", bound=Episode)
+O = TypeVar("O")  # noqa: E741  # the observation's type, a text but for pictures
+
+
+class TextEnv(gym.Env[O, str], Generic[O, E]):
+    """An environment whose observation is the text to read at this turn and whose action is the raw reply.
+
+    Action:
+        Any `str`. Lone surrogates become U+FFFD and what is longer than `MAX_REPLY_CHARS` is cut; no text
+        raises.
+
+    Observation:
+        Exactly what the policy must read at this turn. `info["context"]` says how the next one relates to
+        it: `"append"` (next = this + reply + feedback) or `"rewrite"` (a fresh prompt).
+
+    Reward:
+        The sum of `info["rewards"]`, whose keys are always `components`.
+
+    End:
+        `terminated` when the task is over, `truncated` at a limit. Then `info["turn_rewards"]` holds the
+        reward of every turn; its sum is the episode's return.
+
+    Info:
+        The same keys at reset and at every step: `task` (id), `turn` (turns played), `context`, `rewards`,
+        `turn_rewards` (empty until the end), `metrics` (zeros until the end; `success` is among them) and
+        `privileged`: what only a trainer may see of the observation it comes with.
+
+    A subclass sets the three class variables and writes `_begin`, `_observe`, `_play`, `_metrics`,
+    `_privileged`, `gold_reply` and `_task_id`.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
+    components: ClassVar[tuple[str, ...]] = ("outcome",)
+    metric_names: ClassVar[tuple[str, ...]] = ("success",)
+    context: Literal["append", "rewrite"] = "append"
+
+    def __init__(self, n_tasks: int, max_chars: int, render_mode: str | None = None) -> None:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            raise ValueError(f"render_mode must be None or one of {modes}, got {render_mode!r}")
+        self.render_mode = render_mode
+        self.n_tasks = n_tasks
+        self.action_space = UnicodeText(MAX_REPLY_CHARS)
+        self.observation_space = self._make_observation_space(max_chars)
+        self._episode: E | None = None
+        self._last_reply: str | None = None
+        self._last_rewards: dict[str, float] = {}
+
+    # What an environment writes.
+
+    @abstractmethod
+    def _begin(self, task: int) -> E:
+        """Start an episode of the numbered task; every random choice comes from `self.np_random`."""
+
+    @abstractmethod
+    def _observe(self) -> O:
+        """The observation of the episode as it stands."""
+
+    @abstractmethod
+    def _play(self, reply: str) -> dict[str, float]:
+        """Take a clean reply: change the episode, set its `end`, return the components that are not 0."""
+
+    @abstractmethod
+    def _metrics(self) -> dict[str, float]:
+        """The metrics of an ended episode, under `metric_names`."""
+
+    @abstractmethod
+    def _privileged(self) -> dict[str, Any]:
+        """What only a trainer may see of the episode as it stands; always the same keys, plain data."""
+
+    @abstractmethod
+    def _task_id(self) -> str:
+        """The id of the episode's task."""
+
+    @abstractmethod
+    def gold_reply(self) -> str:
+        """What an agent that knows the answer would reply now."""
+
+    def _restored(self) -> None:
+        """Rebuild what is derived from the episode after `set_state`."""
+
+    def _make_observation_space(self, max_chars: int) -> gym.Space[O]:
+        return UnicodeText(max_chars)  # type: ignore[return-value]  # of the text environments
+
+    # Gymnasium.
+
+    @property
+    def episode(self) -> E:
+        """The episode that is being played; `ResetNeeded` before the first `reset`."""
+        if self._episode is None:
+            raise ResetNeeded("no episode yet; call reset() first")
+        return self._episode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[O, Info]:
+        """Start an episode.
+
+        Args:
+            seed: picks the task and every random choice; equal seeds give equal episodes.
+            options: `{"task": i}` picks the task by number.
+        """
+        super().reset(seed=seed)
+        self._episode = self._begin(self._choose_task(options or {}))
+        self._last_reply, self._last_rewards = None, {}
+        return self._observe(), self._info({})
+
+    def step(self, action: str) -> tuple[O, float, bool, bool, Info]:
+        """Take a reply; see the class for what comes back."""
+        if not isinstance(action, str):
+            raise TypeError(f"an action is a str, got {type(action).__name__}; decode it first")
+        episode = self.episode
+        if episode.end:
+            raise ResetNeeded(f"the episode is {episode.end}; call reset() before the next step()")
+        reply = clean_text(action, MAX_REPLY_CHARS)
+        rewards = self._play(reply)
+        episode.turn += 1
+        episode.turn_rewards.append(sum(rewards.values(), 0.0))
+        self._last_reply, self._last_rewards = reply, rewards
+        info = self._info(rewards)
+        end: str = self.episode.end
+        return self._observe(), episode.turn_rewards[-1], end == "terminated", end == "truncated", info
+
+    def get_state(self) -> State:
+        """The episode and the random generator, picklable; `set_state` goes on from there bit for bit."""
+        return {
+            "episode": copy.deepcopy(self.episode),
+            "np_random": self.np_random.bit_generator.state,
+        }
+
+    def set_state(self, state: State) -> None:
+        """Go on from a state of this environment, or of another one made with the same arguments."""
+        self._episode = copy.deepcopy(state["episode"])
+        self.np_random.bit_generator.state = state["np_random"]
+        self._last_reply, self._last_rewards = None, {}
+        self._restored()
+
+    def _choose_task(self, options: dict[str, Any]) -> int:
+        if unknown := sorted(set(options) - {"task"}):
+            raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
+        if "task" not in options:
+            return int(self.np_random.integers(self.n_tasks))
+        task = options["task"]
+        if isinstance(task, bool) or not isinstance(task, int) or not 0 <= task < self.n_tasks:
+            raise ValueError(f"options['task'] must be a number from 0 to {self.n_tasks - 1}, got {task!r}")
+        return task
+
+    def _info(self, rewards: dict[str, float]) -> Info:
+        episode = self.episode
+        metrics = self._metrics() if episode.end else {}
+        return {
+            "task": self._task_id(),
+            "turn": episode.turn,
+            "context": self.context,
+            "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
+            "turn_rewards": list(episode.turn_rewards) if episode.end else [],
+            "metrics": {name: float(metrics.get(name, 0.0)) for name in self.metric_names},
+            "privileged": self._privileged(),
+        }
+
+
+_WRAPPER_STATE: dict[type, str] = {OrderEnforcing: "_has_reset", TimeLimit: "_elapsed_steps"}
+
+
+def get_state(env: gym.Env[Any, Any]) -> State:
+    """The state of a text environment inside any stack of wrappers.
+
+    A wrapper with a `get_state` of its own answers for everything below it; of Gymnasium's own wrappers the
+    two that count or order steps are saved, the others are taken to have no state.
+    """
+    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "get_state"):
+        name = _WRAPPER_STATE.get(type(env))
+        return {"inner": get_state(env.env), "own": getattr(env, name) if name else None}
+    state: State = _stateful(env).get_state()
+    return state
+
+
+def set_state(env: gym.Env[Any, Any], state: State) -> None:
+    """Put a state of `get_state` back into the same stack of wrappers, which need not have been reset."""
+    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "set_state"):
+        set_state(env.env, state["inner"])
+        if name := _WRAPPER_STATE.get(type(env)):
+            setattr(env, name, state["own"])
+        if isinstance(
+            env, PassiveEnvChecker
+        ):  # it compares the first step with a reset there may not have been
+            env.checked_step = env.checked_data_reuse = True
+        return
+    _stateful(env).set_state(state)
+
+
+def _stateful(env: Any) -> Any:
+    if not hasattr(env, "get_state"):
+        raise TypeError(f"{type(env).__name__} has no get_state; states are of memenvs environments")
+    return env

@@ -1,0 +1,153 @@
+"""Evidence among distractors: what a task holds, and what decides it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from memenvs.build.examples import among_distractors
+from memenvs.build.hotpotqa import read_hotpotqa
+from memenvs.build.musique import read_musique
+from memenvs.build.write import write_task_set
+from memenvs.context import Reader
+from memenvs.tasks import Card
+from memenvs.tokens import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def build(examples):
+    def make(given=examples, **kwargs):
+        defaults = {"tokenizer": load_tokenizer("world"), "split": "train", "seed": 0}
+        return among_distractors(given, **{**defaults, **kwargs})
+
+    return make
+
+
+def test_a_task_has_the_documents_asked_for_its_evidence_and_its_own_first(build, examples):
+    draft = build(documents=20)
+    for task, example in zip(draft.tasks, examples, strict=True):
+        titles = [draft.documents.titles[document] for document in task.documents]
+        assert len(titles) == len(set(titles)) == 20
+        assert {title for title, _ in example.paragraphs} <= set(titles)
+        assert [draft.documents.titles[i] for i in task.evidence] == [
+            example.paragraphs[0][0],
+            example.paragraphs[2][0],
+        ]
+
+
+def test_few_documents_are_evidence_before_anything_else(build):
+    draft = build(documents=3)
+    assert all(len(task.documents) == 3 and set(task.evidence) <= set(task.documents) for task in draft.tasks)
+
+
+def test_evidence_falls_everywhere_not_always_in_the_same_places(build):
+    positions = [task.documents.index(task.evidence[0]) for task in build(documents=50, count=400).tasks]
+    counts = np.bincount(positions, minlength=50)
+    # 400 draws over 50 places: 8 expected in each; the reference's one permutation would put all in one
+    assert counts.max() < 30
+    assert (counts > 0).sum() > 45
+
+
+def test_a_token_budget_is_met_within_one_document_and_never_exceeded(build, tmp_path):
+    tokenizer = load_tokenizer("world")
+    for budget in (600, 1000, 2500):
+        draft = build(tokens=budget)
+        written = write_task_set(tmp_path / str(budget), draft, Card("test"), tokenizer)
+        reader = Reader(written, tokenizer)
+        used = [len(reader.context(task.documents).gaps) for task in written]
+        longest = max(len(gaps) for gaps in written.stored_gaps(range(written.n_documents))) + 16
+        assert max(used) <= budget
+        assert min(used) > budget - longest
+        assert written.card.counts["max_tokens"] == max(used)
+
+
+def test_a_paragraph_with_the_title_of_an_evidence_document_is_never_a_distractor(build, examples):
+    title = examples[0].paragraphs[0][0]
+    impostor = replace(examples[1], paragraphs=(*examples[1].paragraphs[:4], (title, "Something else.")))
+    draft = build([examples[0], impostor, *examples[2:]], documents=150)
+    texts = [draft.documents.texts[i] for i in draft.tasks[0].documents if draft.documents.titles[i] == title]
+    assert texts == [examples[0].paragraphs[0][1]]
+
+
+def test_equal_paragraphs_are_one_document(build, examples):
+    twice = [examples[0], replace(examples[0], id="again")]
+    assert len(build(twice, documents=3).documents.titles) == 5
+
+
+def test_more_tasks_than_questions_use_them_again_with_other_documents(build, examples):
+    first, again = (build(documents=20, count=80).tasks[i] for i in (0, 40))
+    assert (first.question, f"{first.id}-2") == (again.question, again.id)
+    assert set(first.documents) != set(again.documents)
+
+
+def test_the_result_does_not_depend_on_the_number_of_workers(build):
+    assert build(documents=20, count=600).tasks == build(documents=20, count=600, workers=2).tasks
+
+
+def test_seed_and_split_each_draw_apart(build):
+    drawn = [
+        build(documents=20, **kwargs).tasks[0].documents
+        for kwargs in ({}, {"seed": 1}, {"split": "test"}, {"seed": 2})
+    ]
+    assert len(set(drawn)) == 4
+
+
+def test_the_first_tasks_do_not_depend_on_how_many_are_asked_for(build):
+    assert build(documents=20, count=5).tasks == build(documents=20, count=40).tasks[:5]
+
+
+def test_documents_no_task_reads_are_not_written(build, tmp_path):
+    written = write_task_set(
+        tmp_path / "set", build(documents=2, count=3), Card("test"), load_tokenizer("world")
+    )
+    assert written.n_documents == 6
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "said"),
+    [
+        ({}, "--documents"),
+        ({"documents": 10, "tokens": 10}, "either --documents"),
+        ({"documents": 0}, "--documents must be"),
+        ({"documents": 1}, "it needs 2"),
+        ({"documents": 5000}, "the pool has 200"),
+        ({"tokens": 20}, "--tokens 20 is too small"),
+        ({"documents": 5, "count": 0}, "--tasks"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused_in_one_line(build, kwargs, said):
+    with pytest.raises(ValueError) as error:
+        build(**kwargs)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_hotpotqa_evidence_are_the_paragraphs_with_supporting_facts(real_data):
+    examples = read_hotpotqa(str(real_data / "hotpotqa/hotpot_train_100.json"), "train")
+    by_question = {example.question: example for example in examples}
+    example = by_question["If Gallu is a demon Lilu is what?"]
+    assert [example.paragraphs[i][0] for i in example.evidence] == ["Alû", "Lilu (mythology)"]
+    sentences = [example.paragraphs[p][1][start:end] for p, start, end in example.spans]
+    assert all(sentence.strip().endswith((".", '"')) for sentence in sentences)
+    assert len(examples) == 100
+
+
+@pytest.mark.parametrize(("name", "documents"), [("hotpot_dev_300", 200), ("hotpot_train_100", 100)])
+def test_a_benchmark_is_built_from_real_hotpotqa(real_data, tmp_path, name, documents):
+    source = str(real_data / f"hotpotqa/{name}.json")
+    tokenizer = load_tokenizer("world")
+    draft = among_distractors(
+        read_hotpotqa(source, "dev"), tokenizer=tokenizer, split="dev", seed=0, documents=documents
+    )
+    written = write_task_set(tmp_path / "set", draft, Card("hotpotqa"), tokenizer)
+    assert len(written) == int(name.rpartition("_")[2])
+    assert {len(task.documents) for task in written} == {documents}
+
+
+def test_musique_evidence_follows_the_decomposition(real_data):
+    examples = read_musique(str(real_data / "musique/musique_train_60.json"), "train")
+    example = examples[0]
+    assert example.meta["steps"][0] == "What company published Journal of Psychotherapy Integration?"
+    assert "Psychotherapy Integration" in example.paragraphs[example.evidence[0]][0]
+    assert example.answers == ("G. Stanley Hall", "Stanley Hall")
+    assert min(len(example.evidence) for example in examples) >= 2

@@ -1,0 +1,482 @@
+"""Needle tasks against the definition of the eight variants, their budget, their chance and their errors."""
+
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import cases, needs_oracle
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from memenvs.build.chance import item_rng
+from memenvs.build.essays import read_prose, sentences
+from memenvs.build.needles import ADJECTIVES, NOUNS, draw, occurring
+from memenvs.build.niah import RECIPES, VARIANTS, niah
+from memenvs.build.write import write_task_set
+from memenvs.context import Reader
+from memenvs.metrics import string_match_all
+from memenvs.tasks import Card
+from memenvs.tokens import TextTokenizer
+
+ESSAYS = Path(__file__).parents[2] / "shared" / "data" / "essays"
+PROSE = tuple(
+    " ".join(
+        f"The {ADJECTIVES[(37 * i + j) % 500]} {NOUNS[(53 * i + 7 * j) % 600]} was seen by {j} people."
+        for j in range(40)
+    )
+    for i in range(3)
+)
+NEEDLE = re.compile(r"A special magic (number|uuid) for (\S+) is (\S+)\.")
+UUID = "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+KINDS = {"word": "[a-z]+-[a-z]+", "number": "[1-9][0-9]{6}", "uuid": UUID}
+# RULER's eight: haystack, kind of key, kind of value, keys hidden, keys asked, values of a key
+DEFINITION = {
+    "single_1": ("noise", "word", "number", 1, 1, 1),
+    "single_2": ("prose", "word", "number", 1, 1, 1),
+    "single_3": ("prose", "word", "uuid", 1, 1, 1),
+    "multikey_1": ("prose", "word", "number", 4, 1, 1),
+    "multikey_2": ("needles", "word", "number", 1, 1, 1),
+    "multikey_3": ("needles", "uuid", "uuid", 1, 1, 1),
+    "multivalue": ("prose", "word", "number", 1, 1, 4),
+    "multiquery": ("prose", "word", "number", 4, 4, 1),
+}
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@functools.cache
+def tokenizer():
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(PROSE, trainer)
+    return TextTokenizer(backend, "tiny")
+
+
+@functools.cache
+def build(variant="single_2", count=12, tokens=900, prose=PROSE, split="train", seed=7, workers=1):
+    return niah(
+        variant=variant,
+        count=count,
+        tokens=tokens,
+        prose=prose,
+        tokenizer=tokenizer(),
+        split=split,
+        seed=seed,
+        workers=workers,
+    )
+
+
+def written(out, draft):
+    return write_task_set(out, draft, Card("niah"), tokenizer())
+
+
+def texts(draft, task):
+    return [draft.documents.texts[number] for number in task.documents]
+
+
+def context(draft, task):
+    return "".join(texts(draft, task))
+
+
+def used(draft, task):
+    return int(draft.documents.tokens[list(task.documents)].sum())
+
+
+def hay(draft):
+    """Numbers of the haystack's documents: all that are no task's own needles."""
+    per_task = RECIPES[draft.tasks[0].meta["variant"]].needles
+    return range(len(draft.documents.texts) - per_task * len(draft.tasks))
+
+
+def found(draft, task):
+    return [(kind, key, value) for kind, key, value in NEEDLE.findall(context(draft, task))]
+
+
+# --- the eight variants
+
+
+def test_the_variants_are_the_eight_of_ruler():
+    assert set(VARIANTS) == set(DEFINITION)
+
+
+@every_variant
+def test_the_recipe_is_the_definition(variant):
+    recipe = RECIPES[variant]
+    assert DEFINITION[variant] == (
+        recipe.haystack,
+        recipe.key,
+        recipe.value,
+        recipe.keys,
+        recipe.asked,
+        recipe.values,
+    )
+
+
+@every_variant
+def test_a_context_has_the_needles_of_its_definition(variant):
+    draft = build(variant)
+    haystack, key, value, keys, _, values = DEFINITION[variant]
+    for task in draft.tasks:
+        needles = found(draft, task)
+        if haystack == "needles":
+            assert len(needles) == len(task.documents) >= 10
+            assert len(set(task.documents) - set(hay(draft))) == 1
+        else:
+            assert len(needles) == keys * values
+            assert len({key for _, key, _ in needles}) == keys
+        assert all(kind == value for kind, _, _ in needles)
+        assert all(re.fullmatch(KINDS[key], name) for _, name, _ in needles)
+        assert all(re.fullmatch(KINDS[value], told) for _, _, told in needles)
+
+
+@every_variant
+def test_the_answers_are_the_values_that_the_evidence_tells(variant):
+    draft = build(variant)
+    *_, asked, values = DEFINITION[variant]
+    for task in draft.tasks:
+        told = [NEEDLE.search(draft.documents.texts[number]).groups() for number in task.evidence]
+        assert len(task.answers) == 1
+        assert task.answers[0] == tuple(value for _, _, value in told) == tuple(task.meta["values"])
+        assert len(task.answers[0]) == asked * values
+        assert list(dict.fromkeys(key for _, key, _ in told)) == task.meta["keys"]
+
+
+@every_variant
+def test_each_value_is_in_the_context_once_and_not_in_the_question(variant):
+    draft = build(variant)
+    for task in draft.tasks:
+        assert [context(draft, task).count(value) for value in task.answers[0]] == [1] * len(task.answers[0])
+        assert not any(value in task.question for value in task.answers[0])
+
+
+@every_variant
+def test_an_asked_key_has_no_other_value(variant):
+    draft = build(variant)
+    for task in draft.tasks:
+        told = [value for _, key, value in found(draft, task) if key in task.meta["keys"]]
+        assert sorted(told) == sorted(task.answers[0])
+
+
+@every_variant
+def test_the_values_of_a_context_differ(variant):
+    draft = build(variant)
+    for task in draft.tasks:
+        values = [value for _, _, value in found(draft, task)]
+        assert len(set(values)) == len(values)
+
+
+@every_variant
+def test_the_question_names_the_asked_keys_and_no_other(variant):
+    draft = build(variant)
+    for task in draft.tasks:
+        named = re.search(r"for (.*) that the text gives\?$", task.question)[1]
+        assert re.split(", | and ", named) == task.meta["keys"]
+
+
+@every_variant
+def test_the_question_is_plural_where_there_are_several_values(variant):
+    for task in build(variant).tasks:
+        several = len(task.answers[0]) > 1
+        start = "What are all the special magic" if several else "What is the special magic"
+        assert task.question.startswith(f"{start} {RECIPES[variant].value}{'s' if several else ''} for ")
+
+
+@every_variant
+def test_the_gold_values_and_the_context_score_one_and_silence_zero(variant):
+    draft = build(variant)
+    for task in draft.tasks:
+        assert string_match_all(" and ".join(task.answers[0]), task.answers[0]) == 1.0
+        assert string_match_all(context(draft, task), task.answers[0]) == 1.0
+        assert string_match_all("", task.answers[0]) == 0.0
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if DEFINITION[v][0] == "prose"])
+def test_a_prose_haystack_is_the_sentences_in_order_from_anywhere(variant):
+    draft = build(variant)
+    n = len(hay(draft))
+    assert [draft.documents.texts[i] for i in hay(draft)] == [f" {s}" for p in PROSE for s in sentences(p)]
+    starts = set()
+    for task in draft.tasks:
+        order = np.array([number for number in task.documents if number in hay(draft)])
+        assert (np.diff(order) % n == 1).all()
+        starts.add(int(order[0]))
+    assert len(starts) > len(draft.tasks) / 2
+
+
+def test_noise_repeats_five_sentences_one_to_a_line():
+    draft = build("single_1")
+    lines = context(draft, draft.tasks[0]).splitlines()
+    rest = [line for line in lines if not NEEDLE.fullmatch(line)]
+    assert len(rest) == len(lines) - 1
+    assert len(set(rest)) == 5
+    assert rest[5:] == rest[:-5]
+
+
+def test_a_haystack_of_needles_differs_from_task_to_task():
+    draft = build("multikey_2")
+    first, second = (set(task.documents) for task in draft.tasks[:2])
+    assert len(first & second) < len(first) / 2
+
+
+def test_every_needle_of_a_pool_names_another_key():
+    draft = build("multikey_2")
+    keys = [NEEDLE.search(text)[2] for text in draft.documents.texts]
+    assert len(set(keys[: len(hay(draft))])) == len(hay(draft))
+
+
+def test_prose_starts_anew_where_it_ends():
+    draft = build(tokens=9000)
+    assert len(draft.tasks[0].documents) > 2 * len(hay(draft))
+    assert 9000 - used(draft, draft.tasks[0]) < draft.documents.tokens.max()
+
+
+# --- the budget
+
+
+@every_variant
+@pytest.mark.parametrize("tokens", [200, 777, 4096])
+def test_the_budget_is_met_within_a_sentence_and_never_exceeded(variant, tokens):
+    draft = build(variant, tokens=tokens)
+    longest = draft.documents.tokens[: len(hay(draft))].max()
+    for task in draft.tasks:
+        assert 0 <= tokens - used(draft, task) < longest
+
+
+def test_the_next_sentence_of_the_prose_would_exceed_the_budget():
+    draft = build(tokens=777)
+    for task in draft.tasks:
+        last = [number for number in task.documents if number in hay(draft)][-1]
+        following = (last + 1) % len(hay(draft))
+        assert used(draft, task) + draft.documents.tokens[following] > 777
+
+
+def test_a_budget_of_the_needles_alone_leaves_the_needles():
+    draft = build(tokens=int(build(count=1).documents.tokens[-1]), count=1)
+    assert found(draft, draft.tasks[0])
+    assert len(draft.tasks[0].documents) == 1
+
+
+@every_variant
+def test_the_tokens_are_those_of_the_text_tokenised_whole(variant, tmp_path):
+    tasks = written(tmp_path / "set", build(variant))
+    read = Reader(tasks, tokenizer()).context(tasks[0].documents)
+    assert len(read.gaps) == tokenizer().count(read.text) == used(build(variant), build(variant).tasks[0])
+    assert tasks.card.counts["max_tokens"] <= 900
+
+
+def test_a_task_is_stored_by_the_numbers_of_its_sentences(tmp_path):
+    draft = build(tokens=20_000, count=40)
+    tasks = written(tmp_path / "set", draft)
+    numbers = sum(len(task.documents) for task in tasks)
+    assert tasks.card.files["tasks.arrow"]["bytes"] < 4 * numbers + 40 * 1000
+    assert tasks.n_documents <= len(hay(draft)) + 40
+
+
+# --- depths
+
+
+@every_variant
+def test_recorded_depths_are_where_the_evidence_begins(variant, tmp_path):
+    tasks = written(tmp_path / "set", build(variant))
+    reader = Reader(tasks, tokenizer())
+    for task in tasks:
+        read = reader.context(task.documents)
+        assert task.meta["depths"] == [read.depth(task.documents.index(number)) for number in task.evidence]
+
+
+@every_variant
+def test_a_needle_begins_within_a_sentence_of_its_depth(variant):
+    draft = build(variant, tokens=4096)
+    longest = max(len(text) for text in draft.documents.texts)
+    for task in draft.tasks:
+        slack = longest * (1 + RECIPES[variant].needles) / len(context(draft, task))
+        np.testing.assert_allclose(task.meta["depths"], task.meta["grid"], atol=slack)
+
+
+def test_depths_are_drawn_from_all_forty_points_and_differ_within_a_task():
+    drawn = [task.meta["grid"] for task in build("multiquery", count=120).tasks]
+    np.testing.assert_allclose(np.unique(drawn), [i / 39 for i in range(40)])
+    assert all(len(set(grid)) == 4 for grid in drawn)
+
+
+# --- chance
+
+
+@every_variant
+def test_equal_arguments_give_equal_tasks(variant):
+    again = build.__wrapped__(variant)
+    assert again.tasks == build(variant).tasks
+    assert again.documents.texts == build(variant).documents.texts
+
+
+@pytest.mark.parametrize("variant", ["multiquery", "multikey_3"])
+def test_two_workers_write_the_bytes_of_one(variant, tmp_path):
+    for workers in (1, 2):  # 300 tasks: more than one worker makes at once
+        written(tmp_path / str(workers), build(variant, count=300, tokens=400, workers=workers))
+    one, two = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in "12")
+    assert one == two
+
+
+@pytest.mark.parametrize("changed", [{"seed": 8}, {"split": "test"}])
+@every_variant
+def test_another_seed_or_split_gives_other_values_keys_and_haystacks(variant, changed):
+    one, other = build(variant), build(variant, **changed)
+    values = {value for draft in (one, other) for task in draft.tasks for value in task.answers[0]}
+    assert len(values) == 2 * 12 * RECIPES[variant].answers
+    assert not {t.question for t in one.tasks} & {t.question for t in other.tasks}
+    assert [context(one, t) for t in one.tasks] != [context(other, t) for t in other.tasks]
+
+
+@every_variant
+def test_a_task_does_not_depend_on_how_many_follow_it(variant):
+    few, many = build(variant, count=3), build(variant)
+    assert [context(few, t) for t in few.tasks] == [context(many, t) for t in many.tasks[:3]]
+
+
+def test_a_value_that_the_prose_holds_is_not_drawn():
+    (value,) = build().tasks[0].answers[0]
+    draft = build(prose=(*PROSE, f"Call 00{value}55 today."))
+    assert value not in draft.tasks[0].answers[0]
+
+
+def test_a_key_that_the_prose_holds_is_not_drawn():
+    (key,) = build().tasks[0].meta["keys"]
+    draft = build(prose=(*PROSE, f"Nobody wants a {key.title()} here."))
+    assert key not in draft.tasks[0].meta["keys"]
+
+
+def test_strings_that_occur_inside_longer_ones_are_seen():
+    assert {"1234567", "2345678", "all-too", "too-long"} <= occurring(["12345678 All-too-long"])
+
+
+def test_more_keys_than_there_are_is_one_clear_error():
+    with pytest.raises(ValueError, match=r"kind 'word' are wanted, there are \d+; ask for fewer tokens"):
+        draw("word", len(ADJECTIVES) * len(NOUNS) + 1, item_rng(0, "train", 0))
+
+
+def test_the_word_lists_have_hundreds_of_different_plain_words():
+    assert min(len(ADJECTIVES), len(NOUNS)) > 300
+    assert len({*ADJECTIVES, *NOUNS}) == len(ADJECTIVES) + len(NOUNS)
+    assert all(re.fullmatch("[a-z]+", word) for word in ADJECTIVES + NOUNS)
+
+
+# --- errors at the door
+
+
+def test_an_unknown_variant_is_an_error_that_lists_them():
+    with pytest.raises(ValueError, match="no NIAH variant 'multi_1'; choose one of single_1, "):
+        build("multi_1")
+
+
+@pytest.mark.parametrize("prose", [(), (" \n",)])
+def test_prose_variants_without_prose_are_an_error(prose):
+    with pytest.raises(ValueError, match="hides its needles in prose and got none; give a folder"):
+        build("single_2", prose=prose)
+
+
+@pytest.mark.parametrize("variant", ["single_1", "multikey_2", "multikey_3"])
+def test_other_variants_need_no_prose(variant):
+    assert len(build(variant, prose=()).tasks) == 12
+
+
+@every_variant
+def test_needles_that_do_not_fit_are_one_clear_line(variant):
+    with pytest.raises(
+        ValueError, match=rf"10 tokens is too small for {variant}: .* take up to \d+"
+    ) as caught:
+        build(variant, tokens=10)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["count", "tokens"])
+def test_a_count_or_budget_below_one_is_an_error(name):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number"):
+        build(**{name: 0})
+
+
+# --- prose
+
+
+@given(
+    st.text(
+        alphabet=st.sampled_from("aZé9 .!?\"')\n\t\u3000\u3002\uff01\uff1f\u300d\u2014\u2026"), max_size=300
+    )
+)
+def test_sentences_joined_are_the_text_up_to_white_space(text):
+    parts = sentences(text)
+    assert "".join("".join(parts).split()) == "".join(text.split())
+    assert all(part.strip() == part != "" for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("One. Two!  Three?\nFour", ["One.", "Two!", "Three?", "Four"]),
+        ("Dr. No met J. Doe, e.g. Tuesday. Then?", ["Dr. No met J. Doe, e.g. Tuesday.", "Then?"]),
+        ('"Go." He went (fast.) Yes', ['"Go."', "He went (fast.)", "Yes"]),
+        ("It is 3.5 m. or so ... he said.", ["It is 3.5 m. or so ... he said."]),
+        ("\u4f60\u597d\u3002\u518d\u89c1\uff01", ["\u4f60\u597d\u3002", "\u518d\u89c1\uff01"]),
+    ],
+)
+def test_sentences_end_at_stops(text, parts):
+    assert sentences(text) == parts
+
+
+def test_prose_without_stops_is_cut():
+    assert [len(part.split()) for part in sentences("word " * 250)] == [100, 100, 50]
+
+
+def test_read_prose_reads_the_texts_of_a_folder_in_order(tmp_path):
+    for name, text in (("b.txt", "B é."), ("a.txt", "\ufeffA."), ("c.md", "C.")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read_prose(tmp_path) == (["A.", "B é."], (tmp_path / "a.txt", tmp_path / "b.txt"))
+
+
+def test_a_folder_without_texts_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no \*\.txt in .*; give a folder of essays"):
+        read_prose(tmp_path / "absent")
+
+
+def test_a_text_that_is_not_utf8_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "latin.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.txt is not UTF-8 \(.* at byte 3\)"):
+        read_prose(tmp_path)
+
+
+@pytest.mark.skipif(not ESSAYS.is_dir(), reason="essays not beside the project: ../shared/data/essays")
+def test_real_essays_build(tmp_path):
+    prose, files = read_prose(ESSAYS)
+    draft = niah(
+        variant="multiquery",
+        count=20,
+        tokens=32_768,
+        prose=prose,
+        tokenizer=tokenizer(),
+        split="test",
+        seed=1,
+        inputs=files,
+    )
+    tasks = written(tmp_path / "set", draft)
+    assert len(tasks.card.inputs) == len(files) == 49
+    assert 32_768 - tasks.card.counts["max_tokens"] < draft.documents.tokens.max()
+
+
+# --- the reference's structure (its texts depend on a word list's version, its essays are stand-ins)
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("ruler_niah"))
+def test_needles_and_values_number_as_in_the_reference(case):
+    variant = case["input"]["task"].removeprefix("niah_")
+    draft = build(variant)
+    for sample in case["output"]["samples"]:
+        # the instruction and the question say "special magic" once each
+        theirs = sample["input"].count("special magic") - 2
+        ours = len(found(draft, draft.tasks[0]))
+        assert theirs == ours or DEFINITION[variant][0] == "needles"
+        assert len(sample["outputs"]) == len(draft.tasks[0].answers[0])
+        assert all(re.fullmatch(KINDS[RECIPES[variant].value], value) for value in sample["outputs"])

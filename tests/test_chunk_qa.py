@@ -1,0 +1,225 @@
+"""Chunked reading: what is shown, what is kept, what is scored."""
+
+import gymnasium as gym
+import pytest
+
+import memenvs  # noqa: F401
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.policies import make_policy
+from memenvs.tokens import load_tokenizer
+
+
+@pytest.fixture
+def make(small_set):
+    return lambda **kwargs: ChunkQAEnv(**{"tasks": str(small_set.path), "chunk_size": 200, **kwargs})
+
+
+def read_all(env, memory="memory", **reset):
+    """Play to the answer turn; the observations and infos on the way."""
+    seen = [env.reset(**reset)]
+    while not env._answering:
+        observation, _, _, _, info = env.step(memory)
+        seen.append((observation, info))
+    return seen
+
+
+def section(observation):
+    return observation.partition("<section>\n")[2].rpartition("\n</section>")[0]
+
+
+def memory_of(observation):
+    return observation.partition("<memory>\n")[2].partition("\n</memory>")[0]
+
+
+def test_the_sections_joined_are_the_context_and_the_answer_turn_shows_none(make, small_set):
+    env = make()
+    *reading, (answer, _) = read_all(env, options={"task": 4})
+    context = env._reading.context.text
+    assert "".join(section(observation) for observation, _ in reading) == context
+    assert context not in answer
+    assert "<section>" not in answer
+
+
+def test_the_question_stands_in_every_observation(make, small_set):
+    assert all(
+        small_set[4].question in observation for observation, _ in read_all(make(), options={"task": 4})
+    )
+
+
+def test_the_memory_is_the_last_reply_and_nothing_else_is_carried(make):
+    env = make()
+    env.reset(seed=0)
+    second = env.step("first memory")[0]
+    third = env.step("second memory")[0]
+    assert memory_of(second) == "first memory"
+    assert memory_of(third) == "second memory"
+    assert "first memory" not in third
+
+
+def test_an_empty_memory_stays_empty(make):
+    env = make()
+    env.reset(seed=0)
+    env.step("something")
+    assert memory_of(env.step("")[0]) == ""
+
+
+def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
+    env = make(max_memory=10)
+    env.reset(seed=0)
+    text = "many words " * 20
+    kept = memory_of(env.step(text)[0])
+    tokenizer = load_tokenizer("world")
+    assert text.startswith(kept)
+    assert tokenizer.count(kept) <= 10 < tokenizer.count(kept + " words many")
+    while not env.episode.end:
+        info = env.step("short")[4]
+    assert info["metrics"]["memory_overflow"] == 1.0
+
+
+def test_what_stands_behind_max_answer_does_not_count(make):
+    env = make(max_answer=20)
+    read_all(env, options={"task": 3})
+    assert env.step("very long " * 30 + "\\boxed{21}")[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer_format", "reply", "outcome"),
+    [
+        ("boxed", "It is \\boxed{21}.", 1.0),
+        ("boxed", "\\boxed{number 21}", 1.0),
+        ("boxed", "21", 0.0),
+        ("boxed", "<answer>21</answer>", 0.0),
+        ("tag", "<answer>21</answer>", 1.0),
+        ("tag", "\\boxed{21}", 0.0),
+    ],
+)
+def test_the_answer_counts_in_its_format(make, answer_format, reply, outcome):
+    env = make(answer_format=answer_format)
+    read_all(env, options={"task": 3})
+    _, reward, terminated, truncated, info = env.step(reply)
+    assert (reward, terminated, truncated) == (outcome, True, False)
+    assert info["metrics"]["success"] == outcome
+
+
+def test_an_answer_given_while_reading_earns_nothing(make):
+    env = make()
+    read_all(env, memory="\\boxed{21}", options={"task": 3})
+    assert env.step("I said it before")[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "reply", "outcome"),
+    [
+        ("em", "\\boxed{code 21}", 0.0),
+        ("f1", "\\boxed{code 21}", pytest.approx(2 / 3)),
+        ("sub_em", "\\boxed{code 21}", 1.0),
+        ("boxed_em", "\\boxed{21}", 1.0),
+        ("math_em", "\\boxed{21}", 1.0),
+        ("string_match_part", "the code is 21", 1.0),
+        ("string_match_all", "the code is 21", 0.5),  # one of the two accepted answers is contained
+    ],
+)
+def test_the_outcome_is_the_metric_asked_for(make, metric, reply, outcome):
+    env = make(metric=metric)
+    read_all(env, options={"task": 3})
+    assert env.step(reply)[1] == outcome
+
+
+def test_evidence_is_whole_in_all_and_in_parts_in_the_chunks(make, small_set):
+    seen = read_all(make(chunk_size=64), options={"task": 5})
+    whole = small_set.shown(small_set[5].evidence)
+    assert seen[0][1]["privileged"]["evidence"] == whole
+    parts = "".join(sorted("".join(info["privileged"]["evidence_in_chunk"]) for _, info in seen))
+    assert len(parts) == sum(map(len, whole))
+    assert all(
+        part in section(observation)
+        for observation, info in seen
+        for part in info["privileged"]["evidence_in_chunk"]
+    )
+
+
+def test_depths_are_where_the_evidence_begins(make):
+    env = make()
+    _, info = env.reset(options={"task": 5})
+    text = env._reading.context.text
+    for depth, evidence in zip(info["privileged"]["depths"], info["privileged"]["evidence"], strict=True):
+        assert text[round(depth * len(text)) :].startswith(evidence)
+
+
+def test_nothing_privileged_is_said_in_the_answer_prompt(make):
+    answer, info = read_all(make(), memory="", options={"task": 33})[-1]
+    assert "231" not in answer
+    assert info["privileged"]["answers"] == [["231", "number 231"]]
+
+
+def test_prompt_tokens_are_those_of_the_observations(make):
+    env = make()
+    seen = read_all(env, memory="some memory of it", seed=2)
+    info = env.step("x")[4]
+    counts = load_tokenizer("world").counts([observation for observation, _ in seen])
+    assert info["metrics"]["turns"] == len(counts)
+    assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)  # seams between parts
+    assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.02)
+
+
+def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set):
+    env = make(n_documents=6)
+    env.reset(seed=3, options={"task": 8})
+    documents, task = env.episode.documents, small_set[8]
+    assert len(documents) == 6
+    assert set(task.evidence) <= set(documents)
+    assert list(documents) == [document for document in task.documents if document in documents]
+    env.reset(seed=4, options={"task": 8})
+    assert env.episode.documents != documents
+
+
+def test_another_template_is_used_and_its_braces_kept(make):
+    template = {"read": "{question}|{memory}|{chunk}|{x}", "answer": "Q {question} M {memory} \\boxed{}"}
+    env = make(template=template, chunk_size=10_000)
+    observation, _ = env.reset(options={"task": 3})
+    assert observation == f"What is the code of Thing 3?||{env._reading.context.text}|{{x}}"
+    assert env.step("{question}")[0] == "Q What is the code of Thing 3? M {question} \\boxed{}"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "said"),
+    [
+        ({"chunk_size": 0}, "chunk_size"),
+        ({"max_memory": -1}, "max_memory"),
+        ({"max_answer": 1.5}, "max_answer"),
+        ({"n_documents": 1}, "n_documents=1"),
+        ({"split": "sentence"}, "token, document"),
+        ({"answer_format": "xml"}, "boxed, tag"),
+        ({"metric": "bleu"}, "string_match_all"),
+        ({"tokenizer": "/no/such"}, "tokenizer"),
+        ({"template": {"read": "{question}"}}, "{memory}"),
+        ({"template": {"write": ""}}, "'read' and 'answer'"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError) as error:
+        make(**kwargs)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_argument_is_refused():
+    with pytest.raises(TypeError, match="chunk_sise"):
+        gym.make("MemChunkQA-v0", chunk_sise=100)
+
+
+def test_environments_of_a_process_share_their_task_set(make):
+    assert make().tasks is make().tasks
+    assert make()._reader is make()._reader
+
+
+def test_the_lexical_policy_beats_random_text_on_the_bundled_world():
+    from memenvs.evaluate import play_tasks
+
+    env = gym.make("MemChunkQA-v0", tasks="world-test")
+    f1 = {
+        name: sum(play_tasks(env, make_policy(name, env), range(40))["f1"]) / 40
+        for name in ("lexical", "random_text")
+    }
+    assert f1["lexical"] > f1["random_text"] + 0.05

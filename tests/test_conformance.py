@@ -1,0 +1,210 @@
+"""What every registered text environment promises, whatever it is about."""
+
+import itertools
+import json
+import pickle
+import warnings
+
+import gymnasium as gym
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import memenvs
+from memenvs.evaluate import play_episode
+from memenvs.policies import make_policy
+
+pytestmark = pytest.mark.parametrize("env_id", memenvs.ENV_IDS)
+
+HOSTILE = [
+    *("", " ", "\n\n", "\0", "\ud800", "a\udfffb", "\x1b[31m", "{}", "{question}", "%s", "\\", "\\boxed{"),
+    *("<answer>" * 2000, "</answer></answer>", "<think><answer>", "\\boxed{" * 5000, "{" * 50_000),
+    "x" * 100_000,
+    "\N{FAMILY}\N{ZERO WIDTH JOINER}" * 1000,
+]
+
+
+@pytest.fixture
+def env(env_id):
+    env = gym.make(env_id)
+    yield env
+    env.close()
+
+
+def play(env, replies, **reset):
+    """Every (observation, reward, terminated, truncated, info) of an episode."""
+    observation, info = env.reset(**reset)
+    steps = [(observation, 0.0, False, False, info)]
+    for reply in replies:
+        steps.append(env.step(reply))
+        if steps[-1][2] or steps[-1][3]:
+            break
+    return steps
+
+
+def test_check_env_finds_nothing_to_warn_of(env):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+def test_the_module_prefix_makes_it_without_an_import(env_id):
+    assert gym.make(f"memenvs:{env_id}").spec.id == env_id
+
+
+def test_the_same_seed_gives_the_same_episode(env, env_id):
+    replies = [f"reply {i}" for i in range(200)]
+    assert play(env, replies, seed=7) == play(gym.make(env_id), replies, seed=7)
+
+
+def test_seeds_pick_different_tasks(env):
+    assert len({env.reset(seed=seed)[1]["task"] for seed in range(20)}) > 5
+
+
+def test_a_task_can_be_chosen_by_number(env):
+    first, second = (env.reset(seed=seed, options={"task": 1})[1]["task"] for seed in (0, 5))
+    assert first == second != env.reset(options={"task": 2})[1]["task"]
+
+
+@pytest.mark.parametrize("options", [{"task": -1}, {"task": 10**9}, {"task": "1"}, {"tusk": 1}])
+def test_a_wrong_reset_option_is_refused_in_one_line(env, options):
+    with pytest.raises(ValueError, match="task") as error:
+        env.reset(options=options)
+    assert "\n" not in str(error.value)
+
+
+def test_the_gold_policy_scores_one(env):
+    policy = make_policy("gold", env)
+    assert [play_episode(env, policy, task=task, seed=0)["metrics"]["success"] for task in range(10)] == [
+        1.0
+    ] * 10
+
+
+def test_silence_scores_nothing(env):
+    policy = make_policy("silent", env)
+    infos = [play_episode(env, policy, task=task, seed=0) for task in range(10)]
+    assert [info["metrics"]["success"] for info in infos] == [0.0] * 10
+    assert max(sum(info["turn_rewards"]) for info in infos) <= 0.0
+
+
+def test_the_spec_pickles(env):
+    assert pickle.loads(pickle.dumps(env.spec)) == env.spec
+
+
+def test_the_spec_round_trips_through_json_and_rebuilds_the_environment(env):
+    rebuilt = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    assert play(rebuilt, ["a"] * 200, seed=3) == play(env, ["a"] * 200, seed=3)
+
+
+def test_a_state_taken_in_the_middle_replays_bit_for_bit_in_another_environment(env, env_id):
+    replies = [f"reply {i}" for i in range(200)]
+    env.reset(seed=11)
+    env.step(replies[0])
+    state = pickle.loads(pickle.dumps(memenvs.get_state(env)))
+    other = gym.make(env_id)
+    memenvs.set_state(other, state)
+    went_on = [list(itertools.islice(steps_until_end(e, replies), 200)) for e in (env, other)]
+    assert went_on[0] == went_on[1]
+    assert env.reset() == other.reset()  # the generators too
+
+
+def test_a_state_can_be_played_more_than_once(env):
+    env.reset(seed=11)
+    env.step("first")
+    state = memenvs.get_state(env)
+    branches = []
+    for _ in range(2):
+        memenvs.set_state(env, state)
+        branches.append(list(steps_until_end(env, ["x"] * 200)))
+    assert branches[0] == branches[1]
+
+
+def steps_until_end(env, replies):
+    for reply in replies:
+        step = env.step(reply)
+        yield step
+        if step[2] or step[3]:
+            return
+
+
+def test_a_step_after_the_end_is_refused(env):
+    play(env, ["x"] * 200, seed=0)
+    with pytest.raises(ResetNeeded, match="reset"):
+        env.step("x")
+
+
+def test_the_info_has_the_same_keys_at_every_step(env):
+    shapes = {json.dumps(shape(step[4])) for step in play(env, ["x"] * 200, seed=0)}
+    assert len(shapes) == 1
+
+
+def shape(value):
+    return {key: shape(inner) for key, inner in sorted(value.items())} if isinstance(value, dict) else None
+
+
+def test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list(env):
+    _, *steps = play(env, ["x", "<answer>y</answer>", "\\boxed{z}"] * 70, seed=0)
+    assert [step[1] for step in steps] == [pytest.approx(sum(step[4]["rewards"].values())) for step in steps]
+    assert steps[-1][4]["turn_rewards"] == [step[1] for step in steps]
+    assert all(step[4]["turn_rewards"] == [] for step in steps[:-1])
+
+
+def test_components_and_metrics_are_floats(env):
+    values = [
+        value
+        for step in play(env, ["x"] * 200, seed=0)
+        for part in ("rewards", "metrics")
+        for value in step[4][part].values()
+    ]
+    assert {type(value) for value in values} == {float}
+
+
+def test_infos_pickle(env):
+    steps = play(env, ["x"] * 200, seed=0)
+    assert pickle.loads(pickle.dumps(steps)) == steps
+
+
+@given(replies=st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(max_size=300)), min_size=20, max_size=20))
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+def test_no_reply_raises_or_leaves_the_observation_space(env_id, replies):
+    env = gym.make(env_id, disable_env_checker=True)
+    env.reset(seed=0)
+    for reply in replies:
+        observation, reward, terminated, truncated, _ = env.step(reply)
+        assert env.observation_space.contains(observation)
+        assert abs(reward) < 1e6
+        if terminated or truncated:
+            env.reset()
+
+
+def test_every_hostile_reply_is_survived(env):
+    env.reset(seed=0)
+    for reply in HOSTILE:
+        observation, _, terminated, truncated, _ = env.step(reply)
+        assert env.observation_space.contains(observation)
+        if terminated or truncated:
+            env.reset()
+
+
+def test_an_action_that_is_no_text_is_refused(env):
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="str"):
+        env.unwrapped.step(b"bytes")
+
+
+def test_the_picture_for_a_person_is_text(env_id):
+    env = gym.make(env_id, render_mode="ansi")
+    env.reset(seed=0)
+    env.step("a \x1b[31mred\x00 reply")
+    drawn = env.render()
+    assert "red" in drawn
+    assert "\x1b[31m" not in drawn
+
+
+def test_an_unknown_render_mode_is_refused(env_id):
+    with pytest.raises(Exception, match=r"render_mode|render mode"):
+        gym.make(env_id, render_mode="hologram").reset()

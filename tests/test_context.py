@@ -1,0 +1,73 @@
+"""The text of a task, and the chunks it is read in."""
+
+import pytest
+
+from memenvs.context import Chunk, Reader
+from memenvs.tokens import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def reader(small_set):
+    return Reader(small_set, load_tokenizer("world"))
+
+
+def test_documents_are_numbered_from_one_and_parted_by_a_blank_line(reader, small_set):
+    task = small_set[0]
+    first, second = small_set.shown(task.documents[:2])
+    assert reader.context(task.documents[:2]).text == f"Document 1:\n{first}\n\nDocument 2:\n{second}"
+
+
+@pytest.mark.parametrize("split", ["token", "document"])
+@pytest.mark.parametrize("size", [16, 100, 1000, 100_000])
+def test_chunks_joined_are_the_text_each_within_its_size(reader, small_set, split, size):
+    context = reader.context(small_set[1].documents)
+    chunks = context.chunks(size, split)
+    assert "".join(context.text[chunk.start : chunk.end] for chunk in chunks) == context.text
+    assert max(chunk.tokens for chunk in chunks) <= size
+    assert sum(chunk.tokens for chunk in chunks) == len(context.gaps)
+
+
+def test_split_by_document_cuts_none_that_fits(reader, small_set):
+    context = reader.context(small_set[1].documents)
+    starts = {chunk.start for chunk in context.chunks(300, "document")}
+    headers = {start - len(f"Document {i}:\n") for i, (start, _) in enumerate(context.spans, 1)}
+    assert starts <= headers
+
+
+def test_split_by_document_cuts_one_that_is_too_long_alone(reader, small_set):
+    context = reader.context(small_set[1].documents)
+    assert max(chunk.tokens for chunk in context.chunks(20, "document")) <= 20
+
+
+def test_the_spans_are_the_documents(reader, small_set):
+    task = small_set[2]
+    context = reader.context(task.documents)
+    assert [context.text[start:end] for start, end in context.spans] == small_set.shown(task.documents)
+
+
+def test_parts_of_a_document_inside_the_chunks_join_to_the_document(reader, small_set):
+    context = reader.context(small_set[2].documents)
+    parts = [context.inside(chunk, 7) for chunk in context.chunks(16)]
+    assert "".join(parts) == context.text[slice(*context.spans[7])]
+    assert sum(bool(part) for part in parts) >= 2
+
+
+def test_a_chunk_beside_a_document_holds_nothing_of_it(reader, small_set):
+    context = reader.context(small_set[2].documents)
+    start, end = context.spans[3]
+    assert context.inside(Chunk(0, start, 0), 3) == ""
+    assert context.inside(Chunk(end, len(context.text), 0), 3) == ""
+
+
+def test_another_tokenizer_than_the_cards_is_counted_afresh(small_set, tmp_path):
+    world = load_tokenizer("world")
+    backend = type(world.backend).from_str(world.backend.to_str())
+    backend.add_tokens(["Thing"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    other = load_tokenizer(str(tmp_path))
+    documents = small_set[0].documents
+    context = Reader(small_set, other).context(documents)
+    assert context.text == Reader(small_set, world).context(documents).text
+    parts = sum(other.counts(small_set.shown(documents)))
+    frame = sum(other.counts([f"Document {i}:\n" for i in range(1, 21)])) + 19 * other.count("\n\n")
+    assert len(context.gaps) == parts + frame

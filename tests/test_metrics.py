@@ -1,0 +1,442 @@
+"""Metrics against the reference files, then against numbers worked out by hand."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import cases, needs_oracle
+
+from memenvs import metrics
+from memenvs.math_strings import boxed_content, full_strip, last_boxed, light_strip, math_equal, strip_boxed
+from memenvs.metrics import METRICS, REPLY_METRICS, extract_answer, get_metric, wrap_answer
+
+
+def close(value):
+    return pytest.approx(value, abs=1e-5, rel=1e-4)
+
+
+def per_case(name):
+    """Run a test on each case of a reference file, or skip it with a reason where the files are absent."""
+
+    def decorate(test):
+        return needs_oracle(pytest.mark.parametrize("case", cases(name))(test))
+
+    return decorate
+
+
+def box_of(text):
+    """The last box of a text, and its content."""
+    boxed = last_boxed(text)
+    return boxed, None if boxed is None else strip_boxed(boxed)
+
+
+# --- reference files
+
+
+@per_case("hotpot_em_f1")
+def test_hotpot_overlap_is_the_reference(case):
+    prediction, answer = case["input"]["prediction"], case["input"]["ground_truth"]
+    expected = case["output"]
+    assert metrics.normalize_answer(prediction) == expected["norm_prediction"]
+    assert metrics.normalize_answer(answer) == expected["norm_ground_truth"]
+    score = metrics.answer_overlap(prediction, answer)
+    assert score._asdict() == close({key: float(expected[key]) for key in score._fields})
+    assert metrics.em(prediction, [answer]) == score.em
+    assert metrics.f1(prediction, [answer]) == score.f1
+
+
+@per_case("hotpot_sp")
+def test_supporting_facts_are_the_reference(case):
+    expected = case["output"]
+    score = metrics.supporting_facts(case["input"]["prediction"], case["input"]["gold"])
+    assert tuple(score) == close(tuple(expected[f"sp_{key}"] for key in ("em", "f1", "prec", "recall")))
+
+
+@per_case("longbench_qa_f1")
+def test_longbench_f1_is_the_reference(case):
+    score = metrics.longbench_f1(case["input"]["prediction"], [case["input"]["ground_truth"]])
+    assert score == close(case["output"])
+
+
+@per_case("search_r1_em_check")
+def test_em_and_sub_em_are_the_reference(case):
+    prediction, answers = case["input"]["prediction"], case["input"]["golden_answers"]
+    answers = [answers] if isinstance(answers, str) else answers  # the original wraps a lone answer
+    assert metrics.em(prediction, answers) == case["output"]["em"]
+    assert metrics.sub_em(prediction, answers) == case["output"]["subem"]
+
+
+@per_case("memagent_boxed_reward")
+def test_boxed_em_is_the_reference(case):
+    reply, golds, expected = case["input"]["solution_str"], case["input"]["golds_tested"], case["output"]
+    boxed, content = box_of(reply[-metrics.BOXED_WINDOW :].lower())
+    assert (boxed, content) == (expected["last_boxed"], expected["removed"])
+    assert (None if content is None else light_strip(content)) == expected["stripped"]
+    assert {g: s for g in golds if (s := metrics.boxed_em(reply, [g]))} == expected["scores"]
+    assert metrics.boxed_em(reply, golds) == expected["score_all_golds"]
+
+
+@per_case("memagent_strip_string")
+def test_light_strip_is_the_reference(case):
+    assert light_strip(case["input"]["s"]) == case["output"]
+
+
+@per_case("verl_math_reward")
+def test_math_em_is_the_reference(case):
+    reply, golds, expected = case["input"]["solution_str"], case["input"]["golds_tested"], case["output"]
+    boxed, content = box_of(reply)
+    assert (boxed, content) == (expected["last_boxed"], expected["removed"])
+    stripped = expected["stripped"] if isinstance(expected["stripped"], str) else None  # ours never raises
+    assert (None if content is None else full_strip(content)) == stripped
+    assert {g: s for g in golds if (s := metrics.math_em(reply, [g]))} == expected["scores"]
+
+
+@per_case("verl_strip_string")
+def test_full_strip_is_the_reference_and_none_where_that_raises(case):
+    expected = case["output"]
+    assert full_strip(case["input"]["s"]) == (None if isinstance(expected, dict) else expected)
+
+
+@per_case("memagent_ruler_general_metrics")
+def test_memagent_evaluation_is_the_reference(case):
+    prediction, gold, expected = case["input"]["prediction"], case["input"]["gold"], dict(case["output"])
+    if case["input"]["fn"] == "calc_metrics":
+        score = {"sub_em": metrics.string_match_all(prediction, gold)}
+    else:
+        overlap = metrics.answer_overlap(prediction, gold)
+        score = {"em": overlap.em, "f1": overlap.f1, "prec": overlap.precision, "recall": overlap.recall}
+        score["sub_em"] = metrics.sub_em(prediction, [gold])
+    if "raises" in expected:  # no answers: the original divides by zero
+        expected = {"sub_em": 0.0}
+    expected.pop("total_num", None)
+    assert {key: round(value, 2) for key, value in score.items()} == close(expected)
+
+
+@per_case("ruler_string_match")
+@pytest.mark.parametrize(
+    ("key", "metric"), [("all", metrics.string_match_all), ("part", metrics.string_match_part)]
+)
+def test_ruler_string_match_is_the_reference(case, key, metric):
+    predictions, references = case["input"]["preds"], case["input"]["refs"]
+    expected = case["output"][key]
+    # The original takes a batch, in percent, cut to the shorter list; ours takes one reply.
+    scores = [metric(p, r) for p, r in zip(predictions, references, strict=False)]
+    percent = round(100 * sum(scores) / max(len(predictions), 1), 2)
+    assert percent == close(0.0 if isinstance(expected, dict) else expected)
+
+
+@per_case("mem1_eval_multi")
+def test_multi_objective_is_the_reference(case):
+    score = metrics.multi_objective(case["input"]["solution_str"], case["input"]["ground_truths"])
+    assert score._asdict() == close(case["output"])
+
+
+# --- by hand: words
+
+
+def test_normalisation_drops_punctuation_before_articles():
+    assert metrics.normalize_answer(" The  A.I.-Matrix, an  OPERA ") == "aimatrix opera"
+
+
+def test_f1_takes_the_best_accepted_answer():
+    # "barack obama": precision 2/3, recall 1, F1 0.8; "obama": precision 1/3, recall 1, F1 0.5
+    assert metrics.f1("President Barack Obama", ["Obama", "Barack Obama"]) == close(0.8)
+
+
+def test_f1_gives_a_long_answer_to_a_yes_no_question_nothing():
+    assert metrics.f1("yes it is", ["yes"]) == 0.0
+
+
+def test_longbench_f1_gives_a_long_answer_to_a_yes_no_question_its_share():
+    # precision 1/3, recall 1: 2 * (1/3) / (4/3) = 0.5
+    assert metrics.longbench_f1("yes it is", ["yes"]) == close(0.5)
+
+
+def test_em_accepts_any_alias():
+    assert metrics.em("the  big apple.", ["New York", "Big Apple"]) == 1.0
+
+
+def test_sub_em_finds_an_answer_inside_a_sentence():
+    assert metrics.sub_em("It was Paris, in 1900.", ["London", "Paris"]) == 1.0
+
+
+def test_sub_em_does_not_reward_a_part_of_the_answer():
+    assert metrics.sub_em("Paris", ["Paris France"]) == 0.0
+
+
+def test_supporting_facts_ignore_order_and_repeats():
+    score = metrics.supporting_facts([("B", 1), ("A", 0), ("A", 0)], [["A", 0], ["B", 1]])
+    assert score == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_supporting_facts_count_half_of_a_pair():
+    # one of two found, one of one right: precision 1, recall 0.5, F1 2/3
+    assert metrics.supporting_facts([("A", 0)], [("A", 0), ("B", 1)]) == close((0.0, 2 / 3, 1.0, 0.5))
+
+
+def test_string_match_all_is_the_share_of_answers_found():
+    assert metrics.string_match_all("ONE and two", ["one", "two", "three", "four"]) == 0.5
+
+
+def test_string_match_part_needs_one_answer():
+    assert metrics.string_match_part("ONE and two", ["three", "one"]) == 1.0
+
+
+def test_string_match_keeps_punctuation():
+    assert metrics.string_match_part("12,34", ["1234"]) == 0.0
+
+
+# --- by hand: boxes and mathematics
+
+
+def test_boxed_em_ignores_case_and_spaces():
+    assert metrics.boxed_em("so \\boxed{new york}", ["London", "New York"]) == 1.0
+
+
+def test_boxed_em_keeps_articles():
+    assert metrics.boxed_em("\\boxed{The Beatles}", ["Beatles"]) == 0.0
+
+
+@pytest.mark.parametrize(("tail", "score"), [(292, 1.0), (293, 0.0)])
+def test_boxed_em_reads_the_last_300_characters(tail, score):
+    assert metrics.boxed_em("\\boxed{}" + "." * tail, [""]) == score  # the box: 8 characters
+
+
+def test_math_em_reads_the_whole_reply():
+    assert metrics.math_em("\\boxed{x}" + "." * 1000, ["x"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    "content", ["0.5", ".5", "1/2", "\\frac12", "\\dfrac{1}{2}", "x = 1/2", "\\frac1{2}", "\\$0.5\\text{ cm}"]
+)
+def test_math_em_sees_through_ways_of_writing_a_half(content):
+    assert metrics.math_em(f"\\boxed{{{content}}}", ["\\frac{1}{2}"]) == 1.0
+
+
+def test_math_em_does_not_reduce_fractions():
+    assert metrics.math_em("\\boxed{2/4}", ["1/2"]) == 0.0
+
+
+def test_math_em_keeps_case():
+    assert metrics.math_em("\\boxed{paris}", ["Paris"]) == 0.0
+
+
+def test_every_fraction_and_root_of_a_text_is_braced():
+    assert full_strip("\\frac12+\\frac3{4}-\\sqrt5\\sqrt{6}") == (
+        "\\frac{1}{2}+\\frac{3}{4}-\\sqrt{5}\\sqrt{6}"
+    )
+
+
+def test_a_numerator_alone_leaves_every_fraction_as_it_was():
+    assert full_strip("\\frac12+\\frac3") == "\\frac12+\\frac3"
+
+
+@pytest.mark.parametrize("text", ["\\sqrt", "\\sqrt\\sqrt2", "1\\frac", "1\\text{ m}2\\text{ cm}"])
+def test_malformed_mathematics_has_no_full_spelling(text):
+    assert full_strip(text) is None
+
+
+def test_malformed_mathematics_equals_itself():
+    assert math_equal("\\frac", "\\frac")
+
+
+def test_malformed_mathematics_equals_nothing_else():
+    assert not math_equal("\\frac", "\\sqrt")
+
+
+def test_an_fbox_is_no_answer():
+    assert box_of("\\fbox{Paris}") == ("\\fbox{Paris}", None)
+
+
+# --- by hand: several objectives
+
+
+def test_multi_objective_takes_a_bare_answer():
+    assert metrics.multi_objective("Paris; Rome", [["Paris"], ["rome", "roma"]]) == (2.0, 2.0, True)
+
+
+def test_multi_objective_keeps_articles_and_counts_words_once():
+    # {the, old, town} against {old, town}: precision 2/3, recall 1, F1 0.8
+    assert metrics.multi_objective("the old old town", [["old town"]]) == close((0.0, 0.8, True))
+
+
+def test_multi_objective_reads_parts_in_order():
+    assert metrics.multi_objective("Rome; Paris", [["Paris"], ["Rome"]]) == (0.0, 0.0, True)
+
+
+def test_multi_objective_gives_a_wrong_number_of_parts_nothing():
+    assert metrics.multi_objective("Paris; Rome; Bonn", [["Paris"], ["Rome"]]) == (0.0, 0.0, True)
+
+
+def test_multi_objective_gives_an_open_tag_nothing():
+    assert metrics.multi_objective("<answer>Paris</answer><answer>", [["Paris"]]) == (0.0, 0.0, False)
+
+
+def test_multi_objective_reads_the_last_assistant_turn_only():
+    reply = "<answer>Paris</answer><|im_start|>assistant\nParis"
+    assert metrics.multi_objective(reply, [["Paris"]]) == (0.0, 0.0, True)
+
+
+# --- names
+
+
+def test_the_metrics_have_these_names():
+    assert list(METRICS) == [
+        "em", "f1", "sub_em", "boxed_em", "math_em", "string_match_all", "string_match_part",
+    ]  # fmt: skip
+
+
+def test_reply_metrics_are_metrics():
+    assert {"boxed_em", "math_em", "string_match_all", "string_match_part"} == REPLY_METRICS
+
+
+def test_a_metric_is_got_by_its_name():
+    assert get_metric("sub_em") is metrics.sub_em
+
+
+def test_an_unknown_metric_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match=r"^no metric 'bleu'; choose one of em, f1, .*string_match_part$"):
+        get_metric("bleu")
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_no_accepted_answer_scores_zero(name):
+    assert METRICS[name]("\\boxed{Paris}", []) == 0.0
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
+def test_the_gold_answer_scores_one(name, answer_format):
+    if name in ("boxed_em", "math_em") and answer_format == "tag":
+        answer_format = "boxed"  # these two read no tags
+    reply = "I think " + wrap_answer("New York", answer_format)
+    text = reply if name in REPLY_METRICS else extract_answer(reply, answer_format)
+    score = METRICS[name](text, ["New York"])
+    assert isinstance(score, float)
+    assert score == 1.0
+
+
+# --- extraction
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("\\boxed{ New York }", "New York"),
+        ("\\boxed{a} or \\boxed{B}", "B"),
+        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed{a} then \\boxed{b", "a"),
+        ("\\boxed{a \\boxed{b}}", "b"),
+        ("\\boxed{a \\boxed{b} c", "b"),
+        ("} \\boxed{a} }{", "a"),
+        ("\\boxed{}", ""),
+        ("\\boxed a", None),
+        ("\\boxed{a", None),
+        ("<answer>a</answer>", None),
+        ("", None),
+    ],
+)
+def test_a_boxed_answer_is_the_last_balanced_box(reply, answer):
+    assert extract_answer(reply, "boxed") == answer
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("<answer>\n New York </answer>", "New York"),
+        ("<answer>a</answer><answer>B</answer>", "B"),
+        ("<answer>a</answer><answer>b", "a"),
+        ("<answer>a</answer> b</answer>", "a"),
+        ("in <answer> tags: <answer>a</answer>", "a"),
+        ("<answer></answer>", ""),
+        ("</answer><answer>", None),
+        ("\\boxed{a}", None),
+        ("", None),
+    ],
+)
+def test_a_tagged_answer_is_the_last_complete_pair(reply, answer):
+    assert extract_answer(reply, "tag") == answer
+
+
+@pytest.mark.parametrize("call", [extract_answer, wrap_answer])
+def test_an_unknown_answer_format_is_refused_with_the_choices(call):
+    with pytest.raises(ValueError, match=r"^no answer format 'xml'; choose one of boxed, tag$"):
+        call("x", "xml")
+
+
+@pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
+@given(answer=st.text(st.characters(exclude_characters="{}<")).map(str.strip))
+@settings(deadline=None)
+def test_extract_undoes_wrap(answer_format, answer):
+    assert extract_answer("so " + wrap_answer(answer, answer_format) + ".", answer_format) == answer
+
+
+# --- hostile text
+
+FRAGMENTS = [
+    "\\boxed",
+    "\\boxed{",
+    "\\boxed ",
+    "\\fbox{",
+    "{",
+    "}",
+    "$",
+    "<answer>",
+    "</ANSWER>",
+    "</answer>",
+]
+FRAGMENTS += ["\\frac", "\\sqrt", "\\text{ ", "=", "/", ".", "1", ";", "\n", "<|im_start|>assistant"]
+ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
+HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | ANY_TEXT).map("".join)
+NOISE = [
+    f * (100_000 // len(f)) for f in [*FRAGMENTS, "\\boxed{a}", "<answer>a</answer>", "\ud800", "a ", " "]
+]
+
+
+@given(text=HOSTILE, answers=st.lists(HOSTILE, max_size=3))
+@settings(deadline=None)
+def test_every_metric_stays_in_range_on_any_text(text, answers):
+    scores = {name: metric(text, answers) for name, metric in METRICS.items()}
+    assert all(isinstance(score, float) and 0.0 <= score <= 1.0 for score in scores.values()), scores
+
+
+@given(text=HOSTILE, answers=st.lists(HOSTILE, max_size=3))
+@settings(deadline=None)
+def test_multi_objective_stays_in_range_on_any_text(text, answers):
+    score = metrics.multi_objective(text, [answers] * 2)
+    assert 0.0 <= score.em <= 2.0
+    assert 0.0 <= score.f1 <= 2.0 + 1e-12
+
+
+@given(text=HOSTILE)
+@settings(deadline=None)
+def test_an_extracted_answer_stands_in_the_reply(text):
+    for answer_format in metrics.ANSWER_FORMATS:
+        assert (extract_answer(text, answer_format) or "") in text
+
+
+@given(text=st.text(st.sampled_from("ab {}")))
+@settings(deadline=None)
+def test_a_lone_box_is_found_by_both_readings(text):
+    assert box_of("\\boxed{" + text)[1] == boxed_content("\\boxed{" + text)
+
+
+READERS = {
+    **METRICS,
+    "longbench_f1": metrics.longbench_f1,
+    "multi_objective": lambda text, answers: metrics.multi_objective(text, [answers]),
+    "boxed": lambda text, answers: extract_answer(text, "boxed"),
+    "tag": lambda text, answers: extract_answer(text, "tag"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_100_kb_of_noise_take_less_than_a_tenth_of_a_second(name):
+    for noise in [*NOISE, "\\boxed{" + "{" * 100_000, "\\boxed{" + "\\frac12" * 14_000 + "}", "=" * 100_000]:
+        fastest = float("inf")
+        for _ in range(3):  # the fastest of three, as other work shares the machine
+            begin = time.perf_counter()
+            READERS[name](noise, ["Paris", noise[:1000]])
+            fastest = min(fastest, time.perf_counter() - begin)
+        assert fastest < 0.1, f"{fastest:.2f} s on {noise[:20]!r}"

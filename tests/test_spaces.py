@@ -1,0 +1,56 @@
+"""The space of Unicode texts."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memenvs.spaces import UnicodeText, clean_text
+
+
+def test_texts_with_spaces_accents_and_emoji_are_inside():
+    space = UnicodeText(100)
+    assert all(space.contains(text) for text in ["", "hello world", "café\n", "日本語 👩‍👩‍👧", "\0"])
+
+
+@pytest.mark.parametrize("outside", ["x" * 11, "\ud800", b"bytes", 3, None, ["a"]])
+def test_what_is_too_long_or_no_text_is_outside(outside):
+    assert not UnicodeText(10).contains(outside)
+
+
+def test_samples_are_inside_and_follow_the_seed():
+    samples = [UnicodeText(50, seed=3).sample() for _ in range(2)]
+    assert samples[0] == samples[1]
+    space = UnicodeText(5, seed=0)
+    assert all(space.contains(space.sample()) for _ in range(100))
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True, "9"])
+def test_a_size_that_is_no_whole_number_is_refused(size):
+    with pytest.raises(ValueError, match="max_chars"):
+        UnicodeText(size)
+
+
+def test_spaces_are_equal_by_their_size():
+    assert UnicodeText(5) == UnicodeText(5) != UnicodeText(6)
+
+
+def test_texts_round_trip_through_json():
+    space = UnicodeText(10)
+    assert space.from_jsonable(space.to_jsonable(["a", np.str_("b")])) == ["a", "b"]
+
+
+def test_a_vector_environment_of_gymnasium_takes_the_space():
+    venv = gym.vector.SyncVectorEnv([lambda: gym.make("memenvs:MemChunkQA-v0")] * 2)
+    observations, _ = venv.reset(seed=[1, 1])
+    assert observations[0] == observations[1]
+
+
+@given(st.text(alphabet=st.characters(codec=None), max_size=50), st.integers(1, 40))
+def test_a_cleaned_text_is_in_the_space_whatever_it_was(text, size):
+    assert UnicodeText(size).contains(clean_text(text, size))
+
+
+def test_a_lone_surrogate_becomes_the_replacement_character():
+    assert clean_text("a\ud800b", 10) == "a\ufffdb"

@@ -1,0 +1,131 @@
+"""Task sets on disk: what is written is read, and what is broken is refused in one line."""
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+
+from memenvs.tasks import CARD, DOCUMENTS, SCHEMAS, TASKS, TaskSet, open_tasks
+
+
+@pytest.fixture
+def broken(small_set, tmp_path):
+    """A copy to be broken."""
+    return shutil.copytree(small_set.path, tmp_path / "set")
+
+
+def change_card(folder, **changes):
+    card = json.loads((folder / CARD).read_text())
+    (folder / CARD).write_text(json.dumps({**card, **changes}))
+
+
+def rewrite(folder, name, table):
+    with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    files = json.loads((folder / CARD).read_text())["files"]
+    files[name]["bytes"] = (folder / name).stat().st_size
+    change_card(folder, files=files)
+
+
+def read(folder, name):
+    return pa.ipc.open_file(str(folder / name)).read_all()
+
+
+def test_a_task_comes_back_as_it_was_built(small_set, examples):
+    task = small_set[3]
+    assert (task.question, task.answers) == (examples[3].question, (examples[3].answers,))
+    assert [small_set.shown([i])[0] for i in task.evidence] == [
+        "\n".join(examples[3].paragraphs[i]) for i in (0, 2)
+    ]
+    document, start, end = task.meta["spans"][0]
+    assert small_set.texts([document])[0][start:end] == "Thing 3 has code 21."
+
+
+def test_a_set_is_opened_once_a_process(small_set):
+    assert open_tasks(str(small_set.path)) is open_tasks(small_set.path)
+
+
+def test_a_set_that_was_built_again_is_opened_again(small_set, tmp_path):
+    copy = shutil.copytree(small_set.path, tmp_path / "set")
+    before = open_tasks(copy)
+    (copy / CARD).write_text((copy / CARD).read_text())
+    assert open_tasks(copy) is not before
+
+
+def test_every_byte_is_checked_on_request(broken):
+    TaskSet(broken).verify()
+    data = bytearray((broken / DOCUMENTS).read_bytes())
+    data[len(data) // 2] ^= 1
+    (broken / DOCUMENTS).write_bytes(data)
+    with pytest.raises(ValueError, match="SHA-256"):
+        TaskSet(broken).verify()
+
+
+def test_an_index_outside_the_set_is_an_index_error(small_set):
+    with pytest.raises(IndexError, match="set of 40"):
+        small_set[40]
+    assert small_set[-1] == small_set[39]
+
+
+def test_a_missing_folder_says_how_to_build_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"python -m memenvs\.build"):
+        open_tasks(tmp_path / "nowhere")
+
+
+def test_an_unknown_name_lists_what_ships():
+    with pytest.raises(FileNotFoundError, match="world-train"):
+        open_tasks("no-such-set")
+
+
+@pytest.mark.parametrize("name", [DOCUMENTS, TASKS])
+def test_a_missing_column_is_named(broken, name):
+    column = SCHEMAS[name].names[1]
+    rewrite(broken, name, read(broken, name).drop_columns([column]))
+    with pytest.raises(ValueError, match=f"no column '{column}'"):
+        TaskSet(broken)
+
+
+@pytest.mark.parametrize("column", ["evidence", "documents"])
+def test_a_document_number_outside_the_documents_is_named(broken, column):
+    table = read(broken, TASKS)
+    values = table[column].to_pylist()
+    values[5][0] = 99_999
+    position = table.schema.names.index(column)
+    field = table.schema.field(column)
+    rewrite(broken, TASKS, table.set_column(position, field, pa.array(values, field.type)))
+    with pytest.raises(ValueError, match=f"document 99999 in column '{column}'"):
+        TaskSet(broken)
+
+
+def test_another_format_names_both(broken):
+    change_card(broken, format=99)
+    with pytest.raises(ValueError, match="format 99, this memenvs reads 1"):
+        TaskSet(broken)
+
+
+@pytest.mark.parametrize("name", [DOCUMENTS, TASKS])
+def test_a_file_cut_short_is_refused_with_both_sizes(broken, name):
+    data = (broken / name).read_bytes()
+    (broken / name).write_bytes(data[:-100])
+    with pytest.raises(ValueError, match=f"has {len(data) - 100} bytes, its card says {len(data)}"):
+        TaskSet(broken)
+
+
+def test_a_file_of_other_content_is_refused(broken):
+    size = (broken / TASKS).stat().st_size
+    (broken / TASKS).write_bytes(b"x" * size)
+    with pytest.raises(ValueError, match="not an Arrow file"):
+        TaskSet(broken)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"format": 1, "sauce": 3}'])
+def test_a_card_that_is_none_is_refused(broken, text):
+    (broken / CARD).write_text(text)
+    with pytest.raises(ValueError, match="card of a task set"):
+        TaskSet(broken)
+
+
+@pytest.mark.parametrize("name", ["world-train", "world-test", "niah"])
+def test_the_bundled_sets_are_what_their_cards_say(name):
+    open_tasks(name).verify()

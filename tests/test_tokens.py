@@ -1,0 +1,117 @@
+"""Token counts, and chunks that lose nothing."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from memenvs.tokens import TextTokenizer, chunk, load_tokenizer, pack
+
+UNICODE = st.lists(
+    st.one_of(
+        st.characters(codec="utf-8"),
+        st.sampled_from(["👩‍👩‍👧", "e\u0301", "日", "\r\n", " ", "the ", "🏳️‍🌈", "\u200d"]),
+    ),
+    max_size=200,
+).map("".join)
+# Four byte tokens are the most that one character can have, so chunks of 8 can always be met.
+SIZES = st.integers(8, 60)
+
+
+@pytest.fixture(scope="module")
+def words():
+    """One token a word: what stands between words is in no token."""
+    model = models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return TextTokenizer(backend, "words")
+
+
+@given(UNICODE, SIZES)
+@example("a\r\nb" * 40, 8)
+@example("👩‍👩‍👧" * 20, 8)
+@settings(deadline=None)
+def test_chunks_joined_are_the_text_each_within_its_size_and_none_empty(text, size):
+    tokenizer = load_tokenizer("world")
+    pieces = chunk(text, tokenizer, size)
+    assert "".join(pieces) == text
+    assert all(pieces)
+    (gaps,) = tokenizer.gaps([text])
+    ends = pack(gaps, size)
+    assert all(after - before <= size for (_, before), (_, after) in zip([(0, 0), *ends], ends, strict=False))
+
+
+@given(UNICODE, st.integers(1, 20))
+@settings(deadline=None)
+def test_characters_outside_every_token_are_kept(words, text, size):
+    assert "".join(chunk(text, words, size)) == text
+
+
+def test_a_chunk_of_one_token_may_hold_a_character_of_several():
+    tokenizer = load_tokenizer("world")
+    assert tokenizer.count("👩") > 1
+    assert chunk("👩👩", tokenizer, 1) == ["👩", "👩"]
+
+
+def test_chunks_are_as_long_as_they_may_be(words):
+    assert chunk("one two three four five", words, 2) == ["one two ", "three four ", "five"]
+
+
+def test_cuts_at_preferred_places_where_one_is_in_reach(words):
+    (gaps,) = words.gaps(["one two three four five"])
+    # a document ends after three tokens: the cut after four is given up for it
+    assert pack(gaps, 4, prefer=pytest.importorskip("numpy").array([3, 5])) == [(14, 3), (23, 5)]
+
+
+def test_a_text_of_no_token_counts_as_one(words):
+    (gaps,) = words.gaps(["\n\n"])
+    assert gaps.tolist() == [2]
+
+
+def test_the_gaps_sum_to_the_text(words):
+    text = "  one  two "
+    (gaps,) = words.gaps([text])
+    assert gaps.tolist() == [7, 4]
+
+
+@given(UNICODE, st.integers(1, 50))
+@settings(deadline=None)
+def test_a_head_is_a_beginning_within_its_tokens(text, size):
+    tokenizer = load_tokenizer("world")
+    head, cut = tokenizer.head(text, size)
+    assert text.startswith(head)
+    assert cut == (head != text)
+    assert cut == (tokenizer.count(text) > size)
+
+
+def test_counts_are_those_of_the_backend():
+    tokenizer = load_tokenizer("world")
+    texts = ["", "a word", "日本語"]
+    assert tokenizer.counts(texts) == [tokenizer.count(text) for text in texts]
+
+
+def test_a_tokenizer_loads_from_a_file_and_from_a_folder(tmp_path):
+    load_tokenizer("world").backend.save(str(tmp_path / "tokenizer.json"))
+    by_file, by_folder = load_tokenizer(str(tmp_path / "tokenizer.json")), load_tokenizer(str(tmp_path))
+    assert by_file.fingerprint == by_folder.fingerprint == load_tokenizer("world").fingerprint
+
+
+def test_truncation_saved_with_a_tokenizer_is_not_applied(tmp_path):
+    backend = Tokenizer.from_str(load_tokenizer("world").backend.to_str())
+    backend.enable_truncation(4)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(tmp_path)).count("word " * 50) >= 50
+
+
+@pytest.mark.parametrize("name", ["no-such/tokenizer-anywhere", "", "pyproject.toml"])
+def test_an_unknown_tokenizer_is_one_line_that_names_the_choices(name, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match=r"'world'|tokenizer\.json") as error:
+        load_tokenizer(name)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("size", [0, -5, 1.5, True])
+def test_a_chunk_size_that_is_no_number_of_tokens_is_refused(words, size):
+    with pytest.raises(ValueError, match="chunk_size"):
+        chunk("text", words, size)

@@ -31,17 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         env = gym.make(args.env, render_mode="ansi", **kwargs)
         policy = make_policy(args.policy, env, args.seed)
         info = play_episode(
-            env, policy, task=args.task, seed=args.seed, watch=lambda: _write(str(env.render()) + "\n\n")
+            env, policy, task=args.task, seed=args.seed, watch=lambda: show(str(env.render()) + "\n\n")
         )
     except (ValueError, OSError, TypeError, gym.error.Error) as error:
         sys.stderr.write(f"memenvs.play: error: {error}\n")
         return 2
     shown = ", ".join(f"{name} {value:g}" for name, value in info["metrics"].items())
-    _write(f"return {sum(info['turn_rewards']):g}; {shown}\n")
+    show(f"return {sum(info['turn_rewards']):g}; {shown}\n")
     return 0
 
 
-def _write(text: str) -> None:
+def show(text: str) -> None:
+    """Write to the terminal, in colour where it is one and NO_COLOR is not set."""
     plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
     sys.stdout.write(_COLOUR.sub("", text) if plain else text)
 

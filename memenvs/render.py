@@ -27,7 +27,7 @@ def reading_turn(
     """
     lines = [f"{_BOLD}{title}{_RESET}"]
     if reply is not None:
-        lines += [*block("replied", reply, limit=400), _reward_line(rewards)]
+        lines += [*block("replied", reply, limit=400), reward_line(rewards)]
     if end:
         return "\n".join([*lines, f"{_BOLD}the episode is {end}{_RESET}"])
     lines += [*block("question", question, limit=600), *block("memory", memory, limit=800)]
@@ -66,6 +66,7 @@ def printable(text: str) -> str:
     return safe.replace("\ue000", _DIM).replace("\ue001", _RESET)
 
 
-def _reward_line(rewards: dict[str, float]) -> str:
+def reward_line(rewards: dict[str, float]) -> str:
+    """The reward of a turn and the components that made it."""
     parts = ", ".join(f"{name} {value:+.2f}" for name, value in rewards.items() if value) or "none"
     return f"{_YELLOW}reward{_RESET} {sum(rewards.values()):+.2f} ({parts})"

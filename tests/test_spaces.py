@@ -47,6 +47,15 @@ def test_a_vector_environment_of_gymnasium_takes_the_space():
     assert observations[0] == observations[1]
 
 
+def test_an_async_vector_environment_of_gymnasium_gives_the_same_texts_without_shared_memory():
+    makers = [lambda: gym.make("memenvs:MemChunkQA-v0")] * 2
+    venvs = [gym.vector.SyncVectorEnv(makers), gym.vector.AsyncVectorEnv(makers, shared_memory=False)]
+    seen = [(venv.reset(seed=[4, 5])[0], venv.step(("a", "b"))[0]) for venv in venvs]
+    for venv in venvs:
+        venv.close()
+    assert seen[0] == seen[1]
+
+
 @given(st.text(alphabet=st.characters(codec=None), max_size=50), st.integers(1, 40))
 def test_a_cleaned_text_is_in_the_space_whatever_it_was(text, size):
     assert UnicodeText(size).contains(clean_text(text, size))

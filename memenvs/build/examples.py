@@ -87,84 +87,104 @@ def among_distractors(
     pool, numbers = _pool(examples, extra)
     tokenized = Documents.tokenized(pool, tokenizer)
     layout = Layout()
-    longest = len(pool) if documents is None else documents
-    make = _TaskMaker(
-        tuple(examples), numbers, np.array(_title_numbers(pool)), tokenized.tokens,
-        frame_tokens(tokenizer, layout, min(longest, len(pool))), documents, tokens, seed, split,
-    )  # fmt: skip
+    longest = len(pool) if documents is None else min(documents, len(pool))
+    frame = frame_tokens(tokenizer, layout, longest)
+    questions = _questions(examples, numbers, pool)
+    make = _TaskMaker(questions, tokenized.tokens, frame, documents, tokens, seed, split)
     tasks = make_items(make, count or len(examples), workers=workers)
     return Draft(tokenized, tasks, layout, inputs)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """An example by document numbers.
+
+    Attributes:
+        example: where the text is.
+        own: its paragraphs.
+        evidence: those it needs, once each.
+        others: the rest, once each, none with the title of an evidence document.
+        excluded: what may not be drawn from the pool: all of these, and what has a title of the evidence.
+    """
+
+    example: Example
+    own: tuple[int, ...]
+    evidence: Ints
+    others: Ints
+    excluded: Ints
+
+
+def _questions(
+    examples: Sequence[Example], numbers: Sequence[tuple[int, ...]], pool: Sequence[tuple[str, str]]
+) -> list[_Question]:
+    titled: dict[str, list[int]] = {}
+    for number, (title, _) in enumerate(pool):
+        titled.setdefault(title, []).append(number)
+    found = []
+    for example, own in zip(examples, numbers, strict=True):
+        evidence = list(dict.fromkeys(own[i] for i in example.evidence))
+        same_title = {number for document in evidence for number in titled[pool[document][0]]}
+        others = [number for number in dict.fromkeys(own) if number not in same_title]
+        arrays = (np.array(part, np.int64) for part in (evidence, others, sorted({*same_title, *others})))
+        found.append(_Question(example, own, *arrays))
+    return found
 
 
 @dataclass(frozen=True)
 class _TaskMaker:
     """Makes task i; picklable, so that any process can."""
 
-    examples: tuple[Example, ...]
-    numbers: tuple[tuple[int, ...], ...]  # of each example's paragraphs in the pool
-    titles: Ints  # (D,) a number for the title of each document of the pool
-    tokens: Ints  # (D,) of each document
-    frame: Ints  # (D,) tokens of the headers and separators of the first 1, 2, … documents
+    questions: list[_Question]
+    tokens: Ints  # (D,) of each document of the pool
+    frame: Ints  # tokens of the headers and separators of the first 1, 2, … documents
     documents: int | None
     budget: int | None
     seed: int
     split: str
 
     def __call__(self, item: int) -> Task:
-        cycle, index = divmod(item, len(self.examples))
-        example, own = self.examples[index], np.array(self.numbers[index])
+        cycle, index = divmod(item, len(self.questions))
+        question = self.questions[index]
+        example = question.example
         rng = item_rng(self.seed, self.split, item)
-        evidence = _unique(own[list(example.evidence)])
-        others = _unique(own[~np.isin(self.titles[own], self.titles[evidence])])
-        chosen = self._fill(example, evidence, rng.permutation(others), rng)
-        order = rng.permutation(chosen)
+        first = np.concatenate([question.evidence, rng.permutation(question.others)])
+        if self.documents is not None:
+            chosen = self._by_number(self.documents, question, first, rng)
+        else:
+            chosen = self._by_budget(int(self.budget or 0), question, first, rng)
         meta = {**example.meta}
         if example.spans:
-            meta["spans"] = [[int(own[paragraph]), start, end] for paragraph, start, end in example.spans]
+            meta["spans"] = [[question.own[i], start, end] for i, start, end in example.spans]
         return Task(
             example.id if cycle == 0 else f"{example.id}-{cycle + 1}",
             example.question,
             (example.answers,),
-            tuple(order.tolist()),
-            tuple(evidence.tolist()),
+            tuple(rng.permutation(chosen).tolist()),
+            tuple(question.evidence.tolist()),
             meta,
         )
 
-    def _fill(self, example: Example, evidence: Ints, others: Ints, rng: np.random.Generator) -> Ints:
-        """Evidence, then `others`, then documents of the pool, up to the number or the budget asked for."""
-        same_title = np.flatnonzero(np.isin(self.titles, self.titles[evidence]))
-        excluded = np.union1d(others, same_title)
-        first = np.concatenate([evidence, others])
-        if self.documents is not None:
-            most = len(self.tokens) - len(same_title) + len(evidence)
-            if not len(evidence) <= self.documents <= most:
-                raise ValueError(
-                    f"--documents {self.documents} does not suit question {example.id}: it needs "
-                    f"{len(evidence)} and the pool has {most} for it; choose between, or give a larger source"
-                )
-            drawn = self._draw(self.documents - len(first), excluded, rng)
-            return np.concatenate([first, drawn])[: self.documents]
-        return self._fill_budget(int(self.budget or 0), example, first, len(evidence), excluded, rng)
+    def _by_number(self, documents: int, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
+        """`first` and documents of the pool, so many in all."""
+        least, most = len(question.evidence), len(self.tokens) - len(question.excluded) + len(first)
+        if not least <= documents <= most:
+            raise ValueError(
+                f"--documents {documents} does not suit question {question.example.id}: it needs {least} "
+                f"and the pool has {most} for it; choose between, or give a larger source"
+            )
+        return np.concatenate([first, self._draw(documents - len(first), question.excluded, rng)])[:documents]
 
-    def _fill_budget(
-        self,
-        budget: int,
-        example: Example,
-        first: Ints,
-        needed: int,
-        excluded: Ints,
-        rng: np.random.Generator,
-    ) -> Ints:
-        """`first`, whose leading `needed` are the evidence, and documents of the pool, within the budget."""
-        least = int(self.tokens[first[:needed]].sum() + self.frame[needed - 1])
+    def _by_budget(self, budget: int, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
+        """As many of `first` and of the pool, in that order, as the budget holds; all the evidence."""
+        least = int(self.tokens[question.evidence].sum() + self.frame[len(question.evidence) - 1])
         if least > budget:
             raise ValueError(
-                f"--tokens {budget} is too small: question {example.id} has evidence of {least} tokens; "
-                "give at least that"
+                f"--tokens {budget} is too small: question {question.example.id} has evidence of {least} "
+                "tokens; give at least that"
             )
-        guess = math.ceil(1.5 * budget / float(self.tokens.mean())) + 8
+        guess = math.ceil(1.5 * budget * len(self.tokens) / float(self.tokens.sum())) + 8
         for wanted in (guess, len(self.tokens)):
-            candidates = np.concatenate([first, self._draw(wanted, excluded, rng)])
+            candidates = np.concatenate([first, self._draw(wanted, question.excluded, rng)])
             used = self.tokens[candidates].cumsum() + self.frame[: len(candidates)]
             fits = int(np.searchsorted(used, budget, side="right"))
             if fits < len(candidates):
@@ -189,13 +209,3 @@ def _pool(
         for example in examples
     )
     return list(index), numbers
-
-
-def _title_numbers(pool: Sequence[tuple[str, str]]) -> list[int]:
-    index: dict[str, int] = {}
-    return [index.setdefault(title, len(index)) for title, _ in pool]
-
-
-def _unique(numbers: Ints) -> Ints:
-    """The numbers without repeats, in order of appearance."""
-    return np.array(list(dict.fromkeys(numbers.tolist())), np.int64)

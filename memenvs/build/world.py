@@ -38,17 +38,26 @@ def world(
     Raises:
         ValueError: an argument is out of range, with the range.
     """
-    made = generate(entities, count, split=split, seed=seed, hops=hops)
+    examples, everything = world_examples(entities=entities, count=count, split=split, seed=seed, hops=hops)
     return among_distractors(
-        [_example(made, question, f"world-{split}-{i}") for i, question in enumerate(made.questions)],
+        examples,
         tokenizer=tokenizer,
         split=split,
         seed=seed,
         documents=documents,
         tokens=tokens,
         workers=workers,
-        extra=made.documents,
+        extra=everything,
     )
+
+
+def world_examples(
+    *, entities: int, count: int, split: str, seed: int, hops: Sequence[int] = (1, 2, 3, 4)
+) -> tuple[list[Example], tuple[tuple[str, str], ...]]:
+    """The questions of a world, and all its documents as (title, text); arguments as for `world`."""
+    made = generate(entities, count, split=split, seed=seed, hops=hops)
+    examples = [_example(made, question, f"world-{split}-{i}") for i, question in enumerate(made.questions)]
+    return examples, made.documents
 
 
 def _example(made: World, question: Question, name: str) -> Example:

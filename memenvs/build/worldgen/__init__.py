@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.build.worldgen import chronicle, prose
+from memenvs.build.worldgen.answers import Question
 from memenvs.build.worldgen.draws import PROSE, SPLITS, dice
-from memenvs.build.worldgen.questions import Asker, Question
+from memenvs.build.worldgen.questions import Asker
 
 __all__ = ["LARGEST", "SMALLEST", "SPLITS", "Question", "World", "generate"]
 
@@ -48,7 +49,8 @@ def generate(
     _check(entities, questions, split, seed, hops)
     facts = chronicle.build(entities, split, seed)
     documents = [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
-    asked = Asker(facts, documents, split, seed).ask(questions, tuple(dict.fromkeys(hops)))
+    asker = Asker(facts, documents, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
+    asked = asker.ask(questions)
     return World(tuple((d.title, d.text) for d in documents), tuple(question for _, question in asked))
 
 

@@ -101,45 +101,49 @@ CULTURES = (
 )
 
 BANNED = tuple(  # nothing rude by accident, and none of the best-known real names
-    "anus arse bitc cock cunt dick fag fuck nazi nig piss poop porn puss rape sex shag shit slut turd twat vagin "
-    "kill pubi vulv tits boob peni wank crap whor suck semen testic scrot urin fart clit nud orgas horny pimp labia "
-    "hitler stalin lenin putin obama trump saddam biden marino milano verona barcelona toronto monaco "
-    "bologna benito marin moscow genoa".split()
+    "anus arse bitc cock cunt dick fag fuck nazi nig piss poop porn puss rape sex shag shit slut turd twat "
+    "vagin kill pubi vulv tits boob peni wank crap whor suck semen testic scrot urin fart clit nud orgas "
+    "horny pimp labia hitler stalin lenin putin obama trump saddam biden marino milano verona barcelona "
+    "toronto monaco bologna benito marin moscow genoa".split()
 )
 
 ADJECTIVES = tuple(
     "Amber Ashen Bitter Borrowed Brass Broken Burning Candid Careless Crooked Distant Drowned Empty Fallen "
-    "Faithful Forgotten Frozen Gentle Gilded Golden Hidden Hollow Honest Idle Ivory Last Late Little Lonely "
-    "Long Lost Modest Narrow Northern Only Painted Pale Patient Paper Quiet Restless Rusted Scarlet Second "
-    "Secret Severed Silent Silver Sleepless Slow Stolen Stubborn Sudden Tender Timid Unmarked Unwritten "
-    "Vanished Velvet Wandering Weary Western White Wooden Young".split()
+    "Faithful Forgotten Frozen Gentle Gilded Golden Hidden Hollow Honest Idle Ivory Last Late Little "
+    "Lonely Long Lost Modest Narrow Northern Only Painted Pale Patient Paper Quiet Restless Rusted Scarlet "
+    "Second Secret Severed Silent Silver Sleepless Slow Stolen Stubborn Sudden Tender Timid Unmarked "
+    "Unwritten Vanished Velvet Wandering Weary Western White Wooden Young".split()
 )
 NOUNS = tuple(
-    "Salt Harbour Winter Ledger Orchard Lantern River Mirror Garden Bell Compass Ferry Mountain Letter Candle "
-    "Island Summer Clock Tower Bridge Meadow Kettle Anchor Portrait Window Road Staircase Autumn Thunder "
-    "Morning Violin Attic Feast Shadow Map Forest Snow Harvest Key Kingdom Chapel Tide Carriage Well Door "
-    "Marble Ember Feather Voyage Village Station Library Cellar Storm Glass Almanac Fountain Quarry Wharf "
-    "Parlour Cathedral Desert Valley Border Telegraph Granary Regatta Procession Furnace Theatre Causeway "
-    "Piano Marsh Hearth Avenue Cottage Vineyard Caravan Saddle Loom Balcony Barometer Comet Sundial Locket "
-    "Signal Weather Sorrow Promise Inheritance Bargain Rumour Confession Errand Reunion".split()
+    "Salt Harbour Winter Ledger Orchard Lantern River Mirror Garden Bell Compass Ferry Mountain Letter "
+    "Candle Island Summer Clock Tower Bridge Meadow Kettle Anchor Portrait Window Road Staircase Autumn "
+    "Thunder Morning Violin Attic Feast Shadow Map Forest Snow Harvest Key Kingdom Chapel Tide Carriage "
+    "Well Door Marble Ember Feather Voyage Village Station Library Cellar Storm Glass Almanac Fountain "
+    "Quarry Wharf Parlour Cathedral Desert Valley Border Telegraph Granary Regatta Procession Furnace "
+    "Theatre Causeway Piano Marsh Hearth Avenue Cottage Vineyard Caravan Saddle Loom Balcony Barometer "
+    "Comet Sundial Locket Signal Weather Sorrow Promise Inheritance Bargain Rumour Confession Errand "
+    "Reunion".split()
 )
 PLURALS = tuple(
-    "Herons Lanterns Letters Bells Swallows Sparrows Stones Shadows Rivers Candles Strangers Sisters Brothers "
-    "Mirrors Orchards Ribbons Roses Ravens Sailors Promises Violets Wolves Foxes Clocks Apples Maps Feathers "
-    "Thieves Dancers Secrets Boats Gardens Ghosts Keys Masks Moths Nettles Nightingales Owls Pearls Pilgrims "
-    "Poppies Quarrels Rumours Saints Shipwrecks Snowdrops Starlings Thistles Tulips Umbrellas Voices Willows "
-    "Whispers Windows Hours Embers Cousins Orphans Kites Lemons Larks Marigolds Oars Parcels Questions "
-    "Regrets Sandals Tides Vows Wagons Acrobats Bees Beacons Cherries Drums Echoes Ferries".split()
+    "Herons Lanterns Letters Bells Swallows Sparrows Stones Shadows Rivers Candles Strangers Sisters "
+    "Brothers Mirrors Orchards Ribbons Roses Ravens Sailors Promises Violets Wolves Foxes Clocks Apples "
+    "Maps Feathers Thieves Dancers Secrets Boats Gardens Ghosts Keys Masks Moths Nettles Nightingales Owls "
+    "Pearls Pilgrims Poppies Quarrels Rumours Saints Shipwrecks Snowdrops Starlings Thistles Tulips "
+    "Umbrellas Voices Willows Whispers Windows Hours Embers Cousins Orphans Kites Lemons Larks Marigolds "
+    "Oars Parcels Questions Regrets Sandals Tides Vows Wagons Acrobats Bees Beacons Cherries Drums Echoes "
+    "Ferries".split()
 )
 AGENTS = tuple(
     "Miller Glazier Cartographer Beekeeper Ferryman Widow Organist Lamplighter Shepherd Astronomer Tailor "
     "Bookbinder Gardener Watchmaker Fisherman Postmaster Weaver Archivist Blacksmith Midwife Magistrate "
-    "Apprentice Stranger Pilgrim Innkeeper Puppeteer Locksmith Perfumer Cellist Falconer Governess Salter".split()
+    "Apprentice Stranger Pilgrim Innkeeper Puppeteer Locksmith Perfumer Cellist Falconer Governess "
+    "Salter".split()
 )
 BELONGINGS = tuple(
     "Daughter Apprentice Ledger Lantern Garden Silence Window Promise Hat Almanac Dog Journey Confession "
     "Brother Holiday Umbrella Garland Violin Shoes Secret Spectacles Winter Regret Wager Letters Nephew "
-    "Kitchen Map Return Alphabet Bargain Candle Dream House Mirror Riddle Song Staircase Trunk Wedding".split()
+    "Kitchen Map Return Alphabet Bargain Candle Dream House Mirror Riddle Song Staircase "
+    "Trunk Wedding".split()
 )
 PLACES_OF = tuple("Under Beyond Beneath Across Behind Against Above Without Among Along Over Before".split())
 REPOSE = tuple(
@@ -152,25 +156,26 @@ FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "novelist": ("novel", ("historical novel", "ghost story", "comic novel", "detective novel", "family saga",
                            "adventure novel", "epistolary novel", "romance")),
     "poet": ("poem", ("verse epic", "sonnet sequence", "elegy", "narrative poem", "pastoral ode", "ballad")),
-    "playwright": ("play", ("tragedy", "farce", "verse drama", "comedy of manners", "history play", "melodrama")),
-    "composer": ("piece", ("comic opera", "symphony", "string quartet", "cantata", "piano concerto", "song cycle",
-                           "ballet", "overture")),
-    "painter": ("painting", ("landscape", "townscape", "triptych", "seascape", "night scene", "panorama")),
-    "historian": ("book", ("chronicle", "local history", "travel memoir", "guidebook", "collection of essays")),
+    "playwright": ("play", ("tragedy", "farce", "verse drama", "comedy of manners", "melodrama")),
+    "composer": ("piece", ("comic opera", "symphony", "string quartet", "cantata", "piano concerto",
+                           "song cycle", "ballet", "overture")),
+    "painter": ("picture", ("landscape", "townscape", "triptych", "seascape", "night scene", "panorama")),
+    "historian": ("book", ("chronicle", "local history", "travel memoir", "guidebook", "essay collection")),
 }  # fmt: skip
 MAKING = {  # plain noun: made, maker, how it came before the public, what that was
     "novel": ("written", "author", "published", "publication"),
     "poem": ("written", "author", "published", "publication"),
     "play": ("written", "author", "first staged", "first staging"),
     "piece": ("composed", "composer", "first performed", "first performance"),
-    "painting": ("painted", "painter", "first exhibited", "first exhibition"),
+    "picture": ("painted", "painter", "first exhibited", "first exhibition"),
     "book": ("written", "author", "published", "publication"),
 }
 FOUNDERS = ("engineer", "merchant", "chemist", "inventor", "printer", "shipwright")
 SURVEYORS = ("cartographer", "geologist", "explorer")
 PROFESSIONS = (
-    *FORMS, "architect", "architect", *FOUNDERS, *SURVEYORS, "botanist", "astronomer", "physician", "linguist",
-    "sculptor", "journalist", "translator", "photographer", "judge", "philosopher", "actor", "zoologist",
+    *FORMS, "architect", "architect", *FOUNDERS, *SURVEYORS, "botanist", "astronomer", "physician",
+    "linguist", "sculptor", "journalist", "translator", "photographer", "judge", "philosopher", "actor",
+    "zoologist",
 )  # fmt: skip
 CORE = (
     "novelist",
@@ -183,24 +188,24 @@ CORE = (
 
 PUBLISHING = ("books", "sheet music", "almanacs", "periodicals")
 PRODUCTS = tuple(
-    "clocks|ceramic tiles|sailcloth|bicycles|optical lenses|barometers|pianos|cutlery|wallpaper|fountain pens|"
-    "rope|window glass|felt hats|leather gloves|sewing machines|railway carriages|marine engines|lamp oil|"
-    "soap|paint|fishing nets|church bells|umbrellas|typewriters|weighing scales|biscuits|tinned fruit|"
-    "furniture|stoneware|agricultural pumps|toy trains|woollen blankets".split("|")
+    "clocks|ceramic tiles|sailcloth|bicycles|optical lenses|barometers|pianos|cutlery|wallpaper|"
+    "fountain pens|rope|window glass|felt hats|leather gloves|sewing machines|railway carriages|"
+    "marine engines|lamp oil|soap|paint|fishing nets|church bells|umbrellas|typewriters|weighing scales|"
+    "biscuits|tinned fruit|furniture|stoneware|agricultural pumps|toy trains|woollen blankets".split("|")
 )
 CRAFTS = tuple(
     "lace|smoked trout|bell founding|blue pottery|basket weaving|goat cheese|honey cake|glassblowing|"
-    "bookbinding|wood carving|dried apricots|saffron buns|plum brandy|kite making|barrel making|silk ribbon|"
-    "pewter|salted butter|walnut oil|boat building|wicker chairs|hand-knotted rugs|pear cider|candied violets|"
-    "tin toys|embroidered shawls|rye bread|clay pipes|marionettes|quince jelly".split("|")
+    "bookbinding|wood carving|dried apricots|saffron buns|plum brandy|kite making|barrel making|"
+    "silk ribbon|pewter|salted butter|walnut oil|boat building|wicker chairs|hand-knotted rugs|pear cider|"
+    "candied violets|tin toys|embroidered shawls|rye bread|clay pipes|marionettes|quince jelly".split("|")
 )
 PRODUCE = tuple(
     "barley amber slate hops copper wool flax peat salt marble timber olives walnuts honey tin cork saffron "
     "oysters wheat plums granite lavender herring chestnuts".split()
 )
 EMBLEMS = tuple(
-    "heron otter badger stag owl hare lynx kingfisher salmon boar ram swan oak thistle anchor sheaf lantern beehive "
-    "crane falcon ibex squirrel pike oyster rose plough".split()
+    "heron otter badger stag owl hare lynx kingfisher salmon boar ram swan oak thistle anchor sheaf "
+    "lantern beehive crane falcon ibex squirrel pike oyster rose plough".split()
 )
 INSTRUMENTS = tuple(
     "viola flute harp accordion mandolin oboe clarinet zither bassoon cornet lute dulcimer".split()

@@ -18,10 +18,10 @@ UGLY = re.compile(
     re.IGNORECASE,
 )
 _STOCK = chain(
-    lex.ADJECTIVES, lex.NOUNS, lex.PLURALS, lex.AGENTS, lex.BELONGINGS, lex.PLACES_OF, lex.REPOSE, lex.NUMBERS,
-    lex.PROFESSIONS, lex.PUBLISHING, lex.PRODUCTS, lex.CRAFTS, lex.PRODUCE, lex.EMBLEMS, lex.INSTRUMENTS,
-    lex.MATERIALS, lex.STRUCTURES, lex.SCHOOLS,
-    ["company brothers sons daughters holdings press house works river even often open here there born women"],
+    lex.ADJECTIVES, lex.NOUNS, lex.PLURALS, lex.AGENTS, lex.BELONGINGS, lex.PLACES_OF, lex.REPOSE,
+    lex.NUMBERS, lex.PROFESSIONS, lex.PUBLISHING, lex.PRODUCTS, lex.CRAFTS, lex.PRODUCE, lex.EMBLEMS,
+    lex.INSTRUMENTS, lex.MATERIALS, lex.STRUCTURES, lex.SCHOOLS,
+    ["brothers sons daughters holdings press house works river even often open here there born"],
 )  # fmt: skip
 RESERVED = frozenset(word.lower() for phrase in _STOCK for word in phrase.split())
 

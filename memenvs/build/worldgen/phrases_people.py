@@ -35,7 +35,7 @@ In {born} {s} was born in {birthplace}, to a family of {trades}.
 {S} attended {school}.
 {S} was educated at {school}, where {he} was {pupil}.
 {S} won a scholarship to {school} and stayed for {count} years.
-At {school} {s} was {pupil}.
+At {school}, {s} was {pupil}.
 {Ss} schooling took place at {school}.
 {S} studied at {school}, walking there each day with {a_companion}.
 After lessons at home {s} was sent to {school}.
@@ -47,8 +47,8 @@ Steady work with {employer} paid for {ss} other interests.
 {S} studied under {mentor}.
 {S} learned the essentials of {his} profession from {mentor}.
 {S} was a pupil of {mentor}, whose advice {he} quoted for years.
-{Ss} teacher was {mentor}, a {manner} and demanding master.
-Under the guidance of {mentor} {s} learned to work slowly.
+{Ss} teacher was {mentor}, {a_manner} and demanding master.
+Under the guidance of {mentor}, {s} learned to work slowly.
 {S} was taught at {school} and later by {mentor}.
 {S} attended {school} and afterwards studied under {mentor}.
 {S} founded {company}.

@@ -90,6 +90,9 @@ Children learn early to read its moods from the colour of the foam.
 A rowing race is held each {season} on a straight reach.
 The upper valley can only be followed on foot.
 {count} ruined watchtowers overlook the narrows.
+{S} has changed its bed {count} times within living memory.
+{S} carries little traffic now apart from pleasure boats.
+{S} is known for sudden mists and for the bells once rung to guide boats.
 """
 
 TOWN_OPENERS = """
@@ -124,7 +127,7 @@ The mayor of {n} is {mayor}.
 {S} is led by its mayor, {mayor}.
 The present mayor, {mayor}, won office by {count} votes.
 {S} is known for its {craft}.
-Shops around the square sell {craft}, for which {s} is known.
+Signs at the station advertise the {craft} for which {s} is known.
 {S} made its name with {craft}.
 The local speciality is {craft}.
 Visitors come for the {craft}, a local speciality.

@@ -16,10 +16,14 @@ SHORT = 45  # characters of an {x} that may stand in the middle of a phrase
 
 @dataclass(frozen=True)
 class _Phrase:
-    """A noun phrase; `plain` where it holds no clause of its own and so may stand inside another's."""
+    """A noun phrase; `plain` where it holds no clause of its own and so may stand inside another's.
+
+    `closed` where it ends in a noun: "the town where X stands" must not meet the verb of a sentence it opens.
+    """
 
     words: str
     plain: bool = True
+    closed: bool = True
 
 
 def ask_chain(chain: Chain, trail: list[int], facts: Facts, rolls: Dice) -> str:
@@ -32,14 +36,15 @@ def ask_chain(chain: Chain, trail: list[int], facts: Facts, rolls: Dice) -> str:
 
 
 def ask_comparison(form: Comparison, winner: int | None, facts: Facts, rolls: Dice) -> str:
-    """The question of a comparison; `winner` is the entity picked, None where the values are held the same."""
+    """The question of a comparison; `winner` is the entity picked, None for a question of sameness."""
     both = {"a": facts.entities[form.left].shown, "b": facts.entities[form.right].shown}
     if winner is None:
         return _sentence(rolls.pick(SAME[form.relation]).format(**both))
     side = 0 if form.order == "least" else 1
     if not form.ask:
         return _sentence(COMPARE[form.relation][side].format(**both))
-    picked = _Phrase(PICK[form.relation][side].format(**both), plain=False)
+    pattern = PICK[form.relation][side]
+    picked = _Phrase(pattern.format(**both), plain=False, closed=pattern.endswith("{b}"))
     return _sentence(_extend(ASK, form.ask, picked, winner, facts, rolls).words)
 
 
@@ -54,7 +59,10 @@ def _anchor(chain: Chain, start: int, facts: Facts, rolls: Dice) -> _Phrase:
         values |= {f"a_{key}": article(shown) for key, shown in values.items()}
         pattern = rolls.pick(SINGLE_OUT[chain.kind][tuple(key for key, _ in chain.where)])
         return _Phrase(pattern.format(**values, **turns(entity)))
-    if entity.kind in ("town", "region", "company", "work") and rolls.chance(0.3) and chain.path[0] != "form":
+    introduce = rolls.chance(0.3) or entity.name.startswith(
+        "Where "
+    )  # never "the town where Where the Owls …"
+    if entity.kind in ("town", "region", "company", "work") and introduce and chain.path[0] != "form":
         of = "of " if entity.kind in ("town", "region") else ""
         return _Phrase(f"the {entity.noun} {of}{entity.name}")
     return _Phrase(entity.shown)
@@ -68,6 +76,9 @@ def _extend(
     options = table.get(f"{relation}:{here.noun}", table[relation])
     if len(x.words) > SHORT or not x.plain:
         options = tuple(o for o in options if o.startswith("{x}") or o.rstrip("?").endswith("{x}"))
+    if not x.closed:
+        options = tuple(o for o in options if not o.startswith("{x}"))
     pattern = rolls.pick(options)
     clause = any(f" {word} " in pattern for word in ("who", "that", "which", "where", "whom"))
-    return _Phrase(pattern.format(x=x.words, **turns(here)), x.plain and not clause)
+    closed = pattern.endswith("{x}") and x.closed
+    return _Phrase(pattern.format(x=x.words, **turns(here)), x.plain and not clause, closed)

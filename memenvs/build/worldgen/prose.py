@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from string import Formatter
 
-from memenvs.build.worldgen import lexicon, phrases_makers, phrases_people, phrases_places
+from memenvs.build.worldgen import lexicon, phrases_houses, phrases_makings, phrases_people, phrases_places
 from memenvs.build.worldgen.draws import Dice
 from memenvs.build.worldgen.facts import Entity, Facts
 from memenvs.build.worldgen.fillers import FILLERS
@@ -59,7 +59,8 @@ def _patterns(lines: str) -> tuple[Pattern, ...]:
 
 _SOURCES = {"person": (phrases_people, "")}
 _SOURCES |= {kind: (phrases_places, f"{kind.upper()}_") for kind in ("region", "river", "town")}
-_SOURCES |= {kind: (phrases_makers, f"{kind.upper()}_") for kind in ("company", "school", "work", "landmark")}
+_SOURCES |= {kind: (phrases_houses, f"{kind.upper()}_") for kind in ("company", "school")}
+_SOURCES |= {kind: (phrases_makings, f"{kind.upper()}_") for kind in ("work", "landmark")}
 
 
 def _section(name: str) -> dict[str, tuple[Pattern, ...]]:
@@ -67,7 +68,7 @@ def _section(name: str) -> dict[str, tuple[Pattern, ...]]:
 
 
 OPENERS, FACTS, COLOUR = _section("OPENERS"), _section("FACTS"), _section("COLOUR")
-_BY_NOUN = phrases_makers.WORK_COLOUR_BY_NOUN | phrases_makers.LANDMARK_COLOUR_BY_NOUN
+_BY_NOUN = phrases_makings.WORK_COLOUR_BY_NOUN | phrases_makings.LANDMARK_COLOUR_BY_NOUN
 COLOUR |= {noun: _patterns(lines) for noun, lines in _BY_NOUN.items()}
 
 
@@ -95,7 +96,7 @@ def turns(entity: Entity) -> dict[str, str]:
     if entity.kind == "work":
         made, maker, out, outing = lexicon.MAKING[entity.noun]
         active = {"written": "wrote"}.get(made, made)
-        set_in = {"painting": "a view of", "book": "about"}.get(entity.noun, "set in")
+        set_in = {"picture": "a view of", "book": "about"}.get(entity.noun, "set in")
         words |= {
             "made": made,
             "maker": maker,
@@ -138,8 +139,8 @@ class _Draft:
                 open_facts = [relation for relation in open_facts if relation not in self.stated]
 
     def _choose(self, patterns: list[Pattern] | tuple[Pattern, ...]) -> Pattern:
-        clear = [p for p in patterns if p.names_subject or not self._clash]
-        return self.rolls.pick([p for p in clear if p.text not in self._used] or clear)
+        fresh = [p for p in patterns if p.text not in self._used] or patterns
+        return self.rolls.pick([p for p in fresh if p.names_subject or not self._clash] or fresh)
 
     def _say(self, pattern: Pattern) -> None:
         self._used.add(pattern.text)

@@ -1,4 +1,4 @@
-"""What can be known: the kinds of entity, and the relations, each with one value for an entity that has it."""
+"""What can be known: kinds of entity, and relations, each with one value for an entity that has it."""
 
 from __future__ import annotations
 

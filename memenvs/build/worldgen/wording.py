@@ -1,6 +1,6 @@
 """How a relation is asked for, and how its value is described; {x} stands for the one it is said of.
 
-A phrase that opens or ends with {x} suits any {x}, the others a short one; each entry has one of the first sort.
+A phrase that opens or ends with {x} suits any {x}, others a short one; each entry has one of the first sort.
 `relation:noun` overrides a relation for one plain noun. {was}, {maker}, {active}, {out}, {outing} follow {x}.
 """
 
@@ -22,7 +22,7 @@ river | Which river flows through {x}? | On which river does {x} lie? | On the b
 population | What is the population of {x}? | How many inhabitants has {x}? | How many people live in {x}?
 charter | In what year did {x} receive its charter? | In what year was a charter granted to {x}? | {x} received its charter in what year?
 mayor | Who is the mayor of {x}? | What is the name of the mayor of {x}? | Who holds the office of mayor in {x}?
-craft | What is the local speciality of {x}? | What is {x} known for making? | Which product made the name of {x}?
+craft | What is the local speciality of {x}? | What local speciality is {x} known for? | Which craft or product made the name of {x}?
 birthplace | In which town was {x} born? | Where was {x} born? | What is the birthplace of {x}? | {x} was born in which town?
 born | In what year was {x} born? | What is the year of birth of {x}? | {x} was born in what year?
 profession | What {was} the profession of {x}? | What profession did {x} follow? | {x} followed which profession?
@@ -47,7 +47,7 @@ year | In what year was {x} {out}? | What year saw the {outing} of {x}? | {x} wa
 form | What kind of work is {x}? | {x} is what kind of work?
 publisher | Which company published {x}? | Who was the publisher of {x}? | {x} was published by which company?
 setting | Where is {x} set? | In which town is {x} set? | Which town is the setting of {x}? | {x} is set in which town?
-setting:painting | Which town does {x} show? | Which town is the subject of {x}?
+setting:picture | Which town does {x} show? | Which town is the subject of {x}?
 setting:book | Which town is {x} about? | Which town is the subject of {x}? | {x} is about which town?
 dedicatee | To whom is {x} dedicated? | Who is named in the dedication of {x}? | {x} is dedicated to whom?
 site | In which town does {x} stand? | In which town would a visitor find {x}? | {x} stands in which town?
@@ -80,7 +80,7 @@ head | the head of {x}
 creator | the {maker} of {x} | the person who {active} {x}
 publisher | the publisher of {x} | the company that published {x}
 setting | the town where {x} is set | the town that is the setting of {x}
-setting:painting | the town that {x} shows | the town shown in {x}
+setting:picture | the town that {x} shows | the town shown in {x}
 setting:book | the town that {x} is about | the town that is the subject of {x}
 dedicatee | the person to whom {x} is dedicated | the person named in the dedication of {x}
 site | the town where {x} stands | the town that is home to {x}

@@ -1,0 +1,146 @@
+"""RULER-HotpotQA and chunked reading, against tokenising every sample whole.
+
+python -m benchmarks.reading [--source hotpot_dev.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium as gym
+
+import memenvs  # noqa: F401
+from memenvs.build.examples import Example, among_distractors
+from memenvs.build.hotpotqa import read_hotpotqa
+from memenvs.build.world import world_examples
+from memenvs.build.write import write_task_set
+from memenvs.context import Reader
+from memenvs.tasks import Card, TaskSet, open_tasks
+from memenvs.tokens import chunk, load_tokenizer
+
+TASKS, DOCUMENTS, PLAIN_SAMPLES = 32_768, 200, 20
+TOKENIZER = load_tokenizer("world")
+
+
+def main() -> None:
+    """Measure and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", help="HotpotQA's JSON (default: questions of a generated world)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        tasks, seconds = build(args.source, Path(folder) / "set")
+        plain = plain_rate(tasks)
+        ours = sum(lengths(tasks)) / seconds
+        size = sum(facts["bytes"] for facts in tasks.card.files.values()) / 1e6
+        row("build, tokens/s", plain, ours, f"{len(tasks):,} tasks in {seconds:.1f} s and {size:.0f} MB")
+        reading(tasks)
+        memory(tasks)
+    imports()
+
+
+def build(source: str | None, out: Path) -> tuple[TaskSet, float]:
+    """The whole build, reading and writing included."""
+    started = time.perf_counter()
+    extra: tuple[tuple[str, str], ...] = ()
+    if source:
+        examples: list[Example] = read_hotpotqa(source, "dev")
+    else:
+        examples, extra = world_examples(entities=2000, count=512, split="train", seed=0)
+    draft = among_distractors(
+        examples,
+        tokenizer=TOKENIZER,
+        split="dev",
+        seed=0,
+        documents=DOCUMENTS,
+        count=TASKS,
+        extra=extra,
+        workers=2,
+    )
+    tasks = write_task_set(out, draft, Card("benchmark"), TOKENIZER)
+    return tasks, time.perf_counter() - started
+
+
+def plain_rate(tasks: TaskSet) -> float:
+    """Tokens a second of assembling a sample's text and tokenising it whole."""
+    started, tokens = time.perf_counter(), 0
+    for i in range(PLAIN_SAMPLES):
+        shown = tasks.shown(tasks[i].documents)
+        text = "\n\n".join(f"Document {n}:\n{body}" for n, body in enumerate(shown, 1))
+        tokens += len(TOKENIZER.backend.encode(text, add_special_tokens=False).ids)
+    return tokens / (time.perf_counter() - started)
+
+
+def lengths(tasks: TaskSet) -> list[int]:
+    """Tokens of every task, from a sample of them."""
+    reader = Reader(tasks, TOKENIZER)
+    sample = [len(reader.context(tasks[i].documents).gaps) for i in range(0, len(tasks), len(tasks) // 100)]
+    return [round(statistics.mean(sample))] * len(tasks)
+
+
+def reading(tasks: TaskSet) -> None:
+    """Reset, chunks and steps of one environment."""
+    env = gym.make("MemChunkQA-v0", tasks=str(tasks.path), disable_env_checker=True).unwrapped
+    resets, steps = [], []
+    for task in range(200):
+        resets.append(timed(lambda task=task: env.reset(options={"task": task})))  # type: ignore[misc]
+        while not env.episode.end:
+            steps.append(timed(lambda: env.step("A memory of some forty words. " * 8)))
+    text = env._reading.context.text
+    plain = timed(lambda: chunk(text, TOKENIZER, 5000))
+    ms = statistics.median(resets) * 1e3
+    row(
+        "reset and all chunks, per s",
+        1 / plain,
+        1e3 / ms,
+        f"median {ms:.2f} ms; plain: tokenise it and slice",
+    )
+    print(f"{'step':34}{'':>12}{'':>12}{'':>9}  median {statistics.median(steps) * 1e3:.3f} ms")
+
+
+def memory(tasks: TaskSet) -> None:
+    """What one more environment takes beside the first."""
+    first = gym.make("MemChunkQA-v0", tasks=str(tasks.path))
+    first.reset(seed=0)
+    tracemalloc.start()
+    second = gym.make("MemChunkQA-v0", tasks=str(tasks.path))
+    second.reset(seed=0)
+    taken = tracemalloc.get_traced_memory()[0] / 1e6
+    tracemalloc.stop()
+    assert open_tasks(tasks.path) is second.unwrapped.tasks  # noqa: S101  # shared
+    print(f"{'one more environment':34}{'':>12}{'':>12}{'':>9}  {taken:.2f} MB over the shared set")
+
+
+def imports() -> None:
+    """`import memenvs` beside what it needs."""
+
+    def cost(code: str) -> float:
+        runs = [timed(lambda: subprocess.run([sys.executable, "-c", code], check=True)) for _ in range(7)]
+        return statistics.median(runs)
+
+    beyond = cost("import numpy, gymnasium, memenvs") - cost("import numpy, gymnasium")
+    print(f"{'import memenvs':34}{'':>12}{'':>12}{'':>9}  {beyond:.2f} s beyond gymnasium and numpy")
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def row(name: str, plain: float, ours: float, note: str) -> None:
+    """One line of the table."""
+    print(f"{name:34}{plain:>12,.0f}{ours:>12,.0f}{ours / plain:>8,.0f}x  {note}", flush=True)
+
+
+if __name__ == "__main__":
+    print(f"{'work':34}{'plain':>12}{'memenvs':>12}{'ratio':>9}")
+    main()

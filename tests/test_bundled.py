@@ -1,0 +1,36 @@
+"""What ships is what its own code makes."""
+
+from memenvs.build.bundled import SPECIAL, VOCABULARY, task_sets, tokenizer
+from memenvs.build.write import write_task_set
+from memenvs.data import bundled, bundled_names
+from memenvs.tasks import Card, open_tasks
+from memenvs.tokens import load_tokenizer
+
+
+def test_the_bundled_task_sets_are_those_that_their_code_makes(tmp_path):
+    counter = load_tokenizer("world")
+    for name, draft in task_sets(counter).items():
+        made = write_task_set(tmp_path / name, draft, Card(f"bundled {name}"), counter)
+        assert list(made) == list(open_tasks(name)), name
+        numbers = range(made.n_documents)
+        assert made.shown(numbers) == open_tasks(name).shown(numbers), name
+
+
+def test_the_bundled_tokenizer_is_the_one_that_its_code_trains():
+    shipped = load_tokenizer("world").backend
+    assert tokenizer().get_vocab() == shipped.get_vocab()
+    assert shipped.get_vocab_size() == VOCABULARY
+    assert [shipped.id_to_token(i) for i in range(3)] == SPECIAL
+
+
+def test_the_bundled_splits_share_no_document():
+    titles = [
+        set(open_tasks(name).titles(range(open_tasks(name).n_documents)))
+        for name in ("world-train", "world-test")
+    ]
+    assert titles[0].isdisjoint(titles[1])
+
+
+def test_everything_that_ships_is_described():
+    card = bundled("README.md").read_text()
+    assert all(name in card for name in bundled_names())

@@ -1,0 +1,44 @@
+"""Every snippet of the README and the docs runs as it stands."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def snippets(language):
+    return [
+        pytest.param(body, id=f"{page.name}-{page.read_text()[: match.start()].count(chr(10)) + 1}")
+        for page in PAGES
+        for match in FENCE.finditer(page.read_text())
+        if match.group(1) == language
+        for body in [match.group(2)]
+    ]
+
+
+@pytest.mark.parametrize("code", snippets("python"))
+def test_a_python_snippet_runs(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "snippet", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", snippets("console"))
+def test_the_commands_of_a_console_snippet_succeed(block, tmp_path):
+    commands = [line[2:] for line in block.splitlines() if line.startswith("$ python -m memenvs")]
+    for command in commands:
+        _, *arguments = shlex.split(command)
+        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_files_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert all((page.parent / target).exists() for target in targets), targets

@@ -1,0 +1,412 @@
+"""The invented world: its documents are prose that states its facts, its questions have one answer each."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from memenvs.build.worldgen import Question, World, chronicle, generate, prose
+from memenvs.build.worldgen.draws import PROSE, dice
+from memenvs.build.worldgen.facts import Facts
+from memenvs.build.worldgen.fillers import FILLERS
+from memenvs.build.worldgen.forms import Chain, Comparison
+from memenvs.build.worldgen.prose import COLOUR, FACTS, OPENERS, Document
+from memenvs.build.worldgen.questions import Asker
+from memenvs.build.worldgen.schema import KINDS, OF_KIND, RELATIONS
+from memenvs.build.worldgen.wording import ASK, DESCRIBE
+
+SPLITS = ("train", "validation", "test")
+SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+
+
+@cache
+def world(entities: int = 1500, questions: int = 1200, split: str = "train", seed: int = 0) -> World:
+    return generate(entities, questions, split=split, seed=seed)
+
+
+@cache
+def built(entities: int = 1500, questions: int = 1200) -> tuple[Facts, list[Document], list]:
+    """The same world as `world()`, with its fact table and the logical form of each question."""
+    facts = chronicle.build(entities, "train", 0)
+    documents = [prose.write(facts, i, dice(0, "train", i, PROSE)) for i in range(entities)]
+    asker = Asker(facts, documents, split="train", seed=0, hops=(1, 2, 3, 4))
+    return facts, documents, asker.ask(questions)
+
+
+def bridges(made: World) -> list[Question]:
+    return [question for question in made.questions if question.kind == "bridge"]
+
+
+def inside(words: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(words.lower())}(?!\w)", text.lower()) is not None
+
+
+# documents
+
+
+def test_document_i_is_titled_by_entity_i():
+    facts, _, _ = built()
+    assert [title for title, _ in world().documents] == [entity.name for entity in facts.entities]
+
+
+def test_documents_have_4_to_8_sentences_and_60_to_110_words():
+    for _, text in world(entities=5000, questions=1).documents:
+        assert 4 <= len(SENTENCE.split(text)) <= 8, text
+        assert 60 <= len(text.split()) <= 110, text
+
+
+def test_a_document_opens_with_its_title():
+    for title, text in world().documents:
+        assert title in SENTENCE.split(text)[0]
+
+
+def test_prose_is_tidy():
+    for _, text in world(entities=5000, questions=1).documents:
+        assert re.search(r"[{}_*]|  |\s[.,;]|[.,;]{2}|^\s|\s$|\n", text) is None, text
+        for sentence in SENTENCE.split(text):
+            assert sentence[0].isupper(), sentence
+            assert sentence.endswith("."), sentence
+
+
+def test_articles_agree_with_the_word_that_follows():
+    for _, text in world(entities=5000, questions=1).documents:
+        assert re.search(r"\ba [aeiou]\w", text, re.IGNORECASE) is None, text
+        assert re.search(r"\ban (?!hour)[^aeiou]", text, re.IGNORECASE) is None, text
+
+
+def test_no_sentence_is_said_twice_in_a_document():
+    for _, text in world().documents:
+        sentences = SENTENCE.split(text)
+        assert len(set(sentences)) == len(sentences), text
+
+
+def test_documents_do_not_read_like_one_form():
+    openings = Counter(" ".join(text.removeprefix(title).split()[:4]) for title, text in world().documents)
+    assert max(openings.values()) < 0.1 * len(world().documents)
+    sentences = Counter(s for _, text in world().documents for s in SENTENCE.split(text))
+    assert sum(1 for s in sentences if sentences[s] == 1) > 0.7 * len(sentences)
+
+
+def test_every_fact_is_stated_in_the_sentence_marked_for_it():
+    facts, documents, _ = built()
+    for entity, document in zip(facts.entities, documents, strict=True):
+        assert entity.values.keys() == document.spans.keys()
+        for relation, (start, end) in document.spans.items():
+            sentence = document.text[start:end]
+            assert sentence in SENTENCE.split(document.text)
+            assert facts.answer(relation, entity.values[relation]) in sentence
+
+
+def test_documents_mention_no_entity_their_facts_do_not():
+    facts, documents, _ = built()
+    name = re.compile(r"[A-Z]\w+ (?:& )?[A-Z]\w+")
+    owners = {entity.name: i for i, entity in enumerate(facts.entities)}
+    for i, document in enumerate(documents):
+        values = facts.entities[i].values.items()
+        linked = {i} | {int(value) for relation, value in values if RELATIONS[relation].links}
+        assert {owners[m] for m in name.findall(document.text) if m in owners} <= linked
+
+
+def test_years_in_prose_are_the_years_of_the_facts():
+    facts, documents, _ = built()
+    for entity, document in zip(facts.entities, documents, strict=True):
+        years = {str(v) for r, v in entity.values.items() if RELATIONS[r].range == "year"}
+        assert set(re.findall(r"(?<![\d,])[12]\d{3}(?!\d|,\d)", document.text)) == years
+
+
+# facts
+
+
+def test_time_runs_one_way():
+    facts = chronicle.build(3000, "test", 4)
+    year = {i: entity.year for i, entity in enumerate(facts.entities)}
+    for i, entity in enumerate(facts.entities):
+        v = {relation: int(value) for relation, value in entity.values.items() if RELATIONS[relation].links}
+        for child, maker in (("masterpiece", i), ("design", i), ("company", i)):
+            assert child not in v or 20 <= year[v[child]] - year[maker] <= 70
+        for relation in ("creator", "architect", "founder"):
+            assert relation not in v or 20 <= year[i] - year[v[relation]] <= 70
+        assert "mentor" not in v or year[i] - year[v["mentor"]] >= 18
+        assert "school" not in v or year[v["school"]] - year[i] <= 8
+        assert "dedicatee" not in v or year[i] > year[v["dedicatee"]]
+        for older in ("publisher", "parent", "patron"):
+            assert older not in v or year[i] >= year[v[older]]
+        for office in ("mayor", "head"):
+            assert office not in v or year[v[office]] >= 1946
+
+
+def test_a_capital_lies_in_its_region_and_a_mouth_on_its_river():
+    facts = chronicle.build(3000, "train", 1)
+    for region in facts.of_kind("region"):
+        assert facts.value(int(facts.entities[region].values["capital"]), "region") == region
+    for river in facts.of_kind("river"):
+        assert facts.value(int(facts.entities[river].values["mouth"]), "river") == river
+
+
+@pytest.mark.parametrize("entities", [20, 21, 37, 400])
+def test_a_world_of_any_size_has_every_kind(entities):
+    facts = chronicle.build(entities, "validation", 0)
+    assert len(facts.entities) == entities
+    assert {entity.kind for entity in facts.entities} == set(KINDS)
+
+
+def test_every_relation_is_asked_told_and_described():
+    for relation in RELATIONS.values():
+        patterns = OPENERS if relation.name in ("profession", "form") else FACTS
+        assert any(relation.name in pattern.relations for pattern in patterns[relation.domain])
+        assert relation.name in ASK
+        if relation.links and OF_KIND[relation.range]:
+            assert relation.name in DESCRIBE
+
+
+def test_profession_and_form_are_stated_by_every_opener():
+    for kind, relation in (("person", "profession"), ("work", "form")):
+        assert all(relation in pattern.relations for pattern in OPENERS[kind])
+
+
+def test_colour_states_no_fact():
+    for patterns in COLOUR.values():
+        assert not any(pattern.relations for pattern in patterns)
+    assert not FILLERS.keys() & RELATIONS.keys()
+
+
+# names
+
+
+def test_no_two_entities_of_a_world_share_a_name():
+    names = [entity.name.lower() for entity in chronicle.build(20_000, "train", 0).entities]
+    assert len(set(names)) == len(names)
+
+
+def test_no_name_stands_inside_another():
+    names = [entity.name for entity in chronicle.build(6000, "train", 0).entities]
+    names += [name.split()[1] for name in names if name.startswith("River ")]  # an accepted answer too
+    words = [tuple(re.findall(r"\w+", name.lower())) for name in names]
+    known = set(words)
+    for full in words:
+        parts = {full[i:j] for i in range(len(full)) for j in range(i + 1, len(full) + 1)} - {full}
+        assert all(part == full[1:] and full[0] == "river" for part in parts & known), full
+
+
+def test_splits_share_no_name_whatever_their_seeds():
+    names = {s: set() for s in SPLITS}
+    for seed, split in enumerate(SPLITS * 2):
+        names[split] |= {entity.name for entity in chronicle.build(8000, split, seed).entities}
+    assert not names["train"] & names["validation"]
+    assert not names["train"] & names["test"]
+    assert not names["validation"] & names["test"]
+
+
+# questions
+
+
+def test_spans_are_whole_sentences_of_the_evidence():
+    for question in world().questions:
+        for number, start, end in question.spans:
+            text = world().documents[number][1]
+            assert text[start:end] in SENTENCE.split(text)
+        assert tuple(dict.fromkeys(number for number, _, _ in question.spans)) == question.evidence
+
+
+def test_the_last_sentence_of_a_bridge_holds_its_answer():
+    for question in bridges(world()):
+        number, start, end = question.spans[-1]
+        assert question.answer in world().documents[number][1][start:end]
+
+
+def test_a_bridge_of_n_hops_has_n_documents_each_leading_to_the_next():
+    for question in bridges(world()):
+        assert len(question.evidence) == len(set(question.evidence)) == question.hops
+        for here, after in zip(question.evidence, question.evidence[1:], strict=False):
+            spans = [span for span in question.spans if span[0] == here]
+            told = " ".join(world().documents[here][1][start:end] for _, start, end in spans)
+            assert world().documents[after][0] in told
+
+
+def test_a_comparison_has_two_documents():
+    for question in world().questions:
+        if question.kind == "comparison":
+            assert (len(question.evidence), question.hops) == (2, 2)
+
+
+def brute_force(form: Chain, facts: Facts) -> list:
+    """Every value the chain could mean, by scanning all entities for every step."""
+    found = [
+        i
+        for i, entity in enumerate(facts.entities)
+        if entity.kind == form.kind
+        and all((entity.name if key == "name" else entity.values.get(key)) == v for key, v in form.where)
+    ]
+    for relation in form.path:
+        found = [
+            e.values[relation] for i, e in enumerate(facts.entities) if i in found and relation in e.values
+        ]
+    return found
+
+
+def test_answers_are_unique_by_brute_force():
+    facts, _, asked = built(300, 250)
+    for form, question in asked:
+        if isinstance(form, Chain):
+            values = brute_force(form, facts)
+            assert [facts.answer(form.path[-1], value) for value in values] == [question.answer]
+
+
+def test_comparisons_hold_by_brute_force():
+    facts, _, asked = built()
+    checked = 0
+    for form, question in asked:
+        if isinstance(form, Comparison):
+            left, right = (facts.entities[i] for i in (form.left, form.right))
+            values = left.values[form.relation], right.values[form.relation]
+            if form.order == "same":
+                assert question.answer == ("yes" if values[0] == values[1] else "no")
+            else:
+                assert values[0] != values[1]
+                first = (values[0] < values[1]) == (form.order == "least")
+                picked = left if first else right
+                expected = facts.answer(form.ask, picked.values[form.ask]) if form.ask else picked.name
+                assert question.answer == expected
+            checked += 1
+    assert checked > 30
+
+
+def test_no_chain_visits_an_entity_twice_nor_one_it_names():
+    facts, _, asked = built()
+    for form, question in asked:
+        if isinstance(form, Chain):
+            last = question.answer if RELATIONS[form.path[-1]].links else None
+            visited = [facts.entities[i].name for i in question.evidence] + ([last] if last else [])
+            assert len(set(visited)) == len(visited)
+            assert not set(question.subjects) & set(visited[1:])
+
+
+def test_no_question_holds_its_answer_except_a_choice_of_two():
+    for question in world().questions:
+        choice = question.kind == "comparison" and question.answer in question.subjects
+        if not choice:
+            assert not any(inside(form, question.question) for form in question.answers), question
+
+
+def test_no_question_names_a_document_on_the_way():
+    for question in bridges(world()):
+        for number in question.evidence[1:]:
+            assert not inside(world().documents[number][0], question.question)
+
+
+def test_subjects_are_the_names_in_the_question():
+    for question in world().questions:
+        assert question.subjects
+        assert all(inside(name, question.question) for name in question.subjects)
+
+
+def test_questions_read_as_questions():
+    for question in world().questions:
+        text = question.question
+        assert text.endswith("?")
+        assert text[0].isupper()
+        assert (
+            re.search(r"[{}_*]|  |\b[Aa] [aeiou]|\ba?n? ?the the\b|\b(\w+) \1\b", text, re.IGNORECASE) is None
+        ), text
+
+
+def test_no_question_is_asked_twice():
+    texts = [question.question for question in world().questions]
+    assert len(set(texts)) == len(texts)
+
+
+def test_the_answer_comes_first_among_the_accepted_forms():
+    for question in world().questions:
+        assert question.answers[0] == question.answer
+        assert len(set(question.answers)) == len(question.answers)
+
+
+def test_hops_are_asked_equally_often():
+    assert Counter(question.hops for question in world().questions) == dict.fromkeys((1, 2, 3, 4), 300)
+
+
+def test_a_fifth_of_the_2_hop_questions_compare():
+    made = generate(1500, 1000, split="train", seed=3, hops=(2,))
+    share = sum(question.kind == "comparison" for question in made.questions) / 1000
+    assert 0.15 < share < 0.25
+
+
+def test_answers_are_balanced():
+    made = generate(1500, 1000, split="train", seed=3, hops=(2,))
+    answers = [question.answer for question in made.questions]
+    assert sum(answer in ("yes", "no") for answer in answers) < 0.15 * len(answers)
+    assert sum(answer.isdigit() for answer in answers) < 0.25 * len(answers)
+    assert max(Counter(answers).values()) < 0.05 * len(answers)
+
+
+def test_half_of_the_yes_or_no_questions_are_true():
+    made = generate(1500, 1500, split="train", seed=3, hops=(2,))
+    count = Counter(question.answer for question in made.questions)
+    assert 0.3 < count["yes"] / (count["yes"] + count["no"]) < 0.7
+
+
+# seeds
+
+
+def test_the_first_questions_do_not_depend_on_how_many_follow():
+    assert world(questions=300).questions == world().questions[:300]
+
+
+def test_equal_arguments_give_equal_worlds_in_another_process():
+    code = (
+        "import hashlib; from memenvs.build.worldgen import generate; "
+        "made = generate(300, 200, split='test', seed=5); "
+        "print(hashlib.sha256(repr(made).encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "4242")
+    }
+    assert len(digests) == 1
+
+
+def test_different_seeds_give_different_worlds():
+    one, two = world(100, 50, seed=0), world(100, 50, seed=1)
+    assert {title for title, _ in one.documents} != {title for title, _ in two.documents}
+    assert {q.question for q in one.questions}.isdisjoint(q.question for q in two.questions)
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"entities": 19}, "entities=19 .* 20 or more"),
+        ({"entities": 200_001}, "entities=200001 .* at most 200000"),
+        ({"questions": 0}, "questions=0 .* 1 or more"),
+        ({"split": "dev"}, "split='dev' .* train, validation, test"),
+        ({"seed": -1}, "seed=-1 .* 0 or more"),
+        ({"hops": (0, 1)}, r"hops=\(0, 1\) .* from 1 to 4"),
+        ({"hops": (2, 5)}, r"hops=\(2, 5\) .* from 1 to 4"),
+        ({"hops": ()}, r"hops=\(\) .* from 1 to 4"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_in_one_line(change, line):
+    arguments = {"entities": 50, "questions": 5, "split": "train", "seed": 0, "hops": (1, 2)} | change
+    with pytest.raises(ValueError, match=f"^{line}"):
+        generate(arguments.pop("entities"), arguments.pop("questions"), **arguments)
+
+
+def test_a_small_world_names_the_most_questions_it_holds_and_gives_that_many():
+    with pytest.raises(ValueError, match="20 entities holds; ask for at most") as refused:
+        generate(20, 10_000, split="train", seed=0)
+    most = int(re.findall(r"at most (\d+)", str(refused.value))[0])
+    assert len(generate(20, most, split="train", seed=0).questions) == most

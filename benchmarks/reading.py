@@ -28,6 +28,7 @@ from memenvs.tokens import chunk, load_tokenizer
 
 TASKS, DOCUMENTS, PLAIN_SAMPLES = 32_768, 200, 20
 TOKENIZER = load_tokenizer("world")
+MEMORY = "The mayor of the town of Talnitsa is Vino Nokemi, who was born in 1903. " * 4
 
 
 def main() -> None:
@@ -88,11 +89,13 @@ def lengths(tasks: TaskSet) -> list[int]:
 def reading(tasks: TaskSet) -> None:
     """Reset, chunks and steps of one environment."""
     env = gym.make("MemChunkQA-v0", tasks=str(tasks.path), disable_env_checker=True).unwrapped
-    resets, steps = [], []
+    resets: list[float] = []
+    steps: dict[str, list[float]] = {"100-token": [], "900-token": []}
     for task in range(200):
         resets.append(timed(lambda task=task: env.reset(options={"task": task})))  # type: ignore[misc]
+        written, kind = (MEMORY, "100-token") if task % 2 else (MEMORY * 9, "900-token")
         while not env.episode.end:
-            steps.append(timed(lambda: env.step("A memory of some forty words. " * 8)))
+            steps[kind].append(timed(lambda written=written: env.step(written)))  # type: ignore[misc]
     text = env._reading.context.text
     plain = timed(lambda: chunk(text, TOKENIZER, 5000))
     ms = statistics.median(resets) * 1e3
@@ -102,7 +105,8 @@ def reading(tasks: TaskSet) -> None:
         1e3 / ms,
         f"median {ms:.2f} ms; plain: tokenise it and slice",
     )
-    print(f"{'step':34}{'':>12}{'':>12}{'':>9}  median {statistics.median(steps) * 1e3:.3f} ms")
+    for kind, times in steps.items():
+        note(f"step, {kind} memory", f"median {statistics.median(times) * 1e3:.3f} ms")
 
 
 def memory(tasks: TaskSet) -> None:
@@ -115,7 +119,7 @@ def memory(tasks: TaskSet) -> None:
     taken = tracemalloc.get_traced_memory()[0] / 1e6
     tracemalloc.stop()
     assert open_tasks(tasks.path) is second.unwrapped.tasks  # noqa: S101  # shared
-    print(f"{'one more environment':34}{'':>12}{'':>12}{'':>9}  {taken:.2f} MB over the shared set")
+    note("one more environment", f"{taken:.2f} MB over the shared set")
 
 
 def imports() -> None:
@@ -126,7 +130,7 @@ def imports() -> None:
         return statistics.median(runs)
 
     beyond = cost("import numpy, gymnasium, memenvs") - cost("import numpy, gymnasium")
-    print(f"{'import memenvs':34}{'':>12}{'':>12}{'':>9}  {beyond:.2f} s beyond gymnasium and numpy")
+    note("import memenvs", f"{beyond:.2f} s beyond gymnasium and numpy")
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -136,9 +140,14 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def row(name: str, plain: float, ours: float, note: str) -> None:
+def note(name: str, text: str) -> None:
+    """One line of the table for what has no plain way beside it."""
+    print(f"{name:34}{'':>12}{'':>12}{'':>9}  {text}", flush=True)
+
+
+def row(name: str, plain: float, ours: float, text: str) -> None:
     """One line of the table."""
-    print(f"{name:34}{plain:>12,.0f}{ours:>12,.0f}{ours / plain:>8,.0f}x  {note}", flush=True)
+    print(f"{name:34}{plain:>12,.0f}{ours:>12,.0f}{ours / plain:>8,.0f}x  {text}", flush=True)
 
 
 if __name__ == "__main__":

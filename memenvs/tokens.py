@@ -43,11 +43,16 @@ class TextTokenizer:
 
     def count(self, text: str) -> int:
         """Number of tokens of `text`."""
-        return len(self.backend.encode(text, add_special_tokens=False).ids)
+        return self.counts([text])[0]
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Number of tokens of each text."""
-        return [len(encoding.ids) for encoding in self._encode(texts)]
+        fast = self.backend.encode_batch_fast  # without offsets
+        return [
+            len(encoding)
+            for start in range(0, len(texts), _BATCH)
+            for encoding in fast(list(texts[start : start + _BATCH]), add_special_tokens=False)
+        ]
 
     def gaps(self, texts: Sequence[str]) -> Iterator[Gaps]:
         """Where each text may be cut."""
@@ -59,10 +64,10 @@ class TextTokenizer:
 
         A text of no more UTF-8 bytes than `max_tokens` is returned without being tokenised.
         """
-        if len(text) <= max_tokens and len(text.encode()) <= max_tokens:
+        if len(text.encode()) <= max_tokens or self.count(text) <= max_tokens:
             return text, False
         (gaps,) = self.gaps([text])
-        return (text, False) if len(gaps) <= max_tokens else (text[: int(gaps[:max_tokens].sum())], True)
+        return text[: int(gaps[:max_tokens].sum())], True
 
     def _encode(self, texts: Sequence[str]) -> Iterator[Encoding]:
         for start in range(0, len(texts), _BATCH):

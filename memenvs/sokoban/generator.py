@@ -30,7 +30,7 @@ from memenvs.sokoban.solver import solve_masks
 SPLITS = ("train", "validation", "test")
 NODES = 20_000  # search nodes to prove one level; 4 boxes on 10x10 take about 10,000
 _ROOMS = 200  # rooms to try for one item
-_TRIES = 8  # positions to try in a room
+_TRIES = 16  # levels to try in a room
 _CHUNK = 128  # items a worker makes at once
 _Item = tuple[bytes, Level] | None
 _PATIENCE = 1000  # items in a row without a new level before we give up
@@ -130,15 +130,17 @@ class Generator:
     def _level(self, rng: np.random.Generator, layout: Layout, split: str) -> _Item:
         """A level of the room, in the split, with a solution as long as asked; None if a few tries miss."""
         positions = pull_about(rng, layout)
-        for number in rng.permutation(len(positions))[:_TRIES].tolist():
-            boxes, region = positions[number]
+        for place, spot in rng.random((_TRIES if positions else 0, 2)).tolist():
+            boxes, region = positions[int(place * len(positions))]
             spots = list(squares(region))
-            player = 1 << spots[int(rng.integers(len(spots)))]
+            player = 1 << spots[int(spot * len(spots))]
             board = to_board(layout, boxes, player)
             key = canonical(board)
             if _split(key) != split:
                 continue
             solution = solve_masks(layout, boxes, player, "moves", Budget(NODES))
+            if solution.status == "limit":
+                return None
             if self.min_solution <= len(solution.moves) <= (self.max_solution or FAR):
                 return key, Level(board, solution.moves)
         return None

@@ -17,6 +17,7 @@ FAR = 1 << 30  # pushes: more than any board takes
 _IS_WALL, _IS_BOX, _IS_TARGET, _IS_PLAYER = (
     bytes(ord("1") if cell & bit else ord("0") for cell in range(256)) for bit in (WALL, BOX, TARGET, PLAYER)
 )
+_WALL_OR_FLOOR = bytes.maketrans(b"01", bytes((WALL, FLOOR)))
 
 
 def squares(mask: int) -> Iterator[int]:
@@ -43,9 +44,10 @@ class Layout:
     @cached_property
     def cells(self) -> bytearray:
         """The cell codes of walls, floor and targets, row by row."""
-        cells = bytearray([WALL]) * self.size
-        for square in squares(self.floor):
-            cells[square] = TARGET if self.targets >> square & 1 else FLOOR
+        digits = f"{self.floor:0{self.size}b}".encode()[::-1]  # the last digit is bit 0
+        cells = bytearray(digits.translate(_WALL_OR_FLOOR))
+        for square in squares(self.targets):
+            cells[square] = TARGET
         return cells
 
     @cached_property

@@ -7,7 +7,7 @@ import numpy as np
 
 from memenvs.sokoban.layout import Layout, squares
 
-_WALLS = (0.1, 0.45)  # least and most share of inner squares that are walls, before the room is cut down
+_WALLS = (0.15, 0.45)  # least and most share of inner squares that are walls, before the room is cut down
 _POSITIONS = 256  # positions to pull on from in a room; one box on 6x6 has 30 or so
 
 

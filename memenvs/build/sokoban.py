@@ -24,16 +24,9 @@ def build(
 ) -> dict[str, Any]:
     """Make levels and write them whole to `out`; the same bytes on any number of processes.
 
-    Args:
-        size: squares a side, walls included; or height and width.
-        boxes: boxes a level.
-        min_solution: fewest moves that an optimal solution may take.
-        max_solution: most moves that it may take; None for no limit.
-        levels: how many levels of `split`; or, for a file of several splits, how many of each.
-        split: "train", "validation" or "test"; not read when `levels` names its splits.
-        seed: of the generator.
-        out: a file; one that ends in .npz keeps solutions and card, any other is text in Boxoban's layout.
-        workers: processes.
+    `size` is squares a side, walls included, or height and width; solutions are counted in moves. `levels` is
+    how many of `split`, or how many of each split in a file of several ({"train": 4000, "test": 512}). An
+    `out` that ends in .npz keeps solutions and card, any other is text in Boxoban's layout.
 
     Returns:
         A summary: `out`, `bytes`, `levels` by split, `mean_solution` and `longest_solution` in moves.
@@ -46,20 +39,21 @@ def build(
     for name, count in counts.items():
         if name not in SPLITS or count < 1:
             raise ValueError(f"levels is 1 or more of {', '.join(SPLITS)}, got {count} of {name!r}")
-    height, width = (size, size) if isinstance(size, int) else size
-    generator = Generator((height, width), boxes, min_solution, max_solution, seed)
-    parts = [generator.levels(name, count, workers) for name, count in counts.items()]
-    whole = LevelSet(
-        np.concatenate([part.boards for part in parts]),
-        [level.moves for part in parts for level in part],
-        counts,
-        {"generator": asdict(generator)},
-    )
-    whole.save(out)
+    shape = (size, size) if isinstance(size, int) else size
+    made = _make(Generator(shape, boxes, min_solution, max_solution, seed), counts, workers)
+    made.save(out)
     return {
         "out": str(out),
         "bytes": Path(out).stat().st_size,
         "levels": counts,
-        "mean_solution": float(whole.lengths.mean()),
-        "longest_solution": int(whole.lengths.max()),
+        "mean_solution": float(made.lengths.mean()),
+        "longest_solution": int(made.lengths.max()),
     }
+
+
+def _make(generator: Generator, counts: Mapping[str, int], workers: int) -> LevelSet:
+    """The levels of all splits in one set."""
+    parts = [generator.levels(name, count, workers) for name, count in counts.items()]
+    moves = [level.moves for part in parts for level in part]
+    boards = np.concatenate([part.boards for part in parts])
+    return LevelSet(boards, moves, counts, {"generator": asdict(generator)})

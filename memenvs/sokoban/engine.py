@@ -1,0 +1,221 @@
+"""The rules of Sokoban: boards and actions in, moved boards and what happened out.
+
+The rules stand once, in `_effect`. One table made from it (`KIND`) drives both `Board`, a lean pure-Python
+path for one board, and `BoardBatch`, which moves N boards in a dozen array operations.
+
+Dynamics and rewards are those of gym-sokoban on bordered boards. An action is an integer: 0 up, 1 down, 2
+left, 3 right. A player who cannot move stays; that is a step too.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from memenvs.sokoban.board import (
+    BOX,
+    LETTERS,
+    PLAYER,
+    TARGET,
+    WALL,
+    Grid,
+    Vocabulary,
+    check_playable,
+    rows_to_text,
+)
+
+Bools = npt.NDArray[np.bool_]
+STAY, MOVE, PUSH, PUSH_ON, PUSH_OFF = range(5)
+
+
+def _effect(ahead: int, beyond: int) -> int:
+    """What a step does, from the cell ahead of the player and the one beyond it (both cell codes)."""
+    if ahead & (WALL | PLAYER):  # a delta of 0, which stands for "no step", finds the player ahead
+        return STAY
+    if not ahead & BOX:
+        return MOVE
+    if beyond & (WALL | BOX):
+        return STAY
+    return PUSH + (ahead & TARGET != beyond & TARGET) * (1 if beyond & TARGET else 2)
+
+
+KIND = bytes(_effect(ahead, beyond) for ahead in range(16) for beyond in range(16))
+"""The step's kind at index `ahead * 16 + beyond`."""
+
+# What each kind adds to the boxes on targets, and which bits it flips ahead of the player and beyond.
+GAIN = (0, 0, 0, 1, -1)
+FLIP_AHEAD = (0, PLAYER, PLAYER | BOX, PLAYER | BOX, PLAYER | BOX)
+FLIP_BEYOND = (0, 0, BOX, BOX, BOX)
+
+_KIND, _GAIN = np.frombuffer(KIND, np.uint8), np.array(GAIN, np.int16)
+_FLIP_AHEAD, _FLIP_BEYOND = np.array(FLIP_AHEAD, np.uint8), np.array(FLIP_BEYOND, np.uint8)
+
+
+class Step(NamedTuple):
+    """What one step did to one board."""
+
+    moved_player: bool
+    moved_box: bool
+    pushed_on: bool  # a box came from outside the targets onto one
+    pushed_off: bool  # a box left the targets; from target to target is neither
+    solved: bool  # no target is empty after the step
+
+
+class BatchStep(NamedTuple):
+    """What one step did to N boards: `Step` with arrays (N,)."""
+
+    moved_player: Bools
+    moved_box: Bools
+    pushed_on: Bools
+    pushed_off: Bools
+    solved: Bools
+
+
+_STEPS = tuple(
+    tuple(Step(kind >= MOVE, kind >= PUSH, kind == PUSH_ON, kind == PUSH_OFF, solved) for kind in range(5))
+    for solved in (False, True)
+)
+
+
+def classic_reward(step: Step) -> float:
+    """Reward of a step in gym-sokoban: -0.1, +1 for a box pushed on, -1 for one off, +10 when solved."""
+    return -0.1 + step.pushed_on - step.pushed_off + 10.0 * step.solved
+
+
+def classic_rewards(step: BatchStep) -> npt.NDArray[np.float64]:
+    """`classic_reward` of N boards, (N,)."""
+    rewards = step.pushed_on - np.float64(0.1)
+    rewards -= step.pushed_off
+    rewards += 10.0 * step.solved
+    return rewards
+
+
+def _deltas(width: int) -> tuple[int, int, int, int]:
+    """Offsets of up, down, left and right in a board laid out row by row."""
+    return -width, width, -1, 1
+
+
+class Board:
+    """One board, stepped in plain Python.
+
+    Attributes:
+        cells: the codes row by row, in a bytearray with one more row of walls (nothing to see there).
+        shape: height and width in squares.
+        player: the player's index in `cells`.
+        placed: boxes on targets.
+        targets: targets on the board, empty or not.
+
+    Args:
+        board: (H, W) uint8, bordered, with one player; copied.
+    """
+
+    __slots__ = ("_delta", "cells", "placed", "player", "shape", "targets")
+
+    def __init__(self, board: Grid) -> None:
+        check_playable(board[None])
+        self.shape: tuple[int, int] = (board.shape[0], board.shape[1])
+        # Below a wall of the last row the cell beyond is looked up, and must exist.
+        self.cells = bytearray(board.tobytes() + bytes([WALL]) * board.shape[1])
+        self.player = int(np.flatnonzero(board & PLAYER)[0])
+        self.placed = self.cells.count(BOX | TARGET)
+        self.targets = int(np.count_nonzero(board & TARGET))
+        self._delta = dict(
+            enumerate(_deltas(board.shape[1]))
+        )  # a dict, so that -1 is an error and not "right"
+
+    @property
+    def grid(self) -> Grid:
+        """The board now, (H, W) uint8, a copy."""
+        height, width = self.shape
+        return np.frombuffer(bytes(self.cells), np.uint8, height * width).reshape(self.shape)
+
+    @property
+    def solved(self) -> bool:
+        """Whether no target is empty."""
+        return self.placed == self.targets
+
+    def text(self, vocabulary: Vocabulary = LETTERS) -> str:
+        """The board now as text, a row a line, in the symbols of a vocabulary."""
+        height, width = self.shape
+        return rows_to_text(self.cells[: height * width], width, vocabulary)
+
+    def copy(self) -> "Board":
+        """An independent board in the same state."""
+        other = object.__new__(Board)
+        other.shape, other.cells, other.player = self.shape, self.cells[:], self.player
+        other.placed, other.targets, other._delta = self.placed, self.targets, self._delta
+        return other
+
+    def step(self, action: int) -> Step:
+        """Move the player; raises KeyError for an action that is not 0 to 3."""
+        cells, player, delta = self.cells, self.player, self._delta[action]
+        ahead = player + delta
+        beyond = ahead + delta
+        kind = KIND[cells[ahead] << 4 | cells[beyond]]
+        if kind:
+            cells[player] ^= PLAYER
+            cells[ahead] ^= FLIP_AHEAD[kind]
+            self.player = ahead
+            if kind >= PUSH:
+                cells[beyond] ^= BOX
+                self.placed += GAIN[kind]
+        return _STEPS[self.placed == self.targets][kind]
+
+
+class BoardBatch:
+    """N boards of one shape, stepped together.
+
+    Attributes:
+        cells: the boards now, (N, H, W) uint8: a view, which `step` and `replace` change in place.
+        placed: boxes on targets, (N,).
+        targets: targets, empty or not, (N,).
+
+    Args:
+        boards: (N, H, W) uint8, each bordered, with one player; copied.
+    """
+
+    def __init__(self, boards: Grid) -> None:
+        count, height, width = boards.shape
+        # A pad of one row, as in Board. At any other border the cell beyond lies in a neighbour's wall.
+        self._flat = np.full(count * height * width + width, WALL, np.uint8)
+        self.cells: Grid = self._flat[: count * height * width].reshape(boards.shape)
+        self._start = np.arange(count, dtype=np.intp) * (height * width)
+        self._player = np.empty(count, np.intp)
+        self.placed = np.empty(count, np.int16)
+        self.targets = np.empty(count, np.int16)
+        self._delta = np.array(_deltas(width), np.intp)
+        self.replace(np.arange(count), boards)
+
+    def replace(self, rows: npt.NDArray[np.intp], boards: Grid) -> None:
+        """Put new boards (R, H, W), bordered and with one player, in the places `rows` (R,)."""
+        check_playable(boards)
+        self.cells[rows] = boards
+        flat = boards.reshape(len(boards), -1)
+        self._player[rows] = self._start[rows] + (flat & PLAYER).argmax(1)
+        self.placed[rows] = (flat == BOX | TARGET).sum(1)
+        self.targets[rows] = ((flat & TARGET) != 0).sum(1)
+
+    def step(self, actions: npt.NDArray[np.integer], active: Bools | None = None) -> BatchStep:
+        """Move the player of each board where `active` (all by default); the others stay as they are.
+
+        `actions` and `active` are (N,). Raises ValueError for an action that is not 0 to 3.
+        """
+        if (actions & ~3).any():
+            wrong = actions[(actions & ~3) != 0][0]
+            raise ValueError(f"actions are 0 up, 1 down, 2 left, 3 right, got {wrong}")
+        flat, player = self._flat, self._player
+        delta = self._delta.take(actions)
+        if active is not None:
+            delta *= active
+        ahead = player + delta
+        beyond = ahead + delta
+        cell_ahead, cell_beyond = flat.take(ahead), flat.take(beyond)
+        kind = _KIND.take((cell_ahead << 4) | cell_beyond)
+        moved = kind != STAY
+        flat[player] ^= moved.view(np.uint8) << 3  # takes the PLAYER bit away
+        flat[ahead] ^= _FLIP_AHEAD.take(kind)
+        flat[beyond] ^= _FLIP_BEYOND.take(kind)
+        delta *= moved
+        player += delta
+        self.placed += _GAIN.take(kind)
+        return BatchStep(moved, kind >= PUSH, kind == PUSH_ON, kind == PUSH_OFF, self.placed == self.targets)

@@ -1,0 +1,166 @@
+"""Make levels: a seed, a split and a number in, one verified level out; or a whole set.
+
+A level is made backwards. Draw a room (walls at random, cut down to one connected part) and its targets,
+put the boxes on the targets, and pull them about; then draw one of the positions reached and a square for
+the player. The solver proves the fewest moves, and the level counts if they lie between `min_solution` and
+`max_solution`. A level that takes the solver more than `NODES` is thrown away, so that many boxes in a
+large room give levels of middling difficulty. No box starts on a target. A room gives one level at most.
+
+Two boards are the same level if turning or mirroring makes them equal. A hash of the board, the same for
+all its eight pictures, says which split it belongs to, whatever the seed: half of all boards are train, a
+quarter validation, a quarter test. No training level is ever a test level of another seed or size.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+
+import numpy as np
+
+from memenvs.sokoban.board import MAX_SIDE, Grid, LevelError
+from memenvs.sokoban.budget import Budget
+from memenvs.sokoban.layout import FAR, Layout, squares, to_board
+from memenvs.sokoban.levels import Level, LevelSet
+from memenvs.sokoban.rooms import draw_room, pull_about
+from memenvs.sokoban.solver import solve_masks
+
+SPLITS = ("train", "validation", "test")
+NODES = 20_000  # search nodes to prove one level; 4 boxes on 10x10 take about 10,000
+_ROOMS = 200  # rooms to try for one item
+_TRIES = 16  # levels to try in a room
+_CHUNK = 128  # items a worker makes at once
+_Item = tuple[bytes, Level] | None
+_PATIENCE = 1000  # items in a row without a new level before we give up
+
+
+def canonical(board: Grid) -> bytes:
+    """A key that is the same for a board (H, W), its turns and its mirror images, and for no other board."""
+    height, width = board.shape
+    sides = (board,) if height < width else (board.T,) if height > width else (board, board.T)
+    pictures = [
+        picture.tobytes() for side in sides for picture in (side, side[::-1], side[:, ::-1], side[::-1, ::-1])
+    ]
+    return bytes(sides[0].shape) + min(pictures)
+
+
+def split_of(board: Grid) -> str:
+    """The split a board belongs to, from its hash."""
+    return _split(canonical(board))
+
+
+def _split(key: bytes) -> str:
+    return ("train", "train", "validation", "test")[hashlib.blake2b(key, digest_size=1).digest()[0] % 4]
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A seeded source of levels: item i of a split is always the same, whoever makes it.
+
+    Args:
+        size: height and width of the board in squares, walls included; 4 to 64.
+        boxes: boxes, and targets.
+        min_solution: fewest moves, pushes included, that an optimal solution may take.
+        max_solution: most moves that it may take; None for no limit.
+        seed: item i of split number s draws from `SeedSequence([seed, s, i])`.
+    """
+
+    size: tuple[int, int] = (6, 6)
+    boxes: int = 1
+    min_solution: int = 1
+    max_solution: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        height, width = self.size
+        if not (4 <= height <= MAX_SIDE and 4 <= width <= MAX_SIDE):
+            raise ValueError(f"size is 4 to {MAX_SIDE} squares a side, got {height} x {width}")
+        room = (height - 2) * (width - 2)
+        if not 1 <= self.boxes <= room // 3:
+            raise ValueError(
+                f"boxes is 1 to {room // 3} in a room of {room} squares, got {self.boxes}; enlarge size"
+            )
+        if self.min_solution < 1 or (self.max_solution or self.min_solution) < self.min_solution:
+            raise ValueError(
+                f"need 1 <= min_solution <= max_solution, got {self.min_solution} and {self.max_solution}"
+            )
+
+    def item(self, split: str, index: int) -> _Item:
+        """Item `index` of a split, with its canonical key; None in the rare case that no room gives one."""
+        if split not in SPLITS:
+            raise ValueError(f"split is one of {', '.join(SPLITS)}, got {split!r}")
+        rng = np.random.default_rng(np.random.SeedSequence([self.seed, SPLITS.index(split), index]))
+        for _ in range(_ROOMS):
+            layout = draw_room(rng, *self.size, self.boxes)
+            item = self._level(rng, layout, split) if layout is not None else None
+            if item is not None:
+                return item
+        return None
+
+    def levels(self, split: str, count: int, workers: int = 1) -> LevelSet:
+        """The first `count` different levels of a split; the same on any number of processes.
+
+        Raises:
+            LevelError: the generator finds no more levels before there are `count`.
+        """
+        found: dict[bytes, Level] = {}
+        barren = 0
+        for item in _items(partial(_chunk, self, split), workers):
+            barren += 1
+            if item is not None and item[0] not in found:
+                found[item[0]] = item[1]
+                barren = 0
+            if len(found) == count:
+                break
+            if barren == _PATIENCE:
+                raise LevelError(
+                    f"only {len(found)} different levels found of {count} asked; "
+                    "ask for fewer, enlarge size, or widen min_solution to max_solution"
+                )
+        kept = list(found.values())
+        return LevelSet(
+            np.stack([level.board for level in kept]),
+            [level.moves for level in kept],
+            {split: count},
+            {"generator": asdict(self)},
+        )
+
+    def _level(self, rng: np.random.Generator, layout: Layout, split: str) -> _Item:
+        """A level of the room, in the split, with a solution as long as asked; None if a few tries miss."""
+        positions = pull_about(rng, layout)
+        for place, spot in rng.random((_TRIES if positions else 0, 2)).tolist():
+            boxes, region = positions[int(place * len(positions))]
+            spots = list(squares(region))
+            player = 1 << spots[int(spot * len(spots))]
+            board = to_board(layout, boxes, player)
+            key = canonical(board)
+            if _split(key) != split:
+                continue
+            solution = solve_masks(layout, boxes, player, "moves", Budget(NODES))
+            if solution.status == "limit":
+                return None
+            if self.min_solution <= len(solution.moves) <= (self.max_solution or FAR):
+                return key, Level(board, solution.moves)
+        return None
+
+
+def _chunk(generator: Generator, split: str, number: int) -> list[_Item]:
+    return [generator.item(split, index) for index in range(number * _CHUNK, (number + 1) * _CHUNK)]
+
+
+def _items(make: Callable[[int], Iterable[_Item]], workers: int) -> Iterator[_Item]:
+    """All items in order, for ever; chunks are made ahead by `workers` processes."""
+    if workers <= 1:
+        number = 0
+        while True:
+            yield from make(number)
+            number += 1
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        ahead = [pool.submit(make, number) for number in range(2 * workers)]
+        number = len(ahead)
+        while True:
+            yield from ahead.pop(0).result()
+            ahead.append(pool.submit(make, number))
+            number += 1

@@ -1,0 +1,163 @@
+"""Levels in files: a path in, a `LevelSet` out, and back.
+
+The file is text (see `text_levels`) or a compact .npz. The .npz holds the boards, the moves of an optimal
+solution each, splits by name and a card; it holds no pickle, and bears a version.
+"""
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from memenvs.sokoban.board import Grid, LevelError, check_levels
+from memenvs.sokoban.text_levels import read_boards, write_boards
+
+FORMAT, VERSION = "memenvs sokoban levels", 1
+
+
+class Level(NamedTuple):
+    """A board (H, W) and the moves of a solution with the fewest moves; None where nobody has solved it."""
+
+    board: Grid
+    moves: tuple[int, ...] | None
+
+
+class LevelSet:
+    """L levels of one shape.
+
+    Attributes:
+        boards: (L, H, W) uint8, read-only.
+        lengths: (L,) int32, moves of an optimal solution; -1 where it is not known.
+        splits: split names to the number of their levels, in the order in which the levels stand.
+        card: where the levels come from; plain data.
+
+    Raises:
+        LevelError: a board that is not a level (see `board.check_levels`).
+    """
+
+    def __init__(
+        self,
+        boards: Grid,
+        moves: Sequence[Sequence[int] | None] | None = None,
+        splits: Mapping[str, int] | None = None,
+        card: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_levels(boards)
+        moves = [None] * len(boards) if moves is None else moves
+        self.boards = boards.copy()
+        self.boards.flags.writeable = False
+        self.lengths = np.array([-1 if m is None else len(m) for m in moves], np.int32)
+        self.splits = dict(splits) if splits is not None else {"all": len(boards)}
+        self.card = dict(card or {})
+        self._moves = [None if m is None else tuple(m) for m in moves]
+
+    def __len__(self) -> int:
+        return len(self.boards)
+
+    def __getitem__(self, index: int) -> Level:
+        return Level(self.boards[index], self._moves[index])
+
+    def __iter__(self) -> Iterator[Level]:
+        return (self[index] for index in range(len(self)))
+
+    def split(self, name: str) -> "LevelSet":
+        """The levels of one split, as a set of their own."""
+        if name not in self.splits:
+            raise LevelError(f"no split {name!r} among these levels; choose one of {', '.join(self.splits)}")
+        start = sum(list(self.splits.values())[: list(self.splits).index(name)])
+        part = slice(start, start + self.splits[name])
+        return LevelSet(self.boards[part], self._moves[part], {name: self.splits[name]}, self.card)
+
+    @classmethod
+    def load(cls, path: str | Path, split: str | None = None, fill: bool = False) -> "LevelSet":
+        """Read a level file, .npz or text, by what is in it; `split` picks one of its splits.
+
+        `fill` turns what lies outside the walls of a text board, and its ragged rows, into walls.
+
+        Raises:
+            FileNotFoundError: no such file.
+            LevelError: not a level file, or a level that cannot be played.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"no level file at {path}; build one with `python -m memenvs.build sokoban --out {path}`"
+            )
+        data = path.read_bytes()
+        try:
+            levels = _unpack(data) if data[:2] == b"PK" else cls(read_boards(data.decode("utf-8"), fill))
+        except UnicodeDecodeError as error:
+            raise LevelError(f"{path}: not a level file; give a .npz of levels or UTF-8 text") from error
+        except LevelError as error:
+            raise LevelError(f"{path}: {error}") from error
+        return levels if split is None else levels.split(split)
+
+    def save(self, path: str | Path) -> None:
+        """Write the file whole, then rename: a .npz keeps all, any other name the boards in XSB."""
+        path = Path(path)
+        data = _pack(self) if path.suffix == ".npz" else write_boards(self.boards).encode()
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_bytes(data)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _pack(levels: LevelSet) -> bytes:
+    joined = [move for level in levels for move in level.moves or ()]
+    card = {"splits": levels.splits, "card": levels.card}
+    file = io.BytesIO()
+    np.savez_compressed(
+        file,
+        format=np.array(f"{FORMAT} {VERSION}"),
+        boards=levels.boards,
+        lengths=levels.lengths,
+        moves=np.array(joined, np.uint8),
+        card=np.frombuffer(json.dumps(card, sort_keys=False).encode(), np.uint8),
+    )
+    return file.getvalue()
+
+
+def _unpack(data: bytes) -> LevelSet:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            written = str(file["format"])
+            if written != f"{FORMAT} {VERSION}":
+                raise LevelError(f"the format is {written!r}, not '{FORMAT} {VERSION}'; build the file again")
+            boards, lengths, joined = file["boards"], file["lengths"], file["moves"]
+            about = json.loads(file["card"].tobytes())
+        return _checked(boards, lengths, joined, about)
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, LevelError):
+            raise
+        raise LevelError(
+            f"not a level file ({error}); build one with `python -m memenvs.build sokoban`"
+        ) from error
+
+
+def _checked(
+    boards: Grid, lengths: npt.NDArray[np.int32], joined: npt.NDArray[np.uint8], about: dict[str, Any]
+) -> LevelSet:
+    """The arrays of a file as a set, if they agree with each other."""
+    splits = about["splits"]
+    ends = np.cumsum(np.maximum(lengths, 0))
+    total = int(ends[-1]) if len(ends) else 0
+    whole = (
+        boards.ndim == 3 and boards.dtype == np.uint8 and len(boards) == len(lengths) == sum(splits.values())
+    )
+    if not whole or total != len(joined) or (joined > 3).any():
+        raise LevelError("the file's boards, moves and splits do not agree; build the file again")
+    flat, starts = joined.tolist(), ends - np.maximum(lengths, 0)
+    moves = [
+        tuple(flat[start:end]) if length >= 0 else None
+        for start, end, length in zip(starts.tolist(), ends.tolist(), lengths.tolist(), strict=True)
+    ]
+    return LevelSet(boards, moves, splits, about["card"])

@@ -1,0 +1,228 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import cases, needs_oracle
+
+from memenvs.sokoban import (
+    LETTERS,
+    Board,
+    BoardBatch,
+    LevelError,
+    Step,
+    classic_reward,
+    classic_rewards,
+    parse,
+    to_text,
+)
+from memenvs.sokoban.board import BOX, PLAYER, TARGET, WALL
+from memenvs.sokoban.deadlock import frozen_boxes, is_deadlocked
+from memenvs.sokoban.layout import read_masks, squares
+
+CORRIDOR = "#######\n#PX_O_#\n#######"
+UP, DOWN, LEFT, RIGHT = range(4)
+
+
+def board_of(text: str) -> Board:
+    return Board(parse(text, LETTERS))
+
+
+def reference_step(board: Board, action: int) -> Step:
+    """One action of gym-sokoban: 0 nothing, 1 to 4 push or move, 5 to 8 move only."""
+    free = board.copy()
+    step = free.step((action - 1) % 4)
+    if action == 0 or (action > 4 and step.moved_box):
+        return Step(False, False, False, False, board.solved)
+    return board.step((action - 1) % 4)
+
+
+def replay_reference(case: dict, text_key: str) -> None:
+    """Play a case to its first `done`, and compare board, reward and end after every step.
+
+    The originals count boxes on targets from 0 at a reset, also where one stands there already, and as boxes
+    less empty targets: the first reward is the change from there. Ours counts what is on the board.
+    """
+    given_, board = case["input"], board_of(case["input"]["board"])
+    counted = board.targets - given_["num_boxes"]
+    for number, expected in enumerate(case["output"], 1):
+        step = reference_step(board, expected["action"])
+        gained = int(np.sign(board.placed - counted))
+        counted = board.placed
+        assert to_text(board.grid) == expected[text_key]
+        reward = classic_reward(step._replace(pushed_on=gained == 1, pushed_off=gained == -1))
+        assert reward == pytest.approx(expected["reward"], abs=1e-5)
+        assert expected["done"] == (step.solved or number >= given_["max_steps"])
+        if number > 1:
+            assert gained == step.pushed_on - step.pushed_off
+        if expected["done"]:
+            return
+
+
+def bordered(name: str) -> list[dict]:
+    return [case for case in cases(name) if case["input"]["bordered"]]
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", bordered("gym_sokoban_transitions"))
+def test_boards_and_rewards_are_those_of_gym_sokoban(case):
+    replay_reference(case, "board")
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", bordered("ragen_sokoban_transitions"))
+def test_boards_and_rewards_are_those_of_ragen(case):
+    replay_reference(case, "obs")
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", bordered("gym_sokoban_transitions"))
+def test_moved_player_and_moved_box_are_those_of_gym_sokoban(case):
+    board = board_of(case["input"]["board"])
+    for expected in case["output"]:
+        step = reference_step(board, expected["action"])
+        if "action.moved_player" in expected["info"]:
+            assert step.moved_player == expected["info"]["action.moved_player"]
+            assert step.moved_box == expected["info"]["action.moved_box"]
+        if expected["done"]:
+            return
+
+
+def test_pushing_a_box_onto_the_target_is_worth_its_three_parts():
+    board = board_of("#####\n#PXO#\n#####")
+    # -0.1 for the step + 1 for the box + 10 for the level
+    assert classic_reward(board.step(RIGHT)) == pytest.approx(10.9)
+
+
+def test_pushing_a_box_off_its_target_costs_one():
+    board = board_of("######\n#P√_O#\n#_X__#\n######")
+    assert classic_reward(board.step(RIGHT)) == pytest.approx(-1.1)
+
+
+def test_a_box_from_target_to_target_is_neither_on_nor_off():
+    board = board_of("######\n#P√O_#\n#_X__#\n######")
+    assert board.step(RIGHT) == Step(True, True, False, False, False)
+
+
+def test_a_player_before_a_wall_stays():
+    board = board_of(CORRIDOR)
+    assert board.step(UP) == Step(False, False, False, False, False)
+
+
+def test_two_boxes_in_a_row_do_not_move():
+    board = board_of("#######\n#PXX_O#\n#____O#\n#######")
+    assert not board.step(RIGHT).moved_player
+
+
+def test_the_player_leaves_the_target_under_his_feet():
+    board = board_of("#####\n#S_X#\n#####")
+    board.step(RIGHT)
+    assert to_text(board.grid) == "#####\n#OPX#\n#####"
+
+
+def test_an_action_that_does_not_exist_is_an_error_on_one_board():
+    with pytest.raises(KeyError):
+        board_of(CORRIDOR).step(-1)
+
+
+def test_an_action_that_does_not_exist_is_an_error_in_a_batch():
+    batch = BoardBatch(np.stack([parse(CORRIDOR, LETTERS)] * 2))
+    with pytest.raises(ValueError, match="got -1"):
+        batch.step(np.array([0, -1]))
+
+
+def test_an_open_edge_is_an_error():
+    with pytest.raises(LevelError, match="edge is open at row 1, column 2"):
+        board_of("#_#\n#P#\n###")
+
+
+def test_a_board_without_a_player_is_an_error():
+    with pytest.raises(LevelError, match="this one has 0"):
+        board_of("###\n#_#\n###")
+
+
+def test_a_copy_steps_on_its_own():
+    board = board_of(CORRIDOR)
+    board.copy().step(RIGHT)
+    assert to_text(board.grid) == CORRIDOR
+
+
+@st.composite
+def boards(draw):
+    height, width = draw(st.integers(3, 8)), draw(st.integers(4, 9))
+    cells = st.sampled_from([0, 0, 0, WALL, BOX, TARGET, BOX | TARGET])
+    count = draw(st.integers(1, 5))
+    inner = draw(
+        st.lists(
+            st.lists(cells, min_size=(height - 2) * (width - 2), max_size=(height - 2) * (width - 2)),
+            min_size=count,
+            max_size=count,
+        )
+    )
+    stack = np.full((count, height, width), WALL, np.uint8)
+    stack[:, 1:-1, 1:-1] = np.array(inner, np.uint8).reshape(count, height - 2, width - 2)
+    for board in stack:
+        row, column = draw(st.integers(1, height - 2)), draw(st.integers(1, width - 2))
+        board[row, column] = board[row, column] & TARGET | PLAYER
+    return stack
+
+
+@settings(max_examples=150, deadline=None)
+@given(boards(), st.lists(st.integers(0, 3), min_size=1, max_size=60), st.randoms(use_true_random=False))
+def test_one_board_and_a_batch_agree_on_every_step(stack, actions, random):
+    batch, singles = BoardBatch(stack), [Board(board) for board in stack]
+    for action in actions:
+        chosen = [(action + random.randrange(4)) % 4 for _ in singles]
+        together = batch.step(np.array(chosen))
+        alone = [board.step(a) for board, a in zip(singles, chosen, strict=True)]
+        for field, values in together._asdict().items():
+            assert values.tolist() == [getattr(step, field) for step in alone]
+        assert classic_rewards(together).tolist() == [classic_reward(step) for step in alone]
+        np.testing.assert_array_equal(batch.cells, [board.grid for board in singles])
+        assert batch.placed.tolist() == [board.placed for board in singles]
+
+
+def test_a_board_that_is_not_active_stays_as_it_is():
+    batch = BoardBatch(np.stack([parse(CORRIDOR, LETTERS)] * 2))
+    moved = batch.step(np.array([RIGHT, RIGHT]), active=np.array([False, True])).moved_player
+    assert moved.tolist() == [False, True]
+    assert to_text(batch.cells[0]) == CORRIDOR
+
+
+def test_a_replaced_board_starts_anew_and_leaves_the_others():
+    start = np.stack([parse(CORRIDOR, LETTERS)] * 2)
+    batch = BoardBatch(start)
+    batch.step(np.array([RIGHT, RIGHT]))
+    batch.replace(np.array([1]), start[:1])
+    assert to_text(batch.cells[0]) == "#######\n#_PXO_#\n#######"
+    assert to_text(batch.cells[1]) == CORRIDOR
+
+
+def test_the_largest_board_steps():
+    grid = np.full((64, 64), WALL, np.uint8)
+    grid[1:-1, 1:-1] = 0
+    grid[62, 62], grid[1, 1], grid[1, 2] = PLAYER, TARGET, BOX
+    board, batch = Board(grid), BoardBatch(grid[None])
+    assert not board.step(DOWN).moved_player  # the cell beyond lies under the last row
+    assert not batch.step(np.array([DOWN])).moved_player[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("#####\n#X__#\n#_OP#\n#####", True),  # in a corner
+        ("#####\n#__X#\n#P_O#\n#___#\n#####", True),  # in a corner, above its target
+        ("######\n#____#\n#_PX_#\n#__O_#\n#____#\n######", False),
+        ("######\n#_XX_#\n#____#\n#_OOP#\n######", True),  # side by side along a wall
+        ("#######\n#_____#\n#_XX__#\n#_XX__#\n#P____#\n#OOOO_#\n#######", True),  # two by two
+        ("#####\n#PX_#\n#_√_#\n#__O#\n#####", True),  # along a wall without a target
+    ],
+)
+def test_a_board_is_deadlocked(text, lost):
+    assert is_deadlocked(parse(text, LETTERS)) == lost
+
+
+def test_boxes_frozen_on_their_targets_are_no_deadlock():
+    board = parse("######\n#√√__#\n#_PX_#\n#__O_#\n#____#\n######", LETTERS)
+    layout, boxes, _ = read_masks(board)
+    assert list(squares(frozen_boxes(layout, boxes))) == [7, 8]  # row 1, columns 1 and 2 of 6
+    assert not is_deadlocked(board)

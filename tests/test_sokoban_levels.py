@@ -1,0 +1,248 @@
+import io
+
+import numpy as np
+import pytest
+
+from memenvs.build.sokoban import build
+from memenvs.sokoban import (
+    LETTERS,
+    XSB,
+    Generator,
+    LevelError,
+    LevelSet,
+    is_deadlocked,
+    parse,
+    solve,
+    to_text,
+)
+from memenvs.sokoban.generator import SPLITS, canonical, split_of
+from memenvs.sokoban.solver import replay
+
+TWO = """; 0
+######
+#@$. #
+######
+
+; 1
+######
+# +$ #
+######
+"""
+
+
+@pytest.fixture(scope="module")
+def thousand() -> LevelSet:
+    return Generator(min_solution=5, seed=3).levels("train", 1000)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str):
+        path = tmp_path / "levels.txt"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_text_in_xsb_and_in_letters_is_the_same_board():
+    np.testing.assert_array_equal(
+        parse("#####\n#+$*#\n#@ .#\n#####"), parse("#####\n#SX√#\n#P_O#\n#####", LETTERS)
+    )
+
+
+@pytest.mark.parametrize("vocabulary", [XSB, LETTERS, "0123456"])
+def test_a_board_written_and_read_again_is_the_same(vocabulary):
+    board = parse("#####\n#+$*#\n#@ .#\n#####")
+    np.testing.assert_array_equal(parse(to_text(board, vocabulary), vocabulary), board)
+
+
+def test_a_boxoban_file_gives_its_levels_in_order(write):
+    levels = LevelSet.load(write(TWO))
+    assert [to_text(level.board, XSB).splitlines()[1] for level in levels] == ["#@$. #", "# +$ #"]
+
+
+def test_levels_from_text_have_no_solution_until_somebody_solves_them(write):
+    levels = LevelSet.load(write(TWO))
+    assert levels[0].moves is None
+    assert levels.lengths.tolist() == [-1, -1]
+
+
+def test_boards_written_as_text_are_read_again(write, tmp_path):
+    LevelSet.load(write(TWO)).save(tmp_path / "again.txt")
+    assert (tmp_path / "again.txt").read_text() == TWO
+
+
+def test_notes_in_a_collection_are_passed_over(write):
+    assert len(LevelSet.load(write("Title: one: first\n\n" + TWO + "\nAuthor: me\n"))) == 2
+
+
+def test_boards_of_different_shapes_are_brought_to_one_with_walls(write):
+    levels = LevelSet.load(write("#####\n#@$.#\n#####\n\n#####\n#@$.#\n#   #\n#####\n"))
+    assert to_text(levels[0].board, XSB) == "#####\n#@$.#\n#####\n#####"
+
+
+def test_fill_makes_walls_of_ragged_ends_and_of_the_outside(write):
+    levels = LevelSet.load(write("  ####\n###  ##\n#@$  .#\n#######"), fill=True)
+    assert to_text(levels[0].board, XSB) == "#######\n###  ##\n#@$  .#\n#######"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no board in the text"),
+        ("hello", "level 0 at line 1: row 1 has 'h'; write rows in the symbols"),
+        (
+            "; 0\n#####\n#@$.#\n####\n",
+            "level 0 at line 2: ragged rows: row 3 has 4 squares, row 1 has 5; complete",
+        ),
+        ("#####\n# $.#\n#####", "has one player, this one has 0; put one"),
+        ("#####\n#@@$.#\n#####".replace("#####", "######"), "has one player, this one has 2; put one"),
+        ("#####\n#@$ #\n#####", "1 boxes on 0 targets; give every box a target"),
+        (
+            "#####\n#@  #\n#####",
+            "0 boxes on 0 targets; give every box a target, and the board at least one box",
+        ),
+        ("#####\n#@$. \n#####", "the edge is open at row 2, column 5; put walls"),
+        ("#" * 65, "a board has 1 to 64 squares a side, got 1 x 65"),
+    ],
+)
+def test_a_text_that_cannot_be_played_says_what_and_where(write, text, message):
+    with pytest.raises(LevelError) as caught:
+        LevelSet.load(write(text))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_names_the_command_that_makes_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"python -m memenvs\.build sokoban"):
+        LevelSet.load(tmp_path / "none.npz")
+
+
+def other_npz() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, boards=np.zeros(3))
+    return file.getvalue()
+
+
+def pickled_npz() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, format=np.array([{"a": 1}], dtype=object))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe\x00\x80", b"PK not a zip", other_npz(), pickled_npz()])
+def test_a_file_that_holds_no_levels_is_refused_in_one_line(tmp_path, data):
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(LevelError, match=r"x\.npz: not a level file") as caught:
+        LevelSet.load(tmp_path / "x.npz")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_level_file_is_refused(tmp_path, thousand):
+    thousand.save(tmp_path / "x.npz")
+    whole = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(LevelError, match="not a level file"):
+        LevelSet.load(tmp_path / "x.npz")
+
+
+def test_another_version_of_the_format_is_refused(tmp_path, thousand, monkeypatch):
+    monkeypatch.setattr("memenvs.sokoban.levels.VERSION", 9)
+    thousand.save(tmp_path / "x.npz")
+    monkeypatch.undo()
+    with pytest.raises(LevelError, match="the format is 'memenvs sokoban levels 9'"):
+        LevelSet.load(tmp_path / "x.npz")
+
+
+def test_a_saved_set_comes_back_whole(tmp_path, thousand):
+    thousand.save(tmp_path / "x.npz")
+    back = LevelSet.load(tmp_path / "x.npz")
+    np.testing.assert_array_equal(back.boards, thousand.boards)
+    assert [level.moves for level in back] == [level.moves for level in thousand]
+    assert (back.splits, back.card["generator"]["seed"]) == (thousand.splits, 3)
+
+
+def test_every_generated_level_is_solved_by_its_moves(thousand):
+    assert all(replay(level.board, level.moves)[1] for level in thousand)
+
+
+def test_generated_solutions_are_as_long_as_the_solver_says_and_as_asked(thousand):
+    assert [len(solve(level.board).moves) for level in thousand] == thousand.lengths.tolist()
+    assert thousand.lengths.min() == 5
+
+
+def test_max_solution_is_kept():
+    levels = Generator(min_solution=6, max_solution=8).levels("train", 100)
+    assert set(levels.lengths.tolist()) == {6, 7, 8}
+
+
+def test_no_generated_level_starts_lost_or_with_a_box_at_home():
+    levels = Generator((7, 8), boxes=3, min_solution=3).levels("train", 30)
+    assert not any(is_deadlocked(level.board) for level in levels)
+    assert not any("*" in to_text(level.board, XSB) for level in levels)
+
+
+def test_no_level_comes_twice_not_even_turned(thousand):
+    assert len({canonical(level.board) for level in thousand}) == 1000
+
+
+def test_a_board_turned_or_mirrored_has_the_same_key_and_no_other():
+    board = parse("#####\n#@$.#\n#  ##\n#####")
+    pictures = [np.rot90(side, turns) for side in (board, board.T) for turns in range(4)]
+    assert {canonical(picture) for picture in pictures} == {canonical(board)}
+    assert canonical(parse("#####\n#$@.#\n#  ##\n#####")) != canonical(board)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_level_lies_in_its_split(split):
+    assert all(split_of(level.board) == split for level in Generator(seed=1).levels(split, 50))
+
+
+def test_item_i_of_a_split_does_not_depend_on_what_came_before():
+    generator = Generator(min_solution=5, seed=7)
+    first, again = generator.item("test", 4), generator.item("test", 4)
+    assert first[0] == again[0]
+    assert first[1].moves == again[1].moves
+
+
+def test_neighbouring_seeds_share_no_items():
+    one, two = (Generator(min_solution=5, seed=seed) for seed in (1, 2))
+    keys = [{generator.item("train", index)[0] for index in range(20)} for generator in (one, two)]
+    assert len(keys[0] & keys[1]) <= 2  # a small room can come up again by chance
+
+
+def test_the_generator_gives_up_when_there_are_no_more_levels():
+    with pytest.raises(LevelError, match="different levels found of 5000 asked"):
+        Generator((4, 5), max_solution=2).levels("train", 5000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": (3, 6)}, "size is 4 to 64 squares a side, got 3 x 6"),
+        ({"boxes": 6}, "boxes is 1 to 5 in a room of 16 squares, got 6"),
+        ({"min_solution": 9, "max_solution": 8}, "got 9 and 8"),
+    ],
+)
+def test_a_generator_that_cannot_be_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Generator(**arguments)
+
+
+def test_a_built_file_is_the_same_bytes_on_one_process_and_on_two(tmp_path):
+    for workers in (1, 2):
+        build(6, 1, 5, None, 150, "train", 0, tmp_path / f"{workers}.npz", workers)
+    assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
+
+
+def test_a_build_of_several_splits_keeps_them_apart(tmp_path):
+    summary = build(6, 1, 5, 12, {"train": 20, "test": 10}, "train", 0, tmp_path / "x.npz")
+    assert summary["levels"] == {"train": 20, "test": 10}
+    test = LevelSet.load(tmp_path / "x.npz", split="test")
+    assert [split_of(level.board) for level in test] == ["test"] * 10
+
+
+def test_a_split_that_is_not_there_is_named_with_those_that_are(thousand):
+    with pytest.raises(LevelError, match="no split 'dev' among these levels; choose one of train"):
+        thousand.split("dev")

@@ -1,0 +1,75 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from memenvs.sokoban import LETTERS, Board, ansi, check_vocabulary, parse, rgb
+from memenvs.sokoban.board import CELLS
+from memenvs.sokoban.tiles import tiles
+
+BOARD = parse("######\n#S_X_#\n#_P√O#\n######", LETTERS)
+
+
+@pytest.mark.parametrize("tile", [4, 5, 16, 33, 64])
+def test_a_picture_has_tile_pixels_a_square(tile):
+    picture = rgb(BOARD, tile)
+    assert picture.shape == (4 * tile, 6 * tile, 3)
+    assert picture.dtype == np.uint8
+
+
+def test_every_square_shows_the_tile_of_its_cell():
+    picture = rgb(BOARD, 8)
+    for (row, column), cell in np.ndenumerate(BOARD):
+        square = picture[row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
+        np.testing.assert_array_equal(square, tiles(8)[cell])
+
+
+@pytest.mark.parametrize("tile", range(4, 65, 4))
+def test_the_seven_tiles_can_be_told_apart_at_every_size(tile):
+    pictures = tiles(tile).astype(float)
+    for one, other in combinations(CELLS, 2):
+        assert np.abs(pictures[one] - pictures[other]).mean() > 8  # of 255, a pixel and channel
+
+
+@pytest.mark.parametrize("tile", [16, 64])
+def test_tiles_are_painted_sharp_and_not_scaled(tile):
+    # A picture of half the size, enlarged, has every pixel equal to one beside it; a sharp one has not.
+    crate = tiles(tile)[2]
+    assert (crate[::2] != crate[1::2]).any()
+    assert (crate[:, ::2] != crate[:, 1::2]).any()
+
+
+def test_tiles_are_painted_once_a_size():
+    assert tiles(16) is tiles(16)
+
+
+def test_a_picture_is_not_tied_to_the_tiles():
+    rgb(BOARD, 16)[:] = 0
+    assert rgb(BOARD, 16).any()
+
+
+@pytest.mark.parametrize("tile", [3, 257])
+def test_a_tile_too_small_or_too_large_is_refused(tile):
+    with pytest.raises(ValueError, match=f"tile is 4 to 256 pixels, got {tile}"):
+        rgb(BOARD, tile)
+
+
+def test_text_shows_the_letters_by_default():
+    assert ansi(BOARD) == "######\n#S_X_#\n#_P√O#\n######"
+
+
+def test_a_stepped_board_writes_itself_as_its_grid_is_written():
+    board = Board(parse("######\n#S_X_#\n######", LETTERS))
+    board.step(3)
+    assert board.text() == ansi(board.grid) == "######\n#OPX_#\n######"
+
+
+def test_text_takes_symbols_of_more_than_a_character():
+    words = ["W ", ". ", "T ", "D ", "B ", "P ", "Q "]
+    assert ansi(parse("####\n#S_#\n####", LETTERS), words) == "W W W W \nW Q . W \nW W W W "
+
+
+@pytest.mark.parametrize("vocabulary", ["#_O", "#_O√XPP", ["#", "_", "O", "", "X", "P", "S"]])
+def test_a_vocabulary_that_is_ambiguous_is_refused(vocabulary):
+    with pytest.raises(ValueError, match="a vocabulary is seven different symbols"):
+        check_vocabulary(vocabulary)

@@ -21,5 +21,13 @@ register(
     kwargs={"tasks": "niah", "metric": "string_match_all"},
 )
 
-ENV_IDS = ("MemChunkQA-v0", "MemNIAH-v0")
-"""Ids of the text environments."""
+register("MemSokoban-v0", "memenvs.envs.sokoban:SokobanEnv")
+register("MemSokobanImage-v0", "memenvs.envs.sokoban_image:SokobanImageEnv")
+register(
+    "MemSokobanGrid-v0",
+    "memenvs.envs.sokoban_grid:SokobanGridEnv",
+    vector_entry_point="memenvs.envs.sokoban_vector:SokobanVectorEnv",
+)
+
+ENV_IDS = ("MemChunkQA-v0", "MemNIAH-v0", "MemSokoban-v0", "MemSokobanImage-v0")
+"""Ids of the environments whose actions are texts."""

@@ -62,7 +62,8 @@ class RandomText:
 
     def __call__(self, observation: str, info: Info) -> str:
         """A random reply."""
-        words = observation.split() or ["nothing"]
+        text = observation if isinstance(observation, str) else observation["text"]
+        words = text.split() or ["nothing"]
         drawn = self._rng.choice(len(words), self._rng.integers(0, 20))
         form = self._FORMS[self._rng.integers(len(self._FORMS))]
         return form.format(" ".join(words[i] for i in drawn))

@@ -228,5 +228,5 @@ def set_state(env: gym.Env[Any, Any], state: State) -> None:
 
 def _stateful(env: Any) -> Any:
     if not hasattr(env, "get_state"):
-        raise TypeError(f"{type(env).__name__} has no get_state; states are of memenvs environments")
+        raise TypeError(f"{type(env).__name__} has no get_state; only memenvs environments have one")
     return env

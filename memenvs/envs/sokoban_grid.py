@@ -1,0 +1,149 @@
+"""Sokoban a move at a time: a stack of planes goes out, one of four moves comes in."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.envs.sokoban_rules import BUNDLED, choose_levels, open_levels, read_weights
+from memenvs.sokoban import Board, ansi, is_deadlocked, rgb
+from memenvs.sokoban.board import CELLS
+from memenvs.tokens import check_positive
+
+Planes = NDArray[np.uint8]
+
+_LANES = np.zeros((16, 8), np.uint8)  # one plane a cell kind, and one that is never shown
+_LANES[CELLS, range(7)] = 1
+_LANES_AS_WORDS = _LANES.view(np.uint64).ravel()
+
+
+def planes(cells: NDArray[np.uint8], channels_first: bool = False) -> Planes:
+    """One-hot planes of boards (…, H, W): (…, H, W, 7) or (…, 7, H, W) uint8.
+
+    Planes: wall, floor, target, box on target, box, player, player on target. Each square is looked up as one
+    64-bit word, which is what makes this fast; the eighth byte is cut off, so the array is not contiguous.
+    """
+    words = _LANES_AS_WORDS.take(cells)
+    lanes = words.view(np.uint8).reshape(*cells.shape, 8)[..., :7]
+    return np.moveaxis(lanes, -1, -3) if channels_first else lanes
+
+
+def planes_space(board: tuple[int, ...], channels_first: bool) -> gym.Space[Planes]:
+    """The space of the planes of one board (H, W)."""
+    height, width = board
+    shape = (7, height, width) if channels_first else (height, width, 7)
+    return cast(gym.Space[Planes], gym.spaces.Box(0, 1, shape, np.uint8))
+
+
+class SokobanGridEnv(gym.Env[Planes, np.int64]):
+    """Solve a Sokoban level a move at a time.
+
+    Action:
+        `Discrete(4)`: 0 up, 1 down, 2 left, 3 right. A player who cannot move stays.
+
+    Observation:
+        One-hot planes (H, W, 7) uint8, or (7, H, W) with `channels_first`: wall, floor, target, box on
+        target, box, player, player on target.
+
+    Reward:
+        The weights of `MemSokoban-v0` without the format: `"mt_ppo"` +10 solved, +1 a box pushed on, -0.1 a
+        step that leaves the level unsolved; `"classic"` also -1 a box pushed off and -0.1 for the last step;
+        `"outcome"` +10 solved; or a dictionary of `Weights`' fields.
+
+    End:
+        `terminated` when solved, `truncated` after `max_steps`.
+
+    Info:
+        `level` (its number in the set), `steps`, `success` and `deadlocked` (1.0 or 0.0, both 0.0 until the
+        end).
+
+    Args:
+        levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
+        level_split: a split of the set; None takes all levels.
+        min_solution: fewest moves of a shortest solution.
+        max_solution: most moves of one; None for any.
+        max_steps: moves an episode.
+        rewards: see Reward.
+        channels_first: planes before rows.
+        render_mode: `"ansi"`, `"rgb_array"` or None.
+
+    Version:
+        v0: first.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
+
+    def __init__(
+        self,
+        levels: str = BUNDLED,
+        level_split: str | None = "train",
+        min_solution: int = 1,
+        max_solution: int | None = None,
+        max_steps: int = 100,
+        rewards: str | dict[str, float] = "mt_ppo",
+        channels_first: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        check_positive("max_steps", max_steps, "moves")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode must be None, ansi or rgb_array, got {render_mode!r}")
+        self.levels = open_levels(levels, level_split)
+        self.chosen = choose_levels(self.levels, min_solution, max_solution)
+        self.max_steps, self.weights, self.channels_first = max_steps, read_weights(rewards), channels_first
+        self.render_mode = render_mode
+        self.action_space = gym.spaces.Discrete(4)
+        self.observation_space = planes_space(self.levels.boards.shape[1:], channels_first)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Planes, dict[str, Any]]:
+        """Start a level, drawn by the seed or given by `options={"task": i}`."""
+        super().reset(seed=seed)
+        task = (options or {}).get("task")
+        if task is None:
+            task = int(self.np_random.integers(len(self.chosen)))
+        elif not 0 <= task < len(self.chosen):
+            raise ValueError(f"options['task'] must be from 0 to {len(self.chosen) - 1}, got {task!r}")
+        self._level = int(self.chosen[task])
+        self._board = Board(self.levels.boards[self._level])
+        self._steps = 0
+        return self._observe(), self._info(False, False)
+
+    def step(self, action: Any) -> tuple[Planes, float, bool, bool, dict[str, Any]]:
+        """Make one move."""
+        done = self._board.step(int(action))
+        self._steps += 1
+        reward = sum(self.weights.components(done))
+        truncated = not done.solved and self._steps >= self.max_steps
+        return self._observe(), reward, done.solved, truncated, self._info(done.solved, truncated)
+
+    def get_state(self) -> dict[str, Any]:
+        """The episode and the random generator, picklable."""
+        state = self.np_random.bit_generator.state
+        return {"level": self._level, "board": self._board.grid, "steps": self._steps, "np_random": state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state of `get_state`."""
+        self._level, self._board, self._steps = state["level"], Board(state["board"]), state["steps"]
+        self.np_random.bit_generator.state = state["np_random"]
+
+    def render(self) -> Any:
+        """The board as text or as an RGB array."""
+        if self.render_mode == "rgb_array":
+            return rgb(self._board.grid, 32)
+        return ansi(self._board.grid) if self.render_mode == "ansi" else None
+
+    def _observe(self) -> Planes:
+        return planes(self._board.grid, self.channels_first)
+
+    def _info(self, solved: bool, truncated: bool) -> dict[str, Any]:
+        lost = truncated and is_deadlocked(self._board.grid)
+        return {
+            "level": self._level,
+            "steps": self._steps,
+            "success": float(solved),
+            "deadlocked": float(lost),
+        }

@@ -1,0 +1,285 @@
+"""Sokoban in turns: what is earned, what is forgiven, what is said."""
+
+import itertools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from oracle import cases, needs_oracle
+
+import memenvs
+from memenvs.envs.sokoban import SokobanEnv
+from memenvs.envs.sokoban_rules import Weights
+from memenvs.envs.sokoban_text import MoveReader
+from memenvs.tags import first_pair, in_order
+
+# One box: right, then down, down puts it on the target; the box could also go on along the row.
+LEVEL = """\
+#######
+#     #
+#@$.  #
+#     #
+#     #
+#######
+"""
+NAMES = ("Up", "Down", "Left", "Right")
+
+
+@pytest.fixture
+def make(tmp_path):
+    def build(text=LEVEL, **kwargs):
+        path = tmp_path / "level.txt"
+        path.write_text(text)
+        return SokobanEnv(**{"levels": str(path), "level_split": None, **kwargs})
+
+    return build
+
+
+def reply(*moves):
+    return f"<think>so</think><answer>{' || '.join(moves)}</answer>"
+
+
+def test_solving_in_one_move_earns_outcome_placement_and_format_and_no_step_penalty(make):
+    env = make()
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step(reply("Right"))
+    assert info["rewards"] == {"outcome": 10.0, "placement": 1.0, "format": 0.5, "step": 0.0}
+    assert (reward, terminated, truncated) == (11.5, True, False)
+
+
+def test_each_step_that_leaves_the_level_unsolved_costs_a_tenth(make):
+    env = make()
+    env.reset(seed=0)
+    info = env.step(reply("Up", "Down", "Up"))[4]
+    assert info["rewards"]["step"] == pytest.approx(-0.3)
+
+
+def test_classic_rewards_are_those_of_gym_sokoban(make):
+    env = make(rewards="classic", max_actions=5)
+    env.reset(seed=0)
+    info = env.step(reply("Right"))[4]
+    assert sum(info["rewards"].values()) == pytest.approx(10.9)
+
+
+TWO_BOXES = """\
+#######
+#.    #
+#@$.  #
+# $   #
+#     #
+#######
+"""
+
+
+@pytest.mark.parametrize(("rewards", "placement"), [("mt_ppo", 1.0), ("classic", 0.0)])
+def test_a_box_pushed_off_again_costs_what_the_weights_say(make, rewards, placement):
+    env = make(TWO_BOXES, rewards=rewards)
+    env.reset(seed=0)
+    info = env.step(reply("Right", "Right"))[4]  # on, then off
+    assert info["rewards"]["placement"] == placement
+    assert info["rewards"]["outcome"] == 0.0
+
+
+def test_outcome_rewards_are_the_outcome_alone(make):
+    env = make(rewards="outcome")
+    env.reset(seed=0)
+    assert env.step(reply("Up"))[1] == 0.0
+    assert env.step(reply("Down", "Right"))[1] == 10.0
+
+
+def test_weights_may_be_given_one_by_one(make):
+    env = make(rewards={"outcome": 1.0, "step": -0.5})
+    env.reset(seed=0)
+    assert env.step(reply("Up", "Down", "Right"))[1] == 0.0  # 1 - 2 * 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "actions", "well_formed"),
+    [
+        (reply("Up"), (0,), True),
+        (reply("up", " RIGHT ", "lEfT"), (0, 3, 2), True),
+        ("<think>t</think>\n\n<answer>Up||Down</answer>", (0, 1), True),
+        ("<think></think><answer>\nUp\n||\nDown\n</answer>\n", (0, 1), True),
+        ("<think>t</think><answer>Up || || Down ||</answer>", (0, 1), True),
+        (reply("Up", "Jump", "Down"), (0,), False),
+        ("<think>t</think><answer>Up, Down</answer>", (), False),
+        ("<think>t</think><answer></answer>", (), False),
+        ("<answer>Up</answer>", (0,), False),
+        ("<think>t</think>then<answer>Up</answer>", (0,), False),
+        ("<think>t</think><answer>Up</answer> done", (0,), False),
+        ("<think>t<answer>Up</answer></think><answer>Down</answer>", (1,), True),
+        ("<think>t</think><answer>Up", (), False),
+        ("<THINK>t</THINK><ANSWER>Up</ANSWER>", (), False),
+        ("Up", (), False),
+        ("", (), False),
+    ],
+)
+def test_a_reply_is_read_forgivingly_and_its_form_strictly(text, actions, well_formed):
+    moves = MoveReader(NAMES, "||", 3).read(text)
+    assert (moves.actions, moves.well_formed) == (actions, well_formed)
+    assert bool(moves.said) != well_formed
+
+
+def test_moves_beyond_a_turn_are_not_made_and_are_no_fault():
+    moves = MoveReader(NAMES, "||", 3).read(reply(*["Up"] * 5))
+    assert moves.actions == (0, 0, 0)
+    assert moves.well_formed
+    assert "first 3" in moves.said
+
+
+def test_an_unknown_word_costs_the_format_and_is_named_in_the_observation(make):
+    env = make()
+    env.reset(seed=0)
+    observation, _, _, _, info = env.step(reply("Up", "Jump", "Down"))
+    assert info["rewards"]["format"] == 0.0
+    assert "'Jump' is no move" in observation
+    assert info["rewards"]["step"] == pytest.approx(-0.1)
+
+
+def test_the_next_observation_is_this_one_the_reply_and_the_feedback():
+    env = gym.make("MemSokoban-v0")
+    observation, info = env.reset(seed=3)
+    assert info["context"] == "append"
+    for text in (reply("Up"), "nonsense", reply("Left")):
+        following = env.step(text)[0]
+        assert following.startswith(observation + text)
+        observation = following
+
+
+def test_a_board_in_a_reply_is_never_read_as_a_move(make):
+    env = make()
+    env.reset(seed=0)
+    env.step("<think>I would say <answer>Right</answer> but no</think>")
+    assert not env._board.solved
+
+
+def test_the_turn_limit_truncates():
+    env = gym.make("MemSokoban-v0")
+    env.reset(seed=0)
+    ends = [env.step("nothing")[2:4] for _ in range(3)]
+    assert ends == [(False, False), (False, False), (False, True)]
+
+
+def test_the_step_limit_truncates(make):
+    env = make(max_steps=2)
+    env.reset(seed=0)
+    _, _, terminated, truncated, info = env.step(reply("Up", "Up", "Up"))
+    assert (terminated, truncated, info["metrics"]["steps"]) == (False, True, 2.0)
+
+
+def test_metrics_count_moves_that_moved_the_player_and_the_box(make):
+    env = make(max_turns=1, max_actions=4)
+    env.reset(seed=0)
+    # left into the wall, up, down, right with the box: 3 of 4 moved the player, 1 the box
+    metrics = env.step(reply("Left", "Up", "Down", "Right"))[4]["metrics"]
+    assert metrics["effective_player"] == 0.75
+    assert metrics["effective_box"] == 0.25
+    assert metrics["success"] == 1.0
+
+
+def test_a_deadlock_is_reported(make):
+    env = make("#####\n#@  #\n# $.#\n#   #\n#   #\n#####\n", max_turns=2)
+    env.reset(seed=0)
+    info = env.step(reply("Right", "Down", "Down"))[4]  # now at the lower wall
+    assert info["privileged"]["deadlocked"] is True
+    assert env.step("")[4]["metrics"]["deadlocked"] == 1.0
+
+
+@needs_oracle
+def test_where_ragen_drops_an_unknown_word_our_list_ends():
+    number = {name: i for i, name in enumerate(("up", "down", "left", "right"))}
+    compared = 0
+    for case in cases("ragen_parse_response"):
+        text, most = case["input"]["response"], case["input"]["max_actions_per_turn"]
+        words = [word.lower() for word in case["output"]["actions"]]
+        ours = MoveReader(NAMES, "||", most).read(text)
+        # RAGEN edits chat markers and tags inside a list, and drops a list without a thought: not compared
+        pairs = in_order(text, "think", "answer")
+        if not case["input"]["enable_think"] or "<|" in text or pairs is None or "<" in pairs[1].text:
+            continue
+        known = list(itertools.takewhile(number.__contains__, words))
+        assert ours.actions == tuple(number[word] for word in known)[:most], text
+        assert ours.well_formed == (not case["output"]["format_penalty_applied"]), text
+        compared += 1
+    assert compared >= 30
+
+
+def test_other_symbols_and_words_can_be_used(make):
+    env = make(vocabulary="WfTBbPp", action_names=("N", "S", "W", "E"), separator=";")
+    observation, _ = env.reset(seed=0)
+    assert "WPbTffW" in observation
+    assert "#" not in observation
+    assert env.step("<think></think><answer>e</answer>")[2]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "said"),
+    [
+        ({"rewards": "huge"}, "mt_ppo, classic, outcome"),
+        ({"rewards": {"outcom": 1.0}}, "outcom"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"max_actions": -1}, "max_actions"),
+        ({"min_solution": 50, "levels": "sokoban_6x6_1box", "level_split": "train"}, "5 to 21"),
+        ({"action_names": ("Up", "up", "Left", "Right")}, "action_names"),
+        ({"separator": " "}, "separator"),
+        ({"vocabulary": "####"}, "vocabulary"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said):
+    with pytest.raises(ValueError) as error:
+        make(**kwargs)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_every_level_of_the_default_can_be_solved_within_its_turns():
+    lengths = [
+        env.levels.lengths[env.chosen]
+        for split in ("train", "validation", "test")
+        for env in [SokobanEnv(level_split=split)]
+    ]
+    assert all(((part >= 5) & (part <= 9)).all() and len(part) > 400 for part in lengths)
+
+
+def test_the_picture_is_the_board_in_the_text():
+    env = gym.make("MemSokobanImage-v0", tile=16)
+    observation, _ = env.reset(seed=1)
+    assert observation["image"].shape == (96, 96, 3)
+    text = gym.make("MemSokoban-v0").reset(seed=1)[0]
+    assert observation["text"] == text
+
+
+def test_rgb_frames_are_rendered():
+    env = gym.make("MemSokoban-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render().shape == (192, 192, 3)
+
+
+def test_a_window_shows_the_board(monkeypatch):
+    pytest.importorskip("pygame", reason="pygame is not installed")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    env = gym.make("MemSokoban-v0", render_mode="human")
+    env.reset(seed=0)
+    env.render()
+    assert env.unwrapped._window._screen.get_size() == (288, 288)
+    env.close()
+
+
+def test_weights_sum_the_same_one_by_one_and_together():
+    from memenvs.sokoban import BatchStep, Step
+
+    cases = [Step(True, True, on, off, solved) for on in (0, 1) for off in (0, 1) for solved in (0, 1)]
+    batch = BatchStep(*(np.array(column, bool) for column in zip(*cases, strict=True)))
+    weights = Weights(outcome=10.0, placed=2.0, removed=-3.0, step=-0.1, last_step=-0.2)
+    assert weights.totals(batch).tolist() == pytest.approx([sum(weights.components(step)) for step in cases])
+
+
+def test_tags_are_found_in_order_and_nothing_else_beside_them():
+    assert first_pair("a<x>b</x>", "x") == ("b", 1, 9)
+    assert first_pair("</x><x>", "x") is None
+    assert [pair.text for pair in in_order(" <a>1</a>\n<b>2</b> ", "a", "b")] == ["1", "2"]
+    assert in_order("<a>1</a><c/><b>2</b>", "a", "b") is None
+
+
+def test_the_environment_registers_its_ids():
+    assert {"MemSokoban-v0", "MemSokobanImage-v0"} <= set(memenvs.ENV_IDS)

@@ -173,30 +173,28 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     def _restored(self) -> None:
         shape = self.levels.boards.shape[1:]
-        self._board = Board(np.frombuffer(self.episode.board, np.uint8).reshape(shape))
+        cells = np.frombuffer(self.episode.board, np.uint8, shape[0] * shape[1])
+        self._board = Board(cells.reshape(shape))
         self._deadlocked = is_deadlocked(self._board.grid)
 
     def _observe(self) -> str:
         return self.episode.history
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode = self.episode
+        episode, board = self.episode, self._board
         asked = self._reader.read(reply)
+        pushes = episode.moved_box
         rewards = self._move(asked)
         turns = self.max_turns - episode.turn - 1
-        solved = self._board.solved
-        if solved:
+        if board.solved:
             episode.end = "terminated"
         elif turns == 0 or len(episode.moves) >= self.max_steps:
             episode.end = "truncated"
-        grid = self._board.grid
-        self._deadlocked = not solved and is_deadlocked(grid)
-        episode.board = grid.tobytes()
-        told = FEEDBACK.fill(
-            said=asked.said,
-            board=to_text(grid, self.vocabulary),
-            left=turns_left(0 if episode.end else turns, solved=solved),
-        )
+        if episode.moved_box != pushes:
+            self._deadlocked = not board.solved and is_deadlocked(board.grid)
+        episode.board = bytes(board.cells)
+        left = turns_left(0 if episode.end else turns, solved=board.solved)
+        told = FEEDBACK.fill(said=asked.said, board=board.text(self.vocabulary), left=left)
         episode.history += reply + told
         return rewards
 

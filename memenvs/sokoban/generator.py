@@ -34,6 +34,7 @@ _TRIES = 16  # levels to try in a room
 _CHUNK = 128  # items a worker makes at once
 _Item = tuple[bytes, Level] | None
 _PATIENCE = 1000  # items in a row without a new level before we give up
+_EMPTY = 50  # of them that one item counts for which 200 rooms held no level for
 
 
 def canonical(board: Grid) -> bytes:
@@ -108,13 +109,13 @@ class Generator:
         found: dict[bytes, Level] = {}
         barren = 0
         for item in _items(partial(_chunk, self, split), workers):
-            barren += 1
+            barren += 1 if item is not None else _EMPTY
             if item is not None and item[0] not in found:
                 found[item[0]] = item[1]
                 barren = 0
             if len(found) == count:
                 break
-            if barren == _PATIENCE:
+            if barren >= _PATIENCE:
                 raise LevelError(
                     f"only {len(found)} different levels found of {count} asked; "
                     "ask for fewer, enlarge size, or widen min_solution to max_solution"

@@ -1,0 +1,95 @@
+"""The options of `python -m memenvs.build`, one subcommand a source."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from memenvs.build.export import FORMS
+from memenvs.build.niah import VARIANTS
+
+_EPILOG = """\
+examples:
+  python -m memenvs.build hotpotqa --source hotpot_train_v1.1.json --documents 200 --out data/hotpot200
+  python -m memenvs.build niah --variant multikey_1 --tokens 32768 --tasks 500 --out data/niah32k
+  python -m memenvs.build world --entities 2000 --tasks 512 --documents 50 --out data/world
+  python -m memenvs.build multi --source data/world --objectives 4 --out data/world4
+  python -m memenvs.build sokoban --size 6 --boxes 1 --min-solution 5 --levels 10000 --out levels.npz
+
+The same inputs, arguments and seed give the same bytes, whatever the number of workers. An interrupted build
+leaves what was there before. Play what was built: python -m memenvs.play MemChunkQA-v0 --tasks data/world
+"""
+
+Add = Callable[[str, str, str], argparse.ArgumentParser]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line instead of usage and a line."""
+        self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` shows every option\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser; its errors are one line."""
+    parser = _Parser(
+        prog="python -m memenvs.build",
+        description="Build a task set (a folder of questions over shared documents) or Sokoban levels.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    builders = parser.add_subparsers(dest="builder", required=True, metavar="SOURCE")
+
+    def add(name: str, text: str, out: str) -> argparse.ArgumentParser:
+        sub = builders.add_parser(name, help=text, description=text)
+        sub.add_argument("--out", type=Path, required=True, help=out)
+        sub.add_argument("--seed", type=int, default=0, help="decides every random choice (default 0)")
+        sub.add_argument("--split", default="train", help="name of the split (default train)")
+        sub.add_argument("--workers", type=int, default=1, help="processes (default 1)")
+        return sub
+
+    _add_task_sets(add)
+    _add_levels(add)
+    return parser
+
+
+def _add_task_sets(add: Add) -> None:
+    def task_set(name: str, text: str, tasks: str) -> argparse.ArgumentParser:
+        sub = add(name, text, "folder to write; an old task set is replaced")
+        sub.add_argument("--tasks", type=int, help=f"number of tasks (default: {tasks})")
+        sub.add_argument("--tokenizer", default="world", help="world, tokenizer.json, a folder or a hub id")
+        sub.add_argument("--export", nargs="+", default=[], choices=FORMS, help="also write these forms")
+        return sub
+
+    for name, title in (("hotpotqa", "HotpotQA"), ("musique", "MuSiQue")):
+        text = f"{title} questions, their evidence among distractors from the whole file"
+        sub = task_set(name, text, "every question once")
+        sub.add_argument("--source", required=True, help="the official file, or hf:NAME[:CONFIG]")
+        _add_size(sub, "needed, or --tokens")
+    sub = task_set("niah", "needles in a haystack: RULER's eight variants", "100")
+    sub.add_argument("--variant", choices=VARIANTS, default="single_2", help="(default single_2)")
+    sub.add_argument("--tokens", type=int, required=True, help="most tokens a task's text may have")
+    sub.add_argument("--essays", type=Path, help="folder of *.txt as haystack (default: the bundled world)")
+    sub = task_set("world", "multi-hop questions over an invented world, generated from the seed", "512")
+    sub.add_argument("--entities", type=int, default=2000, help="people, places and works (default 2000)")
+    sub.add_argument("--hops", type=int, nargs="+", default=[1, 2, 3, 4], help="hops of the questions")
+    _add_size(sub, "default 50")
+    sub = task_set("multi", "several questions of a task set asked at once", "as many as the source has")
+    sub.add_argument("--source", required=True, help="a task set: a folder or a bundled name")
+    sub.add_argument("--objectives", type=int, required=True, help="questions a task, 2 to 16")
+
+
+def _add_size(sub: argparse.ArgumentParser, default: str) -> None:
+    size = sub.add_mutually_exclusive_group()
+    size.add_argument("--documents", type=int, help=f"documents a task ({default})")
+    size.add_argument("--tokens", type=int, help="instead: most tokens a task's text may have")
+
+
+def _add_levels(add: Add) -> None:
+    sub = add("sokoban", "Sokoban levels, each with a shortest solution", "file to write: .npz, or text")
+    sub.add_argument("--size", type=int, default=6, help="squares a side, walls included (default 6)")
+    sub.add_argument("--boxes", type=int, default=1, help="boxes (default 1)")
+    sub.add_argument("--min-solution", type=int, default=5, help="fewest moves of a solution (default 5)")
+    sub.add_argument("--max-solution", type=int, help="most moves of a shortest solution (default: any)")
+    sub.add_argument("--levels", type=int, default=1000, help="number of levels (default 1000)")

@@ -56,9 +56,13 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start new levels, in all boards or in those of `options["reset_mask"]`."""
+        """Start new levels, in all boards or in those of `options["reset_mask"]`.
+
+        `options["task"]`, (N,) numbers, picks the levels by hand.
+        """
         mask = np.ones(self.num_envs, np.bool_)
-        if options and "reset_mask" in options:
+        options = options or {}
+        if "reset_mask" in options:
             mask = np.asarray(options["reset_mask"], np.bool_)
             if mask.shape != (self.num_envs,):
                 raise ValueError(f"reset_mask must have shape ({self.num_envs},), got {mask.shape}")
@@ -67,7 +71,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             if value is not None and mask[i]:
                 self._generators[i], _ = gym.utils.seeding.np_random(value)
                 self._drawn[i] = []
-        self._begin(np.flatnonzero(mask))
+        self._begin(np.flatnonzero(mask), options.get("task"))
         return self._observe(), self._infos(mask)
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
@@ -109,10 +113,11 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             raise gym.error.ResetNeeded("no levels yet; call reset() first")
         return self._boards
 
-    def _begin(self, rows: NDArray[np.intp]) -> None:
-        """Put new levels in these rows."""
+    def _begin(self, rows: NDArray[np.intp], tasks: Any = None) -> None:
+        """Put new levels in these rows: those of `tasks` (N,), or drawn ones."""
         chosen = self._single.chosen
-        self._level[rows] = chosen[[self._draw(row) for row in rows.tolist()]]
+        numbers = [self._draw(row) for row in rows.tolist()] if tasks is None else np.asarray(tasks)[rows]
+        self._level[rows] = chosen[numbers]
         levels = self._single.levels.boards[self._level[rows]]
         if self._boards is None:
             if len(rows) < self.num_envs:

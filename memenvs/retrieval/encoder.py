@@ -1,0 +1,121 @@
+"""Text to unit vectors, by any sentence-transformers encoder; E5's conventions by default."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.extras import require
+
+DEFAULT_ENCODER = "intfloat/e5-base-v2"
+CPU_BATCH, GPU_BATCH = 16, 256  # texts; on a CPU padding costs more than small batches
+
+
+class Encoder:
+    """Encodes queries and passages to unit vectors of `dimension` float32.
+
+    Pooling is the model's own (its `modules.json`); a bare transformer folder gets the mean over its tokens.
+    Weights are read from safetensors only, and no code of the model is run.
+
+    Args:
+        model: a name on the hub, or the folder of a sentence-transformers or transformers model.
+        query_prefix: stands before every query. None: `"query: "` if the model's name starts with `e5-` or
+            `multilingual-e5-`, else nothing.
+        passage_prefix: likewise before every passage, `"passage: "`.
+        max_tokens: what of a text is read, in tokens, special ones included.
+        device: of torch; None: a GPU if there is one.
+        batch_size: texts; None: 16 on a CPU, 256 elsewhere.
+
+    Raises:
+        FileNotFoundError: there is no such model.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_ENCODER,
+        query_prefix: str | None = None,
+        passage_prefix: str | None = None,
+        max_tokens: int = 256,
+        device: str | None = None,
+        batch_size: int | None = None,
+    ):
+        e5 = Path(model).name.startswith(("e5-", "multilingual-e5-"))
+        self.model = model
+        self.query_prefix = ("query: " if e5 else "") if query_prefix is None else query_prefix
+        self.passage_prefix = ("passage: " if e5 else "") if passage_prefix is None else passage_prefix
+        self.max_tokens = max_tokens
+        self._network = _load(model, device)
+        self._network.max_seq_length = max_tokens
+        self._lock = threading.Lock()  # a fast tokenizer borrowed by two threads raises
+        self.dimension: int = self._network.get_embedding_dimension()
+        self.batch_size = batch_size or (CPU_BATCH if self._network.device.type == "cpu" else GPU_BATCH)
+
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) unit vectors of queries."""
+        return self._encode(self.query_prefix, texts)
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) unit vectors of passages; within the call, batches are of like length."""
+        return self._encode(self.passage_prefix, texts)
+
+    def arguments(self) -> dict[str, Any]:
+        """What rebuilds this encoder, and its fingerprint, for the card of an index."""
+        named = {
+            name: getattr(self, name) for name in ("model", "query_prefix", "passage_prefix", "max_tokens")
+        }
+        return {**named, "fingerprint": self.fingerprint}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over weights, tokenizer, pooling, prefixes and length: equal ones give equal vectors."""
+        torch = require("torch", "search")
+        digest = hashlib.sha256(
+            repr((self.query_prefix, self.passage_prefix, self.max_tokens, str(self._network))).encode()
+        )
+        digest.update(self._network.tokenizer.backend_tokenizer.to_str().encode())
+        for name, tensor in sorted(self._network.state_dict().items()):
+            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def _encode(self, prefix: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        if not texts:
+            return np.zeros((0, self.dimension), dtype=np.float32)
+        with self._lock:
+            vectors: NDArray[np.float32] = self._network.encode(
+                [prefix + text for text in texts],
+                prompt="",  # the prefixes are ours: a default prompt of the model would come twice
+                batch_size=self.batch_size,
+                normalize_embeddings=True,
+                show_progress_bar=False,
+            )
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+@functools.lru_cache(maxsize=4)
+def load_encoder(
+    model: str, query_prefix: str | None, passage_prefix: str | None, max_tokens: int, device: str | None
+) -> Encoder:
+    """The encoder of these arguments, one a process."""
+    return Encoder(model, query_prefix, passage_prefix, max_tokens, device)
+
+
+def _load(model: str, device: str | None) -> Any:
+    library = require("sentence_transformers", "search")
+    require("transformers", "search").utils.logging.disable_progress_bar()
+    try:
+        return library.SentenceTransformer(
+            model, device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
+        )
+    except OSError as error:
+        raise FileNotFoundError(
+            f"no encoder {model!r}: give the folder of a model with safetensors weights, or a name that the "
+            f"Hugging Face hub knows and this machine has cached or can reach ({error})"
+        ) from error

@@ -57,7 +57,7 @@ class HTTPRetriever:
         self.batch, self.remembered = batch, remembered
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
         self._path = parts.path.rstrip("/") + "/retrieve"
-        self._open = threading.local()
+        self._mine = threading.local()
         self._passages: OrderedDict[str, Passage] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -129,7 +129,7 @@ class HTTPRetriever:
             try:
                 status, reply = self._exchange(body)
             except (OSError, http.client.HTTPException) as error:
-                self._hang_up()
+                self._connection().close()  # it opens again at the next request
                 last = f"{type(error).__name__}: {error}"
                 continue
             if status == 200:
@@ -154,15 +154,21 @@ class HTTPRetriever:
 
     def _connection(self) -> http.client.HTTPConnection:
         """This thread's connection; never one from before a fork, which the parent still reads."""
-        if getattr(self._open, "process", None) != os.getpid():
+        line: _Line | None = getattr(self._mine, "line", None)
+        if line is None or line.process != os.getpid():
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-            self._open.connection = kind(self._host, self._port, timeout=self.timeout)
-            self._open.process = os.getpid()
-        connection: http.client.HTTPConnection = self._open.connection
-        return connection
+            line = self._mine.line = _Line(kind(self._host, self._port, timeout=self.timeout))
+        return line.connection
 
-    def _hang_up(self) -> None:
-        self._connection().close()  # http.client opens it again at the next request
+
+class _Line:
+    """A connection that is closed with the thread or the retriever it belongs to."""
+
+    def __init__(self, connection: http.client.HTTPConnection):
+        self.connection, self.process = connection, os.getpid()
+
+    def __del__(self) -> None:
+        self.connection.close()
 
 
 def _reason(reply: bytes) -> Any:

@@ -29,7 +29,7 @@ DOCUMENTS = [
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert) -> Encoder:
-    return Encoder(str(tiny_bert), device="cpu", batch_size=128)
+    return Encoder(str(tiny_bert), device="cpu")
 
 
 @pytest.fixture(scope="module")

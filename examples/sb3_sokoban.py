@@ -14,34 +14,12 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 import memenvs  # noqa: F401  # registers the environments
 
 ENV = "MemSokobanGrid-v0"
-ENV_KWARGS = {"channels_first": True, "max_steps": 50}
+ENV_KWARGS = {"max_steps": 50}
 BOARDS = 128
-
-
-class Features(BaseFeaturesExtractor):
-    """Two small convolutions and a hidden layer: (B, 7, H, W) planes to (B, 256)."""
-
-    def __init__(self, space: gym.spaces.Box) -> None:
-        super().__init__(space, 256)
-        channels, height, width = space.shape
-        self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(channels, 32, 3, padding=1),
-            torch.nn.ReLU(),
-            torch.nn.Conv2d(32, 32, 3, padding=1),
-            torch.nn.ReLU(),
-            torch.nn.Flatten(),
-            torch.nn.Linear(32 * height * width, 256),
-            torch.nn.ReLU(),
-        )
-
-    def forward(self, planes: torch.Tensor) -> torch.Tensor:
-        """Features of a batch of planes."""
-        return self.layers(planes.float())
 
 
 def make_model(seed: int) -> PPO:
@@ -50,11 +28,11 @@ def make_model(seed: int) -> PPO:
     return PPO(
         "MlpPolicy",
         envs,
-        policy_kwargs={"features_extractor_class": Features, "net_arch": [], "normalize_images": False},
-        n_steps=32,
+        policy_kwargs={"net_arch": [512, 256], "activation_fn": torch.nn.ReLU},
+        n_steps=64,
         batch_size=1024,
         n_epochs=4,
-        learning_rate=1e-3,
+        learning_rate=7e-4,
         gamma=0.97,
         gae_lambda=0.95,
         ent_coef=0.01,

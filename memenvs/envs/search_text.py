@@ -1,0 +1,133 @@
+"""What a searching agent reads and writes: prompts, replies in tags, passages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from memenvs.prompts import Template
+from memenvs.tags import Tagged, first_pair, in_order
+from memenvs.tokens import TextTokenizer
+
+ASK = Template(
+    """\
+Answer the question. Think inside <think>…</think> whenever you learn something. If you lack knowledge, search by \
+<search>query</search>; what is found comes back inside <information>…</information>. You may search up to \
+{searches} times. When you know the answer, give it without explanation, as short as it can be, inside \
+<answer>…</answer>{several}.
+
+Question: {question}
+""",
+    required=("question",),
+    optional=("searches", "several"),
+)
+
+ASK_WITH_MEMORY = Template(
+    """\
+Answer the question with the help of a search engine. You do not see earlier turns: all that reaches you is your \
+own memory and what your last search found. So open every reply with <mem>…</mem>: all you have learned so far and \
+what is still to be found. Then think inside <think>…</think>. Then either search by <search>query</search>, or, \
+when you know the answer, give it as short as it can be inside <answer>…</answer>{several}. There are {turns} \
+turns left.
+
+Question: {question}
+
+<mem>
+{memory}
+</mem>
+{recent}""",
+    required=("question", "memory", "recent"),
+    optional=("turns", "several"),
+)
+
+UNREADABLE = """
+There was neither <search>query</search> nor <answer>text</answer> in that. Use one of them.
+"""
+
+LAST = "No searches are left: answer now.\n\n"
+
+_KNOWN_TAGS = re.compile(
+    r"<(/?\s*(?:think|search|answer|information|mem|reasoning|tool|result)\s*)>", re.IGNORECASE
+)
+
+
+class Move(NamedTuple):
+    """What a reply does.
+
+    Attributes:
+        kind: `"search"`, `"answer"` or, where there is neither, `""`.
+        content: the query or the answer, stripped.
+        well_formed: the reply is a thought (after a memory, where one is asked for) and one of them, and
+            nothing else.
+        memory: what stands in `<mem>`; None where nothing does.
+    """
+
+    kind: Literal["search", "answer", ""]
+    content: str
+    well_formed: bool
+    memory: str | None = None
+
+
+def read_reply(reply: str, *, memory: bool = False) -> Move:
+    """Read one reply of a searching agent, as Search-R1 does.
+
+    It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair of
+    tags decides.
+
+    Args:
+        reply: the reply.
+        memory: a `<mem>…</mem>` must open a well-formed reply.
+    """
+    end = _cut(reply)
+    kept = reply[:end]
+    pairs: list[tuple[Tagged, Literal["search", "answer"]]] = []
+    for tag in ("search", "answer"):
+        if pair := first_pair(kept, tag):
+            pairs.append((pair, tag))  # type: ignore[arg-type]  # the loop's values are the literals
+    opening = ("mem", "think") if memory else ("think",)
+    written = first_pair(reply, "mem")
+    remembered = written.text.strip() if written else None
+    if not pairs:
+        return Move("", "", False, remembered)
+    pair, kind = min(pairs)
+    return Move(kind, pair.text.strip(), in_order(reply, *opening, kind) is not None, remembered)
+
+
+def _cut(reply: str) -> int:
+    for closing in ("</search>", "</answer>"):
+        at = reply.find(closing)
+        if at >= 0:
+            return at + len(closing)
+    return len(reply)
+
+
+def show_passages(passages: Sequence[str]) -> str:
+    """Passages as Search-R1 shows them: `Doc 1(Title: …) text`, a line each; tags in them made harmless.
+
+    Args:
+        passages: contents: a title line, then the text.
+    """
+    blocks = []
+    for number, contents in enumerate(passages, 1):
+        title, _, text = contents.partition("\n")
+        blocks.append(f"Doc {number}(Title: {title}) {text}\n")
+    return harmless("".join(blocks))
+
+
+def harmless(text: str) -> str:
+    """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
+    return _KNOWN_TAGS.sub("‹\\1›", text)  # noqa: RUF001  # the look-alikes are meant
+
+
+def information(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: int) -> str:
+    """The `<information>` block of at most about `max_tokens` tokens of passages; it is always closed."""
+    shown, _ = tokenizer.head(show_passages(passages).strip(), max_tokens)
+    return f"\n\n<information>{shown}</information>\n\n"
+
+
+def several(objectives: int) -> str:
+    """How several questions are answered; nothing for one."""
+    if objectives == 1:
+        return ""
+    return f": the {objectives} answers in the order of the questions, with ; between them"

@@ -82,7 +82,11 @@ def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
     if (out / SOURCE).exists() and read_json(out / SOURCE) == source:
         return Corpus.open(out / "corpus")
     partial = out / "corpus.partial"
-    refuse_other(out, {"corpus": write_corpus(passages, partial).sha256})
+    try:
+        refuse_other(out, {"corpus": write_corpus(passages, partial).sha256})
+    except ValueError:
+        shutil.rmtree(partial)  # gigabytes that nobody asked for
+        raise
     (out / SOURCE).unlink(missing_ok=True)
     shutil.rmtree(out / "corpus", ignore_errors=True)
     os.replace(partial, out / "corpus")

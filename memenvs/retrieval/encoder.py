@@ -101,8 +101,9 @@ class Encoder:
 
     def _batches(self, texts: list[str]) -> Iterator[list[int]]:
         """Rows in batches of like length, longest first: `batch_tokens` tokens with padding, or one text."""
-        if len(texts) < 2:
-            yield from ([row] for row in range(len(texts)))
+        longest = min(self.max_tokens, 2 + max((len(text.encode()) for text in texts), default=0))
+        if len(texts) * longest <= self.batch_tokens:  # short queries need no counting
+            yield from ([list(range(len(texts)))] if texts else [])
             return
         tokens = self._network.tokenizer(
             texts, truncation=True, max_length=self.max_tokens, padding=False, return_attention_mask=False

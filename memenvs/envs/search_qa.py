@@ -12,11 +12,13 @@ from memenvs.envs.search_text import (
     LAST,
     UNREADABLE,
     Move,
+    cut_passages,
+    holds_answer,
     information,
     read_reply,
     several,
 )
-from memenvs.metrics import get_metric, multi_objective, normalize_answer, wrap_answer
+from memenvs.metrics import get_metric, multi_objective, wrap_answer
 from memenvs.render import block, reward_line
 from memenvs.scoring import gold_answer, grade
 from memenvs.tasks import Task
@@ -55,8 +57,8 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
     """Answer a question by searching over many turns (Search-R1; MT-PPO section 5; MemPO).
 
     Action:
-        `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at its
-        first `</search>`, else at its first `</answer>`; the first complete pair decides. With
+        `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
+        its first `</search>`, else at its first `</answer>`; the first complete pair decides. With
         `context="memory"` every reply opens with `<mem>…</mem>`.
 
     Observation:
@@ -234,24 +236,18 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         if move.kind != "search":
             return UNREADABLE
         if not self._searching:
-            return information([], self.tokenizer, self.max_information)
+            return information("")
         episode = self.episode
         passages = self._given.pop(move.content, None)
         if passages is None:
             ids = self.retriever.search([move.content], self.k).ids[0]
             passages = [passage.contents for passage in self.retriever.passages(ids)]
-        came = information(passages, self.tokenizer, self.max_information)
-        found = self._holds_answer(came)
+        shown = cut_passages(passages, self.tokenizer, self.max_information)
+        found = holds_answer(shown, self._task.answers)
         episode.searches += 1
         episode.retrieved |= found
         episode.events |= {"searched": 1.0, "retrieved": float(found)}
-        return came
-
-    def _holds_answer(self, text: str) -> bool:
-        """Whether an accepted answer of any objective stands in the text, as whole words."""
-        words = f" {normalize_answer(text)} "
-        accepted = (normalize_answer(answer) for answers in self._task.answers for answer in answers)
-        return any(f" {answer} " in words for answer in accepted if answer)
+        return information(shown)
 
     def _watch(self, episode: SearchEpisode) -> None:
         """Count the tokens of the observation that is about to be shown."""

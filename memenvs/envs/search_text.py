@@ -6,16 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from memenvs.metrics import normalize_answer
 from memenvs.prompts import Template
-from memenvs.tags import Tagged, first_pair, in_order
+from memenvs.tags import first_pair, in_order
 from memenvs.tokens import TextTokenizer
 
 ASK = Template(
     """\
-Answer the question. Think inside <think>…</think> whenever you learn something. If you lack knowledge, search by \
-<search>query</search>; what is found comes back inside <information>…</information>. You may search up to \
-{searches} times. When you know the answer, give it without explanation, as short as it can be, inside \
-<answer>…</answer>{several}.
+Answer the question. Think inside <think>…</think> whenever you learn something. If you lack knowledge, \
+search by <search>query</search>; what is found comes back inside <information>…</information>. You may \
+search up to {searches} times. When you know the answer, give it without explanation, as short as it can be, \
+inside <answer>…</answer>{several}.
 
 Question: {question}
 """,
@@ -25,11 +26,11 @@ Question: {question}
 
 ASK_WITH_MEMORY = Template(
     """\
-Answer the question with the help of a search engine. You do not see earlier turns: all that reaches you is your \
-own memory and what your last search found. So open every reply with <mem>…</mem>: all you have learned so far and \
-what is still to be found. Then think inside <think>…</think>. Then either search by <search>query</search>, or, \
-when you know the answer, give it as short as it can be inside <answer>…</answer>{several}. There are {turns} \
-turns left.
+Answer the question with the help of a search engine. You do not see earlier turns: all that reaches you is \
+your own memory and what your last search found. So open every reply with <mem>…</mem>: all you have learned \
+so far and what is still to be found. Then think inside <think>…</think>. Then either search by \
+<search>query</search>, or, when you know the answer, give it as short as it can be inside \
+<answer>…</answer>{several}. There are {turns} turns left.
 
 Question: {question}
 
@@ -47,6 +48,7 @@ There was neither <search>query</search> nor <answer>text</answer> in that. Use 
 
 LAST = "No searches are left: answer now.\n\n"
 
+_KINDS: tuple[Literal["search", "answer"], ...] = ("search", "answer")
 _KNOWN_TAGS = re.compile(
     r"<(/?\s*(?:think|search|answer|information|mem|reasoning|tool|result)\s*)>", re.IGNORECASE
 )
@@ -72,8 +74,8 @@ class Move(NamedTuple):
 def read_reply(reply: str, *, memory: bool = False) -> Move:
     """Read one reply of a searching agent, as Search-R1 does.
 
-    It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair of
-    tags decides.
+    It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair
+    of tags decides.
 
     Args:
         reply: the reply.
@@ -81,16 +83,13 @@ def read_reply(reply: str, *, memory: bool = False) -> Move:
     """
     end = _cut(reply)
     kept = reply[:end]
-    pairs: list[tuple[Tagged, Literal["search", "answer"]]] = []
-    for tag in ("search", "answer"):
-        if pair := first_pair(kept, tag):
-            pairs.append((pair, tag))  # type: ignore[arg-type]  # the loop's values are the literals
+    pairs = [(pair.start, tag, pair) for tag in _KINDS if (pair := first_pair(kept, tag))]
     opening = ("mem", "think") if memory else ("think",)
     written = first_pair(reply, "mem")
     remembered = written.text.strip() if written else None
     if not pairs:
         return Move("", "", False, remembered)
-    pair, kind = min(pairs)
+    _, kind, pair = min(pairs)
     return Move(kind, pair.text.strip(), in_order(reply, *opening, kind) is not None, remembered)
 
 
@@ -117,13 +116,24 @@ def show_passages(passages: Sequence[str]) -> str:
 
 def harmless(text: str) -> str:
     """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
-    return _KNOWN_TAGS.sub("‹\\1›", text)  # noqa: RUF001  # the look-alikes are meant
+    return _KNOWN_TAGS.sub("‹\\1›", text)
 
 
-def information(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: int) -> str:
-    """The `<information>` block of at most about `max_tokens` tokens of passages; it is always closed."""
-    shown, _ = tokenizer.head(show_passages(passages).strip(), max_tokens)
+def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: int) -> str:
+    """Passages as they are shown, cut at `max_tokens` tokens."""
+    return tokenizer.head(show_passages(passages).strip(), max_tokens)[0]
+
+
+def information(shown: str) -> str:
+    """What comes back for a search; the tag is always closed."""
     return f"\n\n<information>{shown}</information>\n\n"
+
+
+def holds_answer(text: str, answers: Sequence[Sequence[str]]) -> bool:
+    """Whether an accepted answer of any objective stands in the text, as whole words."""
+    words = f" {normalize_answer(text)} "
+    accepted = (normalize_answer(answer) for objective in answers for answer in objective)
+    return any(f" {answer} " in words for answer in accepted if answer)
 
 
 def several(objectives: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memenvs.envs.questions import open_questions, open_retriever
-from memenvs.envs.search_text import harmless, show_passages
+from memenvs.envs.search_text import cut_passages, harmless, holds_answer
 from memenvs.metrics import get_metric, wrap_answer
 from memenvs.prompts import Template
 from memenvs.render import block, reward_line
@@ -117,8 +117,8 @@ class ToolQAEnv(TextEnv[str, ToolEpisode]):
         `terminated` by an answer, `truncated` after the second turn without one.
 
     Metrics:
-        `success`, `em`, `f1`, `called` (the tool ran without an error), `retrieved` (an accepted answer stands
-        in the result), `turns`.
+        `success`, `em`, `f1`, `called` (the tool ran without an error), `retrieved` (an accepted answer
+        stands in the result), `turns`.
 
     Privileged:
         `answers`.
@@ -215,8 +215,8 @@ class ToolQAEnv(TextEnv[str, ToolEpisode]):
 
     def _search(self, query: str) -> str:
         ids = self.retriever.search([query], self.k).ids[0]
-        shown = show_passages([passage.contents for passage in self.retriever.passages(ids)])
-        return self.tokenizer.head(shown.strip(), self.max_result)[0]
+        passages = [passage.contents for passage in self.retriever.passages(ids)]
+        return cut_passages(passages, self.tokenizer, self.max_result)
 
     def _grade(self) -> Any:
         reply = "" if self.episode.answer is None else wrap_answer(self.episode.answer, "tag")

@@ -18,6 +18,7 @@ from memenvs.envs.search_text import (
     read_reply,
     several,
 )
+from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, multi_objective, wrap_answer
 from memenvs.render import block, reward_line
 from memenvs.scoring import gold_answer, grade
@@ -53,7 +54,7 @@ class SearchEpisode(Episode):
     events: dict[str, float] = field(default_factory=dict)
 
 
-class SearchQAEnv(TextEnv[str, SearchEpisode]):
+class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     """Answer a question by searching over many turns (Search-R1; MT-PPO section 5; MemPO).
 
     Action:
@@ -144,19 +145,14 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         self.max_turns, self.last_turn = max_turns, max_turns + final_answer_turn
         self.remembers, self.keep_turns, self.metric = context == "memory", keep_turns, metric
         self.context = "rewrite" if self.remembers else "append"
-        self._given: dict[str, list[str]] = {}
         turn_chars = 2 * MAX_REPLY_CHARS + 64 * max_information
         longest = max(len(task.question) for task in self.questions)
         super().__init__(len(self.questions), 2000 + longest + (self.last_turn + 1) * turn_chars, render_mode)
 
     def query_of(self, reply: str) -> str | None:
-        """The query that `step(reply)` will run; None where it runs none."""
+        """See `Searching`."""
         move = read_reply(reply, memory=self.remembers)
         return move.content if move.kind == "search" and self._searching else None
-
-    def give(self, query: str, passages: list[str]) -> None:
-        """Hand over the contents found for the query of the next step, so that it does not search itself."""
-        self._given = {query: passages}
 
     def gold_reply(self) -> str:
         """The answer at once, in the form asked for."""
@@ -238,11 +234,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         if not self._searching:
             return information("")
         episode = self.episode
-        passages = self._given.pop(move.content, None)
-        if passages is None:
-            ids = self.retriever.search([move.content], self.k).ids[0]
-            passages = [passage.contents for passage in self.retriever.passages(ids)]
-        shown = cut_passages(passages, self.tokenizer, self.max_information)
+        shown = cut_passages(self.find(move.content), self.tokenizer, self.max_information)
         found = holds_answer(shown, self._task.answers)
         episode.searches += 1
         episode.retrieved |= found

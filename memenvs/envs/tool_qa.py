@@ -9,6 +9,7 @@ from typing import Any
 
 from memenvs.envs.questions import open_questions, open_retriever
 from memenvs.envs.search_text import cut_passages, harmless, holds_answer
+from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, wrap_answer
 from memenvs.prompts import Template
 from memenvs.render import block, reward_line
@@ -99,7 +100,7 @@ class ToolEpisode(Episode):
     result: str = ""
 
 
-class ToolQAEnv(TextEnv[str, ToolEpisode]):
+class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
     """Answer a question with one search call (MT-GRPO's two-turn tool use).
 
     Action:
@@ -161,6 +162,15 @@ class ToolQAEnv(TextEnv[str, ToolEpisode]):
             len(self.questions), 2000 + longest + 3 * (MAX_REPLY_CHARS + 64 * max_result), render_mode
         )
 
+    def query_of(self, reply: str) -> str | None:
+        """See `Searching`."""
+        command = first_pair(reply, "tool")
+        if command is None or self.episode.history or first_pair(reply, "answer"):
+            return None
+        asked: list[str] = []
+        call_tool(command.text.strip(), asked.append)
+        return asked[0] if asked else None
+
     def gold_reply(self) -> str:
         """The answer at once."""
         return f"<reasoning></reasoning>{wrap_answer(gold_answer(self._task.answers, self.metric), 'tag')}"
@@ -214,9 +224,7 @@ class ToolQAEnv(TextEnv[str, ToolEpisode]):
         return f"<result>\n{harmless(self.episode.result)}\n</result>"
 
     def _search(self, query: str) -> str:
-        ids = self.retriever.search([query], self.k).ids[0]
-        passages = [passage.contents for passage in self.retriever.passages(ids)]
-        return cut_passages(passages, self.tokenizer, self.max_result)
+        return cut_passages(self.find(query), self.tokenizer, self.max_result)
 
     def _grade(self) -> Any:
         reply = "" if self.episode.answer is None else wrap_answer(self.episode.answer, "tag")

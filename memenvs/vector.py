@@ -85,7 +85,9 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         count = range(self.num_envs)
         seeds = [seed + i for i in count] if isinstance(seed, int) else list(seed or [None] * self.num_envs)
         tasks = options.pop("task", None)
-        numbers = [tasks] * self.num_envs if tasks is None or isinstance(tasks, int) else list(tasks)
+        numbers: list[Any] = (
+            [tasks] * self.num_envs if tasks is None or isinstance(tasks, int) else list(tasks)
+        )
         if len(seeds) != self.num_envs or len(numbers) != self.num_envs:
             raise ValueError(f"seed and task must have {self.num_envs} entries, or be one number")
         for i in np.flatnonzero(mask).tolist():

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from memenvs.retrieval import Corpus, Retriever, load_retriever
+from memenvs.retrieval import Retriever, load_retriever
 from memenvs.tasks import Task, TaskSet, open_tasks
 
 _OPEN_KEYS = ("answers", "golden_answers", "answer")
@@ -40,17 +40,7 @@ def open_retriever(retriever: str | None, questions: Sequence[Task], source: str
             f"{source} has questions but no documents: pass retriever='lexical:CORPUS.jsonl.gz', "
             "'dense:INDEX_DIR' or 'http://host:port'"
         )
-    return _own_documents(questions)
-
-
-@functools.lru_cache(maxsize=8)
-def _own_documents(tasks: TaskSet) -> Retriever:
-    from memenvs.retrieval.cache import CachedRetriever
-    from memenvs.retrieval.lexical import LexicalRetriever
-
-    numbers = range(tasks.n_documents)
-    documents = zip(map(str, numbers), tasks.titles(numbers), tasks.texts(numbers), strict=True)
-    return CachedRetriever(LexicalRetriever(Corpus.from_documents(documents)))
+    return load_retriever(f"lexical:{questions.path}")
 
 
 @functools.lru_cache(maxsize=8)

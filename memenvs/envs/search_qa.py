@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal
 
 from memenvs.envs.questions import open_questions, open_retriever
@@ -36,7 +37,7 @@ class SearchEpisode(Episode):
     Attributes:
         memory: what the last `<mem>` said.
         history: each turn's reply and what came back.
-        prompts: tokens of each observation so far.
+        prompts: each observation so far; with `"append"` the first alone, which the others begin with.
         answer: the answer given; None without one.
         searches: searches run.
         retrieved: whether any search found an accepted answer in its passages.
@@ -46,7 +47,7 @@ class SearchEpisode(Episode):
 
     memory: str = ""
     history: list[tuple[str, str]] = field(default_factory=list)
-    prompts: list[int] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
     answer: str | None = None
     searches: int = 0
     retrieved: bool = False
@@ -175,14 +176,15 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     def _begin(self, task: int) -> SearchEpisode:
         self._task = self.questions[task]
         episode = SearchEpisode(task)
-        self._watch(episode)
+        episode.prompts.append(self._prompt(episode))
         return episode
 
     def _restored(self) -> None:
         self._task = self.questions[self.episode.task]
 
     def _observe(self) -> str:
-        return self._prompt(self.episode)
+        episode = self.episode
+        return episode.prompts[-1] if self.remembers and not episode.end else self._prompt(episode)
 
     def _prompt(self, episode: SearchEpisode) -> str:
         task: Task = self._task
@@ -219,8 +221,8 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         elif played >= self.max_turns:
             came += LAST
         episode.history.append((reply, came))
-        if not episode.end:
-            self._watch(episode)
+        if self.remembers and not episode.end:
+            episode.prompts.append(self._prompt(episode))
         return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
 
     @property
@@ -241,19 +243,22 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         episode.events |= {"searched": 1.0, "retrieved": float(found)}
         return information(shown)
 
-    def _watch(self, episode: SearchEpisode) -> None:
-        """Count the tokens of the observation that is about to be shown."""
-        if self.remembers or not episode.history:
-            episode.prompts.append(self.tokenizer.count(self._prompt(episode)))
-        else:
-            episode.prompts.append(episode.prompts[-1] + self.tokenizer.count("".join(episode.history[-1])))
+    def _prompt_tokens(self) -> list[int]:
+        """Tokens of each observation, counted by its parts, all at once at the end."""
+        episode = self.episode
+        if self.remembers:
+            return self.tokenizer.counts(episode.prompts)
+        first, *turns = self.tokenizer.counts(
+            [episode.prompts[0], *(reply + came for reply, came in episode.history)]
+        )
+        return list(accumulate(turns[:-1], initial=first))
 
     def _grade(self) -> Any:
         reply = "" if self.episode.answer is None else wrap_answer(self.episode.answer, "tag")
         return grade(reply, self._task.answers, metric=self.metric, answer_format="tag")
 
     def _metrics(self) -> dict[str, float]:
-        episode, scores = self.episode, self._grade()
+        episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
         given = wrap_answer(episode.answer or "", "tag")
         sums = multi_objective(given, [list(accepted) for accepted in self._task.answers])
         return {
@@ -265,8 +270,8 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
             "searches": episode.searches,
             "retrieved": episode.retrieved,
             "turns": len(episode.history),
-            "prompt_tokens": sum(episode.prompts),
-            "prompt_tokens_peak": max(episode.prompts),
+            "prompt_tokens": sum(tokens),
+            "prompt_tokens_peak": max(tokens),
         }
 
     def _privileged(self) -> dict[str, Any]:

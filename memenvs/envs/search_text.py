@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from memenvs.metrics import normalize_answer
 from memenvs.prompts import Template
 from memenvs.tags import first_pair, in_order
-from memenvs.tokens import TextTokenizer
+from memenvs.tokens import Gaps, TextTokenizer
 
 ASK = Template(
     """\
@@ -107,11 +110,12 @@ def show_passages(passages: Sequence[str]) -> str:
     Args:
         passages: contents: a title line, then the text.
     """
-    blocks = []
-    for number, contents in enumerate(passages, 1):
-        title, _, text = contents.partition("\n")
-        blocks.append(f"Doc {number}(Title: {title}) {text}\n")
-    return harmless("".join(blocks))
+    return "".join(_block(number, contents) for number, contents in enumerate(passages, 1))
+
+
+def _block(number: int, contents: str) -> str:
+    title, _, text = contents.partition("\n")
+    return harmless(f"Doc {number}(Title: {title}) {text}\n")
 
 
 def harmless(text: str) -> str:
@@ -120,8 +124,21 @@ def harmless(text: str) -> str:
 
 
 def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: int) -> str:
-    """Passages as they are shown, cut at `max_tokens` tokens."""
-    return tokenizer.head(show_passages(passages).strip(), max_tokens)[0]
+    """Passages as they are shown, cut at `max_tokens` tokens.
+
+    Each passage is tokenised once and remembered: searches of one task bring the same ones again and again.
+    """
+    gaps = [_gaps(tokenizer, _block(number, contents)) for number, contents in enumerate(passages, 1)]
+    shown = show_passages(passages)
+    if sum(map(len, gaps)) > max_tokens:
+        shown = shown[: int(np.concatenate(gaps)[:max_tokens].sum())]
+    return shown.strip()
+
+
+@functools.lru_cache(maxsize=20_000)
+def _gaps(tokenizer: TextTokenizer, block: str) -> Gaps:
+    (gaps,) = tokenizer.gaps([block])
+    return gaps
 
 
 def information(shown: str) -> str:

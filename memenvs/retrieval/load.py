@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 from memenvs.retrieval.cache import CachedRetriever
 from memenvs.retrieval.card import IndexCard
+from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.protocol import Retriever
+from memenvs.tasks import CARD as TASK_SET
+from memenvs.tasks import TaskSet, open_tasks
 
 if TYPE_CHECKING:
     from memenvs.retrieval.dense import DenseRetriever
     from memenvs.retrieval.lexical import LexicalRetriever
 
 CACHE = 10_000  # answers
-FORMS = '"lexical:FILE.jsonl.gz", "lexical:INDEX_DIR", "dense:INDEX_DIR" or "http://host:port"'
+FORMS = '"lexical:FILE.jsonl.gz", "lexical:INDEX_OR_TASK_SET", "dense:INDEX_DIR" or "http://host:port"'
 _lock = threading.Lock()
 
 
@@ -24,8 +27,8 @@ def load_retriever(spec: str, cache: int = CACHE) -> Retriever:
     """The retriever of a spec; equal arguments give the same object, loaded once a process.
 
     Args:
-        spec: `lexical:` and a JSONL corpus or an index folder, `dense:` and an index folder, or the
-            address of a server, `http://` or `https://`.
+        spec: `lexical:` and a JSONL corpus, an index folder or a task set's folder; `dense:` and an index
+            folder; or the address of a server, `http://` or `https://`.
         cache: answers to remember; 0 for none.
 
     Raises:
@@ -38,6 +41,14 @@ def load_retriever(spec: str, cache: int = CACHE) -> Retriever:
         spec = f"{kind}:{Path(place).resolve()}"
     with _lock:  # two threads must not load one index twice
         return _load(spec, cache)
+
+
+def task_set_corpus(tasks: TaskSet) -> Corpus:
+    """The documents of a task set as a corpus; their ids are their numbers."""
+    numbers = range(tasks.n_documents)
+    return Corpus.from_documents(
+        zip(map(str, numbers), tasks.titles(numbers), tasks.texts(numbers), strict=True)
+    )
 
 
 def open_folder(
@@ -67,6 +78,8 @@ def _open(spec: str) -> Retriever:
     if kind == "lexical" and place:
         from memenvs.retrieval.lexical import LexicalRetriever
 
+        if (Path(place) / TASK_SET).is_file():
+            return LexicalRetriever(task_set_corpus(open_tasks(place)))
         return LexicalRetriever.open(place) if Path(place).is_dir() else LexicalRetriever.from_file(place)
     if kind == "dense" and place:
         from memenvs.retrieval.dense import DenseRetriever

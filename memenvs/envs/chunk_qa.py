@@ -63,7 +63,13 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     Privileged:
         `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1);
-        `evidence_in_chunk` (their parts inside the chunk that is shown).
+        `evidence_in_chunk` (their parts inside the chunk that is shown); and what reward methods ask a
+        scorer about: `question`; `target`, the gold reply; `memory` as it stands;
+        `prompt_with_memory` and `prompt_without_memory`, the answer prompt with that memory and an empty one;
+        `prompt_with_history`, the same as the former: the turns before reach the agent in its memory only;
+        `teacher_prompt`, this turn's prompt with the evidence inside the chunk in the chunk's place, and
+        `teacher_prompt_global`, with all evidence there. At the answer turn both hold the answer prompt with
+        all evidence behind the memory; after the end they are empty.
 
     Args:
         tasks: a bundled task set's name or a folder made by `python -m memenvs.build`.
@@ -163,13 +169,22 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         episode, reading = self.episode, self._reading
         if episode.end:
             return ""
-        values = self._values(episode.turn + 1, len(reading.chunks))
-        memory, question = episode.memories[-1], reading.task.question
         if self._answering:
-            return self._answer.fill(question=question, memory=memory, **values)
+            return self._answer_prompt(episode.memories[-1])
         chunk = reading.chunks[episode.turn]
-        text = reading.context.text[chunk.start : chunk.end]
-        return self._read.fill(question=question, memory=memory, chunk=text, **values)
+        return self._read_prompt(reading.context.text[chunk.start : chunk.end])
+
+    def _answer_prompt(self, memory: str) -> str:
+        turns = len(self._reading.chunks)
+        values = self._values(turns + 1, turns)
+        return self._answer.fill(question=self._reading.task.question, memory=memory, **values)
+
+    def _read_prompt(self, chunk: str) -> str:
+        episode, reading = self.episode, self._reading
+        values = self._values(episode.turn + 1, len(reading.chunks))
+        return self._read.fill(
+            question=reading.task.question, memory=episode.memories[-1], chunk=chunk, **values
+        )
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
@@ -200,11 +215,37 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             chunk = reading.chunks[self.episode.turn]
             inside = [part for position in reading.evidence if (part := context.inside(chunk, position))]
         whole = Chunk(0, len(context.text), 0)
+        evidence = [context.inside(whole, position) for position in reading.evidence]
         return {
             "answers": [list(accepted) for accepted in reading.task.answers],
-            "evidence": [context.inside(whole, position) for position in reading.evidence],
+            "evidence": evidence,
             "depths": [context.depth(position) for position in reading.evidence],
             "evidence_in_chunk": inside,
+            **self._asked_of_scorers(evidence, inside),
+        }
+
+    def _asked_of_scorers(self, evidence: list[str], inside: list[str]) -> dict[str, str]:
+        """What reward methods need; see the class, under Privileged."""
+        task, memory = self._reading.task, self.episode.memories[-1]
+        reminded = self._answer_prompt(memory)
+        if self.episode.end:
+            local = everything = ""
+        elif self._answering:
+            local = everything = self._answer_prompt("\n\n".join([memory, *evidence]))
+        else:
+            local, everything = (
+                self._read_prompt("\n\n".join(inside)),
+                self._read_prompt("\n\n".join(evidence)),
+            )
+        return {
+            "question": task.question,
+            "target": wrap_answer(gold_answer(task.answers, self.metric), self.answer_format),
+            "memory": memory,
+            "prompt_with_memory": reminded,
+            "prompt_without_memory": self._answer_prompt(""),
+            "prompt_with_history": reminded,
+            "teacher_prompt": local,
+            "teacher_prompt_global": everything,
         }
 
     def _task_id(self) -> str:

@@ -99,7 +99,8 @@ class Bookkeeper:
         episode, turn = account.episode, account.episode.turns[-1]
         outcome = float(turn.info["rewards"].get(OUTCOME, 0.0))
         episode.outcomes.append(outcome)
-        account.base.append(reward - outcome if self.spends else reward)
+        own = reward - outcome if self.spends else reward
+        account.base.append(own)
         for method in self.methods:
             signal = float(method.signal(turn, scores.get(method.name, [])))
             episode.signals[method.name].append(signal)
@@ -109,7 +110,7 @@ class Bookkeeper:
             self._close(account)
         components = {name: account.paid[name][-1] for name in self.names}
         account.given = self._info(account, turn.info, components)
-        return sum(components.values(), account.base[-1])
+        return sum(components.values(), own)
 
     def settle(self, account: Account, name: str, credits: list[Credit]) -> float:
         """Write a method's credits down, once; what they bring beyond what was paid, now to be paid too."""

@@ -24,7 +24,11 @@ class Seat:
     def copy(self) -> Seat:
         """A copy that can be played on."""
         account = self.account.copy() if self.account else None
-        return Seat(self.number, account, {number: held.copy() for number, held in self.waiting.items()})
+        waiting = {
+            number: account if account and held is self.account else held.copy()
+            for number, held in self.waiting.items()
+        }
+        return Seat(self.number, account, waiting)
 
 
 class Groups:

@@ -99,7 +99,8 @@ def _load_scorer(name: str) -> Scorer:
 def _make_method(method: MethodSpec) -> RewardMethod:
     if isinstance(method, RewardMethod):
         return method
-    name, settings = (method, {}) if isinstance(method, str) else method
+    pair: Sequence[Any] = [method, {}] if isinstance(method, str) else method
+    name, settings = str(pair[0]), dict(pair[1])
     if name not in METHODS and ":" not in name:
         raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
     made = _load(METHODS.get(name, name))(**settings)

@@ -149,7 +149,8 @@ def test_search_rewards_are_paid_at_their_turn():
 def test_tool_rewards_are_paid_at_the_call_and_at_the_end():
     env = ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"))
     title = env.unwrapped.questions.titles(env.unwrapped.questions[2].evidence)[0]
-    call = f'<reasoning>r</reasoning>\n<tool>\n{{"name": "wiki_search", "args": {{"query": "{title}"}}}}\n</tool>'
+    tool = f'{{"name": "wiki_search", "args": {{"query": "{title}"}}}}'
+    call = f"<reasoning>r</reasoning>\n<tool>\n{tool}\n</tool>"
     steps = play(env, [call, "<reasoning>r</reasoning>\n<answer>\nSheaf\n</answer>"], options={"task": 2})
     assert [step[1] for step in steps[1:]] == [pytest.approx(0.7), pytest.approx(1.9)]
 

@@ -10,6 +10,10 @@ from memenvs.wrappers.scorers import ScoreRequest
 
 close = np.testing.assert_allclose
 HALF, QUARTER = math.log(0.5), math.log(0.25)
+TEACHER = {"teacher_prompt": "evidence here", "teacher_prompt_global": "all evidence"}
+FINAL = {"prompt_with_memory": "q m", "prompt_without_memory": "q", "target": "y", "memory": "m"}
+WRITTEN = {"prompt_with_memory": "q m", "target": "y", "memory": "m"}
+HISTORY = {"prompt_with_history": "q h"}
 
 
 def told(**privileged):
@@ -46,18 +50,16 @@ def values(credits):
 
 
 class TestTAMTRL:
-    BEFORE = {"teacher_prompt": "evidence here", "teacher_prompt_global": "all evidence"}
-
     def test_the_memory_kept_is_scored_under_the_evidence_of_its_chunk(self):
-        asked = TAMTRLMethod().requests(turn("notes and more", before=self.BEFORE, memory="notes"))
+        asked = TAMTRLMethod().requests(turn("notes and more", before=TEACHER, memory="notes"))
         assert asked == [ScoreRequest("evidence here", "notes")]
 
     def test_the_global_view_shows_all_evidence(self):
-        asked = TAMTRLMethod(view="global").requests(turn(before=self.BEFORE, memory="notes"))
+        asked = TAMTRLMethod(view="global").requests(turn(before=TEACHER, memory="notes"))
         assert asked == [ScoreRequest("all evidence", "notes")]
 
     def test_the_answer_turn_is_scored_only_by_a_teacher(self):
-        last = turn("my answer", "terminated", before=self.BEFORE, memory="notes")
+        last = turn("my answer", "terminated", before=TEACHER, memory="notes")
         assert TAMTRLMethod().requests(last) == []
         assert TAMTRLMethod(final_turn="teacher").requests(last) == [
             ScoreRequest("evidence here", "my answer")
@@ -109,12 +111,10 @@ class TestTAMTRL:
 
 
 class TestInfoMem:
-    AFTER = {"prompt_with_memory": "q m", "prompt_without_memory": "q", "target": "y", "memory": "m"}
-
     def test_the_answer_is_scored_at_the_last_turn_with_the_memory_and_without(self):
-        asked = InfoMemMethod().requests(turn(end="terminated", **self.AFTER))
+        asked = InfoMemMethod().requests(turn(end="terminated", **FINAL))
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q", "y")]
-        assert InfoMemMethod().requests(turn(**self.AFTER)) == []
+        assert InfoMemMethod().requests(turn(**FINAL)) == []
 
     def test_query_pmi_scores_the_question_from_the_memory_alone(self):
         method = InfoMemMethod(condition="query")
@@ -160,15 +160,12 @@ class TestInfoMem:
 
 
 class TestMemPO:
-    AFTER = {"prompt_with_memory": "q m", "target": "y", "memory": "m"}
-    BEFORE = {"prompt_with_history": "q h"}
-
     def test_the_answer_is_scored_after_the_memory_and_after_the_turns_before(self):
-        asked = MemPOMethod().requests(turn("<mem>m</mem>", before=self.BEFORE, **self.AFTER))
+        asked = MemPOMethod().requests(turn("<mem>m</mem>", before=HISTORY, **WRITTEN))
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q h", "y")]
 
     def test_without_a_bias_the_history_is_not_asked_for(self):
-        asked = MemPOMethod(bias="none").requests(turn("<mem>m</mem>", **self.AFTER))
+        asked = MemPOMethod(bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
         assert asked == [ScoreRequest("q m", "y")]
 
     def test_a_turn_without_a_memory_asks_nothing(self):

@@ -54,7 +54,7 @@ class ChatEndpoint:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError(f"no endpoint at {self.url!r}; an address is http://host:port/v1")
         if self.tries < 1:
             raise ValueError(f"tries must be at least 1, got {self.tries!r}")

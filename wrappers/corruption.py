@@ -53,9 +53,7 @@ def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
         donor, third = (others[j] for j in rng.choice(len(others), 2, replace=False))
         made.append(_contexts(task, donor, third, needed))
     if not made:
-        raise ValueError(
-            "no question of this task set can be corrupted; it needs bridge questions with spans"
-        )
+        raise ValueError("no question of this task set can be corrupted; it needs bridges with spans")
     return made
 
 

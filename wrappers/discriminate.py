@@ -1,4 +1,4 @@
-"""Do a scorer's numbers tell a true context from corrupted ones? (InfoMem section 5.1)
+"""True and corrupted contexts come in; how well a measure tells them apart goes out (InfoMem section 5.1).
 
 python -m memenvs.evaluate discriminate --tasks world-test --measure lexical --measure minilm
 """

@@ -7,7 +7,7 @@ import pytest
 
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.write import write_task_set
-from memenvs.tasks import Card
+from memenvs.card import Card
 from memenvs.tokens import load_tokenizer
 
 SHARED = Path(__file__).parents[2] / "shared"

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from memenvs.build.__main__ import main
-from memenvs.tasks import CARD, DOCUMENTS, TASKS, open_tasks
+from memenvs.card import CARD, DOCUMENTS, TASKS
+from memenvs.tasks import open_tasks
 
 HOTPOT = {
     "_id": "1",

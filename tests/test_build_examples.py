@@ -9,8 +9,8 @@ from memenvs.build.examples import among_distractors
 from memenvs.build.hotpotqa import read_hotpotqa
 from memenvs.build.musique import read_musique
 from memenvs.build.write import write_task_set
+from memenvs.card import Card
 from memenvs.context import Reader
-from memenvs.tasks import Card
 from memenvs.tokens import load_tokenizer
 
 

@@ -4,6 +4,9 @@ import gymnasium as gym
 import pytest
 
 import memenvs  # noqa: F401
+from memenvs.build.niah import niah
+from memenvs.build.write import write_task_set
+from memenvs.card import Card
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.policies import make_policy
 from memenvs.tokens import load_tokenizer
@@ -171,6 +174,17 @@ def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set):
     assert list(documents) == [document for document in task.documents if document in documents]
     env.reset(seed=4, options={"task": 8})
     assert env.episode.documents != documents
+
+
+def test_fewer_documents_are_as_many_as_asked_for_where_the_haystack_repeats_some(tmp_path):
+    tokenizer = load_tokenizer("world")
+    hay = niah(variant="single_1", count=2, tokens=800, prose=(), tokenizer=tokenizer, split="train", seed=0)
+    tasks = write_task_set(tmp_path / "noise", hay, Card("niah"), tokenizer)
+    assert len(set(tasks[0].documents)) < 10 < len(tasks[0].documents)
+    env = ChunkQAEnv(str(tasks.path), n_documents=10)
+    env.reset(seed=0, options={"task": 0})
+    assert len(env.episode.documents) == 10
+    assert tasks[0].evidence[0] in env.episode.documents
 
 
 def test_another_template_is_used_and_its_braces_kept(make):

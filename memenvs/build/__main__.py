@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memenvs.build import sokoban
+from memenvs.build.draft import Draft
 from memenvs.build.essays import read_prose
 from memenvs.build.examples import among_distractors
 from memenvs.build.export import FORMS
@@ -20,8 +21,9 @@ from memenvs.build.musique import read_musique
 from memenvs.build.niah import niah
 from memenvs.build.parser import build_parser
 from memenvs.build.world import world
-from memenvs.build.write import Draft, write_task_set
-from memenvs.tasks import Card, open_tasks
+from memenvs.build.write import write_task_set
+from memenvs.card import Card
+from memenvs.tasks import open_tasks
 from memenvs.tokens import TextTokenizer, check_positive, load_tokenizer
 
 

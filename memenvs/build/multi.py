@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from memenvs.build.chance import item_rng, make_items
-from memenvs.build.write import Documents, Draft
-from memenvs.tasks import CARD, Task, TaskSet
+from memenvs.build.draft import Documents, Draft
+from memenvs.card import CARD
+from memenvs.tasks import Task, TaskSet
 from memenvs.tokens import TextTokenizer
 
 LEAST, MOST = 2, 16

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from memenvs.context import SPLITS, Chunk, Context, open_reader
+from memenvs.context import SPLITS, open_reader
 from memenvs.envs.chunk_prompts import reading_templates
+from memenvs.envs.reading import Reading, draw_documents, positions_of
 from memenvs.metrics import ANSWER_FORMATS, get_metric, wrap_answer
 from memenvs.render import reading_turn
 from memenvs.scoring import gold_answer, grade
@@ -30,15 +31,6 @@ class ReadingEpisode(Episode):
     memories: list[str] = field(default_factory=lambda: [""])
     overflows: int = 0
     reply: str = ""
-
-
-class Reading(NamedTuple):
-    """What is derived from a task and its documents."""
-
-    task: Task
-    context: Context
-    chunks: list[Chunk]
-    evidence: list[int]  # positions in reading order
 
 
 class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
@@ -137,14 +129,13 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         if self.render_mode is None:
             return None
         episode, reading = self.episode, self._reading
-        shown = episode.turn - (1 if episode.end else 0)
-        chunk = reading.chunks[shown] if shown < len(reading.chunks) else None
+        turn = episode.turn - bool(episode.end)
         return reading_turn(
-            title=f"task {reading.task.id}, turn {shown + 1} of {len(reading.chunks) + 1}",
+            title=f"task {reading.task.id}, turn {turn + 1} of {len(reading.chunks) + 1}",
             question=reading.task.question,
             memory=episode.memories[-1],
-            chunk=reading.context.text[chunk.start : chunk.end] if chunk else None,
-            evidence=[reading.context.inside(chunk, i) for i in reading.evidence] if chunk else [],
+            chunk=reading.section(turn) if turn < len(reading.chunks) else None,
+            evidence=reading.evidence_in(turn),
             reply=self._last_reply,
             rewards=self._last_rewards,
             end=episode.end,
@@ -152,7 +143,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _begin(self, task: int) -> ReadingEpisode:
         chosen = self.tasks[task]
-        episode = ReadingEpisode(task, documents=self._draw_documents(chosen))
+        episode = ReadingEpisode(task, documents=draw_documents(chosen, self.n_documents, self.np_random))
         self._reading = self._read_task(chosen, episode.documents)
         return episode
 
@@ -167,9 +158,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         memory, question = episode.memories[-1], reading.task.question
         if self._answering:
             return self._answer.fill(question=question, memory=memory, **values)
-        chunk = reading.chunks[episode.turn]
-        text = reading.context.text[chunk.start : chunk.end]
-        return self._read.fill(question=question, memory=memory, chunk=text, **values)
+        section = reading.section(episode.turn)
+        return self._read.fill(question=question, memory=memory, chunk=section, **values)
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
@@ -194,17 +184,12 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        reading, context = self._reading, self._reading.context
-        inside: list[str] = []
-        if not self._answering and not self.episode.end:
-            chunk = reading.chunks[self.episode.turn]
-            inside = [part for position in reading.evidence if (part := context.inside(chunk, position))]
-        whole = Chunk(0, len(context.text), 0)
+        reading = self._reading
         return {
             "answers": [list(accepted) for accepted in reading.task.answers],
-            "evidence": [context.inside(whole, position) for position in reading.evidence],
-            "depths": [context.depth(position) for position in reading.evidence],
-            "evidence_in_chunk": inside,
+            "evidence": reading.whole_evidence(),
+            "depths": reading.depths(),
+            "evidence_in_chunk": reading.evidence_in(self.episode.turn),
         }
 
     def _task_id(self) -> str:
@@ -240,20 +225,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         ]
         return [*reads, answer + memories[-1]]
 
-    def _draw_documents(self, task: Task) -> tuple[int, ...]:
-        if self.n_documents is None or self.n_documents >= len(task.documents):
-            return task.documents
-        needed = set(task.evidence)
-        others = [document for document in task.documents if document not in needed]
-        drawn = self.np_random.choice(len(others), self.n_documents - len(needed), replace=False)
-        kept = needed | {others[i] for i in drawn}
-        return tuple(document for document in task.documents if document in kept)
-
     def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
         context = self._reader.context(documents)
-        positions = {document: position for position, document in enumerate(documents)}
-        evidence = [positions[document] for document in task.evidence]
-        return Reading(task, context, context.chunks(self.chunk_size, self.split), evidence)
+        chunks = context.chunks(self.chunk_size, self.split)
+        return Reading(task, context, chunks, positions_of(task.evidence, documents))
 
     def _check_documents(self, n_documents: int | None) -> int | None:
         if n_documents is None:

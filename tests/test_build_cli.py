@@ -1,11 +1,14 @@
 """`python -m memenvs.build`: what it writes, what it says, and what it leaves when it fails."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -165,6 +168,112 @@ def test_a_killed_build_leaves_the_old_set_and_no_half_of_a_new_one(hotpot, tmp_
     assert process.returncode != 0
     assert files(out) == before
     assert [path.name for path in out.parent.iterdir()] == ["set"]
+
+
+@pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_build_killed_while_it_writes_leaves_the_old_set(hotpot, tmp_path, kill):
+    out = tmp_path / "sets" / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    before = files(out)
+    command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
+    command += ["--tasks", "20000", "--out", out, "--export", "jsonl", "memagent"]  # seconds of writing
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, env={**os.environ})
+    while not list(out.parent.glob(".set.partial-*")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(kill)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert files(out) == before
+    left = [] if kill != signal.SIGKILL else list(out.parent.glob(".set.partial-*"))  # nobody could remove it
+    assert set(out.parent.iterdir()) == {out, *left}
+
+
+@pytest.mark.parametrize("stop", [OSError("disk trouble"), SystemExit(143), KeyboardInterrupt()])
+def test_a_build_stopped_between_its_two_renames_leaves_the_old_set(hotpot, tmp_path, monkeypatch, stop):
+    out = tmp_path / "sets" / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    before = files(out)
+    rename = Path.rename
+
+    def stopped(path, target):
+        if path.name == "new":
+            raise stop
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", stopped)
+    with contextlib.suppress(SystemExit):
+        assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) != 0
+    assert files(out) == before
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_the_last_copy_is_kept_where_nothing_can_be_put_in_place(hotpot, tmp_path, monkeypatch):
+    out = tmp_path / "sets" / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    before = files(out)
+    rename = Path.rename
+
+    def only_away(path, target):
+        if path.name in {"new", "old"}:
+            raise OSError("read-only")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", only_away)
+    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 2
+    (work,) = out.parent.iterdir()
+    assert files(work / "old") == before
+
+
+def test_what_a_killed_build_left_a_day_ago_is_removed_and_younger_work_is_not(hotpot, tmp_path):
+    old, young = tmp_path / ".set.partial-1", tmp_path / ".set.partial-2"
+    for folder in (old, young):
+        (folder / "new").mkdir(parents=True)
+    os.utime(old, (0, 0))
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 0
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_files_of_the_users_beside_the_card_are_not_deleted(hotpot, tmp_path, capsys):
+    out = tmp_path / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--export", "jsonl", "--out", out) == 0
+    (out / "notes.txt").write_text("mine")
+    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 2
+    assert "holds 'notes.txt'" in one_line(capsys)
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_exports_of_the_old_set_are_replaced_with_it(hotpot, tmp_path):
+    out = tmp_path / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--export", "jsonl", "--out", out) == 0
+    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 0
+    assert not (out / "jsonl.jsonl").exists()
+
+
+def test_a_link_stays_and_the_folder_behind_it_is_replaced(hotpot, tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", real) == 0
+    link.symlink_to(real)
+    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", link) == 0
+    assert link.is_symlink()
+    assert open_tasks(real).card.counts["max_documents"] == 4
+
+
+def test_a_new_set_has_the_permissions_of_any_new_folder(hotpot, tmp_path):
+    (tmp_path / "plain").mkdir()
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 0
+    assert (tmp_path / "set").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_build_called_from_code_leaves_signals_alone_and_runs_in_any_thread(hotpot, tmp_path):
+    before, done = signal.getsignal(signal.SIGTERM), []
+    args = ("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set")
+    thread = threading.Thread(target=lambda: done.append(build(*args)))
+    thread.start()
+    thread.join()
+    assert done == [0]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_set_is_put_in_place_whole_or_not_at_all(hotpot, tmp_path, monkeypatch):

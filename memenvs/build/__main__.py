@@ -20,6 +20,7 @@ from memenvs.build.multi import multi
 from memenvs.build.musique import read_musique
 from memenvs.build.niah import niah
 from memenvs.build.parser import build_parser
+from memenvs.build.replacing import check_replaceable
 from memenvs.build.world import world
 from memenvs.build.write import write_task_set
 from memenvs.card import Card
@@ -30,7 +31,6 @@ from memenvs.tokens import TextTokenizer, check_positive, load_tokenizer
 def main(argv: Sequence[str] | None = None) -> int:
     """Build what the first argument names; 0 if it is written, 2 and one line on standard error if not."""
     args = build_parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half-written is removed
     started = time.perf_counter()
     try:
         if args.seed < 0:
@@ -67,6 +67,7 @@ def _levels(args: argparse.Namespace) -> str:
 
 
 def _task_set(args: argparse.Namespace) -> str:
+    check_replaceable(args.out)  # before the work, and again when it is done
     tokenizer = load_tokenizer(args.tokenizer)
     if args.tasks is not None:
         check_positive("--tasks", args.tasks, "tasks")
@@ -161,4 +162,5 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half-written is removed
     raise SystemExit(main())

@@ -35,7 +35,8 @@ def write_task_set(
         exports: other projects' forms to write beside (`memenvs.build.export`).
 
     Raises:
-        ValueError: `out` is something other than a task set; a task's evidence is not among its documents.
+        ValueError: `out` is something other than a task set and its exports; a task's evidence is not among
+            its documents.
     """
     for task in draft.tasks:
         if stray := set(task.evidence) - set(task.documents):

@@ -1,10 +1,14 @@
 """Evidence among distractors: what a task holds, and what decides it."""
 
+import os
+import signal
+import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from memenvs.build.chance import item_rng, make_items
 from memenvs.build.examples import among_distractors
 from memenvs.build.hotpotqa import read_hotpotqa
 from memenvs.build.musique import read_musique
@@ -82,6 +86,44 @@ def test_more_tasks_than_questions_use_them_again_with_other_documents(build, ex
 
 def test_the_result_does_not_depend_on_the_number_of_workers(build):
     assert build(documents=20, count=600).tasks == build(documents=20, count=600, workers=2).tasks
+
+
+def die_at_300(item):
+    if item == 300:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def fail_at_300(item):
+    if item == 300:
+        raise ValueError(f"item {item} cannot be made")
+    return item
+
+
+def test_a_killed_worker_is_one_line_that_names_the_mend():
+    with pytest.raises(ValueError, match=r"worker process was killed.*fewer --workers than 2") as error:
+        make_items(die_at_300, 10_000, workers=2)
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_worker_raises_is_raised_here():
+    with pytest.raises(ValueError, match="item 300 cannot be made"):
+        make_items(fail_at_300, 10_000, workers=2)
+
+
+def test_items_of_several_workers_come_in_order():
+    assert make_items(int, 2000, workers=3) == list(range(2000))
+
+
+def test_splits_of_one_crc_draw_apart():
+    assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
+    assert item_rng(0, "plumless", 3).random() != item_rng(0, "buckeroo", 3).random()
+
+
+def test_a_seed_of_two_words_draws_apart_from_shorter_seeds():
+    # SeedSequence reads [7 + a * 2**32, b, 0] and [7, a, b] as the same words
+    a, b = zlib.crc32(b"a"), zlib.crc32(b"b")
+    assert item_rng(7 + (a << 32), "b", 0).random() != item_rng(7, "a", b).random()
 
 
 def test_seed_and_split_each_draw_apart(build):

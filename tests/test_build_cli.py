@@ -16,6 +16,7 @@ import pytest
 from memenvs.build.__main__ import main
 from memenvs.card import CARD, DOCUMENTS, TASKS
 from memenvs.tasks import open_tasks
+from memenvs.tokens import load_tokenizer
 
 HOTPOT = {
     "_id": "1",
@@ -54,6 +55,17 @@ def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, c
     summary = capsys.readouterr().out
     assert "3 tasks over 5 documents" in summary
     assert "memenvs.play" in summary
+
+
+def test_a_card_does_not_tell_where_the_tokenizer_lies(hotpot, tmp_path, monkeypatch):
+    (tmp_path / "tok").mkdir()
+    load_tokenizer("world").backend.save(str(tmp_path / "tok" / "tokenizer.json"))
+    monkeypatch.chdir(tmp_path)
+    for out, tokenizer in (("a", "./tok"), ("b", tmp_path / "tok")):
+        args = ("--documents", 4, "--tokenizer", tokenizer, "--out", out)
+        assert build("hotpotqa", "--source", hotpot, *args) == 0
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert open_tasks("./a").card.arguments["tokenizer"] == open_tasks("./a").card.tokenizer["name"] == "tok"
 
 
 def test_the_same_arguments_give_the_same_bytes(hotpot, tmp_path):

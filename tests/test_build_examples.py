@@ -65,6 +65,14 @@ def test_a_token_budget_is_met_within_one_document_and_never_exceeded(build, tmp
         assert written.card.counts["max_tokens"] == max(used)
 
 
+def test_the_most_tokens_of_the_card_are_those_of_the_contexts(build, tmp_path, any_tokenizer):
+    draft = build(tokens=1500, tokenizer=any_tokenizer)
+    written = write_task_set(tmp_path / "set", draft, Card("test"), any_tokenizer)
+    reader = Reader(written, any_tokenizer)
+    used = [len(reader.context(task.documents).gaps) for task in written]
+    assert written.card.counts["max_tokens"] == max(used) <= 1500
+
+
 def test_a_paragraph_with_the_title_of_an_evidence_document_is_never_a_distractor(build, examples):
     title = examples[0].paragraphs[0][0]
     impostor = replace(examples[1], paragraphs=(*examples[1].paragraphs[:4], (title, "Something else.")))

@@ -72,7 +72,7 @@ def _task_set(args: argparse.Namespace) -> str:
     if args.tasks is not None:
         check_positive("--tasks", args.tasks, "tasks")
     draft = _BUILDERS[args.builder](args, tokenizer)
-    card = Card(args.builder, arguments=_arguments(args))
+    card = Card(args.builder, arguments=_arguments(args, tokenizer))
     written = write_task_set(args.out, draft, card, tokenizer, exports=args.export)
     counts = written.card.counts
     size = sum(facts["bytes"] for facts in written.card.files.values()) / 1e6
@@ -150,15 +150,14 @@ def _size(args: argparse.Namespace, default: int | None = None) -> dict[str, Any
     return {"documents": documents, "tokens": args.tokens}
 
 
-def _arguments(args: argparse.Namespace) -> dict[str, Any]:
+def _arguments(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, Any]:
     """What decides the content: paths by their names, and nothing about this machine."""
     left_out = {"builder", "out", "workers", "export"}
-    named = {
-        key: Path(value).name if key in {"source", "essays"} and value and ":" not in str(value) else value
-        for key, value in vars(args).items()
-        if key not in left_out
-    }
-    return {**named, "tokenizer": Path(named["tokenizer"]).name}
+    named = {key: value for key, value in vars(args).items() if key not in left_out}
+    for key in {"source", "essays"} & set(named):
+        if named[key] is not None and not str(named[key]).startswith("hf:"):
+            named[key] = Path(named[key]).expanduser().resolve().name
+    return {**named, "tokenizer": tokenizer.name}
 
 
 if __name__ == "__main__":

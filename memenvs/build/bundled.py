@@ -83,7 +83,6 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "tokenizer.json"
     tokenizer().save(str(path), pretty=False)
-    load_tokenizer.cache_clear()
     counter = TextTokenizer(load_tokenizer(str(path)).backend, "world")
     for name, draft in task_sets(counter).items():
         written = write_task_set(folder / name, draft, Card(f"bundled {name}"), counter)

@@ -73,9 +73,13 @@ class Draft:
 
 
 def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> NDArray[np.int64]:
-    """(most,) tokens of the headers and separators of a text of the first 1, 2, … `most` documents."""
+    """(most,) tokens of the headers and separators of a text of the first 1, 2, … `most` documents.
+
+    Counted by their gaps as a context does: some tokenizers have no token for a blank line, a gap it has.
+    """
     numbers = range(1, most + 1) if "{i}" in layout.header else [1]
-    headers = tokenizer.counts([layout.header.replace("{i}", str(i)) for i in numbers])
+    headers = [len(gaps) for gaps in tokenizer.gaps([layout.header.replace("{i}", str(i)) for i in numbers])]
     if len(headers) < most:
         headers = headers * most
-    return np.cumsum(headers) + tokenizer.count(layout.separator) * np.arange(most)
+    (separator,) = tokenizer.gaps([layout.separator])
+    return np.cumsum(headers) + len(separator) * np.arange(most)

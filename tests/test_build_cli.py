@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -103,6 +104,18 @@ def test_the_hub_form_of_hotpotqa_is_read_too(tmp_path):
         (json.dumps([{**HOTPOT, "supporting_facts": [["Z", 0]]}]), "['Z']"),
         (json.dumps([{**HOTPOT, "context": [["A"]]}]), "question 1"),
         (json.dumps([{**HOTPOT, "context": 3}]), "question 1"),
+        (json.dumps([{**HOTPOT, "context": [["A", "A one."], ["B", ["B"]]]}]), "a list of sentences"),
+        (json.dumps([{**HOTPOT, "context": [["A", [1]], ["B", ["B"]]]}]), "1 as sentence"),
+        (json.dumps([{**HOTPOT, "context": [["A", ["\ud800"]], ["B", ["B"]]]}]), "surrogate in its sentence"),
+        (json.dumps([{**HOTPOT, "question": "\ud800"}]), "surrogate in its question"),
+        (json.dumps([{**HOTPOT, "supporting_facts": [["A", -1]]}]), "numbered from 0"),
+        (json.dumps([{**HOTPOT, "answer": None}]), "None as answer"),
+        (json.dumps([{**HOTPOT, "answer": ["Ann", "Bob"]}]), "as answer, which is no text"),
+        (json.dumps([{**HOTPOT, "answer": ""}]), "silence would be right"),
+        (json.dumps([{**HOTPOT, "answer": "The"}]), "silence would be right"),
+        (json.dumps([{**HOTPOT, "_id": ["x"]}]), "ids are texts or numbers"),
+        (json.dumps([HOTPOT, HOTPOT]), "two questions of the id '1'"),
+        ("[" * 100_000, "nested too deep"),
     ],
 )
 def test_a_file_that_is_not_hotpotqa_is_one_line_and_exit_code_2(tmp_path, capsys, content, said):
@@ -112,6 +125,64 @@ def test_a_file_that_is_not_hotpotqa_is_one_line_and_exit_code_2(tmp_path, capsy
     )
     assert said in one_line(capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.json"]
+
+
+MUSIQUE = {
+    "id": "m1",
+    "question": "Who?",
+    "answer": "Ann",
+    "paragraphs": [
+        {"idx": i, "title": title, "paragraph_text": f"{title} text.", "is_supporting": i < 2}
+        for i, title in enumerate("ABCDE")
+    ],
+}
+
+
+def musique(tmp_path, content):
+    (tmp_path / "m.jsonl").write_text(content, encoding="utf-8")
+    return build("musique", "--source", tmp_path / "m.jsonl", "--documents", 4, "--out", tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"answer_aliases": "Anne"}, "they are a list of texts"),
+        ({"answer_aliases": [3]}, "3 as answer alias"),
+        ({"question_decomposition": [1]}, "is not MuSiQue"),
+        ({"answerable": False}, "no question that can be answered"),
+        ({"paragraphs": None}, "is not MuSiQue"),
+        ({"answer": None}, "None as answer"),
+    ],
+)
+def test_a_file_that_is_not_musique_is_one_line_and_exit_code_2(tmp_path, capsys, change, said):
+    assert musique(tmp_path, json.dumps({**MUSIQUE, **change})) == 2
+    assert said in one_line(capsys)
+
+
+def test_aliases_that_say_nothing_are_dropped(tmp_path):
+    assert musique(tmp_path, json.dumps({**MUSIQUE, "answer_aliases": ["", "The", "Anne"]})) == 0
+    assert open_tasks(tmp_path / "set")[0].answers == (("Ann", "Anne"),)
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b"])
+def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path, mark):
+    record = {**MUSIQUE, "question": f"Who{mark}?"}
+    escaped = json.dumps(record, ensure_ascii=mark == "\x0b")  # JSON itself escapes that one
+    assert musique(tmp_path, escaped + "\n") == 0
+    assert open_tasks(tmp_path / "set")[0].question == f"Who{mark}?"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
+    assert musique(tmp_path, "\ufeff" + json.dumps(MUSIQUE)) == 0
+
+
+def test_a_hub_error_without_a_text_is_one_line(tmp_path, capsys, monkeypatch):
+    def fail(*args, **kwargs):
+        raise ConnectionError
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=fail))
+    assert build("hotpotqa", "--source", "hf:no/such", "--documents", 3, "--out", tmp_path / "set") == 2
+    assert "cannot load hf:no/such (split 'train'): ConnectionError" in one_line(capsys)
 
 
 @pytest.mark.parametrize(

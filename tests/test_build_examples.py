@@ -1,5 +1,6 @@
 """Evidence among distractors: what a task holds, and what decides it."""
 
+import json
 import os
 import signal
 import zlib
@@ -170,6 +171,23 @@ def test_a_size_that_cannot_be_is_refused_in_one_line(build, kwargs, said):
         build(**kwargs)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_fact_belongs_to_the_first_paragraph_of_its_title_that_has_its_sentence(tmp_path):
+    record = {
+        "_id": "1",
+        "question": "Who?",
+        "answer": "Ann",
+        "supporting_facts": [["A", 1], ["A", 0], ["A", 7]],
+        "context": [["A", ["Short."]], ["A", ["Long.", " It is this."]], ["B", ["B."]]],
+    }
+    (tmp_path / "hotpot.json").write_text(json.dumps([record]))
+    (example,) = read_hotpotqa(str(tmp_path / "hotpot.json"), "train")
+    assert example.evidence == (1, 0)
+    assert [example.paragraphs[p][1][start:end] for p, start, end in example.spans] == [
+        " It is this.",
+        "Short.",
+    ]
 
 
 def test_hotpotqa_evidence_are_the_paragraphs_with_supporting_facts(real_data):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,10 +42,10 @@ def replacing(out: Path) -> Iterator[Path]:
     out.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{out.name}.partial-"
     _remove_stale(out, prefix)
-    work = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+    work = out.parent / f"{prefix}{secrets.token_hex(8)}"
     new, old = work / "new", work / "old"
-    try:
-        new.mkdir()  # inside, because mkdtemp's own folder is closed to other users
+    try:  # the name is known before the folder is there, so that a signal at any time leaves neither
+        new.mkdir(parents=True)
         yield new
         _swap(out, new, old)
     finally:

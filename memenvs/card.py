@@ -57,7 +57,7 @@ class Card:
             fields = json.loads(path.read_text(encoding="utf-8"))
             if fields["format"] == FORMAT:
                 return cls(**{**fields, "layout": Layout(**fields["layout"])})
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
         raise ValueError(
             f"{path.parent} has task-set format {fields['format']!r}, this memenvs reads {FORMAT}; "

@@ -167,9 +167,11 @@ def chunk(text: str, tokenizer: TextTokenizer, chunk_size: int) -> list[str]:
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def check_positive(name: str, value: int, unit: str) -> None:
-    """Raise a one-line `ValueError` unless `value` is a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+def check_positive(name: str, value: Any, unit: str) -> None:
+    """Raise a one-line `ValueError` unless `value` is an `int` of at least 1, as JSON can hold it."""
+    if isinstance(value, np.integer):
+        raise ValueError(f"{name} is {value!r}, which JSON cannot hold; pass int({name})")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number of {unit}, at least 1, got {value!r}")
 
 

@@ -1,7 +1,11 @@
 """Chunked reading: what is shown, what is kept, what is scored."""
 
+from pathlib import Path
+
 import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 
 import memenvs  # noqa: F401
 from memenvs.build.multi import multi
@@ -259,6 +263,15 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"tokenizer": "/no/such"}, "tokenizer"),
         ({"template": {"read": "{question}"}}, "{memory}"),
         ({"template": {"write": ""}}, "'read' and 'answer'"),
+        ({"template": "x"}, "{'read': text, 'answer': text}, got 'x'"),
+        ({"template": {"read": 5}}, "got {'read': 5}"),
+        ({"tokenizer": None}, "try 'world'"),
+        ({"tasks": Path("set")}, "pass str(path)"),
+        ({"tasks": None}, "pass str(path)"),
+        ({"chunk_size": np.int64(1000)}, "pass int(chunk_size)"),
+        ({"n_documents": np.int64(10)}, "pass int(n_documents)"),
+        ({"metric": None}, "no metric None"),
+        ({"metric": ["em"]}, "no metric ['em']"),
     ],
 )
 def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatch):
@@ -267,6 +280,36 @@ def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatc
         make(**kwargs)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("ask", ["render", "gold_reply"])
+def test_what_needs_an_episode_says_so_before_the_first_reset(make, ask):
+    with pytest.raises(ResetNeeded, match="reset"):
+        getattr(make(render_mode="ansi"), ask)()
+
+
+@pytest.mark.parametrize(
+    "answer", ["{memory}" * 3 + "{question}", "{question}{memory}" + "y" * 50_000, "{question}{memory}"]
+)
+def test_observations_stay_in_the_space_with_any_template(make, answer):
+    env = make(template={"read": "{question}{memory}{chunk}", "answer": answer}, max_memory=500)
+    for observation, _ in read_all(env, memory="many words " * 1000, seed=0):
+        assert env.observation_space.contains(observation)
+
+
+def test_the_space_is_no_longer_than_the_template_and_the_set_ask_for(make, small_set):
+    env = make(template={"read": "{chunk}{question}{memory}", "answer": "{question}{memory}"}, max_memory=10)
+    counts = small_set.card.counts
+    assert env.observation_space.max_chars == counts["max_chars"] + counts["max_question_chars"] + 16 * 10
+
+
+def test_played_tasks_draw_apart_under_neighbouring_seeds(make, monkeypatch):
+    env, seeds = make(chunk_size=5000), []
+    reset = env.reset
+    monkeypatch.setattr(env, "reset", lambda *, seed, options: seeds.append(seed) or reset(options=options))
+    for seed in (0, 1):
+        play_tasks(env, make_policy("silent", env), range(5), seed=seed)
+    assert len(set(seeds)) == 10
 
 
 def test_an_unknown_argument_is_refused():

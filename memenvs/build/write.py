@@ -16,7 +16,8 @@ from memenvs.build.draft import Documents, Draft, frame_tokens
 from memenvs.build.export import export
 from memenvs.build.replacing import replacing
 from memenvs.card import CARD, DOCUMENTS, TASKS, Card, Layout
-from memenvs.tasks import SCHEMAS, Task, TaskSet, open_tasks, sha256
+from memenvs.tables import SCHEMAS, sha256
+from memenvs.tasks import Task, TaskSet, open_tasks
 from memenvs.tokens import TextTokenizer
 
 

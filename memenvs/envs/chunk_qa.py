@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memenvs.context import SPLITS, open_reader
-from memenvs.envs.chunk_prompts import reading_templates
+from memenvs.envs.chunk_prompts import ReadingPrompts
 from memenvs.envs.reading import Reading, draw_documents, positions_of
 from memenvs.metrics import wrap_answer
 from memenvs.render import reading_turn
-from memenvs.scoring import answer_form, check_scoring, gold_answer, grade
+from memenvs.scoring import check_scoring, gold_answer, grade
 from memenvs.tasks import Task, open_tasks
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
-from memenvs.tokens import check_positive, load_tokenizer
+from memenvs.tokens import HEAD_CHARS, check_positive, load_tokenizer
 
 
 @dataclass
@@ -61,10 +61,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     Args:
         tasks: a bundled task set's name or a folder made by `python -m memenvs.build`.
         chunk_size: tokens of a chunk.
-        max_memory: tokens of memory kept.
+        max_memory: tokens of memory kept; of a longer one the beginning, at most 16 characters a token.
         max_answer: tokens of the final reply that count.
         tokenizer: `"world"`, a file, a folder or a Hugging Face id.
-        split: `"token"`, or `"document"` to cut no document that fits a chunk.
+        split: `"token"`, or `"document"` to cut no document that fits a chunk with its header.
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
             `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
@@ -97,33 +97,29 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         metric: str = "em",
         render_mode: str | None = None,
     ) -> None:
-        for name, value in (
-            ("chunk_size", chunk_size),
-            ("max_memory", max_memory),
-            ("max_answer", max_answer),
-        ):
+        sizes = {"chunk_size": chunk_size, "max_memory": max_memory, "max_answer": max_answer}
+        for name, value in sizes.items():
             check_positive(name, value, "tokens")
         _check_choice("split", split, SPLITS)
         check_scoring(metric, answer_format)
+        if not isinstance(tasks, str):
+            raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
         self.tasks = open_tasks(tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.split, self.answer_format, self.metric = split, answer_format, metric
         self.n_documents = self._check_documents(n_documents)
-        self._read, self._answer = reading_templates(template)
+        self._prompts = ReadingPrompts(template, answer_format, max_memory)
         self._reader = open_reader(self.tasks, self.tokenizer)
-        counts = self.tasks.card.counts
-        words = len(self._read.fill(question="", memory="", chunk="", **self._values(0, 0, 1)))
-        super().__init__(
-            len(self.tasks),
-            counts["max_chars"] + counts["max_question_chars"] + MAX_REPLY_CHARS + 2 * words,
-            render_mode,
-        )
+        memory = min(MAX_REPLY_CHARS, HEAD_CHARS * max_memory)
+        longest = self._prompts.longest(self.tasks.card.counts, memory, self.tasks.max_objectives)
+        super().__init__(len(self.tasks), longest, render_mode)
 
     def gold_reply(self) -> str:
         """The answer, at a reading turn as the memory."""
+        answering = self._answering
         answer = gold_answer(self._reading.task.answers, self.metric)
-        return wrap_answer(answer, self.answer_format) if self._answering else answer
+        return wrap_answer(answer, self.answer_format) if answering else answer
 
     def render(self) -> str | None:
         """The turn as a person reads it."""
@@ -155,12 +151,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         episode, reading = self.episode, self._reading
         if episode.end:
             return ""
-        values = self._values(episode.turn + 1, len(reading.chunks), len(reading.task.answers))
-        memory, question = episode.memories[-1], reading.task.question
-        if self._answering:
-            return self._answer.fill(question=question, memory=memory, **values)
-        section = reading.section(episode.turn)
-        return self._read.fill(question=question, memory=memory, chunk=section, **values)
+        return self._prompts.prompt(reading, episode.turn, episode.memories[-1])
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
@@ -208,19 +199,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             answer_format=self.answer_format,
         )
 
-    def _values(self, turn: int, turns: int, objectives: int) -> dict[str, object]:
-        form = answer_form(self.answer_format, objectives)
-        return {"turn": turn, "turns": turns, "max_memory": self.max_memory, "format": form}
-
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts."""
-        reading, turns = self._reading, len(self._reading.chunks)
-        values = self._values(turns, turns, len(reading.task.answers))
-        frames = [
-            self._read.fill(question=reading.task.question, memory="", chunk="", **values),
-            self._answer.fill(question=reading.task.question, memory="", **values),
-        ]
-        read, answer, *memories = self.tokenizer.counts(frames + self.episode.memories)
+        reading, frames = self._reading, self._prompts.frames(self._reading)
+        read, answer, *memories = self.tokenizer.counts([*frames, *self.episode.memories])
         reads = [
             read + chunk.tokens + memory for chunk, memory in zip(reading.chunks, memories, strict=False)
         ]

@@ -65,19 +65,24 @@ class TextTokenizer:
     def head(self, text: str, max_tokens: int) -> tuple[str, bool]:
         """A beginning of `text` of at most `max_tokens` tokens, and whether anything was cut.
 
-        It ends behind a token of `text` and, read alone, has no more than `max_tokens` either. It has at most
+        It ends behind a token and, read alone, has no more than `max_tokens` either. It has at most
         `HEAD_CHARS * max_tokens` characters, which counts as a cut too: tokens are no limit where one stands
         for any length of text ("[UNK]", white space). A text too short for so many is not tokenised.
         """
         kept = text[: HEAD_CHARS * max_tokens]
-        surely_fits = self._byte_level and len(kept) < max_tokens and kept.isascii()
-        if not surely_fits and self.count(kept) > max_tokens:
-            kept = self._shortened(kept, max_tokens)
+        if self._byte_level and len(kept) < max_tokens and kept.isascii():
+            return kept, len(kept) < len(text)
+        tokens = self.count(kept)
+        if tokens > max_tokens:
+            kept = self._shortened(kept, tokens, max_tokens)
         return kept, len(kept) < len(text)
 
-    def _shortened(self, text: str, max_tokens: int) -> str:
+    def _shortened(self, text: str, tokens: int, max_tokens: int) -> str:
         """The beginning of a text of too many tokens, cut so that it has no more of them alone."""
-        (gaps,) = self.gaps([text])
+        near = text[: len(text) * max_tokens // tokens * 5 // 4 + 16]  # offsets are dear: of little more
+        (gaps,) = self.gaps([near])
+        if len(gaps) <= max_tokens:
+            (gaps,) = self.gaps([text])
         ends, take = np.cumsum(gaps, dtype=np.int64), max_tokens
         while take > 0:
             head = text[: int(ends[take - 1])]

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import zlib
 from dataclasses import replace
 
@@ -113,6 +115,13 @@ def test_a_killed_worker_is_one_line_that_names_the_mend():
     with pytest.raises(ValueError, match=r"worker process was killed.*fewer --workers than 2") as error:
         make_items(die_at_300, 10_000, workers=2)
     assert "\n" not in str(error.value)
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    script = "from memenvs.build.chance import make_items\nmake_items(int, 10_000, workers=2)\n"
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    assert "a script that builds with --workers needs `if __name__" in done.stderr.splitlines()[-1]
 
 
 def test_what_a_worker_raises_is_raised_here():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ def map_in_processes(
             processes.append(process)
             theirs.close()  # or its end would never be seen
         for job in range(len(jobs)):
-            yield _receive(pipes[job % workers], workers)
+            yield _receive(pipes[job % workers], processes[job % workers], workers)
     finally:
         for pipe in pipes:
             pipe.close()
@@ -44,17 +45,27 @@ def map_in_processes(
             process.join()
 
 
-def _receive(pipe: Connection, workers: int) -> Any:
+def _receive(pipe: Connection, process: BaseProcess, workers: int) -> Any:
     try:
         made, error = pipe.recv()
     except (EOFError, OSError) as ended:
-        raise ValueError(
-            "a worker process was killed, most often for want of memory; "
-            f"give fewer --workers than {workers}, or a smaller task set"
-        ) from ended
+        process.join()
+        raise ValueError(_why(process.exitcode or 0, workers)) from ended
     if error is not None:
         raise error
     return made
+
+
+def _why(exitcode: int, workers: int) -> str:
+    if exitcode < 0:  # by a signal
+        return (
+            f"a worker process was killed (signal {-exitcode}), most often for want of memory; "
+            f"give fewer --workers than {workers}"
+        )
+    return (
+        f"a worker process ended with exit code {exitcode}; a script that builds with --workers needs "
+        '`if __name__ == "__main__":` around it'
+    )
 
 
 def _work(pipe: Connection, make: Callable[[int], Any], jobs: Sequence[Sequence[int]]) -> None:

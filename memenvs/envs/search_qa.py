@@ -23,7 +23,7 @@ from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, multi_objective, wrap_answer
 from memenvs.render import block, reward_line
 from memenvs.scoring import gold_answer, grade
-from memenvs.tasks import Task
+from memenvs.tasks import Task, TaskSet
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, Info, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
 
@@ -174,13 +174,18 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         return "\n".join([*lines, episode.end])
 
     def _begin(self, task: int) -> SearchEpisode:
-        self._task = self.questions[task]
+        self._open(task)
         episode = SearchEpisode(task)
         episode.prompts.append(self._prompt(episode))
         return episode
 
     def _restored(self) -> None:
-        self._task = self.questions[self.episode.task]
+        self._open(self.episode.task)
+
+    def _open(self, task: int) -> None:
+        self._task = self.questions[task]
+        questions = self.questions
+        self._evidence = questions.shown(self._task.evidence) if isinstance(questions, TaskSet) else []
 
     def _observe(self) -> str:
         episode = self.episode
@@ -275,9 +280,8 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        task = self._task
-        shown = self.questions.shown(task.evidence) if hasattr(self.questions, "shown") else []
-        return {"answers": [list(accepted) for accepted in task.answers], "evidence": shown}
+        answers = [list(accepted) for accepted in self._task.answers]
+        return {"answers": answers, "evidence": list(self._evidence)}
 
     def _task_id(self) -> str:
         return self._task.id

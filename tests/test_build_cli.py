@@ -420,6 +420,49 @@ def test_several_questions_are_not_joined_again(world, tmp_path, capsys):
     assert "several objectives already" in capsys.readouterr().err
 
 
+def test_questions_whose_answer_holds_the_separator_are_never_joined(tmp_path):
+    records = [{**HOTPOT, "_id": str(i), "answer": f"a{i}{'; b' * (i < 3)}"} for i in range(6)]
+    (tmp_path / "h.json").write_text(json.dumps(records))
+    assert (
+        build("hotpotqa", "--source", tmp_path / "h.json", "--documents", 3, "--out", tmp_path / "one") == 0
+    )
+    args = ("--source", tmp_path / "one", "--tasks", 50, "--out", tmp_path / "multi")
+    assert build("multi", *args, "--objectives", 2) == 0
+    parts = {part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]}
+    assert parts == {"3", "4", "5"}
+
+
+def test_too_few_questions_without_the_separator_are_refused(tmp_path, capsys):
+    records = [{**HOTPOT, "_id": str(i), "answer": "a; b"} for i in range(3)]
+    (tmp_path / "h.json").write_text(json.dumps(records))
+    assert (
+        build("hotpotqa", "--source", tmp_path / "h.json", "--documents", 3, "--out", tmp_path / "one") == 0
+    )
+    assert build("multi", "--source", tmp_path / "one", "--objectives", 2, "--out", tmp_path / "multi") == 2
+    assert "has 0 tasks to join" in one_line(capsys)
+
+
+def test_needles_are_not_joined(tmp_path, capsys):
+    args = ("--variant", "single_1", "--tokens", 500, "--tasks", 3)
+    assert build("niah", *args, "--out", tmp_path / "niah") == 0
+    assert build("multi", "--source", tmp_path / "niah", "--objectives", 2, "--out", tmp_path / "multi") == 2
+    assert "a haystack" in one_line(capsys)
+
+
+def test_several_objectives_are_exported_as_one_answer(world, tmp_path):
+    out = tmp_path / "set"
+    forms = ("memagent", "verl", "ruler")
+    args = ("--source", world, "--objectives", 2, "--tasks", 3, "--export", *forms)
+    assert build("multi", *args, "--out", out) == 0
+    joined = [["; ".join(accepted[0] for accepted in task.answers)] for task in open_tasks(out)]
+    for form in forms[:2]:
+        rows = pq.read_table(out / f"{form}.parquet").to_pylist()
+        assert [row["reward_model"]["ground_truth"] for row in rows] == joined
+    rows = [json.loads(line) for line in (out / "ruler.jsonl").read_text().split("\n") if line]
+    assert [row["outputs"] for row in rows] == joined
+    assert "2 answers in the order of the questions" in rows[0]["input"]
+
+
 def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
     out = tmp_path / "set"
     forms = ("memagent", "verl", "ruler", "jsonl")

@@ -8,9 +8,9 @@ from typing import Any
 from memenvs.context import SPLITS, open_reader
 from memenvs.envs.chunk_prompts import reading_templates
 from memenvs.envs.reading import Reading, draw_documents, positions_of
-from memenvs.metrics import ANSWER_FORMATS, get_metric, wrap_answer
+from memenvs.metrics import wrap_answer
 from memenvs.render import reading_turn
-from memenvs.scoring import gold_answer, grade
+from memenvs.scoring import answer_form, check_scoring, gold_answer, grade
 from memenvs.tasks import Task, open_tasks
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
@@ -38,7 +38,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     Action:
         At each of the K reading turns the whole reply becomes the memory, cut at `max_memory` tokens; at the
-        answer turn the reply holds the answer as `\boxed{…}` or `<answer>…</answer>`.
+        answer turn the reply holds the answer as `\boxed{…}` or `<answer>…</answer>`. Several objectives
+        are answered in one, separated by ";".
 
     Observation:
         Question, memory and chunk; at the end question and memory. `info["context"]` is `"rewrite"`.
@@ -66,9 +67,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         split: `"token"`, or `"document"` to cut no document that fits a chunk.
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
-            `{turn}`, `{turns}`, `{max_memory}` and `{format}` may be used. Own wording by default.
+            `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
+            used. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
-        metric: a name of `memenvs.metrics.METRICS`.
+        metric: a name of `memenvs.metrics.METRICS`; `boxed_em` and `math_em` need `"boxed"`.
         render_mode: `"ansi"` or None.
 
     Version:
@@ -102,8 +104,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         ):
             check_positive(name, value, "tokens")
         _check_choice("split", split, SPLITS)
-        _check_choice("answer_format", answer_format, ANSWER_FORMATS)
-        get_metric(metric)
+        check_scoring(metric, answer_format)
         self.tasks = open_tasks(tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
@@ -112,7 +113,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self._read, self._answer = reading_templates(template)
         self._reader = open_reader(self.tasks, self.tokenizer)
         counts = self.tasks.card.counts
-        words = len(self._read.fill(question="", memory="", chunk="", **self._values(0, 0)))
+        words = len(self._read.fill(question="", memory="", chunk="", **self._values(0, 0, 1)))
         super().__init__(
             len(self.tasks),
             counts["max_chars"] + counts["max_question_chars"] + MAX_REPLY_CHARS + 2 * words,
@@ -154,7 +155,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         episode, reading = self.episode, self._reading
         if episode.end:
             return ""
-        values = self._values(episode.turn + 1, len(reading.chunks))
+        values = self._values(episode.turn + 1, len(reading.chunks), len(reading.task.answers))
         memory, question = episode.memories[-1], reading.task.question
         if self._answering:
             return self._answer.fill(question=question, memory=memory, **values)
@@ -207,14 +208,14 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             answer_format=self.answer_format,
         )
 
-    def _values(self, turn: int, turns: int) -> dict[str, object]:
-        form = wrap_answer("…", self.answer_format)
+    def _values(self, turn: int, turns: int, objectives: int) -> dict[str, object]:
+        form = answer_form(self.answer_format, objectives)
         return {"turn": turn, "turns": turns, "max_memory": self.max_memory, "format": form}
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts."""
         reading, turns = self._reading, len(self._reading.chunks)
-        values = self._values(turns, turns)
+        values = self._values(turns, turns, len(reading.task.answers))
         frames = [
             self._read.fill(question=reading.task.question, memory="", chunk="", **values),
             self._answer.fill(question=reading.task.question, memory="", **values),

@@ -61,9 +61,9 @@ def make_model(seed: int, **kwargs: Any) -> PPO:
         n_steps=32,
         batch_size=512,
         n_epochs=6,
-        learning_rate=1e-3,
+        learning_rate=lambda left: 1e-3 * left,  # to zero at the end
         gamma=0.95,
-        ent_coef=0.01,
+        ent_coef=0.005,
         seed=seed,
         device="cpu",
     )
@@ -148,7 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=1_500_000, help="most steps of training")
+    parser.add_argument("--steps", type=int, default=1_200_000, help="most steps of training")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--enough", type=float, default=0.95, help="success at which training stops")
     parser.add_argument("--curve", type=Path, help="draw the curves into this PNG")

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from memenvs.spaces import UnicodeText, clean_text
 
@@ -194,39 +193,3 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
             "metrics": {name: float(metrics.get(name, 0.0)) for name in self.metric_names},
             "privileged": self._privileged(),
         }
-
-
-_WRAPPER_STATE: dict[type, str] = {OrderEnforcing: "_has_reset", TimeLimit: "_elapsed_steps"}
-
-
-def get_state(env: gym.Env[Any, Any]) -> State:
-    """The state of a text environment inside any stack of wrappers.
-
-    A wrapper with a `get_state` of its own answers for everything below it; of Gymnasium's own wrappers the
-    two that count or order steps are saved, the others are taken to have no state.
-    """
-    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "get_state"):
-        name = _WRAPPER_STATE.get(type(env))
-        return {"inner": get_state(env.env), "own": getattr(env, name) if name else None}
-    state: State = _stateful(env).get_state()
-    return state
-
-
-def set_state(env: gym.Env[Any, Any], state: State) -> None:
-    """Put a state of `get_state` back into the same stack of wrappers, which need not have been reset."""
-    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "set_state"):
-        set_state(env.env, state["inner"])
-        if name := _WRAPPER_STATE.get(type(env)):
-            setattr(env, name, state["own"])
-        if isinstance(
-            env, PassiveEnvChecker
-        ):  # it compares the first step with a reset there may not have been
-            env.checked_step = env.checked_data_reuse = True
-        return
-    _stateful(env).set_state(state)
-
-
-def _stateful(env: Any) -> Any:
-    if not hasattr(env, "get_state"):
-        raise TypeError(f"{type(env).__name__} has no get_state; only memenvs environments have one")
-    return env

@@ -6,7 +6,8 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from memenvs.tasks import CARD, DOCUMENTS, SCHEMAS, TASKS, TaskSet, open_tasks
+from memenvs.card import CARD, DOCUMENTS, TASKS
+from memenvs.tasks import SCHEMAS, TaskSet, open_tasks
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from memenvs.context import SPLITS, Chunk, Context, open_reader
+from memenvs.context import SPLITS, open_reader
 from memenvs.envs.chunk_prompts import reading_templates
-from memenvs.metrics import ANSWER_FORMATS, get_metric, wrap_answer
+from memenvs.envs.reading import Reading, draw_documents, positions_of
+from memenvs.metrics import wrap_answer
 from memenvs.render import reading_turn
-from memenvs.scoring import gold_answer, grade
+from memenvs.scoring import answer_form, check_scoring, gold_answer, grade
 from memenvs.tasks import Task, open_tasks
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
@@ -32,21 +33,13 @@ class ReadingEpisode(Episode):
     reply: str = ""
 
 
-class Reading(NamedTuple):
-    """What is derived from a task and its documents."""
-
-    task: Task
-    context: Context
-    chunks: list[Chunk]
-    evidence: list[int]  # positions in reading order
-
-
 class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     r"""Read a long context chunk by chunk with a written memory, then answer (the MemAgent workflow).
 
     Action:
         At each of the K reading turns the whole reply becomes the memory, cut at `max_memory` tokens; at the
-        answer turn the reply holds the answer as `\boxed{…}` or `<answer>…</answer>`.
+        answer turn the reply holds the answer as `\boxed{…}` or `<answer>…</answer>`. Several objectives
+        are answered in one, separated by ";".
 
     Observation:
         Question, memory and chunk; at the end question and memory. `info["context"]` is `"rewrite"`.
@@ -74,9 +67,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         split: `"token"`, or `"document"` to cut no document that fits a chunk.
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
-            `{turn}`, `{turns}`, `{max_memory}` and `{format}` may be used. Own wording by default.
+            `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
+            used. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
-        metric: a name of `memenvs.metrics.METRICS`.
+        metric: a name of `memenvs.metrics.METRICS`; `boxed_em` and `math_em` need `"boxed"`.
         render_mode: `"ansi"` or None.
 
     Version:
@@ -110,8 +104,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         ):
             check_positive(name, value, "tokens")
         _check_choice("split", split, SPLITS)
-        _check_choice("answer_format", answer_format, ANSWER_FORMATS)
-        get_metric(metric)
+        check_scoring(metric, answer_format)
         self.tasks = open_tasks(tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
@@ -120,7 +113,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self._read, self._answer = reading_templates(template)
         self._reader = open_reader(self.tasks, self.tokenizer)
         counts = self.tasks.card.counts
-        words = len(self._read.fill(question="", memory="", chunk="", **self._values(0, 0)))
+        words = len(self._read.fill(question="", memory="", chunk="", **self._values(0, 0, 1)))
         super().__init__(
             len(self.tasks),
             counts["max_chars"] + counts["max_question_chars"] + MAX_REPLY_CHARS + 2 * words,
@@ -137,14 +130,13 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         if self.render_mode is None:
             return None
         episode, reading = self.episode, self._reading
-        shown = episode.turn - (1 if episode.end else 0)
-        chunk = reading.chunks[shown] if shown < len(reading.chunks) else None
+        turn = episode.turn - bool(episode.end)
         return reading_turn(
-            title=f"task {reading.task.id}, turn {shown + 1} of {len(reading.chunks) + 1}",
+            title=f"task {reading.task.id}, turn {turn + 1} of {len(reading.chunks) + 1}",
             question=reading.task.question,
             memory=episode.memories[-1],
-            chunk=reading.context.text[chunk.start : chunk.end] if chunk else None,
-            evidence=[reading.context.inside(chunk, i) for i in reading.evidence] if chunk else [],
+            chunk=reading.section(turn) if turn < len(reading.chunks) else None,
+            evidence=reading.evidence_in(turn),
             reply=self._last_reply,
             rewards=self._last_rewards,
             end=episode.end,
@@ -152,7 +144,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _begin(self, task: int) -> ReadingEpisode:
         chosen = self.tasks[task]
-        episode = ReadingEpisode(task, documents=self._draw_documents(chosen))
+        episode = ReadingEpisode(task, documents=draw_documents(chosen, self.n_documents, self.np_random))
         self._reading = self._read_task(chosen, episode.documents)
         return episode
 
@@ -163,13 +155,12 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         episode, reading = self.episode, self._reading
         if episode.end:
             return ""
-        values = self._values(episode.turn + 1, len(reading.chunks))
+        values = self._values(episode.turn + 1, len(reading.chunks), len(reading.task.answers))
         memory, question = episode.memories[-1], reading.task.question
         if self._answering:
             return self._answer.fill(question=question, memory=memory, **values)
-        chunk = reading.chunks[episode.turn]
-        text = reading.context.text[chunk.start : chunk.end]
-        return self._read.fill(question=question, memory=memory, chunk=text, **values)
+        section = reading.section(episode.turn)
+        return self._read.fill(question=question, memory=memory, chunk=section, **values)
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
@@ -194,17 +185,12 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        reading, context = self._reading, self._reading.context
-        inside: list[str] = []
-        if not self._answering and not self.episode.end:
-            chunk = reading.chunks[self.episode.turn]
-            inside = [part for position in reading.evidence if (part := context.inside(chunk, position))]
-        whole = Chunk(0, len(context.text), 0)
+        reading = self._reading
         return {
             "answers": [list(accepted) for accepted in reading.task.answers],
-            "evidence": [context.inside(whole, position) for position in reading.evidence],
-            "depths": [context.depth(position) for position in reading.evidence],
-            "evidence_in_chunk": inside,
+            "evidence": reading.whole_evidence(),
+            "depths": reading.depths(),
+            "evidence_in_chunk": reading.evidence_in(self.episode.turn),
         }
 
     def _task_id(self) -> str:
@@ -222,14 +208,14 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             answer_format=self.answer_format,
         )
 
-    def _values(self, turn: int, turns: int) -> dict[str, object]:
-        form = wrap_answer("…", self.answer_format)
+    def _values(self, turn: int, turns: int, objectives: int) -> dict[str, object]:
+        form = answer_form(self.answer_format, objectives)
         return {"turn": turn, "turns": turns, "max_memory": self.max_memory, "format": form}
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts."""
         reading, turns = self._reading, len(self._reading.chunks)
-        values = self._values(turns, turns)
+        values = self._values(turns, turns, len(reading.task.answers))
         frames = [
             self._read.fill(question=reading.task.question, memory="", chunk="", **values),
             self._answer.fill(question=reading.task.question, memory="", **values),
@@ -240,20 +226,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         ]
         return [*reads, answer + memories[-1]]
 
-    def _draw_documents(self, task: Task) -> tuple[int, ...]:
-        if self.n_documents is None or self.n_documents >= len(task.documents):
-            return task.documents
-        needed = set(task.evidence)
-        others = [document for document in task.documents if document not in needed]
-        drawn = self.np_random.choice(len(others), self.n_documents - len(needed), replace=False)
-        kept = needed | {others[i] for i in drawn}
-        return tuple(document for document in task.documents if document in kept)
-
     def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
         context = self._reader.context(documents)
-        positions = {document: position for position, document in enumerate(documents)}
-        evidence = [positions[document] for document in task.evidence]
-        return Reading(task, context, context.chunks(self.chunk_size, self.split), evidence)
+        chunks = context.chunks(self.chunk_size, self.split)
+        return Reading(task, context, chunks, positions_of(task.evidence, documents))
 
     def _check_documents(self, n_documents: int | None) -> int | None:
         if n_documents is None:

@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test lint types layers unit bench bundled clean
 
@@ -26,17 +27,21 @@ unit: .venv/.dev
 bench: .venv/.dev  ## the measurements behind docs/benchmarks.md
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.niah
+	$(BIN)/python -m benchmarks.sokoban
+	$(BIN)/python -m benchmarks.search
 
 bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	$(BIN)/python -m memenvs.build.bundled data
 
 .venv/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(PIP) -c constraints.txt -e .
 	touch $@
 
+# torch first: 2.13.0 is a CPU build where these tests run; what depends on it would bring gigabytes of CUDA
 .venv/.dev: .venv/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) torch==2.13.0
+	$(PIP) -c constraints.txt -e ".[dev]"
 	touch $@
 
 clean:

@@ -30,5 +30,11 @@ register(
     vector_entry_point="memenvs.envs.sokoban_vector:SokobanVectorEnv",
 )
 
-ENV_IDS = ("MemChunkQA-v0", "MemNIAH-v0", "MemSokoban-v0", "MemSokobanImage-v0")
+register("MemSearchQA-v0", "memenvs.envs.search_qa:SearchQAEnv")
+register("MemToolQA-v0", "memenvs.envs.tool_qa:ToolQAEnv")
+
+ENV_IDS = (
+    *("MemChunkQA-v0", "MemNIAH-v0", "MemSearchQA-v0", "MemToolQA-v0"),
+    *("MemSokoban-v0", "MemSokobanImage-v0"),
+)
 """Ids of the environments whose actions are texts."""

@@ -261,7 +261,7 @@ def test_a_build_killed_while_it_writes_leaves_the_old_set(hotpot, tmp_path, kil
     command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
     command += ["--tasks", "20000", "--out", out, "--export", "jsonl", "memagent"]  # seconds of writing
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, env={**os.environ})
-    while not list(out.parent.glob(".set.partial-*")):
+    while not list(out.parent.glob(".set.partial-*/new/*")):
         assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(kill)
@@ -514,3 +514,44 @@ def test_help_teaches_by_example(capsys):
         build("--help")
     said = capsys.readouterr().out
     assert all(f"python -m memenvs.build {name}" in said for name in ("hotpotqa", "niah", "world", "multi"))
+
+
+def test_an_index_is_built_over_a_file_and_over_a_task_set(world, tmp_path, capsys):
+    from memenvs.retrieval import load_retriever
+
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": "a", "contents": '"Thames"\nflows through London'}) + "\n")
+    assert build("index", "--corpus", corpus, "--index", "lexical", "--out", tmp_path / "file") == 0
+    assert f"lexical:{tmp_path / 'file'}" in capsys.readouterr().out
+    assert load_retriever(f"lexical:{tmp_path / 'file'}").search(["london"], 1).ids == [["a"]]
+    assert build("index", "--corpus", world, "--index", "lexical", "--out", tmp_path / "set") == 0
+    title = open_tasks(world).titles([0])[0]
+    assert load_retriever(f"lexical:{tmp_path / 'set'}").search([title], 1).ids[0]
+
+
+def test_a_dense_index_takes_an_encoder_by_folder(tiny_bert, tmp_path):
+    from memenvs.retrieval import load_retriever
+
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(
+        "".join(json.dumps({"id": str(i), "contents": f'"T{i}"\nword{i}'}) + "\n" for i in range(5))
+    )
+    out = tmp_path / "dense"
+    assert build("index", "--corpus", corpus, "--encoder", tiny_bert, "--out", out) == 0
+    assert len(load_retriever(f"dense:{out}").search(["word3"], 2).ids[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--corpus", "nowhere.jsonl", "--index", "lexical"], "nowhere.jsonl"),
+        (["--corpus", "CORPUS", "--encoder", "no/such-model"], "no/such-model"),
+        (["--corpus", "CORPUS", "--max-tokens", 0], "--max-tokens"),
+    ],
+)
+def test_an_index_that_cannot_be_built_is_one_line(tmp_path, capsys, args, said):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text('{"id": "a", "contents": "x"}\n')
+    args = [corpus if arg == "CORPUS" else arg for arg in args]
+    assert build("index", *args, "--out", tmp_path / "out") == 2
+    assert said in one_line(capsys)

@@ -16,6 +16,7 @@ from memenvs.build.essays import read_prose
 from memenvs.build.examples import among_distractors
 from memenvs.build.export import FORMS
 from memenvs.build.hotpotqa import read_hotpotqa
+from memenvs.build.index import build_index
 from memenvs.build.multi import multi
 from memenvs.build.musique import read_musique
 from memenvs.build.niah import niah
@@ -24,6 +25,8 @@ from memenvs.build.replacing import check_replaceable
 from memenvs.build.world import world
 from memenvs.build.write import write_task_set
 from memenvs.card import Card
+from memenvs.retrieval.encoder import Encoder
+from memenvs.retrieval.load import task_set_corpus
 from memenvs.tasks import open_tasks
 from memenvs.tokens import TextTokenizer, check_positive, load_tokenizer
 
@@ -33,11 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     started = time.perf_counter()
     try:
-        if args.seed < 0:
-            raise ValueError(f"--seed must be at least 0, got {args.seed}")
-        check_positive("--workers", args.workers, "processes")
-        said = _levels(args) if args.builder == "sokoban" else _task_set(args)
-    except (ValueError, OSError) as error:
+        said = _index(args) if args.builder == "index" else _drawn(args)
+    except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"memenvs.build {args.builder}: error: {error}\n")
         return 2
     except KeyboardInterrupt:
@@ -45,6 +45,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     sys.stdout.write(f"{said}\n({time.perf_counter() - started:.1f} s)\n")
     return 0
+
+
+def _index(args: argparse.Namespace) -> str:
+    check_positive("--max-tokens", args.max_tokens, "tokens")
+    corpus = task_set_corpus(open_tasks(args.corpus)) if Path(args.corpus).is_dir() else args.corpus
+    encoder = None
+    if args.index != "lexical":
+        model = {"model": args.encoder} if args.encoder else {}
+        prefixes = {"query_prefix": args.query_prefix, "passage_prefix": args.passage_prefix}
+        encoder = Encoder(**model, **prefixes, max_tokens=args.max_tokens, device=args.device)
+    lines: list[str] = []
+    card = build_index(corpus, args.out, args.index, encoder, say=lines.append)
+    kind = "lexical" if card.kind == "lexical" else "dense"
+    return "\n".join([*lines, f"search it: retriever='{kind}:{args.out}'"])
+
+
+def _drawn(args: argparse.Namespace) -> str:
+    """What is drawn by a seed: a task set or levels."""
+    if args.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {args.seed}")
+    check_positive("--workers", args.workers, "processes")
+    return _levels(args) if args.builder == "sokoban" else _task_set(args)
 
 
 def _levels(args: argparse.Namespace) -> str:

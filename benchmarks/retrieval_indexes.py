@@ -1,0 +1,140 @@
+"""Flat, HNSW and IVF-PQ over N vectors: size, memory, latency, recall; a table to extrapolate from.
+
+    python benchmarks/retrieval_indexes.py --dense DIR --questions nq_open_gold.jsonl.gz --sizes 11043 100000
+
+Vectors beyond those of the index are theirs with noise (cosine about 0.8 to the original), so that they
+crowd as real ones do. Queries are real questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.retrieval.dense import DenseRetriever
+from memenvs.retrieval.indexes import build, open_index, settings
+from memenvs.retrieval.nearest import Nearest, recall
+from memenvs.retrieval.vectors import VECTORS
+
+QUERIES, K = 200, 10
+COLUMNS = ("N", "index", "build, s", "file, MB", "own MB", "one query, ms", "by 64, queries/s", "recall@10")
+
+
+class Case(NamedTuple):
+    """An index to measure, over vectors in a file."""
+
+    index: str
+    vectors: Path
+    queries: NDArray[np.float32]
+
+
+def crowd(vectors: NDArray[np.float32], count: int, path: Path) -> None:
+    """Write `count` unit vectors: the given ones, then noisy copies of some of them."""
+    rng = np.random.default_rng(0)
+    file = np.lib.format.open_memmap(path, "w+", np.float32, (count, vectors.shape[1]))
+    file[: len(vectors)] = vectors[:count]
+    for start in range(len(vectors), count, 65_536):
+        rows = rng.choice(len(vectors), min(65_536, count - start))
+        noise = rng.normal(size=(len(rows), vectors.shape[1])) * 0.75 / np.sqrt(vectors.shape[1])
+        noisy = vectors[rows] + noise
+        file[start : start + len(rows)] = noisy / np.linalg.norm(noisy, axis=1, keepdims=True)
+    file.flush()
+
+
+def resident() -> int:
+    """Megabytes of this process that nothing else can have (Linux)."""
+    return int(re.findall(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[0]) // 1024
+
+
+def speed(nearest: Nearest, queries: NDArray[np.float32]) -> tuple[float, float]:
+    """Median milliseconds of a single query, and queries a second in batches of 64."""
+    nearest.search(queries[:8], K)
+    single = []
+    for row in range(64):
+        began = time.perf_counter()
+        nearest.search(queries[row : row + 1], K)
+        single.append(1000 * (time.perf_counter() - began))
+    began = time.perf_counter()
+    for start in range(0, len(queries), 64):
+        nearest.search(queries[start : start + 64], K)
+    return statistics.median(single), len(queries) / (time.perf_counter() - began)
+
+
+def seconds_to_build(case: Case) -> float:
+    """Build the index of a case beside its vectors."""
+    vectors = np.load(case.vectors, mmap_mode="r").view(np.ndarray)
+    began = time.perf_counter()
+    if case.index != "flat":
+        how = settings(case.index, *vectors.shape)
+        build(case.index, vectors, how, case.vectors.with_suffix("." + case.index))
+    return time.perf_counter() - began
+
+
+def measure(case: Case, seconds: float) -> str:
+    """The table's row of a case that is built."""
+    vectors = np.load(case.vectors, mmap_mode="r").view(np.ndarray)
+    how = settings(case.index, *vectors.shape)
+    rank = np.arange(len(vectors), dtype=np.uint32)
+    path = case.vectors.with_suffix("." + case.index)
+    before = resident()
+    mine = Nearest(
+        open_index(case.index, vectors, how, path), vectors, rank, case.index == "flat", how.get("rescore", 0)
+    )
+    exact = Nearest(open_index("flat", vectors, {}, path), vectors, rank, True)
+    latency, rate = speed(mine, case.queries)
+    size = (path if case.index != "flat" else case.vectors).stat().st_size / 1e6
+    cells = (
+        f"{len(vectors):,}",
+        case.index,
+        f"{seconds:.1f}",
+        f"{size:.1f}",
+        f"{resident() - before}",
+        f"{latency:.2f}",
+        f"{rate:,.0f}",
+        f"{recall(mine, exact, case.queries, K):.3f}",
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Index kinds by size")
+    parser.add_argument("--dense", required=True)
+    parser.add_argument("--questions", required=True)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[11_043, 100_000])
+    args = parser.parse_args()
+    with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
+        questions = [json.loads(line)["question"] for line in lines][:QUERIES]
+    queries = DenseRetriever(args.dense, device="cpu").encoder.queries(questions)
+    real = np.load(Path(args.dense) / VECTORS, mmap_mode="r")
+    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for size in args.sizes:
+            path = Path(folder) / f"{size}.npy"
+            crowd(real, size, path)
+            for index in ("flat", "hnsw", "ivfpq"):
+                case = Case(index, path, queries)
+                seconds = alone(seconds_to_build, case)
+                print(alone(measure, case, seconds), flush=True)
+
+
+def alone(work: Callable[..., Any], *arguments: object) -> Any:
+    """The result of a function in a process of its own, so that its memory is its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(work, arguments)
+
+
+if __name__ == "__main__":
+    main()

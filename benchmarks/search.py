@@ -1,0 +1,79 @@
+"""256 search environments stepped together against one by one: steps a second and calls of the retriever.
+
+python -m benchmarks.search --questions nq_open_gold_1000.jsonl.gz --dense INDEX_DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import gymnasium as gym
+
+from memenvs.envs.questions import open_questions
+from memenvs.retrieval import Retriever
+from memenvs.vector import TextVectorEnv
+
+ENVIRONMENTS, TURNS = 256, 3
+
+
+def main() -> None:
+    """Measure the lexical index, and a dense one where it is given."""
+    parser = argparse.ArgumentParser(description="Search environments together and one by one")
+    parser.add_argument("--questions", default="world-train", help="a task set or JSON Lines of questions")
+    parser.add_argument("--lexical", help="a corpus or an index (default: the task set's documents)")
+    parser.add_argument("--dense", help="an index folder")
+    args = parser.parse_args()
+    specs = {"lexical": f"lexical:{args.lexical}" if args.lexical else None}
+    if args.dense:
+        specs["dense"] = f"dense:{args.dense}"
+    print(f"{'retriever':10}{'queries':>22}{'one by one':>14}{'together':>12}{'ratio':>8}   steps/s")
+    for name, spec in specs.items():
+        for same in (1, 16):
+            measure(name, {"tasks": args.questions, "retriever": spec}, args.questions, same)
+
+
+def measure(name: str, kwargs: dict[str, Any], questions: str, same: int) -> None:
+    """Print one line: `same` environments in a row ask the same."""
+    texts = [task.question for task in open_questions(questions)]
+    venv = TextVectorEnv("MemSearchQA-v0", ENVIRONMENTS, max_turns=TURNS, **kwargs)
+    singles = [
+        gym.make("MemSearchQA-v0", disable_env_checker=True, max_turns=TURNS, **kwargs)
+        for _ in range(ENVIRONMENTS)
+    ]
+    bare = uncached(venv.envs[0].unwrapped.retriever)
+    for env in [*venv.envs, *singles]:
+        env.unwrapped.retriever = bare
+
+    def replies(turn: int) -> list[str]:
+        asked = [texts[(i // same * 7 + turn) % len(texts)] for i in range(ENVIRONMENTS)]
+        return [f"<think></think><search>{text} {turn}</search>" for text in asked]
+
+    together, apart = [], []
+    for _ in range(3):
+        venv.reset(seed=0)
+        for env in singles:
+            env.reset(seed=0)
+        for turn in range(TURNS):
+            actions = replies(turn)
+            started = time.perf_counter()
+            venv.step(actions)
+            between = time.perf_counter()
+            for env, action in zip(singles, actions, strict=True):
+                env.step(action)
+            together.append(between - started)
+            apart.append(time.perf_counter() - between)
+    ours, theirs = (ENVIRONMENTS / statistics.median(times) for times in (together, apart))
+    what = "all different" if same == 1 else f"{same} ask the same"
+    print(f"{name:10}{what:>22}{theirs:>14,.0f}{ours:>12,.0f}{ours / theirs:>8.1f}", flush=True)
+
+
+def uncached(retriever: Retriever) -> Retriever:
+    """The retriever without its memory of queries, so that searches are measured."""
+    return getattr(retriever, "retriever", retriever)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Build a search index: a corpus in, a folder with the mapped corpus, the index and its card out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from memenvs.retrieval.card import CARD, IndexCard
+from memenvs.retrieval.corpus import Corpus, read_jsonl, write_corpus
+from memenvs.retrieval.encoder import Encoder
+from memenvs.retrieval.files import read_json, write_json
+from memenvs.retrieval.indexes import INDEX, SEED, build, open_index, settings
+from memenvs.retrieval.lexical import BM25, index_words
+from memenvs.retrieval.nearest import Nearest, recall
+from memenvs.retrieval.protocol import Passage
+from memenvs.retrieval.vectors import encode_corpus, refuse_other
+
+INDEXES = ("lexical", "flat", "hnsw", "ivfpq")
+PROBES, PROBE_K = 200, 10  # queries and depth of the recall that is measured
+SOURCE = "source.json"
+
+
+def build_index(
+    corpus: Path | str | Corpus,
+    out: Path | str,
+    index: str = "flat",
+    encoder: Encoder | None = None,
+    how: Mapping[str, int] | None = None,
+    progress: bool = True,
+    say: Callable[[str], None] = tqdm.write,
+) -> IndexCard:
+    """Build an index folder for `load_retriever`; a killed build goes on where it stopped.
+
+    The folder may already hold vectors of the same corpus and encoder: they are used, so a second kind of
+    index over them costs no encoding.
+
+    Args:
+        corpus: a JSONL file (`.gz` too), or a corpus, which is copied.
+        out: the folder; made if there is none.
+        index: `"lexical"` (BM25), `"flat"` (exact), `"hnsw"` or `"ivfpq"`.
+        encoder: of a dense index; None: `Encoder()`, E5.
+        how: settings of HNSW or IVF-PQ that are not their defaults (`memenvs.retrieval.indexes.settings`).
+        progress: whether to show a bar.
+        say: told, in a line, what was built, and the recall of an approximate index.
+
+    Raises:
+        ValueError: the corpus is malformed or empty, no such index or setting, or the folder holds vectors of
+            another corpus or encoder.
+    """
+    out = Path(out)
+    if index not in INDEXES:
+        raise ValueError(f"no index {index!r}; choose {', '.join(INDEXES)}")
+    out.mkdir(parents=True, exist_ok=True)
+    mapped = _map_corpus(corpus, out)
+    if index == "lexical":
+        card = _build_lexical(mapped, out)
+    else:
+        card = _build_dense(mapped, out, index, encoder or Encoder(), how, progress)
+    say(f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions")
+    if card.recall:
+        say(
+            f"recall@{PROBE_K} against flat: {card.recall['recall']:.4f} over {card.recall['queries']} titles"
+        )
+    return card
+
+
+def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
+    """Write the corpus beside its index, unless it is there from an earlier build."""
+    if isinstance(corpus, Corpus):
+        source: dict[str, Any] = {"sha256": corpus.sha256}
+        passages: Iterable[Passage] = (corpus.passage(row) for row in range(len(corpus)))
+    else:
+        facts = Path(corpus).stat()
+        source = {"path": str(Path(corpus).resolve()), "bytes": facts.st_size, "modified": facts.st_mtime_ns}
+        passages = read_jsonl(corpus)
+    if (out / SOURCE).exists() and read_json(out / SOURCE) == source:
+        return Corpus.open(out / "corpus")
+    partial = out / "corpus.partial"
+    try:
+        refuse_other(out, {"corpus": write_corpus(passages, partial).sha256})
+    except ValueError:
+        shutil.rmtree(partial)  # gigabytes that nobody asked for
+        raise
+    (out / SOURCE).unlink(missing_ok=True)
+    shutil.rmtree(out / "corpus", ignore_errors=True)
+    os.replace(partial, out / "corpus")
+    write_json(out / SOURCE, source)
+    return Corpus.open(out / "corpus")
+
+
+def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
+    partial = out / (BM25 + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    index_words(corpus).save(partial, show_progress=False)
+    (out / CARD).unlink(missing_ok=True)
+    shutil.rmtree(out / BM25, ignore_errors=True)
+    os.replace(partial, out / BM25)
+    card = IndexCard("lexical", "bm25", len(corpus), corpus.sha256)
+    card.write(out)
+    return card
+
+
+def _build_dense(
+    corpus: Corpus, out: Path, index: str, encoder: Encoder, given: Mapping[str, int] | None, progress: bool
+) -> IndexCard:
+    how = settings(index, len(corpus), encoder.dimension, given)  # refuses before an hour of encoding
+    vectors = encode_corpus(corpus, encoder, out, progress)
+    measured: dict[str, float] = {}
+    (out / CARD).unlink(missing_ok=True)
+    if index != "flat":
+        build(index, vectors, how, out / INDEX)
+        exact = Nearest(open_index("flat", vectors, {}, out), vectors, corpus.rank, exact=True)
+        found = Nearest(
+            open_index(index, vectors, how, out / INDEX), vectors, corpus.rank, False, how["rescore"]
+        )
+        queries = encoder.queries(_probes(corpus))
+        measured = {"k": PROBE_K, "queries": len(queries), "recall": recall(found, exact, queries, PROBE_K)}
+    card = IndexCard(
+        "dense", index, len(corpus), corpus.sha256, encoder.arguments(), encoder.dimension, how, measured
+    )
+    card.write(out)
+    return card
+
+
+def _probes(corpus: Corpus) -> list[str]:
+    """Titles of passages drawn from a seed, or the first words of those without one."""
+    rows = np.random.default_rng(SEED).choice(len(corpus), min(PROBES, len(corpus)), replace=False)
+    passages = [corpus.passage(int(row)) for row in rows]
+    return [passage.title or passage.text[:64] for passage in passages]

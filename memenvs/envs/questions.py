@@ -1,0 +1,66 @@
+"""Where the questions of a searching agent come from, and what it searches."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from memenvs.retrieval import Retriever, load_retriever
+from memenvs.tasks import Task, TaskSet, open_tasks
+
+_OPEN_KEYS = ("answers", "golden_answers", "answer")
+
+
+def open_questions(source: str) -> Sequence[Task]:
+    """Questions of a task set (by name or folder), or of JSON Lines in NQ-open's style (gzip too).
+
+    Raises:
+        FileNotFoundError: there is no such set or file.
+        ValueError: a line holds no question with answers.
+    """
+    path = Path(source).expanduser()
+    if path.is_file():
+        return _open_lines(path.resolve(), path.stat().st_mtime_ns)
+    return open_tasks(source)
+
+
+def open_retriever(retriever: str | None, questions: Sequence[Task], source: str) -> Retriever:
+    """The retriever of a spec; None searches the task set's own documents by BM25.
+
+    Raises:
+        ValueError: None with questions that come without documents.
+    """
+    if retriever is not None:
+        return load_retriever(retriever)
+    if not isinstance(questions, TaskSet):
+        raise ValueError(
+            f"{source} has questions but no documents: pass retriever='lexical:CORPUS.jsonl.gz', "
+            "'dense:INDEX_DIR' or 'http://host:port'"
+        )
+    return load_retriever(f"lexical:{questions.path}")
+
+
+@functools.lru_cache(maxsize=8)
+def _open_lines(path: Path, changed: int) -> list[Task]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        tasks = [_task(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
+    if not tasks:
+        raise ValueError(f"{path} holds no question; give JSON Lines with 'question' and 'answers'")
+    return tasks
+
+
+def _task(line: str, number: int, path: Path) -> Task:
+    try:
+        record = json.loads(line)
+        found = next(record[key] for key in _OPEN_KEYS if key in record)
+        answers = tuple([found] if isinstance(found, str) else found)
+        question = record["question"]
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        raise ValueError(f"{path}:{number} has no 'question' with 'answers' ({error!r})") from error
+    if not isinstance(question, str) or not answers or not all(isinstance(a, str) and a for a in answers):
+        raise ValueError(f"{path}:{number}: 'question' must be a text and 'answers' texts that are not empty")
+    return Task(f"{path.name.partition('.')[0]}-{number}", question, (answers,), (), ())

@@ -1,0 +1,291 @@
+"""Search over many turns: a question goes out, searches come in, passages go out, an answer comes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Literal
+
+from memenvs.envs.questions import open_questions, open_retriever
+from memenvs.envs.search_text import (
+    ASK,
+    ASK_WITH_MEMORY,
+    LAST,
+    UNREADABLE,
+    Move,
+    cut_passages,
+    holds_answer,
+    information,
+    read_reply,
+    several,
+)
+from memenvs.envs.searching import Searching
+from memenvs.metrics import get_metric, multi_objective, wrap_answer
+from memenvs.render import block, reward_line
+from memenvs.scoring import gold_answer, grade
+from memenvs.tasks import Task, TaskSet
+from memenvs.text_env import MAX_REPLY_CHARS, Episode, Info, TextEnv
+from memenvs.tokens import check_positive, load_tokenizer
+
+KEEP = (1, 3, "all")
+
+
+@dataclass
+class SearchEpisode(Episode):
+    """An episode of searching.
+
+    Attributes:
+        memory: what the last `<mem>` said.
+        history: each turn's reply and what came back.
+        prompts: each observation so far; with `"append"` the first alone, which the others begin with.
+        answer: the answer given; None without one.
+        searches: searches run.
+        retrieved: whether any search found an accepted answer in its passages.
+        well_formed: replies that were.
+        events: of the last turn: `searched`, `retrieved`, `well_formed`, 1.0 or 0.0.
+    """
+
+    memory: str = ""
+    history: list[tuple[str, str]] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
+    answer: str | None = None
+    searches: int = 0
+    retrieved: bool = False
+    well_formed: int = 0
+    events: dict[str, float] = field(default_factory=dict)
+
+
+class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
+    """Answer a question by searching over many turns (Search-R1; MT-PPO section 5; MemPO).
+
+    Action:
+        `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
+        its first `</search>`, else at its first `</answer>`; the first complete pair decides. With
+        `context="memory"` every reply opens with `<mem>…</mem>`.
+
+    Observation:
+        `context="append"`: the question, then every reply and what came back: passages as
+        `<information>Doc 1(Title: …) …</information>`, at most `max_information` tokens of them.
+        `context="memory"`: the question, the memory the agent wrote, and its last `keep_turns` turns; a fresh
+        prompt each time (`info["context"]` is `"rewrite"`).
+
+    Reward:
+        `outcome`: the metric of the answer, at the turn that gives it.
+
+    End:
+        `terminated` by an answer; `truncated` after `max_turns` turns, and with `final_answer_turn` after one
+        more, in which a search is not run.
+
+    Info:
+        `events` of this turn: `searched`, `retrieved` (an accepted answer stands in the passages),
+        `well_formed`, and `searches` so far, all floats.
+
+    Metrics:
+        `success` (outcome 1.0), `em`, `f1`, `sub_em` (means over objectives), `em_sum`, `f1_sum` (sums, by
+        MEM1's rules), `format` (share of well-formed replies), `searches`, `retrieved`, `turns`,
+        `prompt_tokens`, `prompt_tokens_peak`.
+
+    Privileged:
+        `answers`; `evidence`: the documents the answer needs, where the task set knows them.
+
+    Args:
+        tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
+        retriever: `"lexical:FILE"`, `"dense:INDEX_DIR"` or `"http://host:port"`; None searches the task set's
+            own documents by BM25.
+        k: passages a search.
+        max_turns: turns in which a search is run.
+        final_answer_turn: allow one more turn, for an answer only (the papers' code does).
+        max_information: tokens of passages a search.
+        max_answer: tokens of the answer that count.
+        context: `"append"` or `"memory"`.
+        keep_turns: 1, 3 or `"all"`: turns that a `"memory"` prompt repeats.
+        tokenizer: `"world"`, a file, a folder or a Hugging Face id.
+        metric: a name of `memenvs.metrics.METRICS`.
+        render_mode: `"ansi"` or None.
+
+    Version:
+        v0: first.
+    """
+
+    metric_names = (
+        *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format"),
+        *("searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
+    )
+
+    def __init__(
+        self,
+        tasks: str = "world-train",
+        retriever: str | None = None,
+        k: int = 3,
+        max_turns: int = 4,
+        final_answer_turn: bool = True,
+        max_information: int = 500,
+        max_answer: int = 1024,
+        context: str = "append",
+        keep_turns: int | Literal["all"] = 1,
+        tokenizer: str = "world",
+        metric: str = "em",
+        render_mode: str | None = None,
+    ) -> None:
+        for name, value, unit in (
+            ("k", k, "passages"),
+            ("max_turns", max_turns, "turns"),
+            ("max_information", max_information, "tokens"),
+            ("max_answer", max_answer, "tokens"),
+        ):
+            check_positive(name, value, unit)
+        if context not in ("append", "memory"):
+            raise ValueError(f"context must be append or memory, got {context!r}")
+        if keep_turns not in KEEP:
+            raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
+        get_metric(metric)
+        self.questions = open_questions(tasks)
+        self.retriever = open_retriever(retriever, self.questions, tasks)
+        self.tokenizer = load_tokenizer(tokenizer)
+        self.k, self.max_information, self.max_answer = k, max_information, max_answer
+        self.max_turns, self.last_turn = max_turns, max_turns + final_answer_turn
+        self.remembers, self.keep_turns, self.metric = context == "memory", keep_turns, metric
+        self.context = "rewrite" if self.remembers else "append"
+        turn_chars = 2 * MAX_REPLY_CHARS + 64 * max_information
+        longest = max(len(task.question) for task in self.questions)
+        super().__init__(len(self.questions), 2000 + longest + (self.last_turn + 1) * turn_chars, render_mode)
+
+    def query_of(self, reply: str) -> str | None:
+        """See `Searching`."""
+        move = read_reply(reply, memory=self.remembers)
+        return move.content if move.kind == "search" and self._searching else None
+
+    def gold_reply(self) -> str:
+        """The answer at once, in the form asked for."""
+        answer = wrap_answer(gold_answer(self._task.answers, self.metric), "tag")
+        return ("<mem></mem>" if self.remembers else "") + f"<think></think>{answer}"
+
+    def render(self) -> Any:
+        """The turn as a person reads it."""
+        if self.render_mode is None:
+            return None
+        episode = self.episode
+        lines = [f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played"]
+        if self._last_reply is None:
+            lines += block("question", self._task.question, limit=600)
+        else:
+            lines += [*block("replied", self._last_reply, limit=500), reward_line(self._last_rewards)]
+            lines += block("came back", episode.history[-1][1], limit=800)
+        return "\n".join([*lines, episode.end])
+
+    def _begin(self, task: int) -> SearchEpisode:
+        self._open(task)
+        episode = SearchEpisode(task)
+        episode.prompts.append(self._prompt(episode))
+        return episode
+
+    def _restored(self) -> None:
+        self._open(self.episode.task)
+
+    def _open(self, task: int) -> None:
+        self._task = self.questions[task]
+        questions = self.questions
+        self._evidence = questions.shown(self._task.evidence) if isinstance(questions, TaskSet) else []
+
+    def _observe(self) -> str:
+        episode = self.episode
+        return episode.prompts[-1] if self.remembers and not episode.end else self._prompt(episode)
+
+    def _prompt(self, episode: SearchEpisode) -> str:
+        task: Task = self._task
+        how = several(len(task.answers))
+        if not self.remembers:
+            start = ASK.fill(question=task.question, searches=self.max_turns, several=how)
+            return start + "".join(reply + came for reply, came in episode.history)
+        if episode.end:
+            return ""
+        kept = len(episode.history) if self.keep_turns == "all" else int(self.keep_turns)
+        recent = episode.history[-kept:] if kept else []
+        # With one turn kept, only what came back is shown: its reply is what the memory stands for.
+        shown = [came if self.keep_turns == 1 else reply + came for reply, came in recent]
+        return ASK_WITH_MEMORY.fill(
+            question=task.question,
+            memory=episode.memory,
+            recent="".join(shown),
+            turns=self.last_turn - len(episode.history),
+            several=how,
+        )
+
+    def _play(self, reply: str) -> dict[str, float]:
+        episode, move = self.episode, read_reply(reply, memory=self.remembers)
+        episode.well_formed += move.well_formed
+        episode.events = {"well_formed": float(move.well_formed), "searched": 0.0, "retrieved": 0.0}
+        episode.memory = move.memory or ""
+        came = "" if move.kind == "answer" else self._answer_search(move)
+        played = len(episode.history) + 1
+        if move.kind == "answer":
+            episode.answer, _ = self.tokenizer.head(move.content, self.max_answer)
+            episode.end = "terminated"
+        elif played >= self.last_turn:
+            episode.end = "truncated"
+        elif played >= self.max_turns:
+            came += LAST
+        episode.history.append((reply, came))
+        if self.remembers and not episode.end:
+            episode.prompts.append(self._prompt(episode))
+        return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
+
+    @property
+    def _searching(self) -> bool:
+        return len(self.episode.history) < self.max_turns
+
+    def _answer_search(self, move: Move) -> str:
+        """What comes back for a reply that is no answer."""
+        if move.kind != "search":
+            return UNREADABLE
+        if not self._searching:
+            return information("")
+        episode = self.episode
+        shown = cut_passages(self.find(move.content), self.tokenizer, self.max_information)
+        found = holds_answer(shown, self._task.answers)
+        episode.searches += 1
+        episode.retrieved |= found
+        episode.events |= {"searched": 1.0, "retrieved": float(found)}
+        return information(shown)
+
+    def _prompt_tokens(self) -> list[int]:
+        """Tokens of each observation, counted by its parts, all at once at the end."""
+        episode = self.episode
+        if self.remembers:
+            return self.tokenizer.counts(episode.prompts)
+        first, *turns = self.tokenizer.counts(
+            [episode.prompts[0], *(reply + came for reply, came in episode.history)]
+        )
+        return list(accumulate(turns[:-1], initial=first))
+
+    def _grade(self) -> Any:
+        reply = "" if self.episode.answer is None else wrap_answer(self.episode.answer, "tag")
+        return grade(reply, self._task.answers, metric=self.metric, answer_format="tag")
+
+    def _metrics(self) -> dict[str, float]:
+        episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
+        given = wrap_answer(episode.answer or "", "tag")
+        sums = multi_objective(given, [list(accepted) for accepted in self._task.answers])
+        return {
+            "success": float(scores.outcome == 1.0),
+            **{name: getattr(scores, name) for name in ("em", "f1", "sub_em")},
+            "em_sum": sums.em if episode.answer is not None else 0.0,
+            "f1_sum": sums.f1 if episode.answer is not None else 0.0,
+            "format": episode.well_formed / len(episode.history),
+            "searches": episode.searches,
+            "retrieved": episode.retrieved,
+            "turns": len(episode.history),
+            "prompt_tokens": sum(tokens),
+            "prompt_tokens_peak": max(tokens),
+        }
+
+    def _privileged(self) -> dict[str, Any]:
+        answers = [list(accepted) for accepted in self._task.answers]
+        return {"answers": answers, "evidence": list(self._evidence)}
+
+    def _task_id(self) -> str:
+        return self._task.id
+
+    def _info(self, rewards: dict[str, float]) -> Info:
+        happened = {"searched": 0.0, "retrieved": 0.0, "well_formed": 0.0, **self.episode.events}
+        return {**super()._info(rewards), "events": {**happened, "searches": float(self.episode.searches)}}

@@ -1,0 +1,248 @@
+"""One tool call, then an answer: the two-turn tool environment of MT-GRPO."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from memenvs.envs.questions import open_questions, open_retriever
+from memenvs.envs.search_text import cut_passages, harmless, holds_answer
+from memenvs.envs.searching import Searching
+from memenvs.metrics import get_metric, wrap_answer
+from memenvs.prompts import Template
+from memenvs.render import block, reward_line
+from memenvs.scoring import gold_answer, grade
+from memenvs.tags import first_pair
+from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
+from memenvs.tokens import check_positive, load_tokenizer
+
+TOOL = "wiki_search"
+NO_TOOL = "Error: Tool command not found or invalid XML format. Please ensure correct formatting."
+
+PROMPT = Template(
+    """\
+Answer the question with one call of a search tool. First reason and call the tool:
+
+<reasoning>…</reasoning>
+<tool>
+{"name": "wiki_search", "args": {"query": "what to look up"}}
+</tool>
+
+Its result comes back inside <result>…</result>. Then reason and answer, as short as it can be:
+
+<reasoning>…</reasoning>
+<answer>…</answer>
+
+Question: {question}
+""",
+    required=("question",),
+)
+
+
+def call_tool(command: str, search: Callable[[str], Any]) -> str:
+    """The result of a JSON tool call, or the text of its error, worded as MT-GRPO's tool environment does.
+
+    Args:
+        command: what stands in `<tool>`.
+        search: called with the query of `wiki_search`; what it raises becomes an error text.
+    """
+    try:
+        call = json.loads(command)
+    except (ValueError, RecursionError):
+        return "Error: Invalid JSON format"
+    if not isinstance(call, dict):
+        return "Error: Tool command must be a JSON object"
+    name, args = call.get("name"), call.get("args", {})
+    if name is None:
+        return "Error: Tool command must specify 'name'"
+    if isinstance(name, (list, dict)):
+        return f"Error: unhashable type: '{type(name).__name__}'"
+    if name != TOOL:
+        return f"Error: Unknown tool '{name}'"
+    fault = _fault(args)
+    if fault:
+        return f"Error: {fault}"
+    try:
+        return str(search(args["query"]))
+    except Exception as error:  # a tool's failure is text for the agent, never an end of the episode
+        return f"Error: {error}"
+
+
+def _fault(args: Any) -> str:
+    """What is wrong with the arguments of the call, in Python's words; empty if nothing is."""
+    if not isinstance(args, dict):
+        return f"__main__.{TOOL}() argument after ** must be a mapping, not {type(args).__name__}"
+    if unexpected := next((key for key in args if key != "query"), None):
+        return f"{TOOL}() got an unexpected keyword argument '{unexpected}'"
+    if "query" not in args:
+        return f"{TOOL}() missing 1 required positional argument: 'query'"
+    if not isinstance(args["query"], str):
+        return f'can only concatenate str (not "{type(args["query"]).__name__}") to str'
+    return ""
+
+
+@dataclass
+class ToolEpisode(Episode):
+    """An episode of one tool call.
+
+    Attributes:
+        history: each turn's reply and what came back.
+        answer: the answer given; None without one.
+        called: whether the tool ran without an error.
+        result: the tool's result.
+    """
+
+    history: list[tuple[str, str]] = field(default_factory=list)
+    answer: str | None = None
+    called: bool = False
+    result: str = ""
+
+
+class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
+    """Answer a question with one search call (MT-GRPO's two-turn tool use).
+
+    Action:
+        First `<reasoning>…</reasoning><tool>{"name": "wiki_search", "args": {"query": …}}</tool>`, then
+        `<reasoning>…</reasoning><answer>…</answer>`. An answer in the first turn ends the episode.
+
+    Observation:
+        The question, then the reply and `<result>…</result>` or an error text. `info["context"]` is
+        `"append"`.
+
+    Reward:
+        `outcome`: the metric of the answer. The turn rewards of the paper are `memenvs.wrappers.ToolRewards`.
+
+    End:
+        `terminated` by an answer, `truncated` after the second turn without one.
+
+    Metrics:
+        `success`, `em`, `f1`, `called` (the tool ran without an error), `retrieved` (an accepted answer
+        stands in the result), `turns`.
+
+    Privileged:
+        `answers`.
+
+    Args:
+        tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
+        retriever: as for `SearchQAEnv`.
+        k: passages of a result.
+        max_result: tokens of a result.
+        tokenizer: counts them.
+        metric: a name of `memenvs.metrics.METRICS`.
+        render_mode: `"ansi"` or None.
+
+    Version:
+        v0: first.
+    """
+
+    metric_names = ("success", "em", "f1", "called", "retrieved", "turns")
+    context = "append"
+
+    def __init__(
+        self,
+        tasks: str = "world-train",
+        retriever: str | None = None,
+        k: int = 3,
+        max_result: int = 500,
+        tokenizer: str = "world",
+        metric: str = "em",
+        render_mode: str | None = None,
+    ) -> None:
+        check_positive("k", k, "passages")
+        check_positive("max_result", max_result, "tokens")
+        get_metric(metric)
+        self.questions = open_questions(tasks)
+        self.retriever = open_retriever(retriever, self.questions, tasks)
+        self.tokenizer = load_tokenizer(tokenizer)
+        self.k, self.max_result, self.metric = k, max_result, metric
+        longest = max(len(task.question) for task in self.questions)
+        super().__init__(
+            len(self.questions), 2000 + longest + 3 * (MAX_REPLY_CHARS + 64 * max_result), render_mode
+        )
+
+    def query_of(self, reply: str) -> str | None:
+        """See `Searching`."""
+        command = first_pair(reply, "tool")
+        if command is None or self.episode.history or first_pair(reply, "answer"):
+            return None
+        asked: list[str] = []
+        call_tool(command.text.strip(), asked.append)
+        return asked[0] if asked else None
+
+    def gold_reply(self) -> str:
+        """The answer at once."""
+        return f"<reasoning></reasoning>{wrap_answer(gold_answer(self._task.answers, self.metric), 'tag')}"
+
+    def render(self) -> Any:
+        """The turn as a person reads it."""
+        if self.render_mode is None:
+            return None
+        episode = self.episode
+        lines = [f"task {self._task.id}, {episode.turn} of 2 turns played"]
+        if self._last_reply is None:
+            lines += block("question", self._task.question, limit=600)
+        else:
+            lines += [*block("replied", self._last_reply, limit=500), reward_line(self._last_rewards)]
+            lines += block("came back", episode.history[-1][1], limit=800)
+        return "\n".join([*lines, episode.end])
+
+    def _begin(self, task: int) -> ToolEpisode:
+        self._task = self.questions[task]
+        return ToolEpisode(task)
+
+    def _restored(self) -> None:
+        self._task = self.questions[self.episode.task]
+
+    def _observe(self) -> str:
+        start = PROMPT.fill(question=self._task.question)
+        return start + "".join(reply + came for reply, came in self.episode.history)
+
+    def _play(self, reply: str) -> dict[str, float]:
+        episode = self.episode
+        answer = first_pair(reply, "answer")
+        if answer is not None:
+            episode.answer = answer.text.strip()
+            episode.history.append((reply, ""))
+            episode.end = "terminated"
+            return {"outcome": self._grade().outcome}
+        if episode.history:
+            episode.end = "truncated"
+            episode.history.append((reply, ""))
+        else:
+            episode.history.append((reply, f"\n\n{self._respond(reply)}\n\n"))
+        return {}
+
+    def _respond(self, reply: str) -> str:
+        """What comes back for the first turn."""
+        command = first_pair(reply, "tool")
+        if command is None:
+            return NO_TOOL
+        self.episode.result = call_tool(command.text.strip(), self._search)
+        self.episode.called = not self.episode.result.startswith("Error:")
+        return f"<result>\n{harmless(self.episode.result)}\n</result>"
+
+    def _search(self, query: str) -> str:
+        return cut_passages(self.find(query), self.tokenizer, self.max_result)
+
+    def _grade(self) -> Any:
+        reply = "" if self.episode.answer is None else wrap_answer(self.episode.answer, "tag")
+        return grade(reply, self._task.answers, metric=self.metric, answer_format="tag")
+
+    def _metrics(self) -> dict[str, float]:
+        episode, scores = self.episode, self._grade()
+        return {
+            "success": float(scores.outcome == 1.0),
+            "em": scores.em,
+            "f1": scores.f1,
+            "called": episode.called,
+            "retrieved": episode.called and holds_answer(episode.result, self._task.answers),
+            "turns": len(episode.history),
+        }
+
+    def _privileged(self) -> dict[str, Any]:
+        return {"answers": [list(accepted) for accepted in self._task.answers]}
+
+    def _task_id(self) -> str:
+        return self._task.id

@@ -1,0 +1,20 @@
+"""Import a library that only some users need, or say which extra brings it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def require(module: str, extra: str) -> Any:
+    """Import a module where it is used.
+
+    Going through `importlib` also keeps heavy libraries out of the static import graph.
+
+    Raises:
+        ImportError: it is not installed; the message names the extra to install.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImportError(f'{error}; install it with `pip install "memenvs[{extra}]"`') from error

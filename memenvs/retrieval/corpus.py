@@ -1,0 +1,181 @@
+"""A corpus: passages by row and by id, from JSONL to a memory-mapped Arrow file."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from memenvs.retrieval.files import read_json, whole, write_json
+from memenvs.retrieval.protocol import Passage, clean
+
+PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
+BATCH = 8_192  # rows an Arrow batch: a row's batch is found by a division
+BUILD = "build one with `python -m memenvs.build index --corpus FILE --index lexical --out DIR`"
+SCHEMA = pa.schema([("id", pa.string()), ("contents", pa.large_string())])
+
+
+class Corpus:
+    """N passages, numbered by row from 0 in the order of their source.
+
+    `Corpus.open(folder)` reads what `write_corpus` wrote and keeps nothing in memory;
+    `from_passages` and `from_documents` hold a small corpus in memory.
+
+    Attributes:
+        sha256: of all ids and contents in order; two corpora with one hash are one corpus.
+        rank: (N,) place of each row's id among the sorted ids, by which ties are broken.
+    """
+
+    def __init__(self, table: pa.Table, order: NDArray[np.uint32], rank: NDArray[np.uint32], sha256: str):
+        self._ids: list[Any] = table["id"].chunks
+        self._contents: list[Any] = table["contents"].chunks
+        self._order = order
+        self.rank = rank
+        self.sha256 = sha256
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Corpus:
+        """Map the corpus that `write_corpus` left in a folder.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ValueError: its files do not fit together.
+        """
+        folder = Path(folder)
+        if not (folder / CARD).exists():
+            raise FileNotFoundError(f"no corpus in {folder}: it has no {CARD}; {BUILD}")
+        card = read_json(folder / CARD)
+        table = pa.ipc.open_file(pa.memory_map(str(folder / PASSAGES))).read_all()
+        order, rank = (np.load(folder / name, mmap_mode="r") for name in (ORDER, RANK))
+        if not card["count"] == len(table) == len(order) == len(rank):
+            raise ValueError(
+                f"{folder}: {CARD} counts {card['count']} passages, {PASSAGES} holds {len(table)}, "
+                f"{ORDER} {len(order)}, {RANK} {len(rank)}; build the index again"
+            )
+        return cls(table, order, rank, card["sha256"])
+
+    @classmethod
+    def from_passages(cls, passages: Iterable[Passage]) -> Corpus:
+        """Hold passages in memory. Raises ValueError where an id comes twice or there are none."""
+        sink = pa.BufferOutputStream()
+        digest = _write_arrow(sink, passages)
+        table = pa.ipc.open_file(sink.getvalue()).read_all()
+        return cls(table, *_sort_ids(table["id"]), digest)
+
+    @classmethod
+    def from_documents(cls, documents: Iterable[tuple[str, str, str]]) -> Corpus:
+        """Hold (id, title, text) documents in memory."""
+        return cls.from_passages(Passage.of(*document) for document in documents)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def passage(self, row: int) -> Passage:
+        """The passage of a row, 0 <= row < N."""
+        return Passage(self.id(row), self._contents[row // BATCH][row % BATCH].as_py())
+
+    def id(self, row: int) -> str:
+        """The id of a row, 0 <= row < N."""
+        id: str = self._ids[row // BATCH][row % BATCH].as_py()
+        return id
+
+    def row(self, id: str) -> int:
+        """The row of an id, by a binary search over the sorted ids; KeyError where there is none."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.id(int(self._order[middle])) < id:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(self) and self.id(int(self._order[low])) == id:
+            return int(self._order[low])
+        raise KeyError(f"no passage {id!r} in this corpus of {len(self):,}")
+
+    def passages(self, ids: Sequence[str]) -> list[Passage]:
+        """The passages of these ids, in this order."""
+        return [self.passage(self.row(id)) for id in ids]
+
+    def lengths(self) -> NDArray[np.int64]:
+        """(N,) bytes of UTF-8 of every passage's contents, without reading them."""
+        return np.concatenate([pc.binary_length(chunk).to_numpy() for chunk in self._contents])
+
+
+def read_jsonl(path: Path | str) -> Iterator[Passage]:
+    """The passages of a JSONL file, gzipped if its name ends in `.gz`, one `{"id", "contents"}` a line.
+
+    Raises:
+        ValueError: a line is something else; the message holds its number.
+    """
+    path = Path(path)
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.isspace():
+                continue
+            try:
+                record = json.loads(line)
+                id, contents = record["id"], record["contents"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f'{path}:{number}: not a {{"id", "contents"}} record: {error!r}') from error
+            if isinstance(id, bool) or not isinstance(id, str | int) or not isinstance(contents, str):
+                raise ValueError(f"{path}:{number}: id {id!r} or contents of type {type(contents).__name__}")
+            yield Passage(clean(str(id)), clean(contents))
+
+
+def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:
+    """Stream passages into a folder, and map it. The card comes last: without it there is no corpus.
+
+    Raises:
+        ValueError: an id comes twice, or there is no passage.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CARD).unlink(missing_ok=True)
+    with whole(folder / PASSAGES) as partial, pa.OSFile(str(partial), "wb") as sink:
+        digest = _write_arrow(sink, passages)
+    ids = pa.ipc.open_file(pa.memory_map(str(folder / PASSAGES))).read_all()["id"]
+    for name, numbers in zip((ORDER, RANK), _sort_ids(ids), strict=True):
+        with whole(folder / name) as partial, partial.open("wb") as file:
+            np.save(file, numbers)
+    write_json(folder / CARD, {"count": len(ids), "sha256": digest})
+    return Corpus.open(folder)
+
+
+def _write_arrow(sink: Any, passages: Iterable[Passage]) -> str:
+    """Write passages in batches; their SHA-256, in which lengths keep neighbours apart."""
+    digest = hashlib.sha256()
+    rows = iter(passages)
+    with pa.ipc.new_file(sink, SCHEMA) as writer:
+        while batch := list(itertools.islice(rows, BATCH)):
+            for id, contents in batch:
+                digest.update(f"{len(id)},{len(contents)}:{id}{contents}".encode())
+            columns = [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*batch, strict=True), SCHEMA, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+    return digest.hexdigest()
+
+
+def _sort_ids(ids: pa.ChunkedArray) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Rows in the order of their ids (N,), and the place of every row in it (N,)."""
+    if len(ids) == 0:
+        raise ValueError(
+            'the corpus has no passages; a line of it is {"id": "0", "contents": "\\"title\\"\\ntext"}'
+        )
+    order = pc.sort_indices(ids).to_numpy().astype(np.uint32)
+    in_order = ids.combine_chunks().take(pa.array(order))
+    twice = np.flatnonzero(pc.equal(in_order[1:], in_order[:-1]).to_numpy(zero_copy_only=False))
+    if len(twice):
+        raise ValueError(f"id {in_order[int(twice[0])].as_py()!r} comes more than once in the corpus")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), dtype=np.uint32)
+    return order, rank

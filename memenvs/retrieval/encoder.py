@@ -1,0 +1,139 @@
+"""Text to unit vectors, by any sentence-transformers encoder; E5's conventions by default."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.extras import require
+
+DEFAULT_ENCODER = "intfloat/e5-base-v2"
+CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; what a CPU's cache and a GPU's memory like
+
+
+class Encoder:
+    """Encodes queries and passages to unit vectors of `dimension` float32.
+
+    Pooling is the model's own (its `modules.json`); a bare transformer folder gets the mean over its tokens.
+    Weights are read from safetensors only, and no code of the model is run.
+
+    Args:
+        model: a name on the hub, or the folder of a sentence-transformers or transformers model.
+        query_prefix: stands before every query. None: `"query: "` if the model's name starts with `e5-` or
+            `multilingual-e5-`, else nothing.
+        passage_prefix: likewise before every passage, `"passage: "`.
+        max_tokens: what of a text is read, in tokens, special ones included.
+        device: of torch; None: a GPU if there is one.
+        batch_tokens: in a batch, padding included; None: 2,048 on a CPU, 65,536 elsewhere.
+
+    Raises:
+        FileNotFoundError: there is no such model.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_ENCODER,
+        query_prefix: str | None = None,
+        passage_prefix: str | None = None,
+        max_tokens: int = 256,
+        device: str | None = None,
+        batch_tokens: int | None = None,
+    ):
+        e5 = Path(model).name.startswith(("e5-", "multilingual-e5-"))
+        self.model = model
+        self.query_prefix = ("query: " if e5 else "") if query_prefix is None else query_prefix
+        self.passage_prefix = ("passage: " if e5 else "") if passage_prefix is None else passage_prefix
+        self.max_tokens = max_tokens
+        self._network = _load(model, device)
+        self._network.max_seq_length = max_tokens
+        self._lock = threading.Lock()  # a fast tokenizer borrowed by two threads raises
+        self.dimension: int = self._network.get_embedding_dimension()
+        self.batch_tokens = batch_tokens or (CPU_BATCH if self._network.device.type == "cpu" else GPU_BATCH)
+
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) unit vectors of queries."""
+        return self._encode(self.query_prefix, texts)
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) unit vectors of passages."""
+        return self._encode(self.passage_prefix, texts)
+
+    def arguments(self) -> dict[str, Any]:
+        """What rebuilds this encoder, and its fingerprint, for the card of an index."""
+        named = {
+            name: getattr(self, name) for name in ("model", "query_prefix", "passage_prefix", "max_tokens")
+        }
+        return {**named, "fingerprint": self.fingerprint}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over weights, tokenizer, pooling, prefixes and length: equal ones give equal vectors."""
+        torch = require("torch", "search")
+        digest = hashlib.sha256(
+            repr((self.query_prefix, self.passage_prefix, self.max_tokens, str(self._network))).encode()
+        )
+        digest.update(self._network.tokenizer.backend_tokenizer.to_str().encode())
+        for name, tensor in sorted(self._network.state_dict().items()):
+            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def _encode(self, prefix: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        prefixed = [prefix + text for text in texts]
+        with self._lock:
+            for rows in self._batches(prefixed):
+                vectors[rows] = self._network.encode(
+                    [prefixed[row] for row in rows],
+                    prompt="",  # the prefixes are ours: a default prompt of the model would come twice
+                    batch_size=len(rows),
+                    normalize_embeddings=True,
+                    show_progress_bar=False,
+                )
+        return vectors
+
+    def _batches(self, texts: list[str]) -> Iterator[list[int]]:
+        """Rows in batches of like length, longest first: `batch_tokens` tokens with padding, or one text."""
+        longest = min(self.max_tokens, 2 + max((len(text.encode()) for text in texts), default=0))
+        if len(texts) * longest <= self.batch_tokens:  # short queries need no counting
+            yield from ([list(range(len(texts)))] if texts else [])
+            return
+        tokens = self._network.tokenizer(
+            texts, truncation=True, max_length=self.max_tokens, padding=False, return_attention_mask=False
+        )["input_ids"]
+        order = sorted(range(len(texts)), key=lambda row: -len(tokens[row]))
+        start = 0
+        while start < len(order):
+            size = max(1, self.batch_tokens // max(1, len(tokens[order[start]])))
+            yield order[start : start + size]
+            start += size
+
+
+@functools.lru_cache(maxsize=4)
+def load_encoder(
+    model: str, query_prefix: str | None, passage_prefix: str | None, max_tokens: int, device: str | None
+) -> Encoder:
+    """The encoder of these arguments, one a process."""
+    return Encoder(model, query_prefix, passage_prefix, max_tokens, device)
+
+
+def _load(model: str, device: str | None) -> Any:
+    library = require("sentence_transformers", "search")
+    require("transformers", "search").utils.logging.disable_progress_bar()
+    try:
+        return library.SentenceTransformer(
+            model, device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
+        )
+    except OSError as error:
+        reason = str(error).partition("\n")[0]
+        raise FileNotFoundError(
+            f"no encoder {model!r}: give the folder of a model with safetensors weights, or a name that the "
+            f"Hugging Face hub knows and this machine has cached or can reach ({reason})"
+        ) from error

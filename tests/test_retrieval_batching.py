@@ -1,0 +1,132 @@
+"""Concurrent requests in one call of a retriever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from memenvs.retrieval.batching import Batcher, Busy
+
+
+def echo(queries, k):
+    return [[(query, query, float(rank)) for rank in range(k)] for query in queries]
+
+
+def run(batcher_of, work):
+    async def main():
+        batcher = batcher_of()
+        batcher.start()
+        try:
+            return await work(batcher)
+        finally:
+            await batcher.close()
+
+    return asyncio.run(main())
+
+
+def test_concurrent_requests_are_one_call():
+    calls = []
+
+    def search(queries, k):
+        calls.append(len(queries))
+        return echo(queries, k)
+
+    async def work(batcher):
+        return await asyncio.gather(*(batcher.submit([f"q{i}"], 1) for i in range(20)))
+
+    answers = run(lambda: Batcher(search, wait=0.02), work)
+    assert calls == [20]
+    assert [answer[0][0][0] for answer in answers] == [f"q{i}" for i in range(20)]
+
+
+def test_requests_of_different_k_get_their_own():
+    async def work(batcher):
+        return await asyncio.gather(batcher.submit(["a"], 1), batcher.submit(["b", "c"], 3))
+
+    one, two = run(lambda: Batcher(echo, wait=0.02), work)
+    assert ([len(a) for a in one], [len(a) for a in two]) == ([1], [3, 3])
+
+
+def test_a_batch_is_cut_between_requests():
+    calls = []
+
+    def search(queries, k):
+        calls.append(len(queries))
+        return echo(queries, k)
+
+    async def work(batcher):
+        await asyncio.gather(*(batcher.submit(["x"] * 3, 1) for _ in range(3)))
+
+    run(lambda: Batcher(search, wait=0.02, max_batch=7), work)
+    assert calls == [6, 3]
+
+
+def test_without_batching_every_request_is_a_call_of_its_own():
+    calls = []
+
+    def search(queries, k):
+        calls.append(len(queries))
+        return echo(queries, k)
+
+    async def work(batcher):
+        await asyncio.gather(*(batcher.submit(["x"] * n, 1) for n in (1, 2, 1)))
+
+    run(lambda: Batcher(search, wait=0.0, max_batch=1), work)
+    assert sorted(calls) == [1, 1, 2]
+
+
+def test_a_failed_search_fails_its_requests_and_no_later_one():
+    def search(queries, k):
+        if "bad" in queries:
+            raise RuntimeError("boom")
+        return echo(queries, k)
+
+    async def work(batcher):
+        with pytest.raises(RuntimeError, match="boom"):
+            await batcher.submit(["bad"], 1)
+        return await batcher.submit(["good"], 1)
+
+    assert run(lambda: Batcher(search), work) == [[("good", "good", 0.0)]]
+
+
+def test_too_many_waiting_queries_are_refused():
+    release = threading.Event()
+
+    def search(queries, k):
+        release.wait(5)
+        return echo(queries, k)
+
+    async def work(batcher):
+        first = asyncio.ensure_future(batcher.submit(["a", "b"], 1))
+        await asyncio.sleep(0.02)
+        with pytest.raises(Busy, match="2 queries are waiting, 3 may"):
+            await batcher.submit(["c", "d"], 1)
+        release.set()
+        return await first
+
+    assert len(run(lambda: Batcher(search, max_pending=3), work)) == 2
+
+
+def test_a_request_that_is_given_up_costs_no_other():
+    async def work(batcher):
+        gone = asyncio.ensure_future(batcher.submit(["gone"], 1))
+        kept = asyncio.ensure_future(batcher.submit(["kept"], 1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await kept
+
+    assert run(lambda: Batcher(echo, wait=0.02), work)[0][0][0] == "kept"
+
+
+def test_closing_answers_what_waits():
+    async def main():
+        batcher = Batcher(echo, wait=0.05)
+        batcher.start()
+        waiting = asyncio.ensure_future(batcher.submit(["late"], 1))
+        await asyncio.sleep(0)
+        await batcher.close()
+        return await waiting
+
+    assert asyncio.run(main())[0][0][0] == "late"

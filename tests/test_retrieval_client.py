@@ -1,0 +1,173 @@
+"""The client, against a server that misbehaves on demand."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from memenvs.retrieval.client import HTTPRetriever, RetrieverError
+from memenvs.retrieval.load import load_retriever
+
+
+class Server(ThreadingHTTPServer):
+    """Answers each query with one passage; `script` holds what to do instead, first things first."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.script: list[object] = []
+        self.asked: list[dict] = []
+        self.connections = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def setup(self):
+        super().setup()
+        self.server.connections += 1
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(asked)
+        step = self.server.script.pop(0) if self.server.script else 200
+        if step == "drop":
+            self.close_connection = True
+            return
+        found = [
+            [{"document": {"id": f"id of {q}", "contents": f'"{q}"\ntext'}, "score": 0.5}]
+            for q in asked["queries"]
+        ]
+        body = (
+            {200: {"result": found}}.get(step, {"detail": f"status {step}"})
+            if isinstance(step, int)
+            else step
+        )
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(step if isinstance(step, int) else 200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def client(server: Server, **arguments) -> HTTPRetriever:
+    return HTTPRetriever(server.url, pause=0.001, **arguments)
+
+
+def test_a_search_speaks_the_protocol(server):
+    hits = client(server).search(["a", "b"], 3)
+    assert server.asked == [{"queries": ["a", "b"], "topk": 3, "return_scores": True}]
+    assert hits == ([["id of a"], ["id of b"]], [[0.5], [0.5]])
+
+
+def test_what_a_search_brought_is_found_by_id(server):
+    retriever = client(server)
+    retriever.search(["a"], 1)
+    assert retriever.passages(["id of a"])[0].title == "a"
+
+
+def test_what_no_search_brought_is_a_key_error(server):
+    with pytest.raises(KeyError, match="no search has brought passage 'x'"):
+        client(server).passages(["x"])
+
+
+def test_remembered_passages_are_bounded(server):
+    retriever = client(server, remembered=2)
+    retriever.search(["a", "b", "c"], 1)
+    assert retriever.passages(["id of b", "id of c"])
+    with pytest.raises(KeyError):
+        retriever.passages(["id of a"])
+
+
+def test_many_queries_are_several_requests(server):
+    assert len(client(server, batch=2).search(list("abcde"), 1).ids) == 5
+    assert [len(asked["queries"]) for asked in server.asked] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("fault", [503, 500, 429, "drop"])
+def test_a_passing_fault_is_tried_again(server, fault):
+    server.script = [fault, fault]
+    assert client(server, tries=3).search(["a"], 1).ids == [["id of a"]]
+
+
+def test_a_lasting_fault_is_one_error_with_tries_and_reason(server):
+    server.script = [503] * 9
+    with pytest.raises(RetrieverError, match=r"in 3 tries over .* \(last: HTTP 503: status 503\)"):
+        client(server, tries=3).search(["a"], 1)
+    assert len(server.asked) == 3
+
+
+def test_a_refusal_is_not_tried_again(server):
+    server.script = [422]
+    with pytest.raises(ValueError, match="refused the request, HTTP 422: status 422"):
+        client(server).search(["a"], 1)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>", {"result": 3}, {"result": [[{"id": "1"}]]}, {"answers": []}])
+def test_an_answer_in_another_protocol_is_named(server, body):
+    server.script = [body]
+    with pytest.raises(RetrieverError, match="does not speak the protocol"):
+        client(server).search(["a"], 1)
+
+
+def test_a_wrong_number_of_answers_is_refused(server):
+    server.script = [{"result": []}]
+    with pytest.raises(RetrieverError, match="0 answers to 1 queries"):
+        client(server).search(["a"], 1)
+
+
+def test_a_server_that_is_away_names_the_command_that_starts_one():
+    away = HTTPRetriever("http://127.0.0.1:9", tries=2, pause=0.001)
+    with pytest.raises(RetrieverError, match=r"python -m memenvs\.retrieval\.server"):
+        away.search(["a"], 1)
+
+
+def test_a_server_that_hangs_is_given_up(server):
+    release = threading.Event()
+    server.RequestHandlerClass = type("Hanging", (Handler,), {"do_POST": lambda self: release.wait(5)})
+    with pytest.raises(RetrieverError, match=r"TimeoutError|timed out"):
+        client(server, tries=1, timeout=0.1).search(["a"], 1)
+    release.set()
+
+
+def test_requests_of_a_thread_share_a_connection(server):
+    retriever = client(server)
+    for query in "abc":
+        retriever.search([query], 1)
+    assert server.connections == 1
+
+
+def test_noise_is_cut_before_it_is_sent(server):
+    client(server).search(["x" * 100_000 + "\ud800"], 1)
+    assert server.asked[0]["queries"] == ["x" * 2_000]
+
+
+def test_the_address_of_a_server_is_a_spec(server):
+    assert load_retriever(server.url).search(["a"], 1).ids == [["id of a"]]
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://"])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(ValueError, match="an address is http://host:port"):
+        HTTPRetriever(url)

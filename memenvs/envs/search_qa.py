@@ -93,7 +93,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         retriever: `"lexical:FILE"`, `"dense:INDEX_DIR"` or `"http://host:port"`; None searches the task set's
             own documents by BM25.
         k: passages a search.
-        max_turns: turns in which a search is run.
+        max_turns: turns in which a search is run; by default 4, and 16 with `context="memory"`.
         final_answer_turn: allow one more turn, for an answer only (the papers' code does).
         max_information: tokens of passages a search.
         max_answer: tokens of the answer that count.
@@ -117,7 +117,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         tasks: str = "world-train",
         retriever: str | None = None,
         k: int = 3,
-        max_turns: int = 4,
+        max_turns: int | None = None,
         final_answer_turn: bool = True,
         max_information: int = 500,
         max_answer: int = 1024,
@@ -127,6 +127,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         metric: str = "em",
         render_mode: str | None = None,
     ) -> None:
+        max_turns = (16 if context == "memory" else 4) if max_turns is None else max_turns
         for name, value, unit in (
             ("k", k, "passages"),
             ("max_turns", max_turns, "turns"),

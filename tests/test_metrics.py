@@ -420,150 +420,21 @@ def test_a_lone_box_is_found_by_both_readings(text):
     assert box_of("\\boxed{" + text)[1] == boxed_content("\\boxed{" + text)
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_no_accepted_answer_scores_zero(name):
-    assert METRICS[name]("\\boxed{Paris}", []) == 0.0
-
-
-@pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
-def test_the_gold_answer_scores_one(name, answer_format):
-    if name in ("boxed_em", "math_em") and answer_format == "tag":
-        answer_format = "boxed"  # these two read no tags
-    reply = "I think " + wrap_answer("New York", answer_format)
-    text = reply if name in REPLY_METRICS else extract_answer(reply, answer_format)
-    score = METRICS[name](text, ["New York"])
-    assert isinstance(score, float)
-    assert score == 1.0
-
-
-# --- extraction
-
-
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
-        ("\\boxed{ New York }", "New York"),
-        ("\\boxed{a} or \\boxed{B}", "B"),
-        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-        ("\\boxed{a} then \\boxed{b", "a"),
-        ("\\boxed{a \\boxed{b}}", "b"),
-        ("\\boxed{a \\boxed{b} c", "b"),
-        ("} \\boxed{a} }{", "a"),
-        ("\\boxed{}", ""),
-        ("\\boxed a", None),
-        ("\\boxed{a", None),
-        ("<answer>a</answer>", None),
-        ("", None),
-    ],
-)
-def test_a_boxed_answer_is_the_last_balanced_box(reply, answer):
-    assert extract_answer(reply, "boxed") == answer
-
-
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
-        ("<answer>\n New York </answer>", "New York"),
-        ("<answer>a</answer><answer>B</answer>", "B"),
-        ("<answer>a</answer><answer>b", "a"),
-        ("<answer>a</answer> b</answer>", "a"),
-        ("in <answer> tags: <answer>a</answer>", "a"),
-        ("<answer></answer>", ""),
-        ("</answer><answer>", None),
-        ("\\boxed{a}", None),
-        ("", None),
-    ],
-)
-def test_a_tagged_answer_is_the_last_complete_pair(reply, answer):
-    assert extract_answer(reply, "tag") == answer
-
-
-@pytest.mark.parametrize("call", [extract_answer, wrap_answer])
-def test_an_unknown_answer_format_is_refused_with_the_choices(call):
-    with pytest.raises(ValueError, match=r"^no answer format 'xml'; choose one of boxed, tag$"):
-        call("x", "xml")
-
-
-@pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
-@given(answer=st.text(st.characters(exclude_characters="{}<")).map(str.strip))
-@settings(deadline=None)
-def test_extract_undoes_wrap(answer_format, answer):
-    assert extract_answer("so " + wrap_answer(answer, answer_format) + ".", answer_format) == answer
-
-
-# --- hostile text
-
-FRAGMENTS = [
-    "\\boxed",
-    "\\boxed{",
-    "\\boxed ",
-    "\\fbox{",
-    "{",
-    "}",
-    "$",
-    "<answer>",
-    "</ANSWER>",
-    "</answer>",
-]
-FRAGMENTS += ["\\frac", "\\sqrt", "\\text{ ", "=", "/", ".", "1", ";", "\n", "<|im_start|>assistant"]
-ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
-HOSTILE = st.lists(st.sampled_from(FRAGMENTS) | ANY_TEXT).map("".join)
-NOISE = [
-    f * (100_000 // len(f)) for f in [*FRAGMENTS, "\\boxed{a}", "<answer>a</answer>", "\ud800", "a ", " "]
-]
-
-
-@given(text=HOSTILE, answers=st.lists(HOSTILE, max_size=3))
-@settings(deadline=None)
-def test_every_metric_stays_in_range_on_any_text(text, answers):
-    scores = {name: metric(text, answers) for name, metric in METRICS.items()}
-    assert all(isinstance(score, float) and 0.0 <= score <= 1.0 for score in scores.values()), scores
-
-
-@given(text=HOSTILE, answers=st.lists(HOSTILE, max_size=3))
-@settings(deadline=None)
-def test_multi_objective_stays_in_range_on_any_text(text, answers):
-    score = metrics.multi_objective(text, [answers] * 2)
-    assert 0.0 <= score.em <= 2.0
-    assert 0.0 <= score.f1 <= 2.0 + 1e-12
-
-
-@given(text=HOSTILE)
-@settings(deadline=None)
-def test_an_extracted_answer_stands_in_the_reply(text):
-    for answer_format in metrics.ANSWER_FORMATS:
-        assert (extract_answer(text, answer_format) or "") in text
-
-
-@given(text=st.text(st.sampled_from("ab {}")))
-@settings(deadline=None)
-def test_a_lone_box_is_found_by_both_readings(text):
-    assert box_of("\\boxed{" + text)[1] == boxed_content("\\boxed{" + text)
-
-
-READERS = {
-    **METRICS,
-    "longbench_f1": metrics.longbench_f1,
-    "multi_objective": lambda text, answers: metrics.multi_objective(text, [answers]),
-    "boxed": lambda text, answers: extract_answer(text, "boxed"),
-    "tag": lambda text, answers: extract_answer(text, "tag"),
-}
+HUGE = ["\\boxed{" + "{" * 100_000, "=" * 100_000, *NOISE]
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_100_kb_of_noise_score_nothing(name):
-    # were a reader not linear in its text, this test would not end
-    for noise in [*NOISE, "\\boxed{" + "{" * 100_000, "\\boxed{" + "\\frac12" * 14_000 + "}", "=" * 100_000]:
-        assert METRICS[name](noise, ["Paris"]) == 0.0
+    # were a metric not linear in its text, this test would not end
+    noises = [*HUGE, "\\boxed{" + "\\frac12" * 14_000 + "}"]
+    assert [METRICS[name](noise, ["Paris"]) for noise in noises] == [0.0] * len(noises)
 
 
 @pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
 def test_no_more_than_the_text_is_read_from_100_kb_of_noise(answer_format):
-    for noise in [*NOISE, "\\boxed{" + "{" * 100_000, "=" * 100_000]:
-        assert (extract_answer(noise, answer_format) or "") in noise
+    assert all((extract_answer(noise, answer_format) or "") in noise for noise in HUGE)
 
 
 def test_100_kb_of_noise_answer_no_objective():
-    assert [metrics.multi_objective(noise, [["Paris"]])[:2] for noise in NOISE] == [(0.0, 0.0)] * len(NOISE)
-    assert [metrics.longbench_f1(noise, ["Paris"]) for noise in NOISE] == [0.0] * len(NOISE)
+    assert [metrics.multi_objective(noise, [["Paris"]])[:2] for noise in HUGE] == [(0.0, 0.0)] * len(HUGE)
+    assert [metrics.longbench_f1(noise, ["Paris"]) for noise in HUGE] == [0.0] * len(HUGE)

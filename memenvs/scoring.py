@@ -47,12 +47,20 @@ def grade(reply: str, answers: Answers, *, metric: str = "em", answer_format: st
     >>> grade("It is \\boxed{The Thames}.", [["Thames", "River Thames"]])
     Grade(outcome=1.0, em=1.0, f1=1.0, sub_em=1.0, format=1.0)
     """
-    prediction = extract_answer(reply, answer_format)
-    scores = {name: _mean(name, prediction, answers) for name in ("em", "f1", "sub_em")}
+    graded = grade_answer(extract_answer(reply, answer_format), answers, metric=metric)
     if metric in REPLY_METRICS and not (metric in BOX_METRICS and len(answers) > 1):
         outcome = sum(get_metric(metric)(reply, accepted) for accepted in answers) / len(answers)
-    else:
-        outcome = _mean(metric, prediction, answers)
+        return graded._replace(outcome=outcome)
+    return graded
+
+
+def grade_answer(prediction: str | None, answers: Answers, *, metric: str = "em") -> Grade:
+    """Grade an answer that stands alone, or None for none given; see `grade` for several objectives.
+
+    Metrics that read a whole reply read the answer; those that look for a box get it in one.
+    """
+    scores = {name: _mean(name, prediction, answers) for name in ("em", "f1", "sub_em")}
+    outcome = _mean(metric, prediction, answers)
     return Grade(outcome, scores["em"], scores["f1"], scores["sub_em"], float(prediction is not None))
 
 

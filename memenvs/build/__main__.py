@@ -25,6 +25,7 @@ from memenvs.build.replacing import check_replaceable
 from memenvs.build.world import world
 from memenvs.build.write import write_task_set
 from memenvs.card import Card
+from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.tasks import open_tasks
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"memenvs.build {args.builder}: error: {error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("memenvs.build: interrupted; nothing was changed\n")
+        kept = "what is done is kept" if args.builder == "index" else "nothing was changed"
+        sys.stderr.write(f"memenvs.build: interrupted; {kept}\n")
         return 130
     sys.stdout.write(f"{said}\n({time.perf_counter() - started:.1f} s)\n")
     return 0
@@ -49,7 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _index(args: argparse.Namespace) -> str:
     check_positive("--max-tokens", args.max_tokens, "tokens")
-    corpus = task_set_corpus(open_tasks(args.corpus)) if Path(args.corpus).is_dir() else args.corpus
+    named = Path(args.corpus).is_dir() or args.corpus in bundled_names()
+    if not named and not Path(args.corpus).is_file():
+        raise FileNotFoundError(f"no corpus at {args.corpus}; give JSON Lines or a task set")
+    corpus = task_set_corpus(open_tasks(args.corpus)) if named else args.corpus
     encoder = None
     if args.index != "lexical":
         model = {"model": args.encoder} if args.encoder else {}
@@ -81,10 +86,11 @@ def _levels(args: argparse.Namespace) -> str:
         args.out,
         args.workers,
     )
+    split = args.split if args.out.suffix == ".npz" else "all"  # text keeps no splits
     return (
         f"{args.levels:,} levels in {args.out} ({made['bytes'] / 1e6:.2f} MB): solutions of "
         f"{made['mean_solution']:.1f} moves on average, {made['longest_solution']} at most\n"
-        f"play one: python -m memenvs.play MemSokoban-v0 --set levels={args.out} level_split={args.split}"
+        f"play one: python -m memenvs.play MemSokoban-v0 --set levels={args.out} level_split={split}"
     )
 
 

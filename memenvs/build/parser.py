@@ -21,7 +21,8 @@ examples:
   python -m memenvs.build index --corpus corpus.jsonl.gz --encoder intfloat/e5-base-v2 --out data/index
 
 The same inputs, arguments and seed give the same bytes, whatever the number of workers. An interrupted build
-leaves what was there before. Play what was built: python -m memenvs.play MemChunkQA-v0 --tasks data/world
+leaves what was there before; an interrupted index goes on where it stopped. Play what was built:
+python -m memenvs.play MemChunkQA-v0 --tasks data/world
 """
 
 _INDEX = "a search index over a corpus, for load_retriever and the server"

@@ -1,0 +1,6 @@
+"""Scorers: log-probabilities of given text, from a model in this process, from a server, or from no model."""
+
+from memenvs.wrappers.scorers.lexical import LexicalScorer
+from memenvs.wrappers.scorers.protocol import Scorer, ScoreRequest, Spans, SpanScorer, TokenScores
+
+__all__ = ["LexicalScorer", "ScoreRequest", "Scorer", "SpanScorer", "Spans", "TokenScores"]

@@ -3,5 +3,18 @@
 from memenvs.wrappers.scorers.hf import HFScorer
 from memenvs.wrappers.scorers.lexical import LexicalScorer
 from memenvs.wrappers.scorers.protocol import Scorer, ScoreRequest, Spans, SpanScorer, TokenScores
+from memenvs.wrappers.scorers.server import ScorerError, ServerScorer
+from memenvs.wrappers.scorers.vllm import VLLMScorer
 
-__all__ = ["HFScorer", "LexicalScorer", "ScoreRequest", "Scorer", "SpanScorer", "Spans", "TokenScores"]
+__all__ = [
+    "HFScorer",
+    "LexicalScorer",
+    "ScoreRequest",
+    "Scorer",
+    "ScorerError",
+    "ServerScorer",
+    "SpanScorer",
+    "Spans",
+    "TokenScores",
+    "VLLMScorer",
+]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_model import save_tiny_model
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from memenvs.build.examples import Example, among_distractors
@@ -14,6 +15,7 @@ from memenvs.tasks import open_tasks
 from memenvs.tokens import TextTokenizer, load_tokenizer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may ask a hub
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers of two threads each fight over two cores
 
 SHARED = Path(__file__).parents[2] / "shared"
 WORLD = [
@@ -70,6 +72,14 @@ def wiki() -> Path:
     if not path.exists():
         pytest.skip(f"the real passages are not at {path}")
     return path
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen3 of 0.36 M parameters with the bundled tokenizer and a chat template, window 1,024."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-qwen3")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,59 @@
+"""A scorer without a model: words of a continuation are likely where they stand in the prompt."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
+
+_TOKEN = re.compile(r"\s*(?:\w+|[^\w\s]+)|\s+")
+
+
+class LexicalScorer:
+    """Scores by overlap of words; deterministic, for demos and fast tests; a `SpanScorer`.
+
+        log p(w given prompt) = present if w is a word of the prompt, else absent
+
+    A token is a run of word characters or of other signs, with the white space before it; case does not
+    count. More overlap is never less likely, and no word's score depends on the rest of the continuation.
+
+    Args:
+        present: nats of a word that stands in the prompt.
+        absent: nats of a word that does not.
+
+    Raises:
+        ValueError: not absent < present <= 0.
+    """
+
+    def __init__(self, present: float = -0.5, absent: float = -6.0):
+        if not -math.inf < absent < present <= 0:
+            raise ValueError(
+                f"log-probabilities want absent < present <= 0, got absent={absent!r}, present={present!r}"
+            )
+        self.present, self.absent = present, absent
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """Log-probabilities (T,) of the words of each continuation; see `Scorer.logprobs`."""
+        known: dict[str, frozenset[str]] = {}  # several continuations often share a prompt
+        scores = []
+        for prompt, continuation in requests:
+            if prompt not in known:
+                known[prompt] = frozenset(_words(prompt)) - {""}
+            found = [word in known[prompt] for word in _words(continuation)]
+            scores.append(np.where(np.array(found, dtype=bool), self.present, self.absent))
+        return scores
+
+    def spans(self, continuations: Sequence[str]) -> list[Spans]:
+        """Character spans (T, 2), each from the end of the token before; see `SpanScorer.spans`."""
+        return [
+            np.array([match.span() for match in _TOKEN.finditer(text)], dtype=np.int64).reshape(-1, 2)
+            for text in continuations
+        ]
+
+
+def _words(text: str) -> list[str]:
+    return [token.strip().casefold() for token in _TOKEN.findall(text)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -79,3 +81,23 @@ def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) 
     drawn = np.random.default_rng(seed).choice(array, (resamples, len(array)))
     low, high = np.quantile(drawn.mean(axis=1), [0.025, 0.975])
     return Interval(float(array.mean()), float(low), float(high))
+
+
+COMMANDS = {"discriminate": "memenvs.wrappers.discriminate"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Hand the command line to a command's own `main`.
+
+    Commands stand in the layers above, so they are named here and imported when asked for.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] not in COMMANDS:
+        sys.stderr.write(f"memenvs.evaluate: give a command: {', '.join(COMMANDS)} (--help tells more)\n")
+        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    module = importlib.import_module(COMMANDS[arguments[0]])
+    return int(module.main(arguments[1:]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

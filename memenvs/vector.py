@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -14,10 +14,42 @@ from numpy.typing import NDArray
 from memenvs.envs.searching import Searching, find_all
 from memenvs.spaces import clean_text
 from memenvs.state import get_state, set_state
-from memenvs.text_env import MAX_REPLY_CHARS, Info, State
+from memenvs.text_env import MAX_REPLY_CHARS, End, Info, State
 
 Mask = NDArray[np.bool_]
 Step = tuple[tuple[Any, ...], NDArray[np.float64], Mask, Mask, dict[str, Any]]
+
+
+class Played(NamedTuple):
+    """A step of one environment.
+
+    Attributes:
+        number: of the environment.
+        action: the reply as it was given.
+        observation: what came back.
+        reward: of the step.
+        end: how the episode ended; empty while it runs.
+        info: what came back.
+    """
+
+    number: int
+    action: str
+    observation: Any
+    reward: float
+    end: End
+    info: Info
+
+
+class Watcher(Protocol):
+    """Sees what happens in a vector environment before it is told, and may tell it otherwise."""
+
+    def began(self, index: int, observation: Any, info: Info) -> Info:
+        """An episode began; returns the info to give out."""
+        ...
+
+    def played(self, steps: Sequence[Played]) -> dict[int, tuple[float, Info]]:
+        """Environments played; returns reward and info to give out, also of some that did not play."""
+        ...
 
 
 class TextVectorEnv(VectorEnv[Any, Any, Any]):
@@ -67,6 +99,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.infos_list: list[Info] = [{}] * self.num_envs
+        self.watchers: list[Watcher] = []
         self._observations: list[Any] = [""] * self.num_envs
         self._over: Mask = np.ones(self.num_envs, np.bool_)  # nothing has begun yet
 
@@ -93,7 +126,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"seed and task must have {self.num_envs} entries, or be one number")
         for i in np.flatnonzero(mask).tolist():
             chosen = options if numbers[i] is None else {**options, "task": int(numbers[i])}
-            self._observations[i], self.infos_list[i] = self.envs[i].reset(seed=seeds[i], options=chosen)
+            self._begin(i, seed=seeds[i], options=chosen)
         self._over &= ~mask
         return tuple(self._observations), self._gather(mask)
 
@@ -119,13 +152,20 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         terminated, truncated = np.zeros(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
         for i in np.flatnonzero(plays).tolist():
             if starts[i]:
-                self._observations[i], self.infos_list[i] = self.envs[i].reset()
+                self._begin(i)
             else:
                 played = self.envs[i].step(actions[i])
                 self._observations[i], rewards[i], terminated[i], truncated[i], self.infos_list[i] = played
+        told = self._tell(np.flatnonzero(plays & ~starts).tolist(), actions, rewards, terminated, truncated)
         self._over = np.where(plays, terminated | truncated, self._over)
         finals = self._restart() if self.autoreset_mode is AutoresetMode.SAME_STEP else {}
-        return tuple(self._observations), rewards, terminated, truncated, {**finals, **self._gather(plays)}
+        return (
+            tuple(self._observations),
+            rewards,
+            terminated,
+            truncated,
+            {**finals, **self._gather(plays | told)},
+        )
 
     def get_states(self) -> list[State]:
         """The state of every environment; see `memenvs.get_state`."""
@@ -161,13 +201,39 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             for (searching, query), passages in zip(group, found, strict=True):
                 searching.give(query, passages)
 
+    def _begin(self, i: int, **how: Any) -> None:
+        observation, info = self.envs[i].reset(**how)
+        for watcher in self.watchers:
+            info = watcher.began(i, observation, info)
+        self._observations[i], self.infos_list[i] = observation, info
+
+    def _tell(
+        self,
+        indices: list[int],
+        actions: Sequence[str],
+        rewards: NDArray[np.float64],
+        terminated: Mask,
+        truncated: Mask,
+    ) -> Mask:
+        """Let the watchers look at a step; the environments that they told something of."""
+        told = np.zeros(self.num_envs, np.bool_)
+        for watcher in self.watchers:
+            steps = []
+            for i in indices:
+                end: End = "terminated" if terminated[i] else "truncated" if truncated[i] else ""
+                shown = (self._observations[i], float(rewards[i]), end, self.infos_list[i])
+                steps.append(Played(i, actions[i], *shown))
+            for i, (reward, info) in watcher.played(steps).items() if steps else ():
+                rewards[i], self.infos_list[i], told[i] = reward, info, True
+        return told
+
     def _restart(self) -> dict[str, Any]:
         """Start anew what is over; the final observations and infos."""
         finals: dict[str, Any] = {}
         for i in np.flatnonzero(self._over).tolist():
             final = {"final_obs": self._observations[i], "final_info": self.infos_list[i]}
             finals = self._add_info(finals, final, i)
-            self._observations[i], self.infos_list[i] = self.envs[i].reset()
+            self._begin(i)
         self._over = np.zeros_like(self._over)
         return finals
 

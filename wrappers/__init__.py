@@ -1,1 +1,36 @@
-"""Reward methods, their two hosts and the scorers they ask."""
+"""Reward methods, their two hosts and the scorers they ask.
+
+`from memenvs.wrappers import TAMTRL` wraps one environment in one method; `RewardWrapper` takes any list of
+methods, `VectorRewardWrapper` any list over many environments.
+"""
+
+from memenvs.wrappers.conveniences import TAMTRL, InfoMem, Judge, MemPO, SearchRewards, ToolRewards
+from memenvs.wrappers.hosts import RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers.infomem import InfoMemMethod
+from memenvs.wrappers.judge import JudgeMethod
+from memenvs.wrappers.mempo import MemPOMethod
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
+from memenvs.wrappers.search_rewards import SearchRewardsMethod
+from memenvs.wrappers.tamtrl import TAMTRLMethod
+from memenvs.wrappers.tool_rewards import ToolRewardsMethod
+
+__all__ = [
+    "TAMTRL",
+    "Credit",
+    "Episode",
+    "InfoMem",
+    "InfoMemMethod",
+    "Judge",
+    "JudgeMethod",
+    "MemPO",
+    "MemPOMethod",
+    "RewardMethod",
+    "RewardWrapper",
+    "SearchRewards",
+    "SearchRewardsMethod",
+    "TAMTRLMethod",
+    "ToolRewards",
+    "ToolRewardsMethod",
+    "Turn",
+    "VectorRewardWrapper",
+]

@@ -77,13 +77,17 @@ class ReadingPrompts:
         self._read, self._answer = reading_templates(template)
         self._answer_format, self._max_memory = answer_format, max_memory
 
-    def prompt(self, reading: Reading, turn: int, memory: str) -> str:
-        """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer."""
+    def prompt(self, reading: Reading, turn: int, memory: str, section: str | None = None) -> str:
+        """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer.
+
+        `section` stands in the place of the turn's own section.
+        """
         turns, question = len(reading.chunks), reading.task.question
         values = self._values(turn + 1, turns, len(reading.task.answers))
         if turn >= turns:
             return self._answer.fill(question=question, memory=memory, **values)
-        return self._read.fill(question=question, memory=memory, chunk=reading.section(turn), **values)
+        shown = reading.section(turn) if section is None else section
+        return self._read.fill(question=question, memory=memory, chunk=shown, **values)
 
     def frames(self, reading: Reading) -> tuple[str, str]:
         """The last reading prompt and the answering one, with nothing in memory and section."""

@@ -56,7 +56,13 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     Privileged:
         `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1);
-        `evidence_in_chunk` (their parts inside the chunk that is shown).
+        `evidence_in_chunk` (their parts inside the chunk that is shown); and what reward methods ask a
+        scorer about: `question`; `target`, the gold reply; `memory` as it stands;
+        `prompt_with_memory` and `prompt_without_memory`, the answer prompt with that memory and an empty one;
+        `prompt_with_history`, the same as the former: the turns before reach the agent in its memory only;
+        `teacher_prompt`, this turn's prompt with the evidence inside the chunk in the chunk's place, and
+        `teacher_prompt_global`, with all evidence there. At the answer turn both hold the answer prompt with
+        all evidence behind the memory; after the end they are empty.
 
     Args:
         tasks: a bundled task set's name or a folder made by `python -m memenvs.build`.
@@ -177,11 +183,36 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _privileged(self) -> dict[str, Any]:
         reading = self._reading
+        evidence, inside = reading.whole_evidence(), reading.evidence_in(self.episode.turn)
         return {
             "answers": [list(accepted) for accepted in reading.task.answers],
-            "evidence": reading.whole_evidence(),
+            "evidence": evidence,
             "depths": reading.depths(),
-            "evidence_in_chunk": reading.evidence_in(self.episode.turn),
+            "evidence_in_chunk": inside,
+            **self._asked_of_scorers(evidence, inside),
+        }
+
+    def _asked_of_scorers(self, evidence: list[str], inside: list[str]) -> dict[str, str]:
+        """What reward methods need; see the class, under Privileged."""
+        reading, episode, prompt = self._reading, self.episode, self._prompts.prompt
+        memory, last = episode.memories[-1], len(reading.chunks)
+        reminded = prompt(reading, last, memory)
+        if episode.end:
+            local = everything = ""
+        elif self._answering:
+            local = everything = prompt(reading, last, "\n\n".join([memory, *evidence]))
+        else:
+            local = prompt(reading, episode.turn, memory, section="\n\n".join(inside))
+            everything = prompt(reading, episode.turn, memory, section="\n\n".join(evidence))
+        return {
+            "question": reading.task.question,
+            "target": wrap_answer(gold_answer(reading.task.answers, self.metric), self.answer_format),
+            "memory": memory,
+            "prompt_with_memory": reminded,
+            "prompt_without_memory": prompt(reading, last, ""),
+            "prompt_with_history": reminded,
+            "teacher_prompt": local,
+            "teacher_prompt_global": everything,
         }
 
     def _task_id(self) -> str:

@@ -87,7 +87,11 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         `prompt_tokens`, `prompt_tokens_peak`.
 
     Privileged:
-        `answers`; `evidence`: the documents the answer needs, where the task set knows them.
+        `answers`; `evidence`: the documents the answer needs, where the task set knows them. With
+        `context="memory"` also what reward methods ask a scorer about: `question`; `target`, the gold answer
+        in its tag; `memory` as it stands; `prompt_with_memory` and `prompt_without_memory`, the prompt with
+        that memory and an empty one, without passages; `prompt_with_history`, with an empty memory and every
+        turn so far in full.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
@@ -206,12 +210,13 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         recent = episode.history[-kept:] if kept else []
         # With one turn kept, only what came back is shown: its reply is what the memory stands for.
         shown = [came if self.keep_turns == 1 else reply + came for reply, came in recent]
+        return self._remembering(episode.memory, "".join(shown), self.last_turn - len(episode.history))
+
+    def _remembering(self, memory: str, recent: str, turns: int) -> str:
+        task: Task = self._task
+        how = several(len(task.answers))
         return ASK_WITH_MEMORY.fill(
-            question=task.question,
-            memory=episode.memory,
-            recent="".join(shown),
-            turns=self.last_turn - len(episode.history),
-            several=how,
+            question=task.question, memory=memory, recent=recent, turns=turns, several=how
         )
 
     def _play(self, reply: str) -> dict[str, float]:
@@ -288,7 +293,21 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     def _privileged(self) -> dict[str, Any]:
         answers = [list(accepted) for accepted in self._task.answers]
-        return {"answers": answers, "evidence": list(self._evidence)}
+        asked = self._asked_of_scorers() if self.remembers else {}
+        return {"answers": answers, "evidence": list(self._evidence), **asked}
+
+    def _asked_of_scorers(self) -> dict[str, str]:
+        """What reward methods need; see the class, under Privileged."""
+        episode, turns = self.episode, self.last_turn  # one number of turns, so that prompts share a prefix
+        past = "".join(reply + came for reply, came in episode.history)
+        return {
+            "question": self._task.question,
+            "target": wrap_answer(gold_answer(self._task.answers, self.metric), "tag"),
+            "memory": episode.memory,
+            "prompt_with_memory": self._remembering(episode.memory, "", turns),
+            "prompt_without_memory": self._remembering("", "", turns),
+            "prompt_with_history": self._remembering("", past, turns),
+        }
 
     def _task_id(self) -> str:
         return self._task.id

@@ -1,0 +1,149 @@
+"""Reward methods: 64 environments under one host against 64 hosts, and what a stack of four methods costs.
+
+python -m benchmarks.rewards
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.vector import TextVectorEnv
+from memenvs.wrappers import JudgeMethod, RewardMethod, RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers.scorers import LexicalScorer, ScoreRequest, TokenScores
+
+ENVS, ROUNDS = 64, 5
+READING: dict[str, Any] = {"tasks": "world-test", "chunk_size": 5000}
+SEARCHING: dict[str, Any] = {"tasks": "world-test", "context": "memory"}
+MEMORY = "The mayor of the town of Talnitsa is Vino Nokemi, who was born in 1903. " * 4
+
+
+class FixedCost:
+    """A scorer that takes a time a call and a time a request, as a model on a GPU does.
+
+    Args:
+        call: seconds.
+        request: seconds.
+    """
+
+    def __init__(self, call: float, request: float):
+        self.call, self.request, self.calls = call, request, 0
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """Zeros, after the time."""
+        self.calls += 1
+        time.sleep(self.call + self.request * len(requests))
+        return [np.zeros(1)] * len(requests)
+
+
+class Free:
+    """A scorer that takes no time, so that only the rest is measured."""
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """Zeros."""
+        return [np.zeros(1)] * len(requests)
+
+
+def main() -> None:
+    """Measure and print."""
+    print(f"{'64 environments, 3 methods, 1 episode each':46}{'64 hosts':>12}{'one host':>12}{'ratio':>8}")
+    for label, make in (
+        ("20 ms a call + 1 ms a request", lambda: FixedCost(0.020, 0.001)),
+        ("20 ms a call + 0.1 ms a request", lambda: FixedCost(0.020, 0.0001)),
+        ("5 ms a call + 1 ms a request", lambda: FixedCost(0.005, 0.001)),
+        ("LexicalScorer", LexicalScorer),
+    ):
+        compare(label, make)
+    print(f"\n{'a step of one environment, median of all, ms':46}{'bare':>12}{'4 methods':>12}{'more':>8}")
+    for label, env_id, kwargs, methods in (
+        ("chunk reading", "MemChunkQA-v0", READING, ["TAMTRL", "InfoMem", "MemPO", Judged()]),
+        ("search with memory", "MemSearchQA-v0", SEARCHING, ["SearchRewards", "InfoMem", "MemPO", Judged()]),
+    ):
+        overhead(label, env_id, kwargs, methods)
+
+
+class Judged(JudgeMethod):
+    """A judge that is not asked: its time is the endpoint's."""
+
+    def __init__(self) -> None:
+        super().__init__("http://localhost:1/v1", "none")
+
+    def compose(self, episodes: Sequence[Any]) -> list[list[Any]]:
+        """Nothing."""
+        return [[] for _ in episodes]
+
+
+def compare(label: str, make: Callable[[], Any]) -> None:
+    """The same episodes of 64 environments both ways; seconds."""
+    methods = ["TAMTRL", "InfoMem", "MemPO"]
+    alone, together = make(), make()
+    singles = [
+        RewardWrapper(gym.make("MemChunkQA-v0", disable_env_checker=True, **READING), methods, alone)
+        for _ in range(ENVS)
+    ]
+    venv = TextVectorEnv("MemChunkQA-v0", ENVS, autoreset_mode="Disabled", **READING)
+    host = VectorRewardWrapper(venv, methods, together, group_size=8)
+    apart = statistics.median(timed(lambda: play_singles(singles)) for _ in range(3))
+    steps = play_host(host)  # the first time, for the number of steps
+    before = getattr(together, "calls", 0)
+    joined = statistics.median(timed(lambda: play_host(host)) for _ in range(3))
+    if before:
+        label += f" ({(together.calls - before) / 3 / steps:g} calls a step)"
+    print(f"{label:46}{apart:11.2f}s{joined:11.2f}s{apart / joined:8.1f}", flush=True)
+
+
+def play_singles(envs: Sequence[RewardWrapper]) -> None:
+    """One episode each."""
+    for i, env in enumerate(envs):
+        env.reset(options={"task": i // 8})
+        over = False
+        while not over:
+            _, _, terminated, truncated, _ = env.step(f"{i} {MEMORY}")
+            over = terminated or truncated
+
+
+def play_host(host: VectorRewardWrapper) -> int:
+    """One episode each; the steps it took."""
+    host.reset(options={"task": [i // 8 for i in range(ENVS)]})
+    over, steps, replies = np.zeros(ENVS, np.bool_), 0, [f"{i} {MEMORY}" for i in range(ENVS)]
+    while not over.all():
+        _, _, terminated, truncated, _ = host.step(replies, mask=~over)
+        over |= terminated | truncated
+        steps += 1
+    return steps
+
+
+def overhead(label: str, env_id: str, kwargs: dict[str, Any], methods: list[str | RewardMethod]) -> None:
+    """A bare and a wrapped environment, turn by turn in the same episodes; milliseconds a step."""
+    bare = gym.make(env_id, disable_env_checker=True, **kwargs)
+    wrapped = RewardWrapper(gym.make(env_id, disable_env_checker=True, **kwargs), methods, Free())
+    times: dict[str, list[float]] = {"bare": [], "wrapped": []}
+    reply = f"<mem>{MEMORY}</mem><think></think><search>mayor of Talnitsa</search>"
+    for task in range(40 * ROUNDS):
+        for name, env in (("bare", bare), ("wrapped", wrapped)):
+            env.reset(options={"task": task % 128})
+            over = False
+            while not over:
+                started = time.perf_counter()
+                _, _, terminated, truncated, _ = env.step(reply)
+                times[name].append(1e3 * (time.perf_counter() - started))
+                over = terminated or truncated
+    one, four = (statistics.median(times[name]) for name in ("bare", "wrapped"))
+    mean = statistics.mean(times["wrapped"]) - statistics.mean(times["bare"])
+    print(f"{label:46}{one:12.3f}{four:12.3f}{four - one:8.3f}  (mean {mean:.3f})", flush=True)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()

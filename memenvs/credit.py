@@ -1,0 +1,250 @@
+"""Numbers measured in a group of rollouts come in; rewards and advantages go out. Pure NumPy, float64.
+
+A group is G rollouts of one task. Rollout i has K_i turns, so what is per turn is a list of G arrays (K_i,).
+Where values do not differ there is nothing to learn from them: zeros, never NaN. A NaN that comes in is a
+value that could not be measured: it is left out of every mean, and gets 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+COMBINES = ("product", "plus")
+SIDES = ("success", "wrong", "both")
+
+
+class MemPOAdvantages(NamedTuple):
+    """The two parts of MemPO's advantage.
+
+    Attributes:
+        trajectory: (G,) for every token of a rollout.
+        memory: for each rollout (K_i,), added on the tokens inside the memory of each turn.
+    """
+
+    trajectory: Array
+    memory: list[Array]
+
+
+def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> Array:
+    """Advantages (n,) of values (n,) inside their group.
+
+        A_i = (r_i - mean(r)) / (std(r) + eps)
+
+    Zeros where the values are equal or there is but one. Source: GRPO; eps and ddof as in MT-GRPO's code.
+
+    >>> group_normalize([0.0, 1.0], eps=0.0).round(4).tolist()
+    [-0.7071, 0.7071]
+    """
+    array = _values("values", values)
+    known = array[~np.isnan(array)]
+    if len(known) <= ddof or np.ptp(known) == 0.0:
+        return np.zeros_like(array)
+    # Scaled to the largest value, so that no square overflows or vanishes.
+    scale = float(np.abs(known).max())
+    shares = known / scale
+    normal = (array / scale - shares.mean()) / (shares.std(ddof=ddof) + eps / scale)
+    return np.nan_to_num(normal, nan=0.0)
+
+
+def tamtrl_rewards(
+    teacher: Sequence[ArrayLike],
+    outcomes: ArrayLike,
+    *,
+    minmax: bool = True,
+    combine: str = "product",
+    bounds: tuple[float, float] | None = None,
+) -> list[Array]:
+    """Turn rewards R_t, for each rollout (K_i,), from the teacher's view of each memory.
+
+        p^_t = (p_t - min p) / (max p - min p)    over the whole batch        TAMTRL eq. 5
+        R_t  = p^_t * r   (or r + p^_t: `combine="plus"`)                     TAMTRL eq. 6
+
+    A turn with p_t NaN was not shown to the teacher (the answer turn) and takes the outcome itself: R_t = r.
+    Where all p_t are equal, p^_t is 0.
+
+    Args:
+        teacher: p_t, for each rollout of the batch (K_i,).
+        outcomes: r (G,).
+        minmax: without it p^_t = p_t.
+        combine: `"product"` or `"plus"`.
+        bounds: smallest and largest p, where a larger batch has been seen than this one.
+    """
+    _check_choice("combine", combine, COMBINES)
+    scores = [_values("teacher", p) for p in teacher]
+    rewards = _values("outcomes", outcomes)
+    _check_lengths(teacher=scores, outcomes=rewards)
+    if minmax:
+        low, high = bounds or _bounds(scores)
+        scores = [(p - low) / (high - low) if high > low else np.where(np.isnan(p), p, 0.0) for p in scores]
+    together = [p * r if combine == "product" else p + r for p, r in zip(scores, rewards, strict=True)]
+    return [np.where(np.isnan(p), r, both) for p, r, both in zip(scores, rewards, together, strict=True)]
+
+
+def tamtrl(
+    teacher: Sequence[ArrayLike],
+    outcomes: ArrayLike,
+    *,
+    tasks: Sequence[object] | None = None,
+    minmax: bool = True,
+    combine: str = "product",
+    eps: float = 1e-6,
+    ddof: int = 1,
+) -> list[Array]:
+    """Turn advantages, for each rollout (K_i,): TAMTRL eq. 5 to 7.
+
+        A_t = (R_t - mean R) / (std R + eps)    over all turns of a task's rollouts    TAMTRL eq. 7
+
+    Min-max (eq. 5) runs over the whole batch, mean and std over each task alone.
+
+    Args:
+        teacher: see `tamtrl_rewards`.
+        outcomes: r (G,), all rollouts of the batch.
+        tasks: the task of each rollout; None: all of one.
+        minmax: see `tamtrl_rewards`.
+        combine: see `tamtrl_rewards`.
+        eps: added to std.
+        ddof: of std.
+    """
+    rewards = tamtrl_rewards(teacher, outcomes, minmax=minmax, combine=combine)
+    names = [0] * len(rewards) if tasks is None else list(tasks)
+    _check_lengths(teacher=rewards, tasks=names)
+    advantages = [np.zeros_like(turns) for turns in rewards]
+    for task in dict.fromkeys(names):
+        members = [i for i, name in enumerate(names) if name == task]
+        normal = _normalize_turns([rewards[i] for i in members], eps, ddof)
+        for i, turns in zip(members, normal, strict=True):
+            advantages[i] = turns
+    return advantages
+
+
+def infomem_bonus(
+    gains: ArrayLike,
+    successes: ArrayLike,
+    *,
+    side: str = "success",
+    normalize: bool = True,
+    eps: float = 1e-6,
+    ddof: int = 0,
+) -> Array:
+    """InfoMem's r~ (G,): the information gains, z-scored inside the successful rollouts.
+
+        r~_i = (g_i - mean_S g) / (std_S g + eps),  i in S;  0 elsewhere      InfoMem eq. 9
+
+    S holds the successful rollouts (`side="success"`) or the others (`"wrong"`); with `"both"` each side is
+    z-scored inside itself. A side of one rollout keeps its raw gain, since a z-score would erase it.
+
+    Args:
+        gains: r_gain (G,), nats a token (eq. 6); NaN for none.
+        successes: (G,) whether the answer is right.
+        side: who receives it.
+        normalize: False gives the raw gains of the side.
+        eps: added to std.
+        ddof: of std.
+    """
+    _check_choice("side", side, SIDES)
+    measured, right = _values("gains", gains), np.asarray(successes, np.bool_).reshape(-1)
+    _check_lengths(gains=measured, successes=right)
+    bonus = np.zeros_like(measured)
+    for name, members in (("success", right), ("wrong", ~right)):
+        chosen = members & ~np.isnan(measured)
+        if side in (name, "both"):
+            raw = measured[chosen]
+            alone = not normalize or len(raw) == 1
+            bonus[chosen] = raw if alone else group_normalize(raw, eps=eps, ddof=ddof)
+    return bonus
+
+
+def infomem(
+    outcomes: ArrayLike,
+    gains: ArrayLike,
+    successes: ArrayLike,
+    *,
+    beta: float = 0.2,
+    side: str = "success",
+    normalize: bool = True,
+    outcome: bool = True,
+    eps: float = 1e-6,
+    ddof: int = 0,
+) -> Array:
+    """Rewards (G,) of whole rollouts.
+
+        R_i = outcome_i + beta * r~_i                                         InfoMem eq. 10
+
+    Args:
+        outcomes: (G,).
+        gains: see `infomem_bonus`.
+        successes: see `infomem_bonus`.
+        beta: weight of the information gain.
+        side: see `infomem_bonus`.
+        normalize: see `infomem_bonus`.
+        outcome: False leaves the outcome out.
+        eps: see `infomem_bonus`.
+        ddof: see `infomem_bonus`.
+    """
+    rewards = _values("outcomes", outcomes)
+    bonus = infomem_bonus(gains, successes, side=side, normalize=normalize, eps=eps, ddof=ddof)
+    _check_lengths(outcomes=rewards, gains=bonus)
+    return (rewards if outcome else 0.0) + beta * bonus
+
+
+def mempo(
+    outcomes: ArrayLike, memory: Sequence[ArrayLike], *, eps: float = 1e-6, ddof: int = 1
+) -> MemPOAdvantages:
+    """The two advantages of MemPO.
+
+        A_trajectory_i  = (r_i  - mean r) / (std r + eps)     over the G rollouts
+        A_memory_ij     = (R_ij - mean R) / (std R + eps)     over all memories of the group
+        A of a token    = A_trajectory_i, + A_memory_ij where it is inside the memory of turn j
+
+    Source: MemPO eq. 4 to 9, as we read them (docs/decisions.md).
+
+    Args:
+        outcomes: r (G,).
+        memory: R_ij, for each rollout (K_i,); NaN at a turn that wrote no memory.
+        eps: added to std.
+        ddof: of std.
+    """
+    rewards = _values("outcomes", outcomes)
+    turns = [_values("memory", scores) for scores in memory]
+    _check_lengths(outcomes=rewards, memory=turns)
+    return MemPOAdvantages(group_normalize(rewards, eps=eps, ddof=ddof), _normalize_turns(turns, eps, ddof))
+
+
+def _normalize_turns(turns: list[Array], eps: float, ddof: int) -> list[Array]:
+    """Normalise over all turns of all rollouts together."""
+    if not turns:
+        return []
+    joined = group_normalize(np.concatenate(turns), eps=eps, ddof=ddof)
+    return np.split(joined, np.cumsum([len(scores) for scores in turns])[:-1])
+
+
+def _bounds(scores: list[Array]) -> tuple[float, float]:
+    known = np.concatenate([p[~np.isnan(p)] for p in scores] or [np.zeros(0)])
+    return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+
+
+def _values(name: str, values: ArrayLike) -> Array:
+    array = np.asarray(values, np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one row of numbers, got shape {array.shape}")
+    if np.isinf(array).any():
+        raise ValueError(f"{name} holds an infinite value; give NaN for what could not be measured")
+    return array
+
+
+def _check_lengths(**parts: Sequence[object] | NDArray[np.generic]) -> None:
+    lengths = {name: len(part) for name, part in parts.items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"one entry for each rollout is wanted of all, got {found}")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

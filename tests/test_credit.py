@@ -1,0 +1,228 @@
+"""Credit inside a group: numbers worked out by hand, and what holds for any numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import cases, needs_oracle
+
+from memenvs.credit import group_normalize, infomem, infomem_bonus, mempo, tamtrl, tamtrl_rewards
+
+close = np.testing.assert_allclose
+number = st.floats(-100, 100).map(lambda x: round(x, 3))
+group = st.lists(number, min_size=2, max_size=8)
+rollouts = st.lists(st.lists(number, min_size=1, max_size=5), min_size=1, max_size=6)
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("mt_grpo_normalized_advantages"))
+def test_groups_are_normalised_as_recorded(case):
+    rewards, size = case["input"]["rewards"], case["input"]["num_generations"]
+    recorded = np.array([float(a) for a in case["output"]["advantages"]])
+    for start in range(0, len(rewards), size):
+        members = slice(start, start + size)
+        # In float32 the mean of equal rewards is not quite one of them, and eps = 1e-4 blows that up.
+        atol = 1e-5 if np.ptp(rewards[members]) else 1e-3
+        close(group_normalize(rewards[members]), recorded[members], atol=atol, rtol=1e-4)
+
+
+def test_a_group_is_normalised_by_hand():
+    # mean 2, deviations -1, 0, 1, std with ddof 1 is 1: divided by 1 + 1
+    close(group_normalize([1, 2, 3], eps=1.0), [-0.5, 0.0, 0.5])
+
+
+@given(group, number, st.floats(0.01, 100))
+def test_shift_and_scale_do_not_change_a_normalised_group(values, shift, scale):
+    normal = group_normalize(values, eps=0.0)
+    close(group_normalize(np.array(values) * scale + shift, eps=0.0), normal, atol=1e-6)
+
+
+@given(number, st.integers(1, 8))
+def test_a_group_without_variance_gets_zeros(value, size):
+    assert group_normalize([value] * size).tolist() == [0.0] * size
+
+
+@pytest.mark.parametrize("values", [[1e-320, 0.0], [1e300, -1e300], [1e-300, 2e-300]])
+def test_tiny_and_huge_values_give_finite_advantages(values):
+    assert np.isfinite(group_normalize(values, eps=0.0)).all()
+
+
+def test_what_was_not_measured_is_left_out_and_gets_zero():
+    # the others as if alone: deviations -1, 1, std (ddof 0) 1
+    close(group_normalize([1, np.nan, 3], eps=0.0, ddof=0), [-1, 0, 1])
+
+
+def test_an_infinite_value_is_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        group_normalize([1.0, np.inf])
+
+
+def test_tamtrl_spends_the_outcome_by_the_teachers_view():
+    # batch min 0.1, max 0.5: p^ = 0, 1 | 0.5; the answer turn (NaN) takes r itself
+    rewards = tamtrl_rewards([[0.1, 0.5, np.nan], [0.3, np.nan]], [1.0, 0.4])
+    close(rewards[0], [0.0, 1.0, 1.0])
+    close(rewards[1], [0.2, 0.4])
+
+
+def test_tamtrl_normalises_over_all_turns_of_a_task():
+    # R = 0, 1, 1 | 0, 0: mean 0.4, squares .16 + .36 + .36 + .16 + .16 = 1.2, std = sqrt(1.2 / 4)
+    advantages = tamtrl([[0.1, 0.5, np.nan], [0.3, np.nan]], [1.0, 0.0], eps=0.0)
+    std = 0.3**0.5
+    close(advantages[0], [-0.4 / std, 0.6 / std, 0.6 / std])
+    close(advantages[1], [-0.4 / std, -0.4 / std])
+
+
+def test_tamtrl_takes_the_extremes_over_the_batch_and_the_mean_over_a_task():
+    # over the batch p^ = 0, 1 | 0.5, 0.5; task b has no variance
+    advantages = tamtrl([[0.0, 1.0], [0.5, 0.5]], [1.0, 1.0], tasks=["a", "b"], eps=0.0, ddof=0)
+    close(advantages[0], [-1.0, 1.0])
+    close(advantages[1], [0.0, 0.0])
+
+
+def test_tamtrl_can_add_instead():
+    close(tamtrl_rewards([[0.0, 1.0, np.nan]], [0.5], combine="plus")[0], [0.5, 1.5, 0.5])
+
+
+def test_tamtrl_without_minmax_uses_the_probabilities_themselves():
+    close(tamtrl_rewards([[0.2, 0.4]], [0.5], minmax=False)[0], [0.1, 0.2])
+
+
+@given(rollouts, st.data())
+def test_permuting_rollouts_permutes_tamtrls_credits(teacher, data):
+    outcomes = data.draw(st.lists(number, min_size=len(teacher), max_size=len(teacher)))
+    order = data.draw(st.permutations(range(len(teacher))))
+    straight = tamtrl(teacher, outcomes)
+    permuted = tamtrl([teacher[i] for i in order], [outcomes[i] for i in order])
+    for place, i in enumerate(order):
+        close(permuted[place], straight[i], atol=1e-8)
+
+
+@given(rollouts, number)
+def test_tamtrl_gives_no_nan_and_zeros_without_variance(teacher, outcome):
+    flat = [[0.3] * len(p) for p in teacher]
+    assert not any(np.isnan(a).any() for a in tamtrl(teacher, [outcome] * len(teacher)))
+    assert all((a == 0).all() for a in tamtrl(flat, [outcome] * len(teacher)))
+
+
+@given(rollouts, number, st.floats(0.1, 10))
+def test_tamtrls_rewards_do_not_see_the_teachers_shift_and_scale(teacher, shift, scale):
+    outcomes = np.ones(len(teacher))
+    moved = [np.array(p) * scale + shift for p in teacher]
+    for ours, theirs in zip(tamtrl_rewards(moved, outcomes), tamtrl_rewards(teacher, outcomes), strict=True):
+        close(ours, theirs, atol=1e-6)
+
+
+def test_infomem_scores_inside_the_successes():
+    # gains 1 and 3 succeed: mean 2, std (ddof 0) 1: z = -1, 1; R = 1 - 0.2, 1 + 0.2, 0
+    close(infomem([1, 1, 0], [1, 3, 9], [True, True, False], eps=0.0), [0.8, 1.2, 0.0])
+
+
+def test_infomem_keeps_the_raw_gain_of_the_only_success():
+    close(infomem([1, 0], [0.7, 9.0], [True, False]), [1 + 0.2 * 0.7, 0.0])
+
+
+def test_infomem_gives_nothing_without_a_success():
+    close(infomem([0, 0], [1.0, 2.0], [False, False]), [0.0, 0.0])
+
+
+def test_infomem_of_one_rollout_is_its_outcome_and_raw_gain():
+    close(infomem([1.0], [0.5], [True], beta=1.0), [1.5])
+
+
+def test_equal_gains_give_no_bonus():
+    assert infomem_bonus([0.3] * 3, [True] * 3).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("switches", "expected"),
+    [
+        ({"side": "wrong"}, [0.0, 0.0, -1.0, 1.0]),
+        ({"side": "both"}, [-1.0, 1.0, -1.0, 1.0]),
+        ({"normalize": False}, [1.0, 3.0, 0.0, 0.0]),
+    ],
+)
+def test_infomems_switches_choose_the_side_and_the_scale(switches, expected):
+    bonus = infomem_bonus([1, 3, 5, 9], [True, True, False, False], eps=0.0, **switches)
+    close(bonus, expected)
+
+
+def test_infomem_without_the_outcome_is_the_bonus_alone():
+    close(infomem([1, 1], [1, 3], [True, True], eps=0.0, outcome=False), [-0.2, 0.2])
+
+
+@given(group, number, st.floats(0.01, 100), st.data())
+def test_infomems_bonus_does_not_see_shift_and_scale(gains, shift, scale, data):
+    right = [True, True, *data.draw(st.lists(st.booleans(), min_size=len(gains), max_size=len(gains)))]
+    right = right[: len(gains)]
+    bonus = infomem_bonus(gains, right, eps=0.0)
+    close(infomem_bonus(np.array(gains) * scale + shift, right, eps=0.0), bonus, atol=1e-6)
+
+
+@given(group, st.data())
+def test_permuting_rollouts_permutes_infomems_rewards(gains, data):
+    size = len(gains)
+    right = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    order = data.draw(st.permutations(range(size)))
+    straight = infomem(np.array(right, float), gains, right)
+    permuted = infomem(
+        np.array(right, float)[list(order)], [gains[i] for i in order], [right[i] for i in order]
+    )
+    close(permuted, straight[list(order)], atol=1e-8)
+
+
+def test_mempo_normalises_trajectories_and_memories_apart():
+    # r = 0, 1: mean 0.5, std (ddof 0) 0.5;  R = 1, 2, 3: mean 2, std sqrt(2 / 3)
+    advantages = mempo([0, 1], [[1, 2], [3]], eps=0.0, ddof=0)
+    close(advantages.trajectory, [-1.0, 1.0])
+    close(advantages.memory[0], [-(1.5**0.5), 0.0])
+    close(advantages.memory[1], [1.5**0.5])
+
+
+def test_mempo_gives_a_turn_without_a_memory_nothing():
+    # without it R = 1, 3: mean 2, std (ddof 0) 1
+    close(mempo([0, 1], [[1, np.nan], [3]], eps=0.0, ddof=0).memory[0], [-1.0, 0.0])
+
+
+def test_mempo_of_one_rollout_with_one_memory_is_zero():
+    advantages = mempo([1.0], [[0.5]])
+    assert (advantages.trajectory.tolist(), advantages.memory[0].tolist()) == ([0.0], [0.0])
+
+
+@given(rollouts, st.data())
+def test_permuting_rollouts_permutes_mempos_credits(memory, data):
+    outcomes = data.draw(st.lists(number, min_size=len(memory), max_size=len(memory)))
+    order = data.draw(st.permutations(range(len(memory))))
+    straight = mempo(outcomes, memory)
+    permuted = mempo([outcomes[i] for i in order], [memory[i] for i in order])
+    close(permuted.trajectory, straight.trajectory[list(order)], atol=1e-8)
+    for place, i in enumerate(order):
+        close(permuted.memory[place], straight.memory[i], atol=1e-8)
+
+
+@given(rollouts, number, st.floats(0.01, 100))
+def test_mempo_does_not_see_the_shift_and_scale_of_memories(memory, shift, scale):
+    zeros = np.zeros(len(memory))
+    moved = mempo(zeros, [np.array(m) * scale + shift for m in memory], eps=0.0)
+    for ours, theirs in zip(moved.memory, mempo(zeros, memory, eps=0.0).memory, strict=True):
+        close(ours, theirs, atol=1e-6)
+
+
+def test_no_rollouts_give_no_credits():
+    assert tamtrl([], []) == []
+    assert mempo([], []).memory == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tamtrl([[1.0]], [1.0, 2.0]),
+        lambda: tamtrl([[1.0]], [1.0], combine="sum"),
+        lambda: infomem([1.0], [1.0, 2.0], [True]),
+        lambda: infomem_bonus([1.0], [True], side="left"),
+        lambda: mempo([1.0], [[1.0], [2.0]]),
+        lambda: group_normalize([[1.0], [2.0]]),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(call):
+    with pytest.raises(ValueError, match="got"):
+        call()

@@ -1,0 +1,406 @@
+"""Reward methods on real environments: stacked, in groups, with one scorer call a step."""
+
+import math
+import pickle
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import data_equivalence
+
+import memenvs
+from memenvs.evaluate import play_episode
+from memenvs.policies import make_policy
+from memenvs.vector import TextVectorEnv
+from memenvs.wrappers import (
+    TAMTRL,
+    Credit,
+    InfoMem,
+    InfoMemMethod,
+    MemPO,
+    RewardMethod,
+    RewardWrapper,
+    SearchRewards,
+    TAMTRLMethod,
+    ToolRewards,
+    VectorRewardWrapper,
+)
+from memenvs.wrappers.scorers import LexicalScorer
+
+CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
+MEMORY = {"tasks": "world-test", "context": "memory"}
+FIRST = "<mem>1623</mem><answer>1623</answer>"
+READING = ["TAMTRL", "InfoMem", "MemPO"]
+
+
+class Counted(LexicalScorer):
+    """A scorer that counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def logprobs(self, requests):
+        self.calls.append(list(requests))
+        return super().logprobs(requests)
+
+
+@dataclass
+class Unsure(RewardMethod):
+    """Finds a number for the first turn only."""
+
+    name = "unsure"
+    immediate = False
+
+    def compose(self, episodes):
+        return [
+            [Credit(0, 2.0), *(Credit(k, math.nan, reason="dark") for k in range(1, len(e.turns)))]
+            for e in episodes
+        ]
+
+
+def reading(**kwargs):
+    return gym.make("MemChunkQA-v0", **{**CHUNKS, **kwargs})
+
+
+def play(env, replies, **reset):
+    observation, info = env.reset(**reset)
+    steps = [(observation, 0.0, False, False, info)]
+    for reply in replies:
+        steps.append(env.step(reply))
+        if steps[-1][2] or steps[-1][3]:
+            break
+    return steps
+
+
+def notes(env, count, final):
+    """Replies that keep words of the evidence, then answer."""
+    env.reset(options={"task": 0})
+    evidence = env.unwrapped._privileged()["evidence"][0]
+    return [f"{evidence[: 40 * (k + 1)]}" for k in range(count)] + [final]
+
+
+def test_the_scalar_rewards_sum_to_the_turn_rewards():
+    env = InfoMem(TAMTRL(reading(), "lexical"), "lexical")
+    gold = "\\boxed{1623}"
+    steps = play(env, notes(env, 3, gold), options={"task": 0})
+    info = steps[-1][4]
+    assert sum(step[1] for step in steps) == pytest.approx(sum(info["turn_rewards"]))
+    assert len(info["turn_rewards"]) == len(steps) - 1 == 4
+
+
+def test_tamtrl_spends_the_outcome_and_the_metrics_keep_it():
+    env = TAMTRL(reading(), "lexical")
+    info = play(env, notes(env, 3, "\\boxed{1623}"), options={"task": 0})[-1][4]
+    assert (info["rewards"]["outcome"], info["metrics"]["outcome"]) == (0.0, 1.0)
+    assert info["turn_rewards"] == [credit.value for credit in info["credits"]["tamtrl"]]
+
+
+def test_infomem_leaves_the_outcome_and_adds_its_bonus():
+    env = InfoMem(reading(), "lexical")
+    info = play(env, ["", "", "the year 1623", "\\boxed{1623}"], options={"task": 0})[-1][4]
+    assert info["rewards"]["outcome"] == 1.0
+    assert info["rewards"]["infomem"] == pytest.approx(0.2 * info["signals"]["infomem"])
+    assert info["signals"]["infomem"] > 0
+
+
+def test_infomem_sees_the_outcome_that_another_wrapper_has_spent():
+    env = InfoMem(TAMTRL(reading(), "lexical"), "lexical")
+    info = play(env, ["", "", "the year 1623", "\\boxed{1623}"], options={"task": 0})[-1][4]
+    assert env.record.outcome == 1.0
+    assert info["rewards"]["infomem"] > 0
+
+
+def test_methods_stack_in_any_order():
+    returns = []
+    for names in (READING, READING[::-1]):
+        together = RewardWrapper(reading(), names, "lexical")
+        replies = notes(together, 3, "\\boxed{1623}")
+        apart = reading()
+        for name in names:
+            apart = RewardWrapper(apart, [name], "lexical")
+        for env in (together, apart):
+            info = play(env, replies, options={"task": 0})[-1][4]
+            returns.append((pytest.approx(info["turn_rewards"]), info["credits"]))
+    assert all(data_equivalence(credits, returns[0][1]) for _, credits in returns)
+    assert all(rewards.expected == returns[0][0] for rewards, _ in returns)
+
+
+def test_mempos_credit_is_a_span_of_the_action():
+    env = MemPO(gym.make("MemSearchQA-v0", **MEMORY), "lexical")
+    replies = ["<mem>dark</mem><think></think><search>town</search>", "<mem>1623</mem><answer>1623</answer>"]
+    info = play(env, replies, options={"task": 0})[-1][4]
+    credits = info["credits"]["mempo"]
+    assert [replies[credit.turn][slice(*credit.span)] for credit in credits] == ["dark", "1623"]
+    assert credits[1].value > credits[0].value
+
+
+def test_search_rewards_are_paid_at_their_turn():
+    env = SearchRewards(gym.make("MemSearchQA-v0", tasks="world-test"))
+    title = env.unwrapped.questions.titles(env.unwrapped.questions[2].evidence)[0]
+    replies = [f"<think></think><search>{title}</search>", "<think></think><answer>sheaf</answer>"]
+    steps = play(env, replies, options={"task": 2})
+    assert [step[1] for step in steps[1:]] == [pytest.approx(0.3 + 0.1 - 0.1), 1.0]
+    assert steps[-1][4]["turn_rewards"] == [step[1] for step in steps[1:]]
+
+
+def test_tool_rewards_are_paid_at_the_call_and_at_the_end():
+    env = ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"))
+    title = env.unwrapped.questions.titles(env.unwrapped.questions[2].evidence)[0]
+    tool = f'{{"name": "wiki_search", "args": {{"query": "{title}"}}}}'
+    call = f"<reasoning>r</reasoning>\n<tool>\n{tool}\n</tool>"
+    steps = play(env, [call, "<reasoning>r</reasoning>\n<answer>\nSheaf\n</answer>"], options={"task": 2})
+    assert [step[1] for step in steps[1:]] == [pytest.approx(0.7), pytest.approx(1.9)]
+
+
+def test_an_answer_that_a_document_holds_earns_nothing(monkeypatch):
+    env = ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"))
+    monkeypatch.setattr(env.unwrapped, "_search", lambda query: "<answer>sheaf</answer>")
+    call = '<tool>{"name": "wiki_search", "args": {"query": "x"}}</tool>'
+    info = play(env, [call, "nothing"], options={"task": 2})[-1][4]
+    assert info["metrics"]["outcome"] == 0.0
+    assert info["rewards"]["tool_rewards"] < 0.5
+
+
+def test_a_component_without_a_number_is_left_out_and_counted():
+    env = RewardWrapper(reading(), [Unsure()])
+    steps = play(env, ["a", "b", "c", "\\boxed{x}"], options={"task": 0})
+    info = steps[-1][4]
+    assert (steps[-1][1], info["metrics"]["unsure_unscored"]) == (2.0, 3.0)
+    assert info["turn_rewards"] == [2.0, 0.0, 0.0, 0.0]
+
+
+def test_a_component_with_no_number_at_all_is_nan(monkeypatch):
+    monkeypatch.setattr(Unsure, "compose", lambda self, es: [[Credit(0, math.nan)] for _ in es])
+    steps = play(RewardWrapper(reading(), [Unsure()]), ["a"] * 3 + ["\\boxed{1623}"], options={"task": 0})
+    assert math.isnan(steps[-1][4]["rewards"]["unsure"])
+    assert steps[-1][1] == 1.0
+
+
+def test_equal_requests_of_a_step_are_scored_once():
+    scorer = Counted()
+    env = RewardWrapper(reading(), ["InfoMem", "MemPO"], scorer)
+    play(env, ["a", "b", "c", "\\boxed{x}"], options={"task": 0})
+    assert all(len(set(call)) == len(call) for call in scorer.calls)
+
+
+def test_a_template_shows_the_model_its_own_form():
+    scorer = Counted()
+    env = InfoMem(reading(), scorer, template="<user>{prompt}</user>")
+    play(env, ["a"] * 3 + ["\\boxed{x}"], options={"task": 0})
+    assert all(r.prompt.startswith("<user>") and r.prompt.endswith("</user>") for r in scorer.calls[0])
+
+
+def test_a_method_that_does_not_fit_the_environment_is_refused_at_reset():
+    with pytest.raises(ValueError, match="tamtrl needs"):
+        TAMTRL(gym.make("MemSokoban-v0"), "lexical").reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("methods", "error"),
+    [
+        (["TAMTRLL"], ValueError),
+        ([], ValueError),
+        ("TAMTRL", TypeError),
+        (["InfoMem", "InfoMem"], ValueError),
+    ],
+)
+def test_a_wrong_list_of_methods_is_refused(methods, error):
+    with pytest.raises(error):
+        RewardWrapper(reading(), methods, "lexical")
+
+
+def test_a_missing_scorer_is_named():
+    env = RewardWrapper(reading(), ["TAMTRL"])
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="scorer"):
+        env.step("notes")
+
+
+def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
+    env = RewardWrapper(reading(), ["TAMTRL"], Counted())
+    assert pickle.loads(pickle.dumps(env.spec)) == env.spec
+    with pytest.raises(ValueError, match="Counted"):
+        gym.make(env.spec)
+
+
+def test_a_step_before_the_reset_is_refused():
+    with pytest.raises(ResetNeeded):
+        RewardWrapper(reading(), ["TAMTRL"], "lexical").get_state()
+
+
+def test_running_statistics_are_part_of_the_state():
+    env = InfoMem(reading(), "lexical")
+    play(env, ["the year 1623"] * 3 + ["\\boxed{1623}"], options={"task": 0})
+    env.reset(options={"task": 1})
+    state = memenvs.get_state(env)
+    other = InfoMem(reading(), "lexical")
+    memenvs.set_state(other, state)
+    assert other.methods[0].get_state() == env.methods[0].get_state()
+
+
+# Many environments.
+
+
+def vector(env_id, n, methods, scorer="lexical", group_size=1, mode="Disabled", **kwargs):
+    venv = TextVectorEnv(env_id, n, autoreset_mode=mode, **kwargs)
+    return VectorRewardWrapper(venv, methods, scorer, group_size)
+
+
+def run(venv, replies, **reset):
+    """Step until all have ended, in Disabled mode; every (rewards, infos_list)."""
+    venv.reset(**reset)
+    over = np.zeros(venv.num_envs, bool)
+    steps = []
+    for k in range(max(map(len, replies))):
+        actions = [of[min(k, len(of) - 1)] for of in replies]
+        _, rewards, terminated, truncated, _ = venv.step(actions, mask=~over)
+        over |= terminated | truncated
+        steps.append((rewards.copy(), list(venv.infos_list)))
+    assert over.all()
+    return steps
+
+
+def test_all_requests_of_a_step_are_one_call():
+    scorer = Counted()
+    venv = vector("MemChunkQA-v0", 8, READING, scorer, **CHUNKS)
+    venv.reset(options={"task": list(range(8))})
+    venv.step([f"notes {i}" for i in range(8)])
+    assert len(scorer.calls) == 1
+    assert len(scorer.calls[0]) > 8
+
+
+def test_in_groups_of_one_it_pays_what_single_wrappers_of_shared_methods_pay():
+    method = InfoMemMethod()
+    singles = [RewardWrapper(reading(), [method], "lexical") for _ in range(4)]
+    replies = [["", "", "the year 1623", "\\boxed{1623}"]] * 4
+    expected = [play(env, replies[0], options={"task": 0})[-1][1] for env in singles]
+    steps = run(vector("MemChunkQA-v0", 4, ["InfoMem"], **CHUNKS), replies, options={"task": 0})
+    assert steps[-1][0].tolist() == pytest.approx(expected)
+
+
+def test_a_group_is_composed_together():
+    venv = vector("MemChunkQA-v0", 4, [InfoMemMethod(eps=0.0)], group_size=4, **CHUNKS)
+    memories = ["1623", "the year", "nothing", ""]
+    replies = [["", "", memory, "\\boxed{1623}"] for memory in memories]
+    steps = run(venv, replies, options={"task": 0})
+    gains = np.array([info["signals"]["infomem"] for info in venv.infos_list])
+    expected = 1 + 0.2 * (gains - gains.mean()) / gains.std()
+    np.testing.assert_allclose(steps[-1][0], expected)
+
+
+def test_credits_come_exactly_when_the_group_is_complete():
+    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
+    venv.reset(options={"task": 0})
+    venv.step([answer, search])
+    assert venv.infos_list[0]["credits"]["mempo"] == []
+    assert venv.completed_groups == []
+    venv.step([answer, answer], mask=np.array([False, True]))
+    (group,) = venv.completed_groups
+    assert [len(episode.credits["mempo"]) for episode in group] == [1, 2]
+
+
+def test_what_a_group_brings_an_ended_episode_is_paid_late():
+    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
+    steps = run(venv, [[answer], [search, answer]], options={"task": 0})
+    infos, received = venv.infos_list, sum(rewards for rewards, _ in steps)
+    assert steps[1][0][0] != 0.0
+    assert [sum(info["turn_rewards"]) for info in infos] == pytest.approx(received.tolist())
+    assert infos[0]["rewards"]["mempo"] == pytest.approx(steps[1][0][0])
+
+
+def test_late_rewards_are_marked_in_the_vector_infos():
+    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
+    venv.reset(options={"task": 0})
+    venv.step([answer, search])
+    infos = venv.step([answer, answer], mask=np.array([False, True]))[4]
+    assert infos["_turn_rewards"].tolist() == [True, True]
+
+
+def test_one_seed_is_a_group_and_the_groups_differ():
+    venv = vector("MemChunkQA-v0", 6, ["TAMTRL"], group_size=3, **CHUNKS)
+    venv.reset(seed=5)
+    tasks = [info["task"] for info in venv.infos_list]
+    assert len(set(tasks[:3])) == len(set(tasks[3:])) == 1
+    assert tasks[0] != tasks[3]
+
+
+def test_without_a_seed_groups_still_play_one_task():
+    venv = vector("MemChunkQA-v0", 6, ["TAMTRL"], group_size=3, **CHUNKS)
+    venv.reset()
+    tasks = [info["task"] for info in venv.infos_list]
+    assert len(set(tasks[:3])) == len(set(tasks[3:])) == 1
+
+
+def test_a_group_of_two_tasks_is_refused():
+    venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], group_size=2, **CHUNKS)
+    venv.reset(options={"task": [0, 1]})
+    with pytest.raises(ValueError, match="one seed"):
+        venv.step(["a", "b"])
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_groups_go_on_under_autoreset(mode):
+    venv = vector("MemChunkQA-v0", 4, ["TAMTRL"], group_size=2, mode=mode, **CHUNKS)
+    venv.reset(seed=3)
+    groups = []
+    for _ in range(20):
+        venv.step(["\\boxed{a}"] * 4)
+        groups += venv.completed_groups
+    assert len(groups) >= 6
+    assert all(len({e.turns[0].info["task"] for e in group}) == 1 for group in groups)
+
+
+def test_final_infos_of_same_step_autoreset_carry_the_credits():
+    venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], mode="SameStep", **CHUNKS)
+    venv.reset(options={"task": 0})
+    for _ in range(4):
+        infos = venv.step(["\\boxed{a}"] * 2)[4]
+    assert len(infos["final_info"]["turn_rewards"][0]) == 4
+    assert infos["credits"]["tamtrl"].tolist() == [[], []]
+
+
+def test_states_of_many_environments_branch():
+    venv = vector("MemSearchQA-v0", 4, ["MemPO"], group_size=2, **MEMORY)
+    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+    venv.reset(options={"task": 0})
+    observations = venv.step([answer, search, search, search])[0]
+    states = pickle.loads(pickle.dumps(venv.get_states()))
+    branches = []
+    for _ in range(2):
+        venv.set_states(states, observations)
+        rewards = venv.step([answer] * 4, mask=np.array([False, True, True, True]))[1]
+        branches.append((rewards.tolist(), list(venv.infos_list)))
+    assert data_equivalence(*branches)
+    assert branches[0][0][0] != 0.0
+
+
+def test_two_hosts_stack():
+    inner = vector("MemChunkQA-v0", 2, ["TAMTRL"], group_size=2, **CHUNKS)
+    venv = VectorRewardWrapper(inner, ["InfoMem"], "lexical", group_size=2)
+    replies = [["", "", memory, "\\boxed{1623}"] for memory in ("1623", "")]
+    steps = run(venv, replies, options={"task": 0})
+    for i, info in enumerate(venv.infos_list):
+        assert set(info["credits"]) == {"tamtrl", "infomem"}
+        assert sum(info["turn_rewards"]) == pytest.approx(sum(rewards[i] for rewards, _ in steps))
+
+
+@pytest.mark.parametrize("size", [0, 3, 1.5, True])
+def test_a_group_size_that_does_not_divide_the_environments_is_refused(size):
+    with pytest.raises(ValueError, match="group_size"):
+        vector("MemChunkQA-v0", 4, ["TAMTRL"], group_size=size, **CHUNKS)
+
+
+def test_another_vector_environment_is_refused():
+    with pytest.raises(TypeError, match="TextVectorEnv"):
+        VectorRewardWrapper(gym.make_vec("CartPole-v1", 2), ["TAMTRL"])
+
+
+def test_the_gold_policy_plays_through_a_wrapper():
+    env = RewardWrapper(reading(), [TAMTRLMethod(), InfoMemMethod()], "lexical")
+    assert play_episode(env, make_policy("gold", env), task=0)["metrics"]["success"] == 1.0

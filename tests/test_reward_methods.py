@@ -1,0 +1,275 @@
+"""Each reward method by itself: what it asks a scorer, its signal, and the credits of a group, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from memenvs.wrappers import Episode, InfoMemMethod, MemPOMethod, SearchRewardsMethod, TAMTRLMethod, Turn
+from memenvs.wrappers.scorers import ScoreRequest
+
+close = np.testing.assert_allclose
+HALF, QUARTER = math.log(0.5), math.log(0.25)
+TEACHER = {"teacher_prompt": "evidence here", "teacher_prompt_global": "all evidence"}
+FINAL = {"prompt_with_memory": "q m", "prompt_without_memory": "q", "target": "y", "memory": "m"}
+WRITTEN = {"prompt_with_memory": "q m", "target": "y", "memory": "m"}
+HISTORY = {"prompt_with_history": "q h"}
+
+
+def told(**privileged):
+    return {
+        "context": "rewrite",
+        "metrics": {"success": privileged.pop("success", 0.0), "em": privileged.pop("em", 0.0)},
+        "events": privileged.pop("events", {}),
+        "privileged": privileged,
+    }
+
+
+def turn(action="notes", end="", before=None, **after):
+    return Turn("read this", action, told(**(before or {})), "", told(**after), end)
+
+
+def episode(method, signals, *, outcome=0.0, actions=None, memory="notes"):
+    """An episode of given signals whose last turn answers."""
+    last = len(signals) - 1
+    turns = [
+        turn(
+            action=actions[k] if actions else "notes",
+            end="terminated" if k == last else "",
+            success=float(outcome == 1.0),
+            memory=memory,
+        )
+        for k in range(len(signals))
+    ]
+    outcomes = [0.0] * last + [outcome]
+    return Episode(turns, outcomes, {method.name: list(signals)}, {}, [])
+
+
+def values(credits):
+    return [credit.value for credit in credits]
+
+
+class TestTAMTRL:
+    def test_the_memory_kept_is_scored_under_the_evidence_of_its_chunk(self):
+        asked = TAMTRLMethod().requests(turn("notes and more", before=TEACHER, memory="notes"))
+        assert asked == [ScoreRequest("evidence here", "notes")]
+
+    def test_the_global_view_shows_all_evidence(self):
+        asked = TAMTRLMethod(view="global").requests(turn(before=TEACHER, memory="notes"))
+        assert asked == [ScoreRequest("all evidence", "notes")]
+
+    def test_the_answer_turn_is_scored_only_by_a_teacher(self):
+        last = turn("my answer", "terminated", before=TEACHER, memory="notes")
+        assert TAMTRLMethod().requests(last) == []
+        assert TAMTRLMethod(final_turn="teacher").requests(last) == [
+            ScoreRequest("evidence here", "my answer")
+        ]
+
+    def test_the_signal_is_the_mean_of_probabilities(self):
+        assert TAMTRLMethod().signal(turn(), [np.array([HALF, QUARTER])]) == pytest.approx(0.375)
+
+    def test_without_length_norm_it_is_their_sum(self):
+        method = TAMTRLMethod(length_norm=False)
+        assert method.signal(turn(), [np.array([HALF, QUARTER])]) == pytest.approx(0.75)
+
+    def test_an_empty_memory_is_worth_nothing(self):
+        assert TAMTRLMethod().signal(turn(), [np.zeros(0)]) == 0.0
+
+    def test_the_outcome_is_spent_over_the_turns(self):
+        method = TAMTRLMethod()
+        # the answer turns are not scored: min 0.2, max 0.6, p^ = 0, 1 | 0.5
+        group = [episode(method, [0.2, 0.6, 0.0], outcome=1.0), episode(method, [0.4, 0.0], outcome=0.5)]
+        credits = [values(c) for c in method.compose(group)]
+        close(credits[0], [0.0, 1.0, 1.0])
+        close(credits[1], [0.25, 0.5])
+
+    def test_a_failed_rollout_gets_nothing(self):
+        method = TAMTRLMethod()
+        group = [episode(method, [0.2, 0.0], outcome=0.0), episode(method, [0.6, 0.0], outcome=1.0)]
+        assert values(method.compose(group)[0]) == [0.0, 0.0]
+
+    def test_in_the_form_plus_the_outcome_stays_and_turns_get_their_share(self):
+        method = TAMTRLMethod(combine="plus")
+        group = [episode(method, [0.2, 0.6, 0.0], outcome=1.0), episode(method, [0.4, 0.0])]
+        assert not method.spends_outcome
+        close(values(method.compose(group)[0]), [0.0, 1.0, 0.0])
+
+    def test_without_minmax_the_probability_itself_is_paid(self):
+        method = TAMTRLMethod(minmax=False)
+        group = [episode(method, [0.2, 0.0], outcome=1.0), episode(method, [0.4, 0.0])]
+        close(values(method.compose(group)[0]), [0.2, 1.0])
+
+    def test_a_teacher_scores_the_answer_turn_too(self):
+        method = TAMTRLMethod(final_turn="teacher")
+        group = [episode(method, [0.2, 0.6], outcome=1.0), episode(method, [0.4, 0.4])]
+        close(values(method.compose(group)[0]), [0.0, 1.0])
+
+    def test_alone_the_extremes_are_those_seen_so_far(self):
+        method = TAMTRLMethod()
+        method.compose([episode(method, [0.0, 1.0, 0.0])])
+        close(values(method.compose([episode(method, [0.25, 0.0], outcome=1.0)])[0]), [0.25, 1.0])
+
+
+class TestInfoMem:
+    def test_the_answer_is_scored_at_the_last_turn_with_the_memory_and_without(self):
+        asked = InfoMemMethod().requests(turn(end="terminated", **FINAL))
+        assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q", "y")]
+        assert InfoMemMethod().requests(turn(**FINAL)) == []
+
+    def test_query_pmi_scores_the_question_from_the_memory_alone(self):
+        method = InfoMemMethod(condition="query")
+        with_memory, without = method.requests(turn(end="terminated", memory="m", question="who?"))
+        assert with_memory.continuation == without.continuation == "who?"
+        assert "\nm\n" in with_memory.prompt
+        assert "m\n</memory>" not in without.prompt
+
+    def test_the_gain_is_a_difference_of_means_in_nats(self):
+        scores = [np.array([HALF, HALF]), np.array([QUARTER, QUARTER])]
+        assert InfoMemMethod().signal(turn(end="terminated"), scores) == pytest.approx(math.log(2))
+
+    def test_the_bonus_goes_to_the_last_turn_of_successes(self):
+        method = InfoMemMethod(eps=0.0)
+        # successes 1 and 3: z = -1, 1
+        group = [episode(method, [0, gain], outcome=right) for gain, right in ((1, 1.0), (3, 1.0), (9, 0.0))]
+        credits = method.compose(group)
+        close([values(c)[0] for c in credits], [-0.2, 0.2, 0.0])
+        assert [c[0].turn for c in credits] == [1, 1, 1]
+
+    def test_one_success_keeps_its_raw_gain(self):
+        method = InfoMemMethod()
+        group = [episode(method, [0.7], outcome=1.0), episode(method, [9.0])]
+        close([values(c)[0] for c in method.compose(group)], [0.14, 0.0])
+
+    def test_the_wrong_side_can_be_scored_instead(self):
+        method = InfoMemMethod(side="wrong", eps=0.0, beta=1.0)
+        group = [episode(method, [gain], outcome=right) for gain, right in ((9, 1.0), (1, 0.0), (3, 0.0))]
+        close([values(c)[0] for c in method.compose(group)], [0.0, -1.0, 1.0])
+
+    def test_without_the_outcome_only_the_bonus_is_paid(self):
+        assert InfoMemMethod(outcome=False).spends_outcome
+        assert not InfoMemMethod().spends_outcome
+
+    def test_alone_the_first_success_is_raw_and_the_next_are_scored_against_the_earlier(self):
+        method = InfoMemMethod(beta=1.0, eps=0.0)
+        paid = [values(method.compose([episode(method, [gain], outcome=1.0)])[0])[0] for gain in (1.0, 3.0)]
+        close(paid, [1.0, 1.0])  # second: mean 2, std 1
+
+    def test_alone_a_failure_gets_nothing(self):
+        method = InfoMemMethod()
+        assert values(method.compose([episode(method, [5.0])])[0]) == [0.0]
+
+
+class TestMemPO:
+    def test_the_answer_is_scored_after_the_memory_and_after_the_turns_before(self):
+        asked = MemPOMethod().requests(turn("<mem>m</mem>", before=HISTORY, **WRITTEN))
+        assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q h", "y")]
+
+    def test_without_a_bias_the_history_is_not_asked_for(self):
+        asked = MemPOMethod(bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
+        assert asked == [ScoreRequest("q m", "y")]
+
+    def test_a_turn_without_a_memory_asks_nothing(self):
+        assert MemPOMethod().requests(turn("<search>x</search>", memory="")) == []
+
+    def test_the_signal_is_a_difference_of_probabilities(self):
+        scores = [np.array([HALF, HALF]), np.array([QUARTER, QUARTER])]
+        assert MemPOMethod().signal(turn(), scores) == pytest.approx(0.25)
+        assert MemPOMethod(bias="none").signal(turn(), scores[:1]) == pytest.approx(0.5)
+
+    def test_the_probability_is_the_exponential_of_the_mean(self):
+        # the geometric mean of 1/2 and 1/8 is 1/4
+        scores = [np.array([HALF, math.log(0.125)])]
+        assert MemPOMethod(bias="none").signal(turn(), scores) == pytest.approx(0.25)
+
+    def test_it_can_be_measured_in_nats(self):
+        scores = [np.array([HALF]), np.array([QUARTER])]
+        assert MemPOMethod(measure="log").signal(turn(), scores) == pytest.approx(math.log(2))
+
+    def test_the_credit_lies_on_what_stands_inside_the_tags(self):
+        method = MemPOMethod(eps=0.0, ddof=0)
+        actions = ["<mem>ab</mem><search>x</search>", "<mem>c</mem><answer>y</answer>"]
+        group = [episode(method, [1, 3], actions=actions), episode(method, [2, 2], actions=actions)]
+        credits = method.compose(group)
+        # R = 1, 3, 2, 2: mean 2, std sqrt(1 / 2)
+        close(values(credits[0]), [-(2**0.5), 2**0.5])
+        assert [actions[c.turn][slice(*c.span)] for c in credits[0]] == ["ab", "c"]
+
+    def test_a_turn_without_a_memory_gets_no_credit(self):
+        method = MemPOMethod()
+        actions = ["<search>x</search>", "<mem>c</mem><answer>y</answer>"]
+        group = [episode(method, [0, r], actions=actions, memory="") for r in (1, 2)]
+        assert [[c.turn for c in credits] for credits in method.compose(group)] == [[1], [1]]
+
+    def test_a_reply_that_is_the_memory_is_credited_up_to_where_it_was_cut(self):
+        method = MemPOMethod()
+        group = [episode(method, [r, 0], actions=["notes and more", "answer"]) for r in (1, 2)]
+        assert [(c.turn, c.span) for c in method.compose(group)[0]] == [(0, (0, 5))]
+
+    def test_alone_memories_are_normalised_over_all_so_far(self):
+        method = MemPOMethod(eps=0.0, ddof=0)
+        actions = ["<mem>a</mem>"]
+        method.compose([episode(method, [1], actions=actions)])
+        close(values(method.compose([episode(method, [3], actions=actions)])[0]), [1.0])
+
+
+RIGHT = {"searched": 0.0, "retrieved": 0.0, "well_formed": 1.0, "searches": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("end", "changed", "em", "expected"),
+    [
+        # the last turn: exact and well-formed, well-formed, not
+        ("terminated", {}, 1.0, 1.0),
+        ("terminated", {}, 0.0, 0.2),
+        ("terminated", {"well_formed": 0.0}, 1.0, -1.0),
+        ("terminated", {"well_formed": 0.0}, 0.0, -1.0),
+        ("truncated", {}, 0.0, -1.0),  # a well-formed search where an answer was due
+        ("truncated", {"well_formed": 0.0}, 0.0, -1.0),
+        ("truncated", {"searched": 1.0, "retrieved": 1.0}, 0.0, -1.0),
+        # other turns: retrieval 0.3, format 0.1 or -0.2, search -0.1 * searches so far
+        ("", {"searched": 1.0, "retrieved": 1.0, "searches": 1.0}, 0.0, 0.3 + 0.1 - 0.1),
+        ("", {"searched": 1.0, "retrieved": 1.0, "searches": 3.0}, 0.0, 0.3 + 0.1 - 0.3),
+        ("", {"searched": 1.0, "searches": 1.0}, 0.0, 0.1 - 0.1),
+        ("", {"searched": 1.0, "searches": 2.0, "well_formed": 0.0}, 0.0, -0.2 - 0.2),
+        ("", {"searched": 1.0, "retrieved": 1.0, "searches": 2.0, "well_formed": 0.0}, 0.0, 0.3 - 0.2 - 0.2),
+        ("", {"well_formed": 0.0, "searches": 2.0}, 0.0, -0.2),  # no search, no cost
+        ("", {"searches": 2.0}, 0.0, 0.1),
+    ],
+)
+def test_every_branch_of_the_search_rewards(end, changed, em, expected):
+    signal = SearchRewardsMethod().signal(turn(end=end, events={**RIGHT, **changed}, em=em), [])
+    assert signal == pytest.approx(expected)
+
+
+def test_every_weight_of_the_search_rewards_can_be_set():
+    method = SearchRewardsMethod(2.0, 3.0, -4.0, 5.0, 6.0, -7.0, 8.0)
+    searched = {**RIGHT, "searched": 1.0, "retrieved": 1.0}
+    assert method.parts(turn(events=searched)) == {"retrieval": 5.0, "format": 6.0, "search": -16.0}
+    assert method.parts(turn(events={**RIGHT, "well_formed": 0.0}))["format"] == -7.0
+    assert method.signal(turn(end="terminated", events=RIGHT, em=1.0), []) == 2.0
+    assert method.signal(turn(end="terminated", events=RIGHT), []) == 3.0
+    assert method.signal(turn(end="truncated", events=RIGHT), []) == -4.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TAMTRLMethod(combine="times"),
+        lambda: TAMTRLMethod(view="side"),
+        lambda: TAMTRLMethod(final_turn="none"),
+        lambda: InfoMemMethod(side="left"),
+        lambda: InfoMemMethod(condition="memory"),
+        lambda: InfoMemMethod(eps=-1.0),
+        lambda: MemPOMethod(bias="all"),
+        lambda: MemPOMethod(measure="bits"),
+        lambda: SearchRewardsMethod(search_cost=-0.1),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_what_was_given(make):
+    with pytest.raises(ValueError, match="got"):
+        make()
+
+
+def test_a_setting_that_there_is_none_of_is_refused():
+    with pytest.raises(TypeError, match="betta"):
+        InfoMemMethod(betta=0.1)

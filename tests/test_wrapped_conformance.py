@@ -1,0 +1,87 @@
+"""What every text environment promises, it promises under reward methods too."""
+
+import itertools
+import math
+import warnings
+
+import gymnasium as gym
+import pytest
+from gymnasium.envs.registration import WrapperSpec
+from gymnasium.utils.env_checker import check_env
+from test_conformance import *  # noqa: F403  # every test of the contract runs here again
+from test_conformance import play
+
+from memenvs.evaluate import play_episode
+from memenvs.policies import make_policy
+
+SCORED = {"scorer": "lexical"}
+STACKS = {
+    "ChunkTAMTRL": ("memenvs.envs.chunk_qa:ChunkQAEnv", {}, [("TAMTRL", SCORED)]),
+    "ChunkStack": (
+        "memenvs.envs.chunk_qa:ChunkQAEnv",
+        {"tasks": "world-test"},
+        [("InfoMem", {**SCORED, "side": "both"}), ("TAMTRL", SCORED), ("MemPO", SCORED)],
+    ),
+    "SearchStack": (
+        "memenvs.envs.search_qa:SearchQAEnv",
+        {"context": "memory"},
+        [("MemPO", SCORED), ("SearchRewards", {}), ("InfoMem", SCORED)],
+    ),
+    "Search": ("memenvs.envs.search_qa:SearchQAEnv", {}, [("SearchRewards", {})]),
+    "Tool": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("ToolRewards", {})]),
+    "OneHost": (
+        "memenvs.envs.chunk_qa:ChunkQAEnv",
+        {},
+        [("RewardWrapper", {**SCORED, "methods": [["TAMTRL", {"combine": "plus"}], "InfoMem", "MemPO"]})],
+    ),
+}
+IDS = [f"Wrapped{name}-v0" for name in STACKS]
+PAYS_SILENCE = {"WrappedTool-v0": 0.04}  # the format reward of MT-GRPO never falls under it
+
+pytestmark = pytest.mark.parametrize("env_id", IDS)
+
+for name, (entry_point, kwargs, stack) in STACKS.items():
+    gym.register(
+        f"Wrapped{name}-v0",
+        entry_point,
+        kwargs=kwargs,
+        additional_wrappers=tuple(
+            WrapperSpec(
+                wrapper,
+                f"memenvs.wrappers.{'hosts' if wrapper == 'RewardWrapper' else 'conveniences'}:{wrapper}",
+                settings,
+            )
+            for wrapper, settings in stack
+        ),
+    )
+
+
+def test_check_env_finds_nothing_to_warn_of(env):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*different from the unwrapped version.*")
+        check_env(env)
+
+
+def test_silence_scores_nothing(env, env_id):
+    infos = [play_episode(env, make_policy("silent", env), task=task, seed=0) for task in range(10)]
+    assert [info["metrics"]["success"] for info in infos] == [0.0] * 10
+    assert max(sum(info["turn_rewards"]) for info in infos) <= PAYS_SILENCE.get(env_id, 0.0) + 1e-12
+
+
+def test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list(env):
+    """In hindsight the list is another, but its sum is the same."""
+    _, *steps = play(env, ["x", "<mem>m</mem><answer>y</answer>", "\\boxed{z}"] * 70, seed=0)
+    assert [step[1] for step in steps] == [pytest.approx(sum(step[4]["rewards"].values())) for step in steps]
+    told = steps[-1][4]["turn_rewards"]
+    assert len(told) == len(steps)
+    assert math.fsum(told) == pytest.approx(math.fsum(step[1] for step in steps))
+    assert all(step[4]["turn_rewards"] == [] for step in steps[:-1])
+
+
+def test_the_credits_of_a_turn_are_what_the_turn_was_paid(env):
+    replies = itertools.chain(["<mem>a</mem><think></think><search>b</search>"], ["\\boxed{z}"] * 200)
+    info = play(env, replies, seed=0)[-1][4]
+    credits = [credit for some in info["credits"].values() for credit in some]
+    paid = math.fsum(credit.value for credit in credits) + info["rewards"]["outcome"]
+    assert math.fsum(info["turn_rewards"]) == pytest.approx(paid)

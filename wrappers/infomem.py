@@ -1,0 +1,137 @@
+"""InfoMem: how much the final memory raises the likelihood of the right answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from memenvs.credit import SIDES, infomem_bonus
+from memenvs.prompts import Template
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
+from memenvs.wrappers.running import Running
+from memenvs.wrappers.scorers import ScoreRequest, TokenScores
+from memenvs.wrappers.settings import check_at_least, check_choice
+
+CONDITIONS = ("answer", "query")
+
+ASKED_OF = Template(
+    """\
+<memory>
+{memory}
+</memory>
+
+The question that this memory was kept for:
+""",
+    required=("memory",),
+)
+
+
+@dataclass
+class InfoMemMethod(RewardMethod):
+    """Reward the final memory's information about the answer (InfoMem eq. 6, 9, 10).
+
+        r_gain = mean log P(y* given q, M_K) - mean log P(y* given q, empty memory)      eq. 6
+        r~     = z-score of r_gain inside the successful rollouts of the group          eq. 9
+        R      = outcome + beta * r~                                                    eq. 10
+
+    Both likelihoods are taken in the final-answer prompt, y* in the form a reply would give it. The signal of
+    the last turn is r_gain in nats a token; its credit is beta * r~, beside the outcome, which stays a
+    component of its own. One success of a group keeps its raw gain, as a z-score would erase it.
+
+    Alone, the z-score compares with the gains of the earlier rollouts on the same side; the first of a side
+    keeps its raw gain.
+
+    Args:
+        beta: weight of the gain.
+        eps: added to the standard deviation.
+        ddof: of it.
+        side: `"success"`, `"wrong"` or `"both"`, each side z-scored inside itself.
+        normalize: False pays the raw gain.
+        condition: `"answer"`, or `"query"`: the likelihood of the question given the memory alone (QueryPMI),
+            which needs no answer.
+        outcome: False leaves the outcome out of the sum (its component counts 0).
+    """
+
+    beta: float = 0.2
+    eps: float = 1e-6
+    ddof: int = 0
+    side: str = "success"
+    normalize: bool = True
+    condition: str = "answer"
+    outcome: bool = True
+    _seen: dict[bool, Running] = field(
+        default_factory=lambda: {True: Running(), False: Running()}, init=False, repr=False, compare=False
+    )
+
+    name = "infomem"
+    group = True
+    immediate = False
+
+    def __post_init__(self) -> None:
+        check_at_least("eps", self.eps, 0)
+        check_choice("side", self.side, SIDES)
+        check_choice("condition", self.condition, CONDITIONS)
+
+    @property
+    def spends_outcome(self) -> bool:
+        """Where it is left out."""
+        return not self.outcome
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The memory, and what its value is measured by."""
+        if self.condition == "query":
+            return ("privileged/memory", "privileged/question")
+        return ("privileged/prompt_with_memory", "privileged/prompt_without_memory", "privileged/target")
+
+    def requests(self, turn: Turn) -> list[ScoreRequest]:
+        """At the last turn, the answer (or the question) with the memory and without."""
+        if not turn.over:
+            return []
+        told = turn.info["privileged"]
+        if self.condition == "query":
+            prompts = [ASKED_OF.fill(memory=memory) for memory in (told["memory"], "")]
+            return [ScoreRequest(prompt, told["question"]) for prompt in prompts]
+        prompts = [told["prompt_with_memory"], told["prompt_without_memory"]]
+        return [ScoreRequest(prompt, told["target"]) for prompt in prompts]
+
+    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
+        """r_gain at the last turn, 0.0 before."""
+        if not scores:
+            return 0.0
+        with_memory, without = scores
+        return float(np.mean(with_memory) - np.mean(without))
+
+    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+        """The bonus, beta * r~, at the last turn of each rollout."""
+        gains = [episode.signals[self.name][-1] for episode in episodes]
+        if len(episodes) == 1:
+            bonus = [self._alone(gains[0], episodes[0].success)]
+        else:
+            right = [episode.success for episode in episodes]
+            bonus = infomem_bonus(
+                gains, right, side=self.side, normalize=self.normalize, eps=self.eps, ddof=self.ddof
+            ).tolist()
+        return [
+            [Credit(len(episode.turns) - 1, self.beta * value)]
+            for episode, value in zip(episodes, bonus, strict=True)
+        ]
+
+    def get_state(self) -> dict[str, Any]:
+        """The gains so far, of successes and of the others."""
+        return {"success": self._seen[True].to_plain(), "wrong": self._seen[False].to_plain()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See `RewardMethod.set_state`."""
+        self._seen = {True: Running(**state["success"]), False: Running(**state["wrong"])}
+
+    def _alone(self, gain: float, success: bool) -> float:
+        if self.side not in ("both", "success" if success else "wrong"):
+            return 0.0
+        seen = self._seen[success]
+        seen.add([gain])
+        raw = not self.normalize or seen.count == 1
+        return gain if raw else seen.normal(gain, eps=self.eps, ddof=self.ddof)

@@ -1,0 +1,133 @@
+"""MemPO: a memory is worth what it adds to the probability of the right answer, on its own tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from memenvs.credit import mempo
+from memenvs.tags import first_pair
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
+from memenvs.wrappers.running import Running
+from memenvs.wrappers.scorers import ScoreRequest, TokenScores
+from memenvs.wrappers.settings import check_at_least, check_choice
+
+BIASES = ("history", "none")
+MEASURES = ("probability", "log")
+
+
+@dataclass
+class MemPOMethod(RewardMethod):
+    """Give the tokens of each memory an advantage of their own (MemPO eq. 4 to 9).
+
+        R_ij     = P(y* given q, mem_ij) - b,    P = exp(mean log p)
+        A_memory = (R_ij - mean) / (std + eps)   over all memories of the group
+
+    b is P(y* given q, the turns before j). The text of eq. 4 was not legible in our copy: this is our reading
+    of it, and `bias="none"` is the other. The signal is R_ij; the credit is A_memory on the span of
+    characters inside `<mem>…</mem>` (or, where the whole reply becomes the memory, on what was kept of it).
+    A_trajectory, the outcome normalised in its group, goes on every token: the outcome is a component of the
+    environment's own, and `memenvs.credit.mempo` gives both.
+
+    A turn that wrote no memory gets no credit. Alone, memories are normalised by the mean and the standard
+    deviation of all memories so far.
+
+    Args:
+        bias: `"history"` or `"none"` (b = 0).
+        measure: `"probability"`, or `"log"`: mean log p in place of P.
+        eps: added to the standard deviation.
+        ddof: of it.
+    """
+
+    bias: str = "history"
+    measure: str = "probability"
+    eps: float = 1e-6
+    ddof: int = 1
+    _seen: Running = field(default_factory=Running, init=False, repr=False, compare=False)
+
+    name = "mempo"
+    group = True
+    immediate = False
+
+    def __post_init__(self) -> None:
+        check_at_least("eps", self.eps, 0)
+        check_choice("bias", self.bias, BIASES)
+        check_choice("measure", self.measure, MEASURES)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The prompt with the memory and with the history, and the answer."""
+        prompts = ("privileged/prompt_with_memory", "privileged/prompt_with_history")
+        return (*prompts[: 2 if self.bias == "history" else 1], "privileged/memory", "privileged/target")
+
+    def requests(self, turn: Turn) -> list[ScoreRequest]:
+        """The answer after the memory, and after the turns before."""
+        if memory_span(turn) is None:
+            return []
+        told = turn.info["privileged"]
+        asked = [ScoreRequest(told["prompt_with_memory"], told["target"])]
+        if self.bias == "history":
+            asked.append(ScoreRequest(turn.before["privileged"]["prompt_with_history"], told["target"]))
+        return asked
+
+    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
+        """R_ij; 0.0 where no memory was written."""
+        if not scores:
+            return 0.0
+        likely = [float(np.mean(nats)) for nats in scores]
+        if self.measure == "probability":
+            likely = [math.exp(value) for value in likely]
+        return likely[0] - (likely[1] if len(likely) > 1 else 0.0)
+
+    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+        """A_memory on the span of each memory."""
+        spans = [[memory_span(turn) for turn in episode.turns] for episode in episodes]
+        signals = [
+            [
+                np.nan if span is None else signal
+                for span, signal in zip(places, episode.signals[self.name], strict=True)
+            ]
+            for places, episode in zip(spans, episodes, strict=True)
+        ]
+        if len(episodes) == 1:
+            self._seen.add(signals[0])
+            normal = [[self._seen.normal(value, eps=self.eps, ddof=self.ddof) for value in signals[0]]]
+        else:
+            outcomes = [episode.outcome for episode in episodes]
+            advantages = mempo(outcomes, signals, eps=self.eps, ddof=self.ddof)
+            normal = [turns.tolist() for turns in advantages.memory]
+        return [
+            [
+                Credit(k, value, span)
+                for k, (value, span) in enumerate(zip(values, places, strict=True))
+                if span
+            ]
+            for values, places in zip(normal, spans, strict=True)
+        ]
+
+    def get_state(self) -> dict[str, Any]:
+        """The statistics of all memories so far."""
+        return self._seen.to_plain()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See `RewardMethod.set_state`."""
+        self._seen = Running(**state)
+
+
+def memory_span(turn: Turn) -> tuple[int, int] | None:
+    """Where in the action the memory was written, in characters; None where none was.
+
+    That is what stands inside the first `<mem>…</mem>`. Where the environment takes the reply itself for the
+    memory, it is what it kept of it; the last turn then answers and writes none.
+    """
+    pair = first_pair(turn.action, "mem")
+    if pair is not None:
+        return pair.start + len("<mem>"), pair.end - len("</mem>")
+    memory = turn.info["privileged"]["memory"]
+    if turn.over or not memory or not turn.action.startswith(memory):
+        return None
+    return 0, len(memory)

@@ -1,0 +1,156 @@
+"""What flows through a reward method: turns with their scores in, signals; whole groups in, credits out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from memenvs.text_env import End, Info
+from memenvs.wrappers.scorers import ScoreRequest, TokenScores
+
+Plain = list[Any]
+"""A method as plain data: its name, or its `module:Class`, and its settings."""
+
+
+class Turn(NamedTuple):
+    """One observation, the reply to it, and what came back.
+
+    Attributes:
+        observation: what the policy read.
+        action: its raw reply.
+        before: the info that came with the observation.
+        next_observation: what came back.
+        info: the info that came back.
+        end: `"terminated"` or `"truncated"` if the episode ended with this turn, else empty.
+    """
+
+    observation: Any
+    action: str
+    before: Info
+    next_observation: Any
+    info: Info
+    end: End = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode ended with this turn."""
+        return self.end != ""
+
+
+class Credit(NamedTuple):
+    """A value given to a turn, or to a span of characters in its action.
+
+    Attributes:
+        turn: number of the turn, from 0.
+        value: the value; NaN where none could be found.
+        span: [start, end) in characters of the action; None for the whole turn.
+        reason: why the value is NaN.
+    """
+
+    turn: int
+    value: float
+    span: tuple[int, int] | None = None
+    reason: str = ""
+
+
+@dataclass
+class Episode:
+    """The record of an episode under a list of methods.
+
+    Attributes:
+        turns: K turns.
+        outcomes: the outcome component of each turn, as it came from below.
+        signals: for each method by name, the signal of each turn.
+        credits: for each method by name, its credits; empty until it has composed.
+        turn_rewards: the reward of each turn; final when every method has composed.
+    """
+
+    turns: list[Turn] = field(default_factory=list)
+    outcomes: list[float] = field(default_factory=list)
+    signals: dict[str, list[float]] = field(default_factory=dict)
+    credits: dict[str, list[Credit]] = field(default_factory=dict)
+    turn_rewards: list[float] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> float:
+        """The outcome of the whole episode, as the environment paid it.
+
+        Where a wrapper below has spent it, its metrics still tell.
+        """
+        told = self.turns[-1].info["metrics"].get("outcome") if self.over else None
+        return math.fsum(self.outcomes) if told is None else float(told)
+
+    @property
+    def success(self) -> bool:
+        """Whether the task was solved (the environment's own metric)."""
+        return bool(self.turns) and self.turns[-1].info["metrics"]["success"] == 1.0
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return bool(self.turns) and self.turns[-1].over
+
+
+class RewardMethod:
+    """Measures a signal at every turn, and turns the signals of a group into credits.
+
+    It knows nothing of Gymnasium and of other methods, and keeps nothing of an episode. A subclass is a
+    dataclass whose fields are its settings, plain data all of them.
+
+    Attributes:
+        name: of its component in `info["rewards"]`.
+        group: it compares the rollouts of a task. Alone, given one episode at a time, it then compares with
+            the episodes it was given before; its class says how.
+        immediate: its signals are paid as they come; the end pays what the credits still lack. If False all
+            is paid at the end.
+        spends_outcome: its credits contain the environment's outcome, which therefore counts 0 in the sum.
+    """
+
+    name: ClassVar[str]
+    group: ClassVar[bool] = False
+    immediate: ClassVar[bool] = True
+
+    @property
+    def spends_outcome(self) -> bool:
+        """See the class."""
+        return False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it reads of `info`, as `"events"` or `"privileged/target"`; checked at the first reset."""
+        return ()
+
+    def requests(self, turn: Turn) -> list[ScoreRequest]:
+        """The continuations it needs scored at this turn; none by default."""
+        return []
+
+    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
+        """The raw number for this turn; `scores` answer `requests(turn)`. 0.0 where nothing is measured."""
+        return 0.0
+
+    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+        """The credits of each episode; by default every turn's signal.
+
+        Args:
+            episodes: the whole group if `group`, else any ended episodes.
+        """
+        return [
+            [Credit(turn, signal) for turn, signal in enumerate(episode.signals[self.name])]
+            for episode in episodes
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain data."""
+        this: Any = self
+        if not is_dataclass(this):
+            raise TypeError(f"{type(self).__name__} must be a dataclass, or write settings() itself")
+        return {item.name: getattr(self, item.name) for item in fields(this) if item.init}
+
+    def get_state(self) -> dict[str, Any]:
+        """What it remembers of earlier episodes, as plain data; nothing by default."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state of `get_state`."""

@@ -1,0 +1,114 @@
+"""Methods and scorers as plain data, for specs: a name or `module:Class` with settings, both ways."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memenvs.wrappers.method import RewardMethod
+from memenvs.wrappers.scorers import LexicalScorer, Scorer
+
+METHODS = {
+    "TAMTRL": "memenvs.wrappers.tamtrl:TAMTRLMethod",
+    "InfoMem": "memenvs.wrappers.infomem:InfoMemMethod",
+    "MemPO": "memenvs.wrappers.mempo:MemPOMethod",
+    "SearchRewards": "memenvs.wrappers.search_rewards:SearchRewardsMethod",
+    "ToolRewards": "memenvs.wrappers.tool_rewards:ToolRewardsMethod",
+    "Judge": "memenvs.wrappers.judge:JudgeMethod",
+}
+SCORERS = {"lexical": "memenvs.wrappers.scorers:LexicalScorer"}
+
+MethodSpec = RewardMethod | str | Sequence[Any]
+ScorerSpec = Scorer | str | None
+_UNNAMED = "object "
+
+
+def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
+    """The methods of a list.
+
+    Args:
+        methods: each a method, a name, or a name with settings (`["InfoMem", {"beta": 0.1}]`). A name is one
+            of `METHODS`, or `module:Class` for a method of your own.
+
+    Raises:
+        ValueError: none is given, or an unknown name.
+        TypeError: an unknown setting, or not a list.
+    """
+    if isinstance(methods, (str, RewardMethod, Mapping)) or not isinstance(methods, Sequence):
+        raise TypeError(f"methods must be a list, e.g. ['InfoMem'], got {methods!r}")
+    if not methods:
+        raise ValueError(f"no method is given; choose of {', '.join(METHODS)}")
+    return [_make_method(method) for method in methods]
+
+
+def plain_method(method: RewardMethod) -> list[Any]:
+    """The name and the settings of a method; `make_methods` makes it again.
+
+    Raises:
+        TypeError: its settings are not plain data.
+    """
+    place = f"{type(method).__module__}:{type(method).__qualname__}"
+    name = next((name for name, known in METHODS.items() if known == place), place)
+    try:
+        settings = json.loads(json.dumps(method.settings()))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"the settings of {name} must be plain data, or no spec can hold them: {error}"
+        ) from error
+    return [name, settings]
+
+
+def make_scorer(scorer: ScorerSpec) -> Scorer | None:
+    """A scorer by its name; an object, or None, as it is. One name gives one object a process.
+
+    Raises:
+        ValueError: no such scorer, or a spec that was recorded with an object.
+    """
+    return _load_scorer(scorer) if isinstance(scorer, str) else scorer
+
+
+def plain_scorer(scorer: ScorerSpec) -> str | None:
+    """The name of a scorer; of an object a note that it has none, which `make_scorer` refuses."""
+    if scorer is None or isinstance(scorer, str):
+        return scorer
+    return (
+        "lexical" if type(scorer) is LexicalScorer and _default(scorer) else _UNNAMED + type(scorer).__name__
+    )
+
+
+def _default(scorer: LexicalScorer) -> bool:
+    return vars(scorer) == vars(LexicalScorer())
+
+
+@functools.lru_cache(maxsize=8)
+def _load_scorer(name: str) -> Scorer:
+    if name.startswith(_UNNAMED):
+        raise ValueError(
+            f"this spec was recorded with a scorer that has no name ({name[len(_UNNAMED) :]}); "
+            "wrap again with the scorer, or give it by name from the start"
+        )
+    if name not in SCORERS:
+        raise ValueError(f"no scorer {name!r}; choose one of {', '.join(SCORERS)}, or pass an object")
+    scorer: Scorer = _load(SCORERS[name])()
+    return scorer
+
+
+def _make_method(method: MethodSpec) -> RewardMethod:
+    if isinstance(method, RewardMethod):
+        return method
+    pair: Sequence[Any] = [method, {}] if isinstance(method, str) else method
+    name, settings = str(pair[0]), dict(pair[1])
+    if name not in METHODS and ":" not in name:
+        raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
+    made = _load(METHODS.get(name, name))(**settings)
+    if not isinstance(made, RewardMethod):
+        raise TypeError(f"{name!r} is no RewardMethod but {type(made).__name__}")
+    return made
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

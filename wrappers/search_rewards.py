@@ -1,0 +1,78 @@
+"""The verifiable turn rewards of MT-PPO for an agent that searches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memenvs.wrappers.method import RewardMethod, Turn
+from memenvs.wrappers.scorers import TokenScores
+from memenvs.wrappers.settings import check_at_least
+
+
+@dataclass
+class SearchRewardsMethod(RewardMethod):
+    """Reward what each turn of a search did (MT-PPO section 5.2).
+
+        last turn:    1 if the answer is exact and the reply well-formed, 0.2 if it is well-formed, -1 if not
+        other turns:  retrieval + format + search
+                      retrieval  0.3 if an accepted answer stands in the passages that came back
+                      format     0.1 if the reply is well-formed, -0.2 if not
+                      search     -search_cost * searches so far, if the turn searched
+
+    The last turn is well-formed if it is a well-formed answer: one that runs out of turns searching is not.
+    The first line contains the outcome, so the environment's own component of it counts 0 in the sum and
+    stays in `info["metrics"]["outcome"]`. Everything is known at its turn and paid there.
+
+    Args:
+        exact: last turn, exact and well-formed.
+        answered: last turn, well-formed only.
+        malformed: last turn, else.
+        retrieval: another turn that found the answer.
+        well_formed: another turn in the right form.
+        ill_formed: another turn not in it.
+        search_cost: lambda_s >= 0; the paper's 0.1 steadied training, 0.3 hurt it.
+    """
+
+    exact: float = 1.0
+    answered: float = 0.2
+    malformed: float = -1.0
+    retrieval: float = 0.3
+    well_formed: float = 0.1
+    ill_formed: float = -0.2
+    search_cost: float = 0.1
+
+    name = "search_rewards"
+
+    def __post_init__(self) -> None:
+        check_at_least("search_cost", self.search_cost, 0)
+
+    @property
+    def spends_outcome(self) -> bool:
+        """Always: its own reward of the last turn takes its place."""
+        return True
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The events of a turn, and exact match at the end."""
+        return ("events", "metrics/em")
+
+    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
+        """The reward of the turn."""
+        return sum(self.parts(turn).values())
+
+    def parts(self, turn: Turn) -> dict[str, float]:
+        """The reward of the turn by its parts: `outcome`, or `retrieval`, `format` and `search`."""
+        events = turn.info["events"]
+        if turn.over:
+            return {"outcome": self._last(turn)}
+        return {
+            "retrieval": self.retrieval if events["retrieved"] else 0.0,
+            "format": self.well_formed if events["well_formed"] else self.ill_formed,
+            "search": -self.search_cost * events["searches"] if events["searched"] else 0.0,
+        }
+
+    def _last(self, turn: Turn) -> float:
+        if turn.end == "truncated" or not turn.info["events"]["well_formed"]:  # only an answer terminates
+            return self.malformed
+        return self.exact if turn.info["metrics"]["em"] == 1.0 else self.answered

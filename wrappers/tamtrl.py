@@ -1,0 +1,114 @@
+"""TAMTRL: a teacher that sees only the evidence says how likely it would have written each memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from memenvs.credit import COMBINES, tamtrl_rewards
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
+from memenvs.wrappers.running import Running
+from memenvs.wrappers.scorers import ScoreRequest, TokenScores
+from memenvs.wrappers.settings import check_choice
+
+VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
+FINAL_TURNS = ("outcome", "teacher")
+
+
+@dataclass
+class TAMTRLMethod(RewardMethod):
+    """Spend the outcome over the turns by a teacher's view of each memory (TAMTRL eq. 4 to 6).
+
+        p_t  = mean over the memory's tokens of pi(token given q, C_t, M_t)    eq. 4
+        p^_t = (p_t - min p) / (max p - min p)                                 eq. 5
+        R_t  = p^_t * r                                                        eq. 6
+
+    C_t is the evidence inside chunk t. The mean is one of probabilities, not of their logarithms. The signal
+    is p_t, the credits are R_t; their advantage over the turns of a task (eq. 7) is `memenvs.credit.tamtrl`.
+
+    Min-max runs over the group. The paper takes the whole batch: a learner that holds it passes the signals
+    of all groups to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this method so far.
+
+    In product form the outcome is spent: its component counts 0, and `info["metrics"]["outcome"]` keeps it.
+    In the form "plus" the outcome stays where it is and each turn gets p^_t.
+
+    Args:
+        length_norm: False sums over the tokens instead.
+        minmax: False leaves p_t as it is.
+        combine: `"product"` or `"plus"`.
+        view: `"local"`, the evidence inside the chunk, or `"global"`, all evidence at every turn.
+        final_turn: the answer turn gets the `"outcome"` itself (p^ = 1), or is scored by the `"teacher"`,
+            who reads all evidence behind the memory.
+    """
+
+    length_norm: bool = True
+    minmax: bool = True
+    combine: str = "product"
+    view: str = "local"
+    final_turn: str = "outcome"
+    _seen: Running = field(default_factory=Running, init=False, repr=False, compare=False)
+
+    name = "tamtrl"
+    group = True
+    immediate = False
+
+    def __post_init__(self) -> None:
+        check_choice("combine", self.combine, COMBINES)
+        check_choice("view", self.view, VIEWS)
+        check_choice("final_turn", self.final_turn, FINAL_TURNS)
+
+    @property
+    def spends_outcome(self) -> bool:
+        """In product form."""
+        return self.combine == "product"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The teacher's prompt and the memory."""
+        return (f"privileged/{VIEWS[self.view]}", "privileged/memory")
+
+    def requests(self, turn: Turn) -> list[ScoreRequest]:
+        """The memory that was written, under the teacher's prompt."""
+        if not self._scored(turn):
+            return []
+        written = turn.action if turn.over else turn.info["privileged"]["memory"]
+        return [ScoreRequest(turn.before["privileged"][VIEWS[self.view]], written)]
+
+    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
+        """p_t; 0.0 for an empty memory, and at an answer turn that is not scored."""
+        if not scores or not len(scores[0]):
+            return 0.0
+        probabilities = np.exp(scores[0])
+        return float(probabilities.mean() if self.length_norm else probabilities.sum())
+
+    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+        """R_t of every turn."""
+        teacher = [
+            [
+                signal if self._scored(turn) else np.nan
+                for turn, signal in zip(episode.turns, episode.signals[self.name], strict=True)
+            ]
+            for episode in episodes
+        ]
+        bounds = None
+        if len(episodes) == 1:
+            self._seen.add(teacher[0])
+            bounds = (self._seen.low, self._seen.high) if self._seen.count else None
+        # In the form "plus" the outcome keeps its own component, so that none is added here.
+        outcomes = [episode.outcome if self.spends_outcome else 0.0 for episode in episodes]
+        rewards = tamtrl_rewards(teacher, outcomes, minmax=self.minmax, combine=self.combine, bounds=bounds)
+        return [[Credit(k, value) for k, value in enumerate(turns.tolist())] for turns in rewards]
+
+    def get_state(self) -> dict[str, Any]:
+        """The extremes so far."""
+        return self._seen.to_plain()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See `RewardMethod.set_state`."""
+        self._seen = Running(**state)
+
+    def _scored(self, turn: Turn) -> bool:
+        return not turn.over or self.final_turn == "teacher"

@@ -1,0 +1,185 @@
+"""The host of many environments: one scorer call a step, and credits when a group is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+
+from memenvs.text_env import Info, State
+from memenvs.vector import Mask, Played, Step, TextVectorEnv
+from memenvs.wrappers.account import Account, Bookkeeper, score_all
+from memenvs.wrappers.groups import Groups, Seat
+from memenvs.wrappers.method import Episode
+from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
+from memenvs.wrappers.rendering import prompt_renderer
+
+
+class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Add the components of reward methods to text environments that are stepped together.
+
+    Reward and Info:
+        As of `RewardWrapper`, for each environment. All requests of a step, over all environments and
+        methods, are one call of the scorer; equal requests are scored once.
+
+    Group:
+        Environments 0 to G - 1 are a group, G to 2G - 1 the next, and so on; they play one task.
+        `reset(seed=s)` gives the members of a group one seed (s, s + 1, … for the groups); without a seed one
+        is drawn for each group. A method that compares rollouts composes when the last member has ended, and
+        `completed_groups` holds the episodes of the groups that the last step completed.
+
+        An episode that ended before its group shows at its end what is known by then. What its group
+        brings is paid, with the then final `turn_rewards` and `credits` in its info, at the step that
+        completes the group, if `autoreset_mode` is `"Disabled"`; a mode that has begun another episode by
+        then leaves it to `completed_groups`.
+
+    With `group_size=1` such a method falls back to statistics of earlier episodes, of all environments.
+
+    Args:
+        env: a `TextVectorEnv`, wrapped or not.
+        methods: see `memenvs.wrappers.registry.make_methods`; any order.
+        scorer: a name (`"lexical"`) or a `Scorer`.
+        group_size: G, a divisor of the number of environments.
+        template: see `RewardWrapper`.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        methods: Sequence[MethodSpec],
+        scorer: ScorerSpec = None,
+        group_size: int = 1,
+        template: str | None = None,
+    ) -> None:
+        inner = env.unwrapped
+        if not isinstance(inner, TextVectorEnv):
+            raise TypeError(f"env must be a memenvs.vector.TextVectorEnv, got {type(inner).__name__}")
+        super().__init__(env)
+        self.scorer = make_scorer(scorer)
+        self.completed_groups: list[list[Episode]] = []
+        self._book = Bookkeeper(make_methods(methods))
+        self._groups = Groups(inner.num_envs, group_size)
+        self._render = prompt_renderer(template)
+        self._venv = inner
+        self._chance = np.random.default_rng()
+        inner.watchers.append(self)
+
+    @property
+    def methods(self) -> list[Any]:
+        """The methods."""
+        return self._book.methods
+
+    @property
+    def infos_list(self) -> list[Info]:
+        """The last info of each environment as it was."""
+        return self._venv.infos_list
+
+    @property
+    def records(self) -> list[Episode]:
+        """The record of the episode that each environment is playing or has just ended."""
+        return [self._groups.account(i).episode for i in range(self.num_envs)]
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Start episodes; see `TextVectorEnv.reset`, and the class for seeds."""
+        self.completed_groups = []
+        chosen = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)), np.bool_)
+        size = self._groups.size
+        for first in range(0, self.num_envs, size):
+            if chosen[first : first + size].all():
+                self._groups.forget(first)
+        if size > 1 and (seed is None or isinstance(seed, int)):
+            if seed is not None:
+                self._chance = np.random.default_rng(seed)
+                first_seeds = range(seed, seed + self.num_envs // size)
+            else:
+                first_seeds = self._chance.integers(2**31, size=self.num_envs // size).tolist()
+            seed = [int(s) for s in first_seeds for _ in range(size)]
+        return self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+
+    def step(self, actions: Sequence[str], mask: Mask | None = None) -> Step:
+        """Play one reply in each environment; see `TextVectorEnv.step`."""
+        self.completed_groups = []
+        played: Step = self.env.step(actions, mask)  # type: ignore[call-arg]
+        return played
+
+    def began(self, index: int, observation: Any, info: Info) -> Info:
+        """Open an account; the vector environment calls it."""
+        account = self._book.open(observation, info)
+        self._groups.begin(index, account)
+        return account.given
+
+    def played(self, steps: Sequence[Played]) -> dict[int, tuple[float, Info]]:
+        """Account for a step of several environments; the vector environment calls it."""
+        book, accounts = self._book, {step.number: self._groups.account(step.number) for step in steps}
+        asked = []
+        for step in steps:
+            account = accounts[step.number]
+            if not account.episode.turns:
+                self._groups.check(step.number)
+            turn = book.play(account, step.action, step.observation, step.info, step.end)
+            asked.append((book.methods, turn))
+        answers = score_all(self.scorer, asked, self._render)
+        rewards = {
+            step.number: book.pay(accounts[step.number], step.reward, scores)
+            for step, scores in zip(steps, answers, strict=True)
+        }
+        ended = {step.number: accounts[step.number] for step in steps if step.end}
+        late = self._compose(ended, rewards)
+        accounts |= late
+        return {i: (reward, accounts[i].given) for i, reward in rewards.items()}
+
+    def get_states(self) -> list[State]:
+        """The state of every environment, its account and its ended episodes, and the methods' memories."""
+        inner: Any = self.env
+        return [
+            {"inner": state, "seat": seat.copy(), "methods": self._book.get_state()}
+            for state, seat in zip(inner.get_states(), self._groups.seats, strict=True)
+        ]
+
+    def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
+        """Go on from states, with the observations that were shown in them."""
+        inner: Any = self.env
+        inner.set_states([state["inner"] for state in states], observations)
+        for i, state in enumerate(states):
+            seat: Seat = state["seat"].copy()
+            self._groups.seats[i] = seat
+            self._venv.infos_list[i] = seat.account.given if seat.account else {}
+        self._book.set_state(states[0]["methods"])
+
+    def _compose(self, ended: dict[int, Account], rewards: dict[int, float]) -> dict[int, Account]:
+        """Settle what ended; adds to `rewards`, and returns the accounts of those that had ended before."""
+        late: dict[int, Account] = {}
+        if not ended:
+            return late
+        for method in self._book.methods:
+            if not method.group:
+                made = method.compose([account.episode for account in ended.values()])
+                for (i, account), credits in zip(ended.items(), made, strict=True):
+                    rewards[i] += self._book.settle(account, method.name, credits)
+        pays_late = self._venv.autoreset_mode is AutoresetMode.DISABLED
+        for i in ended:
+            group = self._groups.end(i)
+            if not group:
+                continue
+            for j, account in group:
+                if j not in ended:
+                    account.given = {**account.given, "rewards": dict.fromkeys(account.given["rewards"], 0.0)}
+                    if pays_late and self._groups.seats[j].account is account:
+                        late[j] = account
+                        rewards[j] = 0.0
+            self._settle_group(group, rewards)
+        return late
+
+    def _settle_group(self, group: list[tuple[int, Account]], rewards: dict[int, float]) -> None:
+        episodes = [account.episode for _, account in group]
+        for method in self._book.methods:
+            if method.group:
+                for (j, account), credits in zip(group, method.compose(episodes), strict=True):
+                    total = self._book.settle(account, method.name, credits)
+                    if j in rewards:
+                        rewards[j] += total
+        self.completed_groups.append(episodes)

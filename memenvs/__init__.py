@@ -7,8 +7,9 @@ it: `gym.make("memenvs:MemChunkQA-v0")`.
 from gymnasium.envs.registration import register
 
 from memenvs.spaces import UnicodeText
+from memenvs.state import get_state, set_state
 from memenvs.tasks import Task, TaskSet, open_tasks
-from memenvs.text_env import TextEnv, get_state, set_state
+from memenvs.text_env import TextEnv
 
 __version__ = "0.1.0"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from memenvs.tasks import TaskSet
 from memenvs.tokens import Gaps, TextTokenizer, pack
 
 SPLITS = ("token", "document")
+FRESH_TOKENS = 20_000_000  # tokens of documents counted afresh that a reader remembers, of 4 bytes each
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,13 @@ class Context:
         text: what is read.
         spans: for each document, the characters [start, end) of title and text in `text`.
         gaps: where the text may be cut (`memenvs.tokens.Gaps`).
-        document_ends: tokens up to the end of each document, its separator included.
+        seams: rising: tokens before the separator behind each document, and behind it.
     """
 
     text: str
     spans: tuple[tuple[int, int], ...]
     gaps: Gaps
-    document_ends: np.ndarray
+    seams: np.ndarray
 
     def chunks(self, chunk_size: int, split: str = "token") -> list[Chunk]:
         """Consecutive chunks of at most `chunk_size` tokens; joined they are the text.
@@ -54,9 +56,9 @@ class Context:
         Args:
             chunk_size: tokens.
             split: `"token"` cuts at any token that ends a character; `"document"` cuts a document only where
-                it alone is longer than a chunk.
+                it is longer than a chunk, with its header; the separator behind it may begin the next chunk.
         """
-        ends = pack(self.gaps, chunk_size, self.document_ends if split == "document" else None)
+        ends = pack(self.gaps, chunk_size, self.seams if split == "document" else None)
         return [
             Chunk(start, end, tokens - before)
             for (start, before), (end, tokens) in zip([(0, 0), *ends], ends, strict=False)
@@ -84,14 +86,15 @@ class Reader:
         self.tasks = tasks
         self.tokenizer = tokenizer
         self._stored = tasks.card.tokenizer.get("fingerprint") == tokenizer.fingerprint
-        self._fresh: dict[int, Gaps] = {}
+        self._fresh: OrderedDict[int, Gaps] = OrderedDict()  # the ones used last at the end
+        self._fresh_tokens = 0
 
     def context(self, documents: Sequence[int]) -> Context:
         """The text of the numbered documents, in that order."""
         layout, bodies = self.tasks.card.layout, self.tasks.shown(documents)
         texts: list[str] = []
         gaps: list[Gaps] = []
-        spans, ends = [], []
+        spans, seams = [], []
         chars = tokens = 0
         separator = _text_gaps(self.tokenizer, layout.separator)
         for number, (body, body_gaps) in enumerate(zip(bodies, self._gaps(documents), strict=True), 1):
@@ -101,17 +104,25 @@ class Reader:
             gaps += [header_gaps, body_gaps, separator]
             spans.append((chars + len(header), chars + len(header) + len(body)))
             chars += len(header) + len(body) + len(layout.separator)
-            tokens += len(header_gaps) + len(body_gaps) + len(separator)
-            ends.append(tokens)
-        ends[-1] -= len(separator)
-        return Context("".join(texts[:-1]), tuple(spans), np.concatenate(gaps[:-1]), np.array(ends))
+            seams += [tokens + len(header_gaps) + len(body_gaps)]
+            tokens = seams[-1] + len(separator)
+            seams += [tokens]
+        return Context("".join(texts[:-1]), tuple(spans), np.concatenate(gaps[:-1]), np.array(seams[:-1]))
 
     def _gaps(self, documents: Sequence[int]) -> list[Gaps]:
         if self._stored:
             return self.tasks.stored_gaps(documents)
         missing = [number for number in dict.fromkeys(documents) if number not in self._fresh]
-        self._fresh.update(zip(missing, self.tokenizer.gaps(self.tasks.shown(missing)), strict=True))
-        return [self._fresh[number] for number in documents]
+        for number, gaps in zip(missing, self.tokenizer.gaps(self.tasks.shown(missing)), strict=True):
+            self._fresh[number] = gaps
+            self._fresh_tokens += len(gaps)
+        found = [self._fresh[number] for number in documents]
+        for number in documents:
+            self._fresh.move_to_end(number)
+        while self._fresh_tokens > FRESH_TOKENS and self._fresh:
+            _, gaps = self._fresh.popitem(last=False)
+            self._fresh_tokens -= len(gaps)
+        return found
 
 
 @functools.lru_cache(maxsize=16)

@@ -56,10 +56,14 @@ def play_episode(
 def play_tasks(
     env: gym.Env[Any, Any], policy: Policy, tasks: Iterable[int], *, seed: int = 0
 ) -> dict[str, list[float]]:
-    """Play the numbered tasks once each; the metrics of every episode, and its `return`."""
+    """Play the numbered tasks once each; the metrics of every episode, and its `return`.
+
+    Each task has a seed of its own, drawn from `seed` and its number.
+    """
     found: dict[str, list[float]] = {}
     for task in tqdm(list(tasks), desc="episodes", delay=1.0, leave=False, disable=None):
-        info = play_episode(env, policy, task=task, seed=seed + task)
+        own = int(np.random.SeedSequence([seed, task]).generate_state(1)[0])
+        info = play_episode(env, policy, task=task, seed=own)
         for name, value in {"return": sum(info["turn_rewards"]), **info["metrics"]}.items():
             found.setdefault(name, []).append(value)
     return found

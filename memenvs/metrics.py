@@ -169,13 +169,14 @@ METRICS: dict[str, Metric] = {
     "string_match_all": string_match_all,
     "string_match_part": string_match_part,
 }
+BOX_METRICS = frozenset({"boxed_em", "math_em"})  # look for a box themselves
 # These read the whole reply; the others read what `extract_answer` took from it.
-REPLY_METRICS = frozenset({"boxed_em", "math_em", "string_match_all", "string_match_part"})
+REPLY_METRICS = BOX_METRICS | frozenset({"string_match_all", "string_match_part"})
 
 
 def get_metric(name: str) -> Metric:
     """The metric of that name; ValueError with the choices if there is none."""
-    if name not in METRICS:
+    if not isinstance(name, str) or name not in METRICS:
         raise ValueError(f"no metric {name!r}; choose one of {', '.join(METRICS)}")
     return METRICS[name]
 

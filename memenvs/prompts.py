@@ -30,6 +30,14 @@ class Template:
                 raise ValueError(f"the {name!r} template has no place {{{place}}}; put it where it belongs")
         self._parts = re.split(r"\{(" + "|".join((*required, *optional)) + r")\}", text)
 
+    def longest(self, **most: int) -> int:
+        """Characters of the longest text it can give, from those of what can fill each place.
+
+        >>> Template("Q: {question}! {question}", required=["question"]).longest(question=10)
+        25
+        """
+        return sum(map(len, self._parts[::2])) + sum(most[place] for place in self._parts[1::2])
+
     def fill(self, **values: object) -> str:
         """The text with its places filled; values that it has no place for are left out."""
         parts = list(self._parts)

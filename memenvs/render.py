@@ -39,6 +39,25 @@ def reading_turn(
     return "\n".join(lines)
 
 
+def conversation_turn(
+    *,
+    title: str,
+    question: str,
+    reply: str | None,
+    rewards: dict[str, float],
+    came: str,
+    end: str,
+) -> str:
+    """A turn of a conversation with tools: the question, or the last reply, its reward and what came back."""
+    lines = [f"{_BOLD}{title}{_RESET}"]
+    if reply is None:
+        lines += block("question", question, limit=600)
+    else:
+        lines += [*block("replied", reply, limit=500), reward_line(rewards)]
+        lines += block("came back", came, limit=800)
+    return "\n".join([*lines, f"{_BOLD}the episode is {end}{_RESET}"] if end else lines)
+
+
 def block(label: str, text: str, *, limit: int, colour: str = "") -> list[str]:
     """A labelled, indented paragraph of at most about `limit` characters, its middle left out."""
     shown = printable(excerpt(text, limit)).strip() or "(empty)"

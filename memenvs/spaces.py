@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.spaces import Space
 
 _SAMPLE_CHARS = 64
+_PRINTABLE = [character for character in map(chr, range(0x20, 0x250)) if character.isprintable()]
 
 
 class UnicodeText(Space[str]):
@@ -33,7 +34,7 @@ class UnicodeText(Space[str]):
         if mask is not None or probability is not None:
             raise ValueError("UnicodeText.sample takes no mask and no probability")
         length = int(self.np_random.integers(0, min(self.max_chars, _SAMPLE_CHARS) + 1))
-        return "".join(map(chr, self.np_random.integers(0x20, 0x250, size=length)))
+        return "".join(_PRINTABLE[i] for i in self.np_random.integers(len(_PRINTABLE), size=length))
 
     def contains(self, x: Any) -> bool:
         """Whether `x` is a text of this space."""

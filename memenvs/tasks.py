@@ -1,55 +1,21 @@
-"""Task sets: a folder of questions over shared documents, memory-mapped and checked when it is opened."""
+"""A task set's name or folder comes in; its tasks and documents, memory-mapped, go out."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from memenvs.card import CARD, DOCUMENTS, TASKS, Card
 from memenvs.data import bundled
+from memenvs.tables import check_tables, read_table, sha256
 from memenvs.tokens import Gaps
-
-FORMAT = 1
-CARD, DOCUMENTS, TASKS = "card.json", "documents.arrow", "tasks.arrow"
-SCHEMAS = {
-    DOCUMENTS: pa.schema(
-        [
-            ("title", pa.large_string()),
-            ("text", pa.large_string()),
-            ("gaps", pa.large_list(pa.uint16())),  # of the shown document, by the card's tokenizer
-        ]
-    ),
-    TASKS: pa.schema(
-        [
-            ("id", pa.large_string()),
-            ("question", pa.large_string()),
-            ("answers", pa.large_list(pa.list_(pa.string()))),
-            ("documents", pa.large_list(pa.int32())),
-            ("evidence", pa.large_list(pa.int32())),
-            ("meta", pa.large_string()),
-        ]
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the documents of a task become one text: before each a header, between two a separator.
-
-    `{i}` in the header is the document's number in the task, from 1.
-    """
-
-    header: str = "Document {i}:\n"
-    separator: str = "\n\n"
 
 
 @dataclass(frozen=True)
@@ -73,49 +39,6 @@ class Task:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Card:
-    """What a task set is and where it comes from (`card.json`).
-
-    Attributes:
-        source: the name of the builder.
-        inputs: SHA-256 of every file that was read, by its name.
-        arguments: of the builder, seed and split included.
-        layout: how documents are shown.
-        tokenizer: name and fingerprint of the tokenizer whose `gaps` are stored; empty if none are.
-        counts: tasks, documents, and the largest sizes of a task: documents, characters, tokens.
-        files: bytes and SHA-256 of the data files.
-        format: version of the folder's layout.
-    """
-
-    source: str
-    inputs: dict[str, str] = field(default_factory=dict)
-    arguments: dict[str, Any] = field(default_factory=dict)
-    layout: Layout = field(default_factory=Layout)
-    tokenizer: dict[str, str] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    format: int = FORMAT
-
-    def to_json(self) -> str:
-        """The card as indented JSON."""
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
-
-    @classmethod
-    def read(cls, path: Path) -> Card:
-        """The card of a folder, its version checked."""
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            if fields["format"] == FORMAT:
-                return cls(**{**fields, "layout": Layout(**fields["layout"])})
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
-        raise ValueError(
-            f"{path.parent} has task-set format {fields['format']!r}, this memenvs reads {FORMAT}; "
-            "build it again, or install the memenvs that made it"
-        )
-
-
 class TaskSet(Sequence[Task]):
     """The tasks of a folder, memory-mapped; open it by `open_tasks`, which shares it inside a process."""
 
@@ -126,10 +49,9 @@ class TaskSet(Sequence[Task]):
             )
         self.path = path
         self.card = Card.read(path / CARD)
-        self._documents = _read(path, DOCUMENTS, self.card)
-        self._tasks = _read(path, TASKS, self.card)
-        for column in ("documents", "evidence"):
-            _check_numbers(path, self._tasks[column], column, len(self._documents))
+        self._documents = read_table(path, DOCUMENTS, self.card)
+        self._tasks = read_table(path, TASKS, self.card)
+        check_tables(path, self.card, self._documents, self._tasks)
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -138,6 +60,11 @@ class TaskSet(Sequence[Task]):
     def n_documents(self) -> int:
         """Documents shared by the tasks."""
         return len(self._documents)
+
+    @functools.cached_property
+    def max_objectives(self) -> int:
+        """The most objectives of a task."""
+        return int(self._tasks["answers"].value_lengths().to_numpy().max())
 
     def __getitem__(self, index: int) -> Task:  # type: ignore[override]  # a slice has no use here
         if not -len(self) <= index < len(self):
@@ -149,8 +76,19 @@ class TaskSet(Sequence[Task]):
             tuple(map(tuple, row["answers"])),
             tuple(row["documents"]),
             tuple(row["evidence"]),
-            json.loads(row["meta"]),
+            self._read_meta(row["meta"], index),
         )
+
+    def _read_meta(self, text: str, index: int) -> dict[str, Any]:
+        try:
+            meta = json.loads(text)
+        except (ValueError, RecursionError):
+            meta = None
+        if not isinstance(meta, dict):
+            raise ValueError(
+                f"{self.path / TASKS} has meta that is no JSON object at task {index}; build it again"
+            )
+        return meta
 
     def __iter__(self) -> Iterator[Task]:
         return (self[index] for index in range(len(self)))
@@ -214,40 +152,3 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
 @functools.lru_cache(maxsize=32)
 def _open(path: Path, changed: int) -> TaskSet:
     return TaskSet(path)
-
-
-def _read(path: Path, name: str, card: Card) -> pa.RecordBatch:
-    """One data file, mapped into memory."""
-    file, promised = path / name, card.files.get(name, {}).get("bytes")
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing; build the task set again")
-    if file.stat().st_size != promised:
-        raise ValueError(f"{file} has {file.stat().st_size} bytes, its card says {promised}; build it again")
-    try:
-        table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{file} is not an Arrow file ({error}); build the task set again") from error
-    for column in SCHEMAS[name]:
-        if column.name not in table.schema.names or table.schema.field(column.name).type != column.type:
-            raise ValueError(f"{file} has no column {column.name!r} of type {column.type}; build it again")
-    (batch,) = table.to_batches() or [pa.RecordBatch.from_pylist([], SCHEMAS[name])]
-    return batch
-
-
-def _check_numbers(path: Path, column: pa.LargeListArray, name: str, n_documents: int) -> None:
-    numbers: NDArray[np.int32] = column.values.to_numpy()
-    outside = numbers[(numbers < 0) | (numbers >= n_documents)]
-    if len(outside):
-        raise ValueError(
-            f"{path / TASKS} names document {outside[0]} in column {name!r}, "
-            f"but the set has documents 0 to {n_documents - 1}; build it again"
-        )
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

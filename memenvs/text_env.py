@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.error import ResetNeeded
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from memenvs.spaces import UnicodeText, clean_text
 
@@ -56,13 +56,14 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
         The sum of `info["rewards"]`, whose keys are always `components`.
 
     End:
-        `terminated` when the task is over, `truncated` at a limit. Then `info["turn_rewards"]` holds the
-        reward of every turn; its sum is the episode's return.
+        `terminated` when the task is over, `truncated` at a limit. `info["turn_rewards"]` holds the reward of
+        every turn played; at the end its sum is the episode's return.
 
     Info:
         The same keys at reset and at every step: `task` (id), `turn` (turns played), `context`, `rewards`,
-        `turn_rewards` (empty until the end), `metrics` (zeros until the end; `success` is among them) and
-        `privileged`: what only a trainer may see of the observation it comes with.
+        `turn_rewards` (of the turns played so far, so that it is whole when a wrapper outside ends the
+        episode), `metrics` (zeros until the end; `success` is among them) and `privileged`: what only a
+        trainer may see of the observation it comes with.
 
     A subclass sets the three class variables and writes `_begin`, `_observe`, `_play`, `_metrics`,
     `_privileged`, `gold_reply` and `_task_id`.
@@ -163,13 +164,14 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
         return {
             "episode": copy.deepcopy(self.episode),
             "np_random": self.np_random.bit_generator.state,
+            "last": (self._last_reply, dict(self._last_rewards)),  # what `render` shows
         }
 
     def set_state(self, state: State) -> None:
         """Go on from a state of this environment, or of another one made with the same arguments."""
         self._episode = copy.deepcopy(state["episode"])
         self.np_random.bit_generator.state = state["np_random"]
-        self._last_reply, self._last_rewards = None, {}
+        self._last_reply, self._last_rewards = copy.deepcopy(state["last"])
         self._restored()
 
     def _choose_task(self, options: dict[str, Any]) -> int:
@@ -178,9 +180,10 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
         if "task" not in options:
             return int(self.np_random.integers(self.n_tasks))
         task = options["task"]
-        if isinstance(task, bool) or not isinstance(task, int) or not 0 <= task < self.n_tasks:
+        whole = isinstance(task, (int, np.integer)) and not isinstance(task, bool)
+        if not whole or not 0 <= task < self.n_tasks:
             raise ValueError(f"options['task'] must be a number from 0 to {self.n_tasks - 1}, got {task!r}")
-        return task
+        return int(task)
 
     def _info(self, rewards: dict[str, float]) -> Info:
         episode = self.episode
@@ -190,43 +193,7 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
             "turn": episode.turn,
             "context": self.context,
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
-            "turn_rewards": list(episode.turn_rewards) if episode.end else [],
+            "turn_rewards": list(episode.turn_rewards),
             "metrics": {name: float(metrics.get(name, 0.0)) for name in self.metric_names},
             "privileged": self._privileged(),
         }
-
-
-_WRAPPER_STATE: dict[type, str] = {OrderEnforcing: "_has_reset", TimeLimit: "_elapsed_steps"}
-
-
-def get_state(env: gym.Env[Any, Any]) -> State:
-    """The state of a text environment inside any stack of wrappers.
-
-    A wrapper with a `get_state` of its own answers for everything below it; of Gymnasium's own wrappers the
-    two that count or order steps are saved, the others are taken to have no state.
-    """
-    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "get_state"):
-        name = _WRAPPER_STATE.get(type(env))
-        return {"inner": get_state(env.env), "own": getattr(env, name) if name else None}
-    state: State = _stateful(env).get_state()
-    return state
-
-
-def set_state(env: gym.Env[Any, Any], state: State) -> None:
-    """Put a state of `get_state` back into the same stack of wrappers, which need not have been reset."""
-    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "set_state"):
-        set_state(env.env, state["inner"])
-        if name := _WRAPPER_STATE.get(type(env)):
-            setattr(env, name, state["own"])
-        if isinstance(
-            env, PassiveEnvChecker
-        ):  # it compares the first step with a reset there may not have been
-            env.checked_step = env.checked_data_reuse = True
-        return
-    _stateful(env).set_state(state)
-
-
-def _stateful(env: Any) -> Any:
-    if not hasattr(env, "get_state"):
-        raise TypeError(f"{type(env).__name__} has no get_state; only memenvs environments have one")
-    return env

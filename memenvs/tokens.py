@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
+from tokenizers.normalizers import NFC
 
 from memenvs.data import bundled
 
@@ -19,6 +21,7 @@ Gaps = NDArray[np.unsignedinteger[Any]]
 token; 0 where it may not be cut there. Their sum is the text's length, so the gaps of texts joined are their
 gaps joined."""
 
+HEAD_CHARS = 16  # characters a token that `head` keeps at most: prose has 3 to 5
 _BATCH = 2048  # texts handed to the tokenizer at once: keeps its threads busy and its memory small
 
 
@@ -27,7 +30,7 @@ class TextTokenizer:
 
     Args:
         backend: the `tokenizers.Tokenizer` to ask; its truncation and padding are switched off.
-        name: what it was loaded by, shown in errors and cards.
+        name: what it is called in cards: nothing of this machine.
     """
 
     def __init__(self, backend: Tokenizer, name: str) -> None:
@@ -60,14 +63,45 @@ class TextTokenizer:
             yield _gaps(np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2), len(text))
 
     def head(self, text: str, max_tokens: int) -> tuple[str, bool]:
-        """The longest beginning of `text` of at most `max_tokens` tokens, and whether anything was cut.
+        """A beginning of `text` of at most `max_tokens` tokens, and whether anything was cut.
 
-        A text of no more UTF-8 bytes than `max_tokens` is returned without being tokenised.
+        It ends behind a token and, read alone, has no more than `max_tokens` either. It has at most
+        `HEAD_CHARS * max_tokens` characters, which counts as a cut too: tokens are no limit where one stands
+        for any length of text ("[UNK]", white space). A text too short for so many is not tokenised.
         """
-        if len(text.encode()) <= max_tokens or self.count(text) <= max_tokens:
-            return text, False
-        (gaps,) = self.gaps([text])
-        return text[: int(gaps[:max_tokens].sum())], True
+        kept = text[: HEAD_CHARS * max_tokens]
+        if self._byte_level and len(kept) < max_tokens and kept.isascii():
+            return kept, len(kept) < len(text)
+        tokens = self.count(kept)
+        if tokens > max_tokens:
+            kept = self._shortened(kept, tokens, max_tokens)
+        return kept, len(kept) < len(text)
+
+    def _shortened(self, text: str, tokens: int, max_tokens: int) -> str:
+        """The beginning of a text of too many tokens, cut so that it has no more of them alone."""
+        near = text[: len(text) * max_tokens // tokens * 5 // 4 + 16]  # offsets are dear: of little more
+        (gaps,) = self.gaps([near])
+        if len(gaps) <= max_tokens:
+            (gaps,) = self.gaps([text])
+        ends, take = np.cumsum(gaps, dtype=np.int64), max_tokens
+        while take > 0:
+            head = text[: int(ends[take - 1])]
+            over = self.count(head) - max_tokens
+            if over <= 0:
+                return head
+            take -= over
+        return ""
+
+    @functools.cached_property
+    def _byte_level(self) -> bool:
+        """Whether an ASCII text has at most one token more than characters: byte-level, letters as they are.
+
+        The one more is a space that some put before the text.
+        """
+        if not isinstance(self.backend.normalizer, (type(None), NFC)):  # NFC leaves ASCII alone
+            return False
+        parts = (self.backend.pre_tokenizer, self.backend.decoder)
+        return any(part is not None and b'"ByteLevel"' in part.__getstate__() for part in parts)
 
     def _encode(self, texts: Sequence[str]) -> Iterator[Encoding]:
         for start in range(0, len(texts), _BATCH):
@@ -138,36 +172,48 @@ def chunk(text: str, tokenizer: TextTokenizer, chunk_size: int) -> list[str]:
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def check_positive(name: str, value: int, unit: str) -> None:
-    """Raise a one-line `ValueError` unless `value` is a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+def check_positive(name: str, value: Any, unit: str) -> None:
+    """Raise a one-line `ValueError` unless `value` is an `int` of at least 1, as JSON can hold it."""
+    if isinstance(value, np.integer):
+        raise ValueError(f"{name} is {value!r}, which JSON cannot hold; pass int({name})")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number of {unit}, at least 1, got {value!r}")
 
 
-@functools.lru_cache(maxsize=16)
 def load_tokenizer(name: str = "world") -> TextTokenizer:
-    """A tokenizer by name, loaded once a process.
+    """A tokenizer by name, loaded once a process, and again when its file has changed.
 
     Args:
-        name: `"world"` (bundled), a `tokenizer.json`, a folder that holds one, or a Hugging Face id.
+        name: `"world"` (bundled), a `tokenizer.json`, a folder that holds one, or a Hugging Face id. Cards
+            keep the last part of a path, and an id whole.
 
     Raises:
         ValueError: nothing of that name can be loaded.
     """
-    path = bundled("tokenizer.json") if name == "world" else Path(name).expanduser()
-    if path.is_dir():
-        path = path / "tokenizer.json"
-        if not path.is_file():
-            raise ValueError(f"no tokenizer.json in {name}; save one there with `tokenizer.save_pretrained`")
+    if not isinstance(name, str):
+        raise ValueError(f"tokenizer must be the name or path of one as a str, got {name!r}; try 'world'")
+    given = bundled("tokenizer.json") if name == "world" else Path(os.path.abspath(Path(name).expanduser()))
+    path = given / "tokenizer.json" if given.is_dir() else given
+    if given.is_dir() and not path.is_file():
+        raise ValueError(f"no tokenizer.json in {name}; save one there with `tokenizer.save_pretrained`")
+    if not path.is_file():
+        return _load(name, name, None, None)
+    facts = path.stat()
+    return _load(name, "world" if name == "world" else given.name, path, (facts.st_mtime_ns, facts.st_size))
+
+
+@functools.lru_cache(maxsize=16)
+def _load(name: str, shown: str, path: Path | None, changed: tuple[int, int] | None) -> TextTokenizer:
     try:
-        backend = Tokenizer.from_file(str(path)) if path.is_file() else Tokenizer.from_pretrained(name)
+        backend = Tokenizer.from_file(str(path)) if path else Tokenizer.from_pretrained(name)
     except Exception as error:  # the Rust library and the hub client raise bare Exceptions of many kinds
         raise ValueError(
             f"unknown tokenizer {name!r}: pass 'world', a tokenizer.json, a folder that holds one, or the id "
-            f"of one on the Hugging Face hub ({_first_line(error)})"
+            f"of one on the Hugging Face hub ({first_line(error)})"
         ) from error
-    return TextTokenizer(backend, name)
+    return TextTokenizer(backend, shown)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error of another library says, in at most 160 characters of one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from memenvs.envs.searching import Searching, find_all
 from memenvs.spaces import clean_text
-from memenvs.text_env import MAX_REPLY_CHARS, End, Info, State, get_state, set_state
+from memenvs.state import get_state, set_state
+from memenvs.text_env import MAX_REPLY_CHARS, End, Info, State
 
 Mask = NDArray[np.bool_]
 Step = tuple[tuple[Any, ...], NDArray[np.float64], Mask, Mask, dict[str, Any]]

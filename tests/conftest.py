@@ -5,13 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_model import save_tiny_model
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.write import write_task_set
-from memenvs.tasks import Card
-from memenvs.tokens import load_tokenizer
+from memenvs.card import Card
+from memenvs.tasks import open_tasks
+from memenvs.tokens import TextTokenizer, load_tokenizer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may ask a hub
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers of two threads each fight over two cores
 
 SHARED = Path(__file__).parents[2] / "shared"
 WORLD = [
@@ -71,6 +75,14 @@ def wiki() -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen3 of 0.36 M parameters with the bundled tokenizer and a chat template, window 1,024."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-qwen3")
+
+
+@pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random BERT of two layers, as a bare transformers folder whose name is not E5's."""
     torch = pytest.importorskip("torch")
@@ -95,3 +107,35 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     transformers.BertModel(config).eval().save_pretrained(folder)
     return folder
+
+
+def _word_piece():
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    return made, trainers.WordPieceTrainer(vocab_size=1000, special_tokens=["[UNK]"], show_progress=False)
+
+
+def _unigram():
+    made = Tokenizer(models.Unigram())
+    made.normalizer, made.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    return made, trainers.UnigramTrainer(
+        vocab_size=1000, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+
+
+def _word_level():
+    made = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return made, trainers.WordLevelTrainer(vocab_size=1000, special_tokens=["[UNK]"], show_progress=False)
+
+
+@pytest.fixture(scope="session", params=["byte_level", "word_piece", "unigram", "word_level"])
+def any_tokenizer(request):
+    """A tokenizer of each kind, trained on some of the bundled world."""
+    if request.param == "byte_level":
+        return load_tokenizer("world")
+    texts = open_tasks("world-train").shown(range(300))
+    make = {"word_piece": _word_piece, "unigram": _unigram, "word_level": _word_level}[request.param]
+    made, trainer = make()
+    made.train_from_iterator(texts, trainer)
+    return TextTokenizer(made, request.param)

@@ -1,17 +1,23 @@
 """`python -m memenvs.build`: what it writes, what it says, and what it leaves when it fails."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import types
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from memenvs.build.__main__ import main
-from memenvs.tasks import CARD, DOCUMENTS, TASKS, open_tasks
+from memenvs.card import CARD, DOCUMENTS, TASKS
+from memenvs.tasks import open_tasks
+from memenvs.tokens import load_tokenizer
 
 HOTPOT = {
     "_id": "1",
@@ -52,6 +58,17 @@ def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, c
     assert "memenvs.play" in summary
 
 
+def test_a_card_does_not_tell_where_the_tokenizer_lies(hotpot, tmp_path, monkeypatch):
+    (tmp_path / "tok").mkdir()
+    load_tokenizer("world").backend.save(str(tmp_path / "tok" / "tokenizer.json"))
+    monkeypatch.chdir(tmp_path)
+    for out, tokenizer in (("a", "./tok"), ("b", tmp_path / "tok")):
+        args = ("--documents", 4, "--tokenizer", tokenizer, "--out", out)
+        assert build("hotpotqa", "--source", hotpot, *args) == 0
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert open_tasks("./a").card.arguments["tokenizer"] == open_tasks("./a").card.tokenizer["name"] == "tok"
+
+
 def test_the_same_arguments_give_the_same_bytes(hotpot, tmp_path):
     for name, workers in (("a", 1), ("b", 2)):
         args = ("--documents", 4, "--tasks", 600, "--workers", workers, "--out", tmp_path / name)
@@ -87,6 +104,18 @@ def test_the_hub_form_of_hotpotqa_is_read_too(tmp_path):
         (json.dumps([{**HOTPOT, "supporting_facts": [["Z", 0]]}]), "['Z']"),
         (json.dumps([{**HOTPOT, "context": [["A"]]}]), "question 1"),
         (json.dumps([{**HOTPOT, "context": 3}]), "question 1"),
+        (json.dumps([{**HOTPOT, "context": [["A", "A one."], ["B", ["B"]]]}]), "a list of sentences"),
+        (json.dumps([{**HOTPOT, "context": [["A", [1]], ["B", ["B"]]]}]), "1 as sentence"),
+        (json.dumps([{**HOTPOT, "context": [["A", ["\ud800"]], ["B", ["B"]]]}]), "surrogate in its sentence"),
+        (json.dumps([{**HOTPOT, "question": "\ud800"}]), "surrogate in its question"),
+        (json.dumps([{**HOTPOT, "supporting_facts": [["A", -1]]}]), "numbered from 0"),
+        (json.dumps([{**HOTPOT, "answer": None}]), "None as answer"),
+        (json.dumps([{**HOTPOT, "answer": ["Ann", "Bob"]}]), "as answer, which is no text"),
+        (json.dumps([{**HOTPOT, "answer": ""}]), "silence would be right"),
+        (json.dumps([{**HOTPOT, "answer": "The"}]), "silence would be right"),
+        (json.dumps([{**HOTPOT, "_id": ["x"]}]), "ids are texts or numbers"),
+        (json.dumps([HOTPOT, HOTPOT]), "two questions of the id '1'"),
+        ("[" * 100_000, "nested too deep"),
     ],
 )
 def test_a_file_that_is_not_hotpotqa_is_one_line_and_exit_code_2(tmp_path, capsys, content, said):
@@ -96,6 +125,64 @@ def test_a_file_that_is_not_hotpotqa_is_one_line_and_exit_code_2(tmp_path, capsy
     )
     assert said in one_line(capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.json"]
+
+
+MUSIQUE = {
+    "id": "m1",
+    "question": "Who?",
+    "answer": "Ann",
+    "paragraphs": [
+        {"idx": i, "title": title, "paragraph_text": f"{title} text.", "is_supporting": i < 2}
+        for i, title in enumerate("ABCDE")
+    ],
+}
+
+
+def musique(tmp_path, content):
+    (tmp_path / "m.jsonl").write_text(content, encoding="utf-8")
+    return build("musique", "--source", tmp_path / "m.jsonl", "--documents", 4, "--out", tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"answer_aliases": "Anne"}, "they are a list of texts"),
+        ({"answer_aliases": [3]}, "3 as answer alias"),
+        ({"question_decomposition": [1]}, "is not MuSiQue"),
+        ({"answerable": False}, "no question that can be answered"),
+        ({"paragraphs": None}, "is not MuSiQue"),
+        ({"answer": None}, "None as answer"),
+    ],
+)
+def test_a_file_that_is_not_musique_is_one_line_and_exit_code_2(tmp_path, capsys, change, said):
+    assert musique(tmp_path, json.dumps({**MUSIQUE, **change})) == 2
+    assert said in one_line(capsys)
+
+
+def test_aliases_that_say_nothing_are_dropped(tmp_path):
+    assert musique(tmp_path, json.dumps({**MUSIQUE, "answer_aliases": ["", "The", "Anne"]})) == 0
+    assert open_tasks(tmp_path / "set")[0].answers == (("Ann", "Anne"),)
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b"])
+def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path, mark):
+    record = {**MUSIQUE, "question": f"Who{mark}?"}
+    escaped = json.dumps(record, ensure_ascii=mark == "\x0b")  # JSON itself escapes that one
+    assert musique(tmp_path, escaped + "\n") == 0
+    assert open_tasks(tmp_path / "set")[0].question == f"Who{mark}?"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
+    assert musique(tmp_path, "\ufeff" + json.dumps(MUSIQUE)) == 0
+
+
+def test_a_hub_error_without_a_text_is_one_line(tmp_path, capsys, monkeypatch):
+    def fail(*args, **kwargs):
+        raise ConnectionError
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=fail))
+    assert build("hotpotqa", "--source", "hf:no/such", "--documents", 3, "--out", tmp_path / "set") == 2
+    assert "cannot load hf:no/such (split 'train'): ConnectionError" in one_line(capsys)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +253,112 @@ def test_a_killed_build_leaves_the_old_set_and_no_half_of_a_new_one(hotpot, tmp_
     assert [path.name for path in out.parent.iterdir()] == ["set"]
 
 
+@pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_build_killed_while_it_writes_leaves_the_old_set(hotpot, tmp_path, kill):
+    out = tmp_path / "sets" / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    before = files(out)
+    command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
+    command += ["--tasks", "20000", "--out", out, "--export", "jsonl", "memagent"]  # seconds of writing
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, env={**os.environ})
+    while not list(out.parent.glob(".set.partial-*/new/*")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(kill)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert files(out) == before
+    left = [] if kill != signal.SIGKILL else list(out.parent.glob(".set.partial-*"))  # nobody could remove it
+    assert set(out.parent.iterdir()) == {out, *left}
+
+
+@pytest.mark.parametrize("stop", [OSError("disk trouble"), SystemExit(143), KeyboardInterrupt()])
+def test_a_build_stopped_between_its_two_renames_leaves_the_old_set(hotpot, tmp_path, monkeypatch, stop):
+    out = tmp_path / "sets" / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    before = files(out)
+    rename = Path.rename
+
+    def stopped(path, target):
+        if path.name == "new":
+            raise stop
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", stopped)
+    with contextlib.suppress(SystemExit):
+        assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) != 0
+    assert files(out) == before
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_the_last_copy_is_kept_where_nothing_can_be_put_in_place(hotpot, tmp_path, monkeypatch):
+    out = tmp_path / "sets" / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    before = files(out)
+    rename = Path.rename
+
+    def only_away(path, target):
+        if path.name in {"new", "old"}:
+            raise OSError("read-only")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", only_away)
+    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 2
+    (work,) = out.parent.iterdir()
+    assert files(work / "old") == before
+
+
+def test_what_a_killed_build_left_a_day_ago_is_removed_and_younger_work_is_not(hotpot, tmp_path):
+    old, young = tmp_path / ".set.partial-1", tmp_path / ".set.partial-2"
+    for folder in (old, young):
+        (folder / "new").mkdir(parents=True)
+    os.utime(old, (0, 0))
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 0
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_files_of_the_users_beside_the_card_are_not_deleted(hotpot, tmp_path, capsys):
+    out = tmp_path / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--export", "jsonl", "--out", out) == 0
+    (out / "notes.txt").write_text("mine")
+    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 2
+    assert "holds 'notes.txt'" in one_line(capsys)
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_exports_of_the_old_set_are_replaced_with_it(hotpot, tmp_path):
+    out = tmp_path / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--export", "jsonl", "--out", out) == 0
+    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 0
+    assert not (out / "jsonl.jsonl").exists()
+
+
+def test_a_link_stays_and_the_folder_behind_it_is_replaced(hotpot, tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", real) == 0
+    link.symlink_to(real)
+    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", link) == 0
+    assert link.is_symlink()
+    assert open_tasks(real).card.counts["max_documents"] == 4
+
+
+def test_a_new_set_has_the_permissions_of_any_new_folder(hotpot, tmp_path):
+    (tmp_path / "plain").mkdir()
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 0
+    assert (tmp_path / "set").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_build_called_from_code_leaves_signals_alone_and_runs_in_any_thread(hotpot, tmp_path):
+    before, done = signal.getsignal(signal.SIGTERM), []
+    args = ("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set")
+    thread = threading.Thread(target=lambda: done.append(build(*args)))
+    thread.start()
+    thread.join()
+    assert done == [0]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_a_set_is_put_in_place_whole_or_not_at_all(hotpot, tmp_path, monkeypatch):
     out = tmp_path / "set"
     assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
@@ -227,6 +420,47 @@ def test_several_questions_are_not_joined_again(world, tmp_path, capsys):
     assert "several objectives already" in capsys.readouterr().err
 
 
+def test_questions_whose_answer_holds_the_separator_are_never_joined(tmp_path):
+    records = [{**HOTPOT, "_id": str(i), "answer": f"a{i}{'; b' * (i < 3)}"} for i in range(6)]
+    source = tmp_path / "h.json"
+    source.write_text(json.dumps(records))
+    assert build("hotpotqa", "--source", source, "--documents", 3, "--out", tmp_path / "one") == 0
+    args = ("--source", tmp_path / "one", "--tasks", 50, "--out", tmp_path / "multi")
+    assert build("multi", *args, "--objectives", 2) == 0
+    parts = {part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]}
+    assert parts == {"3", "4", "5"}
+
+
+def test_too_few_questions_without_the_separator_are_refused(tmp_path, capsys):
+    records = [{**HOTPOT, "_id": str(i), "answer": "a; b"} for i in range(3)]
+    source = tmp_path / "h.json"
+    source.write_text(json.dumps(records))
+    assert build("hotpotqa", "--source", source, "--documents", 3, "--out", tmp_path / "one") == 0
+    assert build("multi", "--source", tmp_path / "one", "--objectives", 2, "--out", tmp_path / "multi") == 2
+    assert "has 0 tasks to join" in one_line(capsys)
+
+
+def test_needles_are_not_joined(tmp_path, capsys):
+    args = ("--variant", "single_1", "--tokens", 500, "--tasks", 3)
+    assert build("niah", *args, "--out", tmp_path / "niah") == 0
+    assert build("multi", "--source", tmp_path / "niah", "--objectives", 2, "--out", tmp_path / "multi") == 2
+    assert "a haystack" in one_line(capsys)
+
+
+def test_several_objectives_are_exported_as_one_answer(world, tmp_path):
+    out = tmp_path / "set"
+    forms = ("memagent", "verl", "ruler")
+    args = ("--source", world, "--objectives", 2, "--tasks", 3, "--export", *forms)
+    assert build("multi", *args, "--out", out) == 0
+    joined = [["; ".join(accepted[0] for accepted in task.answers)] for task in open_tasks(out)]
+    for form in forms[:2]:
+        rows = pq.read_table(out / f"{form}.parquet").to_pylist()
+        assert [row["reward_model"]["ground_truth"] for row in rows] == joined
+    rows = [json.loads(line) for line in (out / "ruler.jsonl").read_text().split("\n") if line]
+    assert [row["outputs"] for row in rows] == joined
+    assert "2 answers in the order of the questions" in rows[0]["input"]
+
+
 def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
     out = tmp_path / "set"
     forms = ("memagent", "verl", "ruler", "jsonl")
@@ -280,3 +514,44 @@ def test_help_teaches_by_example(capsys):
         build("--help")
     said = capsys.readouterr().out
     assert all(f"python -m memenvs.build {name}" in said for name in ("hotpotqa", "niah", "world", "multi"))
+
+
+def test_an_index_is_built_over_a_file_and_over_a_task_set(world, tmp_path, capsys):
+    from memenvs.retrieval import load_retriever
+
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": "a", "contents": '"Thames"\nflows through London'}) + "\n")
+    assert build("index", "--corpus", corpus, "--index", "lexical", "--out", tmp_path / "file") == 0
+    assert f"lexical:{tmp_path / 'file'}" in capsys.readouterr().out
+    assert load_retriever(f"lexical:{tmp_path / 'file'}").search(["london"], 1).ids == [["a"]]
+    assert build("index", "--corpus", world, "--index", "lexical", "--out", tmp_path / "set") == 0
+    title = open_tasks(world).titles([0])[0]
+    assert load_retriever(f"lexical:{tmp_path / 'set'}").search([title], 1).ids[0]
+
+
+def test_a_dense_index_takes_an_encoder_by_folder(tiny_bert, tmp_path):
+    from memenvs.retrieval import load_retriever
+
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(
+        "".join(json.dumps({"id": str(i), "contents": f'"T{i}"\nword{i}'}) + "\n" for i in range(5))
+    )
+    out = tmp_path / "dense"
+    assert build("index", "--corpus", corpus, "--encoder", tiny_bert, "--out", out) == 0
+    assert len(load_retriever(f"dense:{out}").search(["word3"], 2).ids[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--corpus", "nowhere.jsonl", "--index", "lexical"], "nowhere.jsonl"),
+        (["--corpus", "CORPUS", "--encoder", "no/such-model"], "no/such-model"),
+        (["--corpus", "CORPUS", "--max-tokens", 0], "--max-tokens"),
+    ],
+)
+def test_an_index_that_cannot_be_built_is_one_line(tmp_path, capsys, args, said):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text('{"id": "a", "contents": "x"}\n')
+    args = [corpus if arg == "CORPUS" else arg for arg in args]
+    assert build("index", *args, "--out", tmp_path / "out") == 2
+    assert said in one_line(capsys)

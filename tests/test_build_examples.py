@@ -1,16 +1,23 @@
 """Evidence among distractors: what a task holds, and what decides it."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from memenvs.build.chance import item_rng, make_items
 from memenvs.build.examples import among_distractors
 from memenvs.build.hotpotqa import read_hotpotqa
 from memenvs.build.musique import read_musique
 from memenvs.build.write import write_task_set
+from memenvs.card import Card
 from memenvs.context import Reader
-from memenvs.tasks import Card
 from memenvs.tokens import load_tokenizer
 
 
@@ -61,6 +68,14 @@ def test_a_token_budget_is_met_within_one_document_and_never_exceeded(build, tmp
         assert written.card.counts["max_tokens"] == max(used)
 
 
+def test_the_most_tokens_of_the_card_are_those_of_the_contexts(build, tmp_path, any_tokenizer):
+    draft = build(tokens=1500, tokenizer=any_tokenizer)
+    written = write_task_set(tmp_path / "set", draft, Card("test"), any_tokenizer)
+    reader = Reader(written, any_tokenizer)
+    used = [len(reader.context(task.documents).gaps) for task in written]
+    assert written.card.counts["max_tokens"] == max(used) <= 1500
+
+
 def test_a_paragraph_with_the_title_of_an_evidence_document_is_never_a_distractor(build, examples):
     title = examples[0].paragraphs[0][0]
     impostor = replace(examples[1], paragraphs=(*examples[1].paragraphs[:4], (title, "Something else.")))
@@ -82,6 +97,51 @@ def test_more_tasks_than_questions_use_them_again_with_other_documents(build, ex
 
 def test_the_result_does_not_depend_on_the_number_of_workers(build):
     assert build(documents=20, count=600).tasks == build(documents=20, count=600, workers=2).tasks
+
+
+def die_at_300(item):
+    if item == 300:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def fail_at_300(item):
+    if item == 300:
+        raise ValueError(f"item {item} cannot be made")
+    return item
+
+
+def test_a_killed_worker_is_one_line_that_names_the_mend():
+    with pytest.raises(ValueError, match=r"worker process was killed.*fewer --workers than 2") as error:
+        make_items(die_at_300, 10_000, workers=2)
+    assert "\n" not in str(error.value)
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    script = "from memenvs.build.chance import make_items\nmake_items(int, 10_000, workers=2)\n"
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    assert "a script that builds with --workers needs `if __name__" in done.stderr.splitlines()[-1]
+
+
+def test_what_a_worker_raises_is_raised_here():
+    with pytest.raises(ValueError, match="item 300 cannot be made"):
+        make_items(fail_at_300, 10_000, workers=2)
+
+
+def test_items_of_several_workers_come_in_order():
+    assert make_items(int, 2000, workers=3) == list(range(2000))
+
+
+def test_splits_of_one_crc_draw_apart():
+    assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
+    assert item_rng(0, "plumless", 3).random() != item_rng(0, "buckeroo", 3).random()
+
+
+def test_a_seed_of_two_words_draws_apart_from_shorter_seeds():
+    # SeedSequence reads [7 + a * 2**32, b, 0] and [7, a, b] as the same words
+    a, b = zlib.crc32(b"a"), zlib.crc32(b"b")
+    assert item_rng(7 + (a << 32), "b", 0).random() != item_rng(7, "a", b).random()
 
 
 def test_seed_and_split_each_draw_apart(build):
@@ -120,6 +180,23 @@ def test_a_size_that_cannot_be_is_refused_in_one_line(build, kwargs, said):
         build(**kwargs)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_fact_belongs_to_the_first_paragraph_of_its_title_that_has_its_sentence(tmp_path):
+    record = {
+        "_id": "1",
+        "question": "Who?",
+        "answer": "Ann",
+        "supporting_facts": [["A", 1], ["A", 0], ["A", 7]],
+        "context": [["A", ["Short."]], ["A", ["Long.", " It is this."]], ["B", ["B."]]],
+    }
+    (tmp_path / "hotpot.json").write_text(json.dumps([record]))
+    (example,) = read_hotpotqa(str(tmp_path / "hotpot.json"), "train")
+    assert example.evidence == (1, 0)
+    assert [example.paragraphs[p][1][start:end] for p, start, end in example.spans] == [
+        " It is this.",
+        "Short.",
+    ]
 
 
 def test_hotpotqa_evidence_are_the_paragraphs_with_supporting_facts(real_data):

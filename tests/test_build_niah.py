@@ -16,9 +16,9 @@ from memenvs.build.essays import read_prose, sentences
 from memenvs.build.needles import ADJECTIVES, NOUNS, draw, occurring
 from memenvs.build.niah import RECIPES, VARIANTS, niah
 from memenvs.build.write import write_task_set
+from memenvs.card import Card
 from memenvs.context import Reader
 from memenvs.metrics import string_match_all
-from memenvs.tasks import Card
 from memenvs.tokens import TextTokenizer
 
 ESSAYS = Path(__file__).parents[2] / "shared" / "data" / "essays"

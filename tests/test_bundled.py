@@ -2,8 +2,9 @@
 
 from memenvs.build.bundled import SPECIAL, VOCABULARY, task_sets, tokenizer
 from memenvs.build.write import write_task_set
+from memenvs.card import Card
 from memenvs.data import bundled, bundled_names
-from memenvs.tasks import Card, open_tasks
+from memenvs.tasks import open_tasks
 from memenvs.tokens import load_tokenizer
 
 

@@ -1,10 +1,20 @@
 """Chunked reading: what is shown, what is kept, what is scored."""
 
+from pathlib import Path
+
 import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 
 import memenvs  # noqa: F401
+from memenvs.build.multi import multi
+from memenvs.build.niah import niah
+from memenvs.build.write import write_task_set
+from memenvs.card import Card
 from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.evaluate import play_tasks
+from memenvs.metrics import BOX_METRICS, METRICS
 from memenvs.policies import make_policy
 from memenvs.tokens import load_tokenizer
 
@@ -29,6 +39,54 @@ def section(observation):
 
 def memory_of(observation):
     return observation.partition("<memory>\n")[2].partition("\n</memory>")[0]
+
+
+@pytest.fixture(scope="module")
+def sets(small_set, tmp_path_factory):
+    """A set of single questions, one of three at once, and one of needles."""
+    tokenizer, folder = load_tokenizer("world"), tmp_path_factory.mktemp("sets")
+    chance = {"tokenizer": tokenizer, "split": "train", "seed": 0}
+    prose = small_set.texts(range(40))
+    several = multi(small_set, objectives=3, count=4, **chance)
+    needles = niah(variant="multivalue", count=4, tokens=900, prose=prose, **chance)
+    made = {"single": str(small_set.path)}
+    for name, draft in (("multi", several), ("niah", needles)):
+        made[name] = str(write_task_set(folder / name, draft, Card(name), tokenizer).path)
+    return made
+
+
+@pytest.mark.parametrize("name", ["single", "multi", "niah"])
+@pytest.mark.parametrize(
+    ("metric", "answer_format"),
+    [(metric, "boxed") for metric in METRICS] + [(m, "tag") for m in METRICS if m not in BOX_METRICS],
+)
+def test_gold_scores_one_by_every_metric_in_every_format(sets, name, metric, answer_format):
+    env = ChunkQAEnv(sets[name], chunk_size=2000, metric=metric, answer_format=answer_format)
+    returns = {p: play_tasks(env, make_policy(p, env), range(4))["return"] for p in ("gold", "silent")}
+    assert returns == {"gold": [1.0] * 4, "silent": [0.0] * 4}
+
+
+@pytest.mark.parametrize("metric", ["boxed_em", "math_em"])
+def test_a_metric_that_reads_a_box_is_refused_with_another_format(make, metric):
+    with pytest.raises(ValueError, match="answer_format='boxed'"):
+        make(metric=metric, answer_format="tag")
+
+
+@pytest.mark.parametrize("metric", ["em", "boxed_em", "math_em"])
+def test_each_of_several_answers_counts_in_its_place(sets, metric):
+    env = ChunkQAEnv(sets["multi"], chunk_size=2000, metric=metric)
+    _, info = read_all(env, options={"task": 1})[-1]
+    first, _, third = (accepted[0] for accepted in info["privileged"]["answers"])
+    assert env.step(f"\\boxed{{{first}; wrong; {third}}}")[1] == pytest.approx(2 / 3)
+
+
+def test_the_answer_prompt_says_how_many_answers_in_what_order_and_how_parted(sets):
+    (*_, (several, _)), (*_, (one, _)) = (
+        read_all(ChunkQAEnv(sets[name], chunk_size=2000), options={"task": 0}) for name in ("multi", "single")
+    )
+    said = '\\boxed{…; …; …}: 3 answers in the order of the questions, separated by ";".'
+    assert several.rstrip().endswith(f"in the form {said}")
+    assert one.rstrip().endswith("in the form \\boxed{…}.")
 
 
 def test_the_sections_joined_are_the_context_and_the_answer_turn_shows_none(make, small_set):
@@ -173,6 +231,17 @@ def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set):
     assert env.episode.documents != documents
 
 
+def test_fewer_documents_are_as_many_as_asked_for_where_the_haystack_repeats_some(tmp_path):
+    tokenizer = load_tokenizer("world")
+    hay = niah(variant="single_1", count=2, tokens=800, prose=(), tokenizer=tokenizer, split="train", seed=0)
+    tasks = write_task_set(tmp_path / "noise", hay, Card("niah"), tokenizer)
+    assert len(set(tasks[0].documents)) < 10 < len(tasks[0].documents)
+    env = ChunkQAEnv(str(tasks.path), n_documents=10)
+    env.reset(seed=0, options={"task": 0})
+    assert len(env.episode.documents) == 10
+    assert tasks[0].evidence[0] in env.episode.documents
+
+
 def test_another_template_is_used_and_its_braces_kept(make):
     template = {"read": "{question}|{memory}|{chunk}|{x}", "answer": "Q {question} M {memory} \\boxed{}"}
     env = make(template=template, chunk_size=10_000)
@@ -194,6 +263,15 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"tokenizer": "/no/such"}, "tokenizer"),
         ({"template": {"read": "{question}"}}, "{memory}"),
         ({"template": {"write": ""}}, "'read' and 'answer'"),
+        ({"template": "x"}, "{'read': text, 'answer': text}, got 'x'"),
+        ({"template": {"read": 5}}, "got {'read': 5}"),
+        ({"tokenizer": None}, "try 'world'"),
+        ({"tasks": Path("set")}, "pass str(path)"),
+        ({"tasks": None}, "pass str(path)"),
+        ({"chunk_size": np.int64(1000)}, "pass int(chunk_size)"),
+        ({"n_documents": np.int64(10)}, "pass int(n_documents)"),
+        ({"metric": None}, "no metric None"),
+        ({"metric": ["em"]}, "no metric ['em']"),
     ],
 )
 def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatch):
@@ -202,6 +280,36 @@ def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatc
         make(**kwargs)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("ask", ["render", "gold_reply"])
+def test_what_needs_an_episode_says_so_before_the_first_reset(make, ask):
+    with pytest.raises(ResetNeeded, match="reset"):
+        getattr(make(render_mode="ansi"), ask)()
+
+
+@pytest.mark.parametrize(
+    "answer", ["{memory}" * 3 + "{question}", "{question}{memory}" + "y" * 50_000, "{question}{memory}"]
+)
+def test_observations_stay_in_the_space_with_any_template(make, answer):
+    env = make(template={"read": "{question}{memory}{chunk}", "answer": answer}, max_memory=500)
+    for observation, _ in read_all(env, memory="many words " * 1000, seed=0):
+        assert env.observation_space.contains(observation)
+
+
+def test_the_space_is_no_longer_than_the_template_and_the_set_ask_for(make, small_set):
+    env = make(template={"read": "{chunk}{question}{memory}", "answer": "{question}{memory}"}, max_memory=10)
+    counts = small_set.card.counts
+    assert env.observation_space.max_chars == counts["max_chars"] + counts["max_question_chars"] + 16 * 10
+
+
+def test_played_tasks_draw_apart_under_neighbouring_seeds(make, monkeypatch):
+    env, seeds = make(chunk_size=5000), []
+    reset = env.reset
+    monkeypatch.setattr(env, "reset", lambda *, seed, options: seeds.append(seed) or reset(options=options))
+    for seed in (0, 1):
+        play_tasks(env, make_policy("silent", env), range(5), seed=seed)
+    assert len(set(seeds)) == 10
 
 
 def test_an_unknown_argument_is_refused():
@@ -215,8 +323,6 @@ def test_environments_of_a_process_share_their_task_set(make):
 
 
 def test_the_lexical_policy_beats_random_text_on_the_bundled_world():
-    from memenvs.evaluate import play_tasks
-
     env = gym.make("MemChunkQA-v0", tasks="world-test")
     f1 = {
         name: sum(play_tasks(env, make_policy(name, env), range(40))["f1"]) / 40

@@ -6,9 +6,11 @@ import pickle
 import warnings
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +70,14 @@ def test_a_task_can_be_chosen_by_number(env):
     assert first == second != env.reset(options={"task": 2})[1]["task"]
 
 
-@pytest.mark.parametrize("options", [{"task": -1}, {"task": 10**9}, {"task": "1"}, {"tusk": 1}])
+def test_the_number_of_a_task_may_be_numpys(env):
+    first, second = (env.reset(seed=0, options={"task": task})[1]["task"] for task in (2, np.int64(2)))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "options", [{"task": True}, {"task": 1.0}, {"task": -1}, {"task": 10**9}, {"task": "1"}, {"tusk": 1}]
+)
 def test_a_wrong_reset_option_is_refused_in_one_line(env, options):
     with pytest.raises(ValueError, match="task") as error:
         env.reset(options=options)
@@ -121,6 +130,25 @@ def test_a_state_can_be_played_more_than_once(env):
     assert data_equivalence(*branches)
 
 
+def test_a_state_through_a_wrapper_that_is_not_known_is_refused_by_its_name(env):
+    env.reset(seed=0)
+    state = memenvs.get_state(env)
+    wrapped = RecordEpisodeStatistics(env)
+    for refused in (lambda: memenvs.get_state(wrapped), lambda: memenvs.set_state(wrapped, state)):
+        with pytest.raises(TypeError, match="RecordEpisodeStatistics") as error:
+            refused()
+        assert "\n" not in str(error.value)
+
+
+def test_the_picture_of_a_state_put_back_is_the_one_it_was_taken_at(env_id):
+    env, other = (gym.make(env_id, render_mode="ansi") for _ in range(2))
+    env.reset(seed=0)
+    env.step("<think></think><answer>Up</answer>")
+    drawn = env.render()
+    memenvs.set_state(other, memenvs.get_state(env))
+    assert other.unwrapped.render() == drawn
+
+
 def steps_until_end(env, replies):
     for reply in replies:
         step = env.step(reply)
@@ -147,8 +175,18 @@ def shape(value):
 def test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list(env):
     _, *steps = play(env, ["x", "<answer>y</answer>", "\\boxed{z}"] * 70, seed=0)
     assert [step[1] for step in steps] == [pytest.approx(sum(step[4]["rewards"].values())) for step in steps]
-    assert steps[-1][4]["turn_rewards"] == [step[1] for step in steps]
-    assert all(step[4]["turn_rewards"] == [] for step in steps[:-1])
+    rewards = [step[1] for step in steps]
+    assert [step[4]["turn_rewards"] for step in steps] == [
+        rewards[:turn] for turn in range(1, len(steps) + 1)
+    ]
+
+
+def test_a_wrapper_outside_that_cuts_the_episode_finds_the_turn_rewards(env_id):
+    env = gym.make(env_id, max_episode_steps=1)
+    env.reset(seed=0)
+    _, reward, _, truncated, info = env.step("x")
+    assert truncated
+    assert info["turn_rewards"] == [reward]
 
 
 def test_components_and_metrics_are_floats(env):

@@ -1,9 +1,19 @@
 """The text of a task, and the chunks it is read in."""
 
+import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from memenvs.context import Chunk, Reader
-from memenvs.tokens import load_tokenizer
+from memenvs.tokens import TextTokenizer, load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def words():
+    """One token a word."""
+    backend = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return TextTokenizer(backend, "words")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +44,25 @@ def test_split_by_document_cuts_none_that_fits(reader, small_set):
     assert starts <= headers
 
 
+@pytest.mark.parametrize(("spare", "cut"), [(-1, True), (0, False), (1, False), (2, False)])
+def test_split_by_document_cuts_none_that_fits_with_its_header(reader, small_set, spare, cut):
+    context = reader.context(small_set[1].documents)
+    begins = [start - len(f"Document {i}:\n") for i, (start, _) in enumerate(context.spans, 1)]
+    tokens = np.cumsum(context.gaps)
+    sizes = [
+        int(np.searchsorted(tokens, end) - np.searchsorted(tokens, begin))
+        for begin, (_, end) in zip(begins, context.spans, strict=True)
+    ]
+    chunks = context.chunks(max(sizes) + spare, "document")
+    inside = [
+        begin < chunk.start < end
+        for begin, (_, end) in zip(begins, context.spans, strict=True)
+        for chunk in chunks
+    ]
+    assert any(inside) == cut
+    assert max(chunk.tokens for chunk in chunks) <= max(sizes) + spare
+
+
 def test_split_by_document_cuts_one_that_is_too_long_alone(reader, small_set):
     context = reader.context(small_set[1].documents)
     assert max(chunk.tokens for chunk in context.chunks(20, "document")) <= 20
@@ -57,6 +86,16 @@ def test_a_chunk_beside_a_document_holds_nothing_of_it(reader, small_set):
     start, end = context.spans[3]
     assert context.inside(Chunk(0, start, 0), 3) == ""
     assert context.inside(Chunk(end, len(context.text), 0), 3) == ""
+
+
+def test_what_is_counted_afresh_is_forgotten_when_it_is_too_much(small_set, words, monkeypatch):
+    reader = Reader(small_set, words)
+    whole = [reader.context(task.documents) for task in small_set]
+    monkeypatch.setattr("memenvs.context.FRESH_TOKENS", 1000)
+    reader = Reader(small_set, words)
+    for task, context in zip(small_set, whole, strict=True):
+        assert reader.context(task.documents).gaps.tolist() == context.gaps.tolist()
+        assert sum(map(len, reader._fresh.values())) == reader._fresh_tokens <= 1000
 
 
 def test_another_tokenizer_than_the_cards_is_counted_afresh(small_set, tmp_path):

@@ -18,7 +18,14 @@ def fresh(code):
 
 @pytest.mark.parametrize(
     "module",
-    ["memenvs", "memenvs.envs.chunk_qa", "memenvs.build.__main__", "memenvs.wrappers", "memenvs.baselines"],
+    [
+        "memenvs",
+        "memenvs.envs.chunk_qa",
+        "memenvs.build.__main__",
+        "memenvs.wrappers",
+        "memenvs.wrappers.scorers",
+        "memenvs.baselines",
+    ],
 )
 def test_an_import_loads_no_heavy_library(module):
     assert fresh(f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])") == "[]"

@@ -140,7 +140,7 @@ def test_a_retriever_is_loaded_once_a_process(world, tmp_path):
 
 @pytest.mark.parametrize("spec", ["", "bm25", "lexical:", "dense", "ftp://x", "faiss:dir"])
 def test_an_unknown_spec_names_the_forms(spec):
-    with pytest.raises(ValueError, match="lexical:INDEX_DIR"):
+    with pytest.raises(ValueError, match="lexical:INDEX_OR_TASK_SET"):
         load_retriever(spec)
 
 
@@ -154,3 +154,14 @@ def test_a_file_too_large_for_memory_names_the_command(tmp_path):
         file.truncate(300_000_000)
     with pytest.raises(ValueError, match=r"300,000,000 bytes.*--index lexical"):
         load_retriever(f"lexical:{tmp_path / 'huge.jsonl'}")
+
+
+def test_a_task_sets_folder_is_searched_by_its_documents():
+    from memenvs.data import bundled
+    from memenvs.tasks import open_tasks
+
+    tasks = open_tasks("world-test")
+    title = tasks.titles([7])[0]
+    retriever = load_retriever(f"lexical:{bundled('world-test')}")
+    ids = retriever.search([title], 1).ids[0]
+    assert retriever.passages(ids)[0].title == title

@@ -264,13 +264,17 @@ def test_several_questions_are_scored_by_position_and_summed(make):
     assert env.step(answer("ax; by"))[4]["metrics"]["em_sum"] == 0.0
 
 
+def one_answer(case):
+    """Whether a case has one answer: which of several counts is read_reply's to say."""
+    given = case["input"]["solution_str"]
+    return given.count("<answer>") == given.count("</answer>") == 1 and "<|" not in given
+
+
 @needs_oracle
-@pytest.mark.parametrize("case", cases("mem1_eval_multi"))
+@pytest.mark.parametrize("case", [case for case in cases("mem1_eval_multi") if one_answer(case)])
 def test_several_answers_are_summed_as_mem1_sums_them(make, case):
     given = case["input"]["solution_str"]
     accepted = tuple(tuple(answers) for answers in case["input"]["ground_truths"])
-    if given.count("<answer>") != 1 or given.count("</answer>") != 1 or "<|" in given:
-        return  # which tag counts is read_reply's to say; the metric itself is tested over all cases
     env = make()
     env.questions = [type(env.questions[0])("m", "Q?", accepted, (), ())]
     env.reset(options={"task": 0})
@@ -350,3 +354,59 @@ def test_a_file_without_questions_is_one_line(tmp_path, line):
     with pytest.raises(ValueError, match=r"bad\.jsonl:1") as error:
         SearchQAEnv(tasks=str(tmp_path / "bad.jsonl"), retriever="http://localhost:1")
     assert "\n" not in str(error.value)
+
+
+def test_an_answer_inside_an_answer_is_one_answer_and_not_the_gold_one(make):
+    env = make()
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step("<think></think><answer>London<answer>Paris</answer>")
+    assert reward == info["metrics"]["em"] == info["metrics"]["em_sum"] == 0.0
+
+
+def test_tags_inside_the_memory_mean_nothing(make):
+    env = make(context="memory")
+    env.reset(seed=0)
+    noted = "<mem>maybe <answer>Paris</answer>, <search>Thames</search></mem>"
+    observation, reward, terminated, _, info = env.step(noted + search("Seine"))
+    assert (reward, terminated, info["events"]["well_formed"]) == (0.0, False, 1.0)
+    assert env.shelf.calls == [["Seine"]]
+    assert "maybe <answer>Paris</answer>" in observation
+
+
+def test_a_memory_that_does_not_open_the_reply_is_none(make):
+    env = make(context="memory")
+    env.reset(seed=0)
+    assert "noted" not in env.step("<think><mem>noted</mem></think><search>Seine</search>")[0]
+
+
+def test_a_retriever_that_fails_leaves_the_episode_as_it_was(make, monkeypatch):
+    env = make()
+    env.reset(seed=0)
+    working = env.shelf.search
+
+    def away(queries, k):
+        raise ConnectionError("away")
+
+    monkeypatch.setattr(env.shelf, "search", away)
+    with pytest.raises(ConnectionError):
+        env.step(search("Seine"))
+    monkeypatch.setattr(env.shelf, "search", working)
+    metrics = env.step(answer("Paris"))[4]["metrics"]
+    assert (metrics["format"], metrics["turns"], metrics["searches"]) == (1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("metric", ["em", "f1", "sub_em", "boxed_em", "math_em", "string_match_all"])
+def test_gold_scores_one_by_every_metric(make, metric):
+    env = make({"question": "q?", "answers": ["Paris"]}, metric=metric)
+    env.reset(seed=0)
+    assert env.step(env.gold_reply())[1] == 1.0
+
+
+def test_an_answer_that_is_only_an_article_is_not_accepted(tmp_path):
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"question": "q?", "answers": ["The", "Who"]}\n')
+    env = SearchQAEnv(tasks=str(path), retriever="http://127.0.0.1:9")
+    assert env.questions[0].answers == (("Who",),)
+    path.write_text('{"question": "q?", "answers": ["The"]}\n\n')
+    with pytest.raises(ValueError, match="leave the line out"):
+        SearchQAEnv(tasks=str(path), retriever="http://127.0.0.1:9")

@@ -204,6 +204,12 @@ def test_where_ragen_drops_an_unknown_word_our_list_ends():
     assert compared >= 30
 
 
+def test_a_level_that_is_lost_from_the_start_is_reported_before_any_move(make):
+    env = make("######\n#$ @ #\n#  . #\n#    #\n######\n")
+    _, info = env.reset(seed=0)
+    assert info["privileged"]["deadlocked"] is True
+
+
 def test_other_symbols_and_words_can_be_used(make):
     env = make(vocabulary="WfTBbPp", action_names=("N", "S", "W", "E"), separator=";")
     observation, _ = env.reset(seed=0)

@@ -26,6 +26,11 @@ def test_samples_are_inside_and_follow_the_seed():
     assert all(space.contains(space.sample()) for _ in range(100))
 
 
+def test_samples_hold_no_control_character():
+    space = UnicodeText(64, seed=0)
+    assert all(space.sample().isprintable() for _ in range(300))
+
+
 @pytest.mark.parametrize("size", [0, -1, 2.5, True, "9"])
 def test_a_size_that_is_no_whole_number_is_refused(size):
     with pytest.raises(ValueError, match="max_chars"):

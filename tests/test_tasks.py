@@ -6,7 +6,9 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from memenvs.tasks import CARD, DOCUMENTS, SCHEMAS, TASKS, TaskSet, open_tasks
+from memenvs.card import CARD, DOCUMENTS, TASKS
+from memenvs.tables import SCHEMAS
+from memenvs.tasks import TaskSet, open_tasks
 
 
 @pytest.fixture
@@ -83,6 +85,69 @@ def test_a_missing_column_is_named(broken, name):
     column = SCHEMAS[name].names[1]
     rewrite(broken, name, read(broken, name).drop_columns([column]))
     with pytest.raises(ValueError, match=f"no column '{column}'"):
+        TaskSet(broken)
+
+
+def change(folder, column, index, value):
+    """Put a value into one row of the tasks."""
+    table = read(folder, TASKS)
+    values = table[column].to_pylist()
+    values[index] = value
+    position = table.schema.names.index(column)
+    field = table.schema.field(column)
+    rewrite(folder, TASKS, table.set_column(position, field, pa.array(values, field.type)))
+
+
+def test_evidence_that_the_task_does_not_read_is_named(broken, small_set):
+    stray = next(i for i in range(small_set.n_documents) if i not in small_set[5].documents)
+    change(broken, "evidence", 5, [small_set[5].evidence[0], stray])
+    with pytest.raises(ValueError, match=f"document {stray} as evidence of task 5"):
+        TaskSet(broken)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("answers", [], "a task without answers"),
+        ("answers", [[]], "a task without answers"),
+        ("answers", [[None]], "empty field in column 'answers'"),
+        ("documents", [], "a task without documents"),
+        ("question", None, "empty field in column 'question'"),
+        ("id", None, "empty field in column 'id'"),
+        ("evidence", None, "empty field in column 'evidence'"),
+    ],
+)
+def test_a_task_that_lacks_something_is_refused(broken, column, value, said):
+    change(broken, column, 5, value)
+    with pytest.raises(ValueError, match=said):
+        TaskSet(broken)
+
+
+@pytest.mark.parametrize("meta", ["{", "[]", "null", "[" * 100_000])
+def test_meta_that_is_no_object_is_refused_at_its_task(broken, meta):
+    change(broken, "meta", 5, meta)
+    assert TaskSet(broken)[4].meta
+    with pytest.raises(ValueError, match="no JSON object at task 5") as error:
+        TaskSet(broken)[5]
+    assert "\n" not in str(error.value)
+
+
+def test_a_set_without_tasks_is_refused(broken):
+    rewrite(broken, TASKS, read(broken, TASKS).slice(0, 0))
+    with pytest.raises(ValueError, match="has no tasks"):
+        TaskSet(broken)
+
+
+@pytest.mark.parametrize("counts", [{}, {"tasks": "40"}])
+def test_a_card_without_counts_is_refused(broken, counts):
+    change_card(broken, counts=counts)
+    with pytest.raises(ValueError, match="no count 'tasks'"):
+        TaskSet(broken)
+
+
+def test_a_card_of_another_number_of_tasks_is_refused(broken, small_set):
+    change_card(broken, counts={**small_set.card.counts, "tasks": 41})
+    with pytest.raises(ValueError, match="has 40 tasks, its card says 41"):
         TaskSet(broken)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from memenvs.tokens import TextTokenizer, chunk, load_tokenizer, pack
 
@@ -75,13 +75,36 @@ def test_the_gaps_sum_to_the_text(words):
 
 
 @given(UNICODE, st.integers(1, 50))
+@example("\n\n" * 30, 3)
 @settings(deadline=None)
-def test_a_head_is_a_beginning_within_its_tokens(text, size):
-    tokenizer = load_tokenizer("world")
-    head, cut = tokenizer.head(text, size)
+def test_a_head_is_a_beginning_that_read_alone_is_within_its_tokens(any_tokenizer, text, size):
+    head, cut = any_tokenizer.head(text, size)
     assert text.startswith(head)
     assert cut == (head != text)
-    assert cut == (tokenizer.count(text) > size)
+    assert any_tokenizer.count(head) <= size
+
+
+@given(UNICODE, st.integers(1, 50))
+@settings(deadline=None)
+def test_a_head_is_cut_only_where_there_are_too_many_tokens_or_characters(any_tokenizer, text, size):
+    _, cut = any_tokenizer.head(text, size)
+    assert cut == (len(text) > 16 * size or any_tokenizer.count(text) > size)
+
+
+@pytest.mark.parametrize("text", ["secret" * 1000, "secret" + " " * 6000])
+def test_a_head_has_at_most_sixteen_characters_a_token(words, text):
+    # one token is any length of unknown word or of white space
+    assert words.count(text) == 1
+    assert words.head(text, 8) == (text[: 16 * 8], True)
+
+
+def test_a_short_text_is_not_taken_for_few_tokens_where_bytes_are_no_bound():
+    model = models.BPE({"<unk>": 0, "\u2581": 1, "a": 2}, [], unk_token="<unk>")
+    backend = Tokenizer(model)
+    backend.normalizer = normalizers.Replace("a", "aaa")
+    tokenizer = TextTokenizer(backend, "grows")
+    assert tokenizer.count("aa") == 6
+    assert tokenizer.head("aa", 3) == ("a", True)
 
 
 def test_counts_are_those_of_the_backend():
@@ -101,6 +124,28 @@ def test_truncation_saved_with_a_tokenizer_is_not_applied(tmp_path):
     backend.enable_truncation(4)
     backend.save(str(tmp_path / "tokenizer.json"))
     assert load_tokenizer(str(tmp_path)).count("word " * 50) >= 50
+
+
+def test_a_tokenizer_is_loaded_again_when_its_file_has_changed(tmp_path, words):
+    load_tokenizer("world").backend.save(str(tmp_path / "tokenizer.json"))
+    before = load_tokenizer(str(tmp_path))
+    assert load_tokenizer(str(tmp_path)) is before
+    words.backend.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(tmp_path)).fingerprint == words.fingerprint != before.fingerprint
+
+
+def test_a_tokenizers_name_is_the_last_part_of_its_path(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    load_tokenizer("world").backend.save(str(tmp_path / "mine" / "tokenizer.json"))
+    monkeypatch.chdir(tmp_path / "mine")
+    names = [load_tokenizer(name).name for name in (str(tmp_path / "mine"), "../mine", ".", "tokenizer.json")]
+    assert names == ["mine", "mine", "mine", "tokenizer.json"]
+
+
+@pytest.mark.parametrize("name", [None, 5])
+def test_a_tokenizer_that_is_no_name_is_one_line(name):
+    with pytest.raises(ValueError, match="try 'world'"):
+        load_tokenizer(name)
 
 
 @pytest.mark.parametrize("name", ["no-such/tokenizer-anywhere", "", "pyproject.toml"])

@@ -11,38 +11,67 @@ from pathlib import Path
 from typing import Any
 
 from memenvs.build import sokoban
+from memenvs.build.draft import Draft
 from memenvs.build.essays import read_prose
 from memenvs.build.examples import among_distractors
 from memenvs.build.export import FORMS
 from memenvs.build.hotpotqa import read_hotpotqa
+from memenvs.build.index import build_index
 from memenvs.build.multi import multi
 from memenvs.build.musique import read_musique
 from memenvs.build.niah import niah
 from memenvs.build.parser import build_parser
+from memenvs.build.replacing import check_replaceable
 from memenvs.build.world import world
-from memenvs.build.write import Draft, write_task_set
-from memenvs.tasks import Card, open_tasks
+from memenvs.build.write import write_task_set
+from memenvs.card import Card
+from memenvs.data import bundled_names
+from memenvs.retrieval.encoder import Encoder
+from memenvs.retrieval.load import task_set_corpus
+from memenvs.tasks import open_tasks
 from memenvs.tokens import TextTokenizer, check_positive, load_tokenizer
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build what the first argument names; 0 if it is written, 2 and one line on standard error if not."""
     args = build_parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half-written is removed
     started = time.perf_counter()
     try:
-        if args.seed < 0:
-            raise ValueError(f"--seed must be at least 0, got {args.seed}")
-        check_positive("--workers", args.workers, "processes")
-        said = _levels(args) if args.builder == "sokoban" else _task_set(args)
-    except (ValueError, OSError) as error:
+        said = _index(args) if args.builder == "index" else _drawn(args)
+    except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"memenvs.build {args.builder}: error: {error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("memenvs.build: interrupted; nothing was changed\n")
+        kept = "what is done is kept" if args.builder == "index" else "nothing was changed"
+        sys.stderr.write(f"memenvs.build: interrupted; {kept}\n")
         return 130
     sys.stdout.write(f"{said}\n({time.perf_counter() - started:.1f} s)\n")
     return 0
+
+
+def _index(args: argparse.Namespace) -> str:
+    check_positive("--max-tokens", args.max_tokens, "tokens")
+    named = Path(args.corpus).is_dir() or args.corpus in bundled_names()
+    if not named and not Path(args.corpus).is_file():
+        raise FileNotFoundError(f"no corpus at {args.corpus}; give JSON Lines or a task set")
+    corpus = task_set_corpus(open_tasks(args.corpus)) if named else args.corpus
+    encoder = None
+    if args.index != "lexical":
+        model = {"model": args.encoder} if args.encoder else {}
+        prefixes = {"query_prefix": args.query_prefix, "passage_prefix": args.passage_prefix}
+        encoder = Encoder(**model, **prefixes, max_tokens=args.max_tokens, device=args.device)
+    lines: list[str] = []
+    card = build_index(corpus, args.out, args.index, encoder, say=lines.append)
+    kind = "lexical" if card.kind == "lexical" else "dense"
+    return "\n".join([*lines, f"search it: retriever='{kind}:{args.out}'"])
+
+
+def _drawn(args: argparse.Namespace) -> str:
+    """What is drawn by a seed: a task set or levels."""
+    if args.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {args.seed}")
+    check_positive("--workers", args.workers, "processes")
+    return _levels(args) if args.builder == "sokoban" else _task_set(args)
 
 
 def _levels(args: argparse.Namespace) -> str:
@@ -57,19 +86,21 @@ def _levels(args: argparse.Namespace) -> str:
         args.out,
         args.workers,
     )
+    split = args.split if args.out.suffix == ".npz" else "all"  # text keeps no splits
     return (
         f"{args.levels:,} levels in {args.out} ({made['bytes'] / 1e6:.2f} MB): solutions of "
         f"{made['mean_solution']:.1f} moves on average, {made['longest_solution']} at most\n"
-        f"play one: python -m memenvs.play MemSokoban-v0 --set levels={args.out} level_split={args.split}"
+        f"play one: python -m memenvs.play MemSokoban-v0 --set levels={args.out} level_split={split}"
     )
 
 
 def _task_set(args: argparse.Namespace) -> str:
+    check_replaceable(args.out)  # before the work, and again when it is done
     tokenizer = load_tokenizer(args.tokenizer)
     if args.tasks is not None:
         check_positive("--tasks", args.tasks, "tasks")
     draft = _BUILDERS[args.builder](args, tokenizer)
-    card = Card(args.builder, arguments=_arguments(args))
+    card = Card(args.builder, arguments=_arguments(args, tokenizer))
     written = write_task_set(args.out, draft, card, tokenizer, exports=args.export)
     counts = written.card.counts
     size = sum(facts["bytes"] for facts in written.card.files.values()) / 1e6
@@ -147,16 +178,16 @@ def _size(args: argparse.Namespace, default: int | None = None) -> dict[str, Any
     return {"documents": documents, "tokens": args.tokens}
 
 
-def _arguments(args: argparse.Namespace) -> dict[str, Any]:
+def _arguments(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, Any]:
     """What decides the content: paths by their names, and nothing about this machine."""
     left_out = {"builder", "out", "workers", "export"}
-    named = {
-        key: Path(value).name if key in {"source", "essays"} and value and ":" not in str(value) else value
-        for key, value in vars(args).items()
-        if key not in left_out
-    }
-    return {**named, "tokenizer": Path(named["tokenizer"]).name}
+    named = {key: value for key, value in vars(args).items() if key not in left_out}
+    for key in {"source", "essays"} & set(named):
+        if named[key] is not None and not str(named[key]).startswith("hf:"):
+            named[key] = Path(named[key]).expanduser().resolve().name
+    return {**named, "tokenizer": tokenizer.name}
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half-written is removed
     raise SystemExit(main())

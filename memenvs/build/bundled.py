@@ -10,11 +10,12 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from memenvs.build.draft import Draft
 from memenvs.build.niah import niah
 from memenvs.build.world import world
 from memenvs.build.worldgen import generate
-from memenvs.build.write import Draft, write_task_set
-from memenvs.tasks import Card
+from memenvs.build.write import write_task_set
+from memenvs.card import Card
 from memenvs.tokens import TextTokenizer, load_tokenizer
 
 VOCABULARY = 4096
@@ -82,7 +83,6 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "tokenizer.json"
     tokenizer().save(str(path), pretty=False)
-    load_tokenizer.cache_clear()
     counter = TextTokenizer(load_tokenizer(str(path)).backend, "world")
     for name, draft in task_sets(counter).items():
         written = write_task_set(folder / name, draft, Card(f"bundled {name}"), counter)

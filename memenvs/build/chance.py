@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from itertools import chain
-from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from tqdm import tqdm
+
+from memenvs.build.processes import map_in_processes
 
 T = TypeVar("T")
 
@@ -18,8 +18,13 @@ _STRIDE = 256  # items a worker makes at once
 
 
 def item_rng(seed: int, split: str, item: int) -> np.random.Generator:
-    """The generator of item `item` of split `split`: no two items, splits or seeds share one."""
-    return np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(split.encode()), item]))
+    """The generator of item `item` of split `split`: no two items, splits or seeds share one.
+
+    Its entropy is the SHA-256 of the three together, always eight words: SeedSequence would take numbers of
+    several words for several numbers, and a short hash of the split's name would meet another's.
+    """
+    digest = hashlib.sha256(json.dumps([int(seed), split, int(item)]).encode()).digest()
+    return np.random.default_rng(np.random.SeedSequence(np.frombuffer(digest, "<u4").tolist()))
 
 
 def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label: str = "tasks") -> list[T]:
@@ -32,26 +37,15 @@ def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label:
         count: items.
         workers: processes; 1 makes them in this one.
         label: what the progress bar counts.
+
+    Raises:
+        ValueError: a process was killed.
     """
     jobs = [range(start, min(start + _STRIDE, count)) for start in range(0, count, _STRIDE)]
     if workers <= 1 or len(jobs) == 1:
-        made = map(make, range(count))
-        return list(progress(made, count, label))
-    with ProcessPoolExecutor(
-        min(workers, len(jobs)), get_context("spawn"), initializer=_set_maker, initargs=(make,)
-    ) as pool:
-        return list(chain.from_iterable(progress(pool.map(_make_range, jobs), len(jobs), label)))
-
-
-_maker: list[Callable[[int], Any]] = []  # of this worker process: sent once, not with every job
-
-
-def _set_maker(make: Callable[[int], Any]) -> None:
-    _maker[:] = [make]
-
-
-def _make_range(items: range) -> list[Any]:
-    return [_maker[0](item) for item in items]
+        return list(progress(map(make, range(count)), count, label))
+    made = map_in_processes(make, jobs, min(workers, len(jobs)))
+    return [item for part in progress(made, len(jobs), label) for item in part]
 
 
 def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.chance import item_rng, make_items
-from memenvs.build.write import Documents, Draft, frame_tokens
-from memenvs.tasks import Layout, Task
+from memenvs.build.draft import Documents, Draft, frame_tokens
+from memenvs.card import Layout
+from memenvs.tasks import Task
 from memenvs.tokens import TextTokenizer, check_positive
 
 Ints = NDArray[np.int64]

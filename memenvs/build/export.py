@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from memenvs.context import Context, open_reader
 from memenvs.prompts import Template
+from memenvs.scoring import answer_form, gold_answer
 from memenvs.tasks import Task, TaskSet
 from memenvs.tokens import TextTokenizer
 
@@ -24,9 +25,9 @@ Read the text, then answer the question after it.
 {context}
 
 Question: {question}
-Give the answer as short as it can be, in the form \\boxed{…}.
+Give the answer as short as it can be, in the form {format}.
 """,
-    required=("context", "question"),
+    required=("context", "question", "format"),
 )
 
 Row = dict[str, Any]
@@ -36,6 +37,8 @@ _REWARD = pa.struct([("style", pa.string()), ("ground_truth", pa.list_(pa.string
 
 def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) -> Path:
     """Write `folder/FORM.parquet` or `.jsonl` with every task of the set, its text in full.
+
+    The accepted answers of several objectives are one text, separated by "; ".
 
     - `memagent`: the question as prompt and the `context` beside it, as MemAgent's training scripts read.
     - `verl`: text and question in one prompt, as verl's data loader reads.
@@ -66,18 +69,17 @@ def _memagent(task: Task, context: Context, index: int, source: str) -> Row:
         "prompt": [{"role": "user", "content": task.question}],
         "context": context.text,
         "ability": "memory",
-        "reward_model": {"style": "rule", "ground_truth": _flat(task)},
+        "reward_model": {"style": "rule", "ground_truth": _ground_truth(task)},
         "extra_info": {"index": index, "question": task.question, "num_docs": len(task.documents)},
     }
 
 
 def _verl(task: Task, context: Context, index: int, source: str) -> Row:
-    content = ONE_PROMPT.fill(question=task.question, context=context.text)
     return {
         "data_source": source,
-        "prompt": [{"role": "user", "content": content}],
+        "prompt": [{"role": "user", "content": _one_prompt(task, context)}],
         "ability": "qa",
-        "reward_model": {"style": "rule", "ground_truth": _flat(task)},
+        "reward_model": {"style": "rule", "ground_truth": _ground_truth(task)},
         "extra_info": {"index": index, "id": task.id, "question": task.question},
     }
 
@@ -85,8 +87,8 @@ def _verl(task: Task, context: Context, index: int, source: str) -> Row:
 def _ruler(task: Task, context: Context, index: int, source: str) -> Row:
     return {
         "index": index,
-        "input": ONE_PROMPT.fill(question=task.question, context=context.text),
-        "outputs": _flat(task),
+        "input": _one_prompt(task, context),
+        "outputs": _ground_truth(task),
         "length": len(context.gaps),
     }
 
@@ -106,9 +108,14 @@ def _jsonl(task: Task, context: Context, index: int, source: str) -> Row:
     }
 
 
-def _flat(task: Task) -> list[str]:
-    """Accepted answers; of several objectives, the preferred answer of each."""
-    return list(task.answers[0]) if len(task.answers) == 1 else [accepted[0] for accepted in task.answers]
+def _one_prompt(task: Task, context: Context) -> str:
+    form = answer_form("boxed", len(task.answers))
+    return ONE_PROMPT.fill(question=task.question, context=context.text, format=form)
+
+
+def _ground_truth(task: Task) -> list[str]:
+    """Accepted answers. Those who read this take them for alternatives: several objectives are one answer."""
+    return list(task.answers[0]) if len(task.answers) == 1 else [gold_answer(task.answers, "em")]
 
 
 def _write_parquet(path: Path, rows: Iterator[Row], schema: pa.Schema) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from memenvs.build.examples import Example
+from memenvs.build.fields import check_examples, read_answers, read_id, read_text
 from memenvs.build.sources import Record, read_records
 
 _KEYS = ("question", "answer", "supporting_facts", "context")
@@ -16,43 +18,41 @@ def read_hotpotqa(source: str, split: str) -> list[Example]:
     """Examples of `hotpot_*.json` or `hf:hotpotqa/hotpot_qa:distractor`.
 
     A document is the paragraph's sentences joined; evidence are the paragraphs with a supporting fact, in the
-    order in which the facts name them.
+    order in which the facts name them. Where paragraphs share a title, a fact belongs to the first that has
+    its sentence.
 
     Raises:
-        ValueError: the source is not HotpotQA, or a question's evidence is not among its paragraphs.
+        ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
     """
     records = read_records(source, split, keys=_KEYS, what=_WHAT)
-    return [_example(record, number, source) for number, record in enumerate(records)]
+    examples = [_example(record, number, source) for number, record in enumerate(records)]
+    check_examples(examples, source, "holds no question")
+    return examples
 
 
 def _example(record: Record, number: int, source: str) -> Example:
-    id_ = str(record.get("_id") or record.get("id") or number)
+    id_ = read_id(record.get("_id") or record.get("id") or number, source)
+    where = f"question {id_} of {source}"
     try:
-        paragraphs = _pairs(record["context"], "title", "sentences")
-        facts = [
-            (str(title), int(sentence))
-            for title, sentence in _pairs(record["supporting_facts"], "title", "sent_id")
-        ]
-        sentences = [[str(sentence) for sentence in paragraph] for _, paragraph in paragraphs]
+        context = _pairs(record["context"], "title", "sentences")
+        facts = _pairs(record["supporting_facts"], "title", "sent_id")
     except (TypeError, ValueError, KeyError) as error:
         raise ValueError(f"{source} is not {_WHAT}: question {id_}: {error!r}") from error
-    numbers = {str(title): i for i, (title, _) in enumerate(paragraphs)}
-    evidence = list(dict.fromkeys(title for title, _ in facts))
-    if not evidence or not set(evidence) <= set(numbers):
-        raise ValueError(
-            f"question {id_} of {source} has evidence {evidence}, which is not among its paragraphs; "
-            f"use {_WHAT}"
-        )
+    titles = [read_text(title, "title", where) for title, _ in context]
+    sentences = [_sentences(paragraph, where) for _, paragraph in context]
+    places = [_place(title, sentence, titles, sentences, where) for title, sentence in facts]
+    if not places:
+        raise ValueError(f"{where} has no supporting fact; use {_WHAT}")
     return Example(
         id_,
-        str(record["question"]),
-        (str(record["answer"]),),
-        tuple((str(title), "".join(parts)) for (title, _), parts in zip(paragraphs, sentences, strict=True)),
-        tuple(numbers[title] for title in evidence),
+        read_text(record["question"], "question", where),
+        read_answers(record["answer"], [], where),
+        tuple((title, "".join(parts)) for title, parts in zip(titles, sentences, strict=True)),
+        tuple(dict.fromkeys(paragraph for paragraph, _ in places)),
         tuple(
-            (numbers[title], *_sentence(sentences[numbers[title]], sentence))
-            for title, sentence in facts
-            if sentence < len(sentences[numbers[title]])  # the official file names some that are not there
+            (paragraph, *_characters(sentences[paragraph], sentence))
+            for paragraph, sentence in places
+            if sentence < len(sentences[paragraph])  # the official file names some that are not there
         ),
         {key: record[key] for key in ("type", "level") if key in record},
     )
@@ -65,7 +65,29 @@ def _pairs(column: Any, first: str, second: str) -> list[tuple[Any, Any]]:
     return [(a, b) for a, b in column]
 
 
-def _sentence(sentences: list[str], number: int) -> tuple[int, int]:
+def _sentences(paragraph: Any, where: str) -> list[str]:
+    if not isinstance(paragraph, list):
+        raise ValueError(f"{where} has the paragraph {paragraph!r:.80}; a paragraph is a list of sentences")
+    return [read_text(sentence, "sentence", where) for sentence in paragraph]
+
+
+def _place(
+    title: Any, sentence: Any, titles: Sequence[str], sentences: Sequence[Sequence[str]], where: str
+) -> tuple[int, int]:
+    """The paragraph and the sentence in it that a supporting fact names, both from 0."""
+    named = [i for i, other in enumerate(titles) if other == title]
+    if not named:
+        raise ValueError(
+            f"{where} has evidence {[title]!r:.80}, which is not among its paragraphs; use {_WHAT}"
+        )
+    if isinstance(sentence, bool) or not isinstance(sentence, int) or sentence < 0:
+        raise ValueError(
+            f"{where} has a fact in sentence {sentence!r:.80} of {title!r}; they are numbered from 0"
+        )
+    return next((i for i in named if sentence < len(sentences[i])), named[0]), sentence
+
+
+def _characters(sentences: Sequence[str], number: int) -> tuple[int, int]:
     """The characters [start, end) of a sentence in the sentences joined."""
     ends = list(accumulate(map(len, sentences)))
     return ends[number] - len(sentences[number]), ends[number]

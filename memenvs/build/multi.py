@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from memenvs.build.chance import item_rng, make_items
-from memenvs.build.write import Documents, Draft
-from memenvs.tasks import CARD, Task, TaskSet
+from memenvs.build.draft import Documents, Draft
+from memenvs.card import CARD
+from memenvs.tasks import Task, TaskSet
 from memenvs.tokens import TextTokenizer
 
 LEAST, MOST = 2, 16
@@ -26,6 +27,7 @@ def multi(
     """Tasks of `objectives` questions each, joined by `"; "`, their answers in the same order (MEM1, MemPO).
 
     The documents are those of the questions, once each, shuffled afresh; the evidence follows the questions.
+    A question whose preferred answer holds a ";" is not drawn, because ";" parts the answers.
 
     Args:
         source: single-question tasks.
@@ -36,21 +38,30 @@ def multi(
         seed: any whole number of at least 0.
 
     Raises:
-        ValueError: `objectives` is out of range, or the source is too small or has such tasks already.
+        ValueError: `objectives` is out of range, or the source is too small, has such tasks already, or has
+            documents without a header, which cannot be told apart once they are shuffled (a haystack).
     """
     if not LEAST <= objectives <= MOST:
         raise ValueError(f"--objectives must be from {LEAST} to {MOST}, got {objectives}")
-    tasks = tuple(source)
-    if len(tasks) < objectives:
-        raise ValueError(f"{source.path} has {len(tasks)} tasks, fewer than --objectives {objectives}")
-    if several := next((task.id for task in tasks if len(task.answers) > 1), None):
+    if not source.card.layout.header:
+        raise ValueError(
+            f"the documents of {source.path} are one text in pieces (a haystack), which joining would mix; "
+            "join a set of documents with headers"
+        )
+    if several := next((task.id for task in source if len(task.answers) > 1), None):
         raise ValueError(f"task {several} of {source.path} has several objectives already; join single ones")
+    tasks = tuple(task for task in source if ";" not in task.answers[0][0])
+    if len(tasks) < objectives:
+        raise ValueError(
+            f"{source.path} has {len(tasks)} tasks to join (without ';' in the answer), "
+            f"fewer than --objectives {objectives}; ask for fewer, or give a larger source"
+        )
     numbers = range(source.n_documents)
     pool = list(zip(source.titles(numbers), source.texts(numbers), strict=True))
     make = _Joiner(tasks, objectives, split, seed)
     return Draft(
         Documents.tokenized(pool, tokenizer),
-        make_items(make, len(tasks) if count is None else count),
+        make_items(make, len(source) if count is None else count),
         source.card.layout,
         (source.path / CARD,),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memenvs.build.examples import Example
+from memenvs.build.fields import check_examples, read_answers, read_id, read_text
 from memenvs.build.sources import Record, read_records
 
 _KEYS = ("id", "question", "answer", "paragraphs")
@@ -15,36 +16,39 @@ def read_musique(source: str, split: str) -> list[Example]:
     Evidence are the supporting paragraphs in the order of the question's decomposition.
 
     Raises:
-        ValueError: the source is not MuSiQue, or a question has no supporting paragraph.
+        ValueError: the source is not MuSiQue, or a question of it cannot be used; the line names it.
     """
     records = read_records(source, split, keys=_KEYS, what=_WHAT)
-    answerable = [record for record in records if record.get("answerable", True)]
-    return [_example(record, source) for record in answerable]
+    examples = [_example(record, source) for record in records if record.get("answerable", True)]
+    check_examples(examples, source, f"holds no question that can be answered; use {_WHAT}")
+    return examples
 
 
 def _example(record: Record, source: str) -> Example:
+    id_ = read_id(record["id"], source)
+    where = f"question {id_} of {source}"
     try:
-        paragraphs = tuple((str(p["title"]), str(p["paragraph_text"])) for p in record["paragraphs"])
+        texts = [(p["title"], p["paragraph_text"]) for p in record["paragraphs"]]
         supporting = [i for i, p in enumerate(record["paragraphs"]) if p["is_supporting"]]
         positions = {p.get("idx", i): i for i, p in enumerate(record["paragraphs"])}
-        steps = record.get("question_decomposition") or []
-        hops = [
-            positions[step["paragraph_support_idx"]]
-            for step in steps
-            if step.get("paragraph_support_idx") in positions
+        steps = [
+            (step.get("question", ""), step.get("paragraph_support_idx"))
+            for step in record.get("question_decomposition") or []
         ]
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"{source} is not {_WHAT}: question {record['id']}: {error!r}") from error
+        hops = [positions[hop] for _, hop in steps if hop in positions]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{source} is not {_WHAT}: question {id_}: {error!r}") from error
     evidence = tuple(dict.fromkeys([*(hop for hop in hops if hop in supporting), *supporting]))
     if not evidence:
-        raise ValueError(f"question {record['id']} of {source} has no supporting paragraph; use {_WHAT}")
-    answer = str(record["answer"])
-    aliases = [str(alias) for alias in record.get("answer_aliases") or []]
+        raise ValueError(f"{where} has no supporting paragraph; use {_WHAT}")
     return Example(
-        str(record["id"]),
-        str(record["question"]),
-        tuple(dict.fromkeys([answer, *aliases])),
-        paragraphs,
+        id_,
+        read_text(record["question"], "question", where),
+        read_answers(record["answer"], record.get("answer_aliases") or [], where),
+        tuple((read_text(t, "title", where), read_text(text, "paragraph", where)) for t, text in texts),
         evidence,
-        meta={"hops": len(evidence), "steps": [str(step.get("question", "")) for step in steps]},
+        meta={
+            "hops": len(evidence),
+            "steps": [read_text(asked, "decomposition", where) for asked, _ in steps],
+        },
     )

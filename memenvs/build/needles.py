@@ -96,7 +96,10 @@ class Planner:
 
 
 def draw(kind: str, count: int, rng: np.random.Generator, taken: Collection[str] = frozenset()) -> list[str]:
-    """`count` different strings of a kind, none of them in `taken`, none a part of another of its kind.
+    """`count` different strings of a kind, none of them in `taken`.
+
+    Numbers and uuids are all of one length, so none is a part of another; a word may be ("icy-bee" of
+    "spicy-beetle"), which matters to no score, because answers are never words.
 
     Args:
         kind: `"word"` (an adjective and a noun), `"number"` (seven digits) or `"uuid"` (version 4).

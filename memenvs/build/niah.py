@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.chance import item_rng, make_items, progress
+from memenvs.build.draft import Documents, Draft
 from memenvs.build.essays import sentences
 from memenvs.build.needles import Plan, Planner, Recipe, draw, occurring
-from memenvs.build.write import Documents, Draft
-from memenvs.tasks import Layout, Task
+from memenvs.card import Layout
+from memenvs.tasks import Task
 from memenvs.tokens import TextTokenizer, check_positive
 
 RECIPES = {

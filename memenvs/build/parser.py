@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from memenvs.build.export import FORMS
+from memenvs.build.index import INDEXES
 from memenvs.build.niah import VARIANTS
 
 _EPILOG = """\
@@ -17,10 +18,14 @@ examples:
   python -m memenvs.build world --entities 2000 --tasks 512 --documents 50 --out data/world
   python -m memenvs.build multi --source data/world --objectives 4 --out data/world4
   python -m memenvs.build sokoban --size 6 --boxes 1 --min-solution 5 --levels 10000 --out levels.npz
+  python -m memenvs.build index --corpus corpus.jsonl.gz --encoder intfloat/e5-base-v2 --out data/index
 
 The same inputs, arguments and seed give the same bytes, whatever the number of workers. An interrupted build
-leaves what was there before. Play what was built: python -m memenvs.play MemChunkQA-v0 --tasks data/world
+leaves what was there before; an interrupted index goes on where it stopped. Play what was built:
+python -m memenvs.play MemChunkQA-v0 --tasks data/world
 """
+
+_INDEX = "a search index over a corpus, for load_retriever and the server"
 
 Add = Callable[[str, str, str], argparse.ArgumentParser]
 
@@ -35,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser; its errors are one line."""
     parser = _Parser(
         prog="python -m memenvs.build",
-        description="Build a task set (a folder of questions over shared documents) or Sokoban levels.",
+        description="Build a task set (a folder of questions over documents), levels or an index.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -51,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_task_sets(add)
     _add_levels(add)
+    _add_index(builders.add_parser("index", help=_INDEX, description=_INDEX))
     return parser
 
 
@@ -84,6 +90,23 @@ def _add_size(sub: argparse.ArgumentParser, default: str) -> None:
     size = sub.add_mutually_exclusive_group()
     size.add_argument("--documents", type=int, help=f"documents a task ({default})")
     size.add_argument("--tokens", type=int, help="instead: most tokens a task's text may have")
+
+
+def _add_index(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--corpus", required=True, help='JSON Lines of {"id", "contents"} (.gz too), or a task set'
+    )
+    sub.add_argument(
+        "--out", type=Path, required=True, help="folder; a killed build goes on where it stopped"
+    )
+    sub.add_argument("--index", choices=INDEXES, default="flat", help="(default flat, which is exact)")
+    sub.add_argument("--encoder", help="of a dense index: a hub id or a folder (default intfloat/e5-base-v2)")
+    sub.add_argument("--query-prefix", help="before every query (default: what the encoder wants)")
+    sub.add_argument("--passage-prefix", help="before every passage (default: what the encoder wants)")
+    sub.add_argument(
+        "--max-tokens", type=int, default=256, help="tokens of a text that are read (default 256)"
+    )
+    sub.add_argument("--device", help="of torch (default: a GPU if there is one)")
 
 
 def _add_levels(add: Add) -> None:

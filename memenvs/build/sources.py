@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from memenvs.tokens import first_line
+
 Record = dict[str, Any]
 
 
 def read_records(source: str, split: str, *, keys: Sequence[str], what: str) -> list[Record]:
-    """Records of a JSON array, of JSON Lines (gzip too), or of `hf:NAME[/CONFIG]`.
+    """Records of a JSON array, of JSON Lines (gzip too), or of `hf:NAME[:CONFIG]`.
 
     Args:
         source: a file, or `hf:NAME` or `hf:NAME:CONFIG` for a data set read through `datasets`.
@@ -39,12 +41,14 @@ def _from_file(path: Path, what: str) -> list[Record]:
         raise FileNotFoundError(f"no file at {path}; --source wants {what}, or hf:NAME")
     opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8") as file:
+        with opener(path, "rt", encoding="utf-8-sig") as file:
             text = file.read()
         if text.lstrip()[:1] == "[":
             found = json.loads(text)
             return list(found)
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    except RecursionError as error:
+        raise ValueError(f"{path} is not {what}: its JSON is nested too deep") from error
     except (ValueError, OSError, EOFError) as error:  # bad JSON, not UTF-8, not gzip, cut short
         raise ValueError(f"{path} is not {what}: {error}") from error
 
@@ -58,5 +62,5 @@ def _from_hub(source: str, split: str) -> list[Record]:
     try:
         rows: Iterable[Record] = datasets.load_dataset(name, config or None, split=split)
     except Exception as error:  # the hub client raises many kinds
-        raise ValueError(f"cannot load {source} (split {split!r}): {str(error).splitlines()[0]}") from error
+        raise ValueError(f"cannot load {source} (split {split!r}): {first_line(error)}") from error
     return [dict(row) for row in rows]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memenvs.build.draft import Draft
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.worldgen import Question, World, generate
-from memenvs.build.write import Draft
 from memenvs.tokens import TextTokenizer
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,79 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from memenvs.build.draft import Documents, Draft, frame_tokens
 from memenvs.build.export import export
-from memenvs.tasks import (
-    CARD,
-    DOCUMENTS,
-    SCHEMAS,
-    TASKS,
-    Card,
-    Layout,
-    Task,
-    TaskSet,
-    open_tasks,
-    sha256,
-    shown,
-)
-from memenvs.tokens import Gaps, TextTokenizer
-
-_WIDEST = np.iinfo(np.uint16).max
-
-
-@dataclass(frozen=True)
-class Documents:
-    """Documents with their tokens counted once.
-
-    Attributes:
-        titles: one a document; empty for text without a title.
-        texts: one a document.
-        gaps: of each document as it is shown.
-    """
-
-    titles: Sequence[str]
-    texts: Sequence[str]
-    gaps: Sequence[Gaps]
-
-    @classmethod
-    def tokenized(cls, documents: Sequence[tuple[str, str]], tokenizer: TextTokenizer) -> Documents:
-        """Documents from (title, text) pairs."""
-        titles, texts = [title for title, _ in documents], [text for _, text in documents]
-        gaps = []
-        for number, found in enumerate(tokenizer.gaps([shown(*document) for document in documents])):
-            if found.max(initial=0) > _WIDEST:
-                raise ValueError(
-                    f"document {number} ({titles[number]!r}) has a token of {found.max()} characters, "
-                    f"more than {_WIDEST}: it is not prose; leave it out, or choose another tokenizer"
-                )
-            gaps.append(found.astype(np.uint16))
-        return cls(titles, texts, gaps)
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """(D,) tokens of each document as it is shown, headers and separators not counted."""
-        return np.fromiter(map(len, self.gaps), np.int64, len(self.gaps))
-
-    @property
-    def chars(self) -> np.ndarray:
-        """(D,) characters of each document as it is shown."""
-        return np.array([len(shown(*pair)) for pair in zip(self.titles, self.texts, strict=True)], np.int64)
-
-
-@dataclass(frozen=True)
-class Draft:
-    """What a builder hands to the writer.
-
-    Attributes:
-        documents: the pool; those that no task reads are dropped by the writer.
-        tasks: their document numbers are of that pool.
-        layout: how documents are shown.
-        inputs: the files that were read.
-    """
-
-    documents: Documents
-    tasks: list[Task]
-    layout: Layout
-    inputs: tuple[Path, ...] = ()
+from memenvs.build.replacing import replacing
+from memenvs.card import CARD, DOCUMENTS, TASKS, Card, Layout
+from memenvs.tables import SCHEMAS, sha256
+from memenvs.tasks import Task, TaskSet, open_tasks
+from memenvs.tokens import TextTokenizer
 
 
 def write_task_set(
@@ -105,7 +36,8 @@ def write_task_set(
         exports: other projects' forms to write beside (`memenvs.build.export`).
 
     Raises:
-        ValueError: `out` is something other than a task set; a task's evidence is not among its documents.
+        ValueError: `out` is something other than a task set and its exports; a task's evidence is not among
+            its documents.
     """
     for task in draft.tasks:
         if stray := set(task.evidence) - set(task.documents):
@@ -131,25 +63,6 @@ def write_task_set(
         for form in exports:
             export(opened, form, partial, tokenizer)
     return open_tasks(out)
-
-
-@contextlib.contextmanager
-def replacing(out: Path) -> Iterator[Path]:
-    """A folder to fill, put in the place of `out` when the block ends well and removed when it does not."""
-    if out.exists() and not (out / CARD).is_file():
-        raise ValueError(f"{out} is there and is not a task set; choose another --out or remove it")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.parent / f".{out.name}.partial-{os.getpid()}"
-    old = out.parent / f".{out.name}.old-{os.getpid()}"
-    partial.mkdir()
-    try:
-        yield partial
-        if out.exists():
-            out.rename(old)
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _compact(documents: Documents, tasks: Sequence[Task]) -> tuple[Documents, list[Task]]:
@@ -224,12 +137,3 @@ def _counts(
         "max_chars": max(int(chars[read].sum()) + frame_chars * len(read) for read in numbers),
         "max_tokens": max(int(tokens[read].sum() + frames[len(read) - 1]) for read in numbers),
     }
-
-
-def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> NDArray[np.int64]:
-    """(most,) tokens of the headers and separators of a text of the first 1, 2, … `most` documents."""
-    numbers = range(1, most + 1) if "{i}" in layout.header else [1]
-    headers = tokenizer.counts([layout.header.replace("{i}", str(i)) for i in numbers])
-    if len(headers) < most:
-        headers = headers * most
-    return np.cumsum(headers) + tokenizer.count(layout.separator) * np.arange(most)

@@ -1,8 +1,12 @@
-"""The wording of chunked reading, our own; `ChunkQAEnv(template=…)` takes another."""
+"""What is read in a turn comes in; its prompt, in our own wording or another, goes out."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from memenvs.envs.reading import Reading
 from memenvs.prompts import Template
+from memenvs.scoring import answer_form
 
 READ = """\
 You are reading a long text section by section, to answer a question when you have read it all. Only what \
@@ -46,12 +50,74 @@ def reading_templates(template: dict[str, str] | None) -> tuple[Template, Templa
     """The reading and the answering template, given ones before our own.
 
     Raises:
-        ValueError: an unknown part, or a part without a place that it must have.
+        ValueError: not such a dictionary, an unknown part, or a part without a place that it must have.
     """
-    texts = {"read": READ, "answer": ANSWER, **(template or {})}
-    if unknown := sorted(set(texts) - {"read", "answer"}):
+    given = {} if template is None else template
+    if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
+        raise ValueError(f"template must be {{'read': text, 'answer': text}}, got {template!r:.80}")
+    texts = {"read": READ, "answer": ANSWER, **given}
+    if unknown := [part for part in texts if part not in {"read", "answer"}]:
         raise ValueError(f"template has an unknown part {unknown[0]!r}; its parts are 'read' and 'answer'")
     return (
         Template(texts["read"], required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
         Template(texts["answer"], required=("question", "memory"), optional=_PLACES, name="answer"),
     )
+
+
+class ReadingPrompts:
+    """The prompts of chunked reading.
+
+    Args:
+        template: `{"read": …, "answer": …}`, each instead of our own.
+        answer_format: `"boxed"` or `"tag"`.
+        max_memory: tokens, which the prompt tells.
+    """
+
+    def __init__(self, template: dict[str, str] | None, answer_format: str, max_memory: int) -> None:
+        self._read, self._answer = reading_templates(template)
+        self._answer_format, self._max_memory = answer_format, max_memory
+
+    def prompt(self, reading: Reading, turn: int, memory: str, section: str | None = None) -> str:
+        """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer.
+
+        `section` stands in the place of the turn's own section.
+        """
+        turns, question = len(reading.chunks), reading.task.question
+        values = self._values(turn + 1, turns, len(reading.task.answers))
+        if turn >= turns:
+            return self._answer.fill(question=question, memory=memory, **values)
+        shown = reading.section(turn) if section is None else section
+        return self._read.fill(question=question, memory=memory, chunk=shown, **values)
+
+    def frames(self, reading: Reading) -> tuple[str, str]:
+        """The last reading prompt and the answering one, with nothing in memory and section."""
+        turns, question = len(reading.chunks), reading.task.question
+        values = self._values(turns, turns, len(reading.task.answers))
+        return (
+            self._read.fill(question=question, memory="", chunk="", **values),
+            self._answer.fill(question=question, memory="", **values),
+        )
+
+    def longest(self, counts: Mapping[str, int], memory: int, objectives: int) -> int:
+        """Characters of the longest prompt, by the larger template.
+
+        Args:
+            counts: of the task set's card.
+            memory: most characters of a memory.
+            objectives: most objectives of a task.
+        """
+        digits = len(str(counts["max_chars"] + 1))  # a chunk has at least one character
+        most = {
+            "question": counts["max_question_chars"],
+            "memory": memory,
+            "chunk": counts["max_chars"],
+            "turn": digits,
+            "turns": digits,
+            "max_memory": len(str(self._max_memory)),
+            "format": len(answer_form(self._answer_format, objectives)),
+        }
+        return max(template.longest(**most) for template in (self._read, self._answer))
+
+    def _values(self, turn: int, turns: int, objectives: int) -> dict[str, object]:
+        form = answer_form(self._answer_format, objectives)
+        return {"turn": turn, "turns": turns, "max_memory": self._max_memory, "format": form}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from memenvs.context import SPLITS, Chunk, Context, open_reader
-from memenvs.envs.chunk_prompts import reading_templates
-from memenvs.metrics import ANSWER_FORMATS, get_metric, wrap_answer
+from memenvs.context import SPLITS, open_reader
+from memenvs.envs.chunk_prompts import ReadingPrompts
+from memenvs.envs.reading import Reading, draw_documents, positions_of
+from memenvs.metrics import wrap_answer
 from memenvs.render import reading_turn
-from memenvs.scoring import gold_answer, grade
+from memenvs.scoring import check_scoring, gold_answer, grade
 from memenvs.tasks import Task, open_tasks
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
-from memenvs.tokens import check_positive, load_tokenizer
+from memenvs.tokens import HEAD_CHARS, check_positive, load_tokenizer
 
 
 @dataclass
@@ -32,21 +33,13 @@ class ReadingEpisode(Episode):
     reply: str = ""
 
 
-class Reading(NamedTuple):
-    """What is derived from a task and its documents."""
-
-    task: Task
-    context: Context
-    chunks: list[Chunk]
-    evidence: list[int]  # positions in reading order
-
-
 class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     r"""Read a long context chunk by chunk with a written memory, then answer (the MemAgent workflow).
 
     Action:
         At each of the K reading turns the whole reply becomes the memory, cut at `max_memory` tokens; at the
-        answer turn the reply holds the answer as `\boxed{…}` or `<answer>…</answer>`.
+        answer turn the reply holds the answer as `\boxed{…}` or `<answer>…</answer>`. Several objectives
+        are answered in one, separated by ";".
 
     Observation:
         Question, memory and chunk; at the end question and memory. `info["context"]` is `"rewrite"`.
@@ -74,15 +67,16 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     Args:
         tasks: a bundled task set's name or a folder made by `python -m memenvs.build`.
         chunk_size: tokens of a chunk.
-        max_memory: tokens of memory kept.
+        max_memory: tokens of memory kept; of a longer one the beginning, at most 16 characters a token.
         max_answer: tokens of the final reply that count.
         tokenizer: `"world"`, a file, a folder or a Hugging Face id.
-        split: `"token"`, or `"document"` to cut no document that fits a chunk.
+        split: `"token"`, or `"document"` to cut no document that fits a chunk with its header.
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
-            `{turn}`, `{turns}`, `{max_memory}` and `{format}` may be used. Own wording by default.
+            `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
+            used. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
-        metric: a name of `memenvs.metrics.METRICS`.
+        metric: a name of `memenvs.metrics.METRICS`; `boxed_em` and `math_em` need `"boxed"`.
         render_mode: `"ansi"` or None.
 
     Version:
@@ -109,48 +103,42 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         metric: str = "em",
         render_mode: str | None = None,
     ) -> None:
-        for name, value in (
-            ("chunk_size", chunk_size),
-            ("max_memory", max_memory),
-            ("max_answer", max_answer),
-        ):
+        sizes = {"chunk_size": chunk_size, "max_memory": max_memory, "max_answer": max_answer}
+        for name, value in sizes.items():
             check_positive(name, value, "tokens")
         _check_choice("split", split, SPLITS)
-        _check_choice("answer_format", answer_format, ANSWER_FORMATS)
-        get_metric(metric)
+        check_scoring(metric, answer_format)
+        if not isinstance(tasks, str):
+            raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
         self.tasks = open_tasks(tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.split, self.answer_format, self.metric = split, answer_format, metric
         self.n_documents = self._check_documents(n_documents)
-        self._read, self._answer = reading_templates(template)
+        self._prompts = ReadingPrompts(template, answer_format, max_memory)
         self._reader = open_reader(self.tasks, self.tokenizer)
-        counts = self.tasks.card.counts
-        words = len(self._read.fill(question="", memory="", chunk="", **self._values(0, 0)))
-        super().__init__(
-            len(self.tasks),
-            counts["max_chars"] + counts["max_question_chars"] + MAX_REPLY_CHARS + 2 * words,
-            render_mode,
-        )
+        memory = min(MAX_REPLY_CHARS, HEAD_CHARS * max_memory)
+        longest = self._prompts.longest(self.tasks.card.counts, memory, self.tasks.max_objectives)
+        super().__init__(len(self.tasks), longest, render_mode)
 
     def gold_reply(self) -> str:
         """The answer, at a reading turn as the memory."""
+        answering = self._answering
         answer = gold_answer(self._reading.task.answers, self.metric)
-        return wrap_answer(answer, self.answer_format) if self._answering else answer
+        return wrap_answer(answer, self.answer_format) if answering else answer
 
     def render(self) -> str | None:
         """The turn as a person reads it."""
         if self.render_mode is None:
             return None
         episode, reading = self.episode, self._reading
-        shown = episode.turn - (1 if episode.end else 0)
-        chunk = reading.chunks[shown] if shown < len(reading.chunks) else None
+        turn = episode.turn - bool(episode.end)
         return reading_turn(
-            title=f"task {reading.task.id}, turn {shown + 1} of {len(reading.chunks) + 1}",
+            title=f"task {reading.task.id}, turn {turn + 1} of {len(reading.chunks) + 1}",
             question=reading.task.question,
             memory=episode.memories[-1],
-            chunk=reading.context.text[chunk.start : chunk.end] if chunk else None,
-            evidence=[reading.context.inside(chunk, i) for i in reading.evidence] if chunk else [],
+            chunk=reading.section(turn) if turn < len(reading.chunks) else None,
+            evidence=reading.evidence_in(turn),
             reply=self._last_reply,
             rewards=self._last_rewards,
             end=episode.end,
@@ -158,7 +146,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _begin(self, task: int) -> ReadingEpisode:
         chosen = self.tasks[task]
-        episode = ReadingEpisode(task, documents=self._draw_documents(chosen))
+        episode = ReadingEpisode(task, documents=draw_documents(chosen, self.n_documents, self.np_random))
         self._reading = self._read_task(chosen, episode.documents)
         return episode
 
@@ -169,22 +157,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         episode, reading = self.episode, self._reading
         if episode.end:
             return ""
-        if self._answering:
-            return self._answer_prompt(episode.memories[-1])
-        chunk = reading.chunks[episode.turn]
-        return self._read_prompt(reading.context.text[chunk.start : chunk.end])
-
-    def _answer_prompt(self, memory: str) -> str:
-        turns = len(self._reading.chunks)
-        values = self._values(turns + 1, turns)
-        return self._answer.fill(question=self._reading.task.question, memory=memory, **values)
-
-    def _read_prompt(self, chunk: str) -> str:
-        episode, reading = self.episode, self._reading
-        values = self._values(episode.turn + 1, len(reading.chunks))
-        return self._read.fill(
-            question=reading.task.question, memory=episode.memories[-1], chunk=chunk, **values
-        )
+        return self._prompts.prompt(reading, episode.turn, episode.memories[-1])
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
@@ -209,40 +182,34 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        reading, context = self._reading, self._reading.context
-        inside: list[str] = []
-        if not self._answering and not self.episode.end:
-            chunk = reading.chunks[self.episode.turn]
-            inside = [part for position in reading.evidence if (part := context.inside(chunk, position))]
-        whole = Chunk(0, len(context.text), 0)
-        evidence = [context.inside(whole, position) for position in reading.evidence]
+        reading = self._reading
+        evidence, inside = reading.whole_evidence(), reading.evidence_in(self.episode.turn)
         return {
             "answers": [list(accepted) for accepted in reading.task.answers],
             "evidence": evidence,
-            "depths": [context.depth(position) for position in reading.evidence],
+            "depths": reading.depths(),
             "evidence_in_chunk": inside,
             **self._asked_of_scorers(evidence, inside),
         }
 
     def _asked_of_scorers(self, evidence: list[str], inside: list[str]) -> dict[str, str]:
         """What reward methods need; see the class, under Privileged."""
-        task, memory = self._reading.task, self.episode.memories[-1]
-        reminded = self._answer_prompt(memory)
-        if self.episode.end:
+        reading, episode, prompt = self._reading, self.episode, self._prompts.prompt
+        memory, last = episode.memories[-1], len(reading.chunks)
+        reminded = prompt(reading, last, memory)
+        if episode.end:
             local = everything = ""
         elif self._answering:
-            local = everything = self._answer_prompt("\n\n".join([memory, *evidence]))
+            local = everything = prompt(reading, last, "\n\n".join([memory, *evidence]))
         else:
-            local, everything = (
-                self._read_prompt("\n\n".join(inside)),
-                self._read_prompt("\n\n".join(evidence)),
-            )
+            local = prompt(reading, episode.turn, memory, section="\n\n".join(inside))
+            everything = prompt(reading, episode.turn, memory, section="\n\n".join(evidence))
         return {
-            "question": task.question,
-            "target": wrap_answer(gold_answer(task.answers, self.metric), self.answer_format),
+            "question": reading.task.question,
+            "target": wrap_answer(gold_answer(reading.task.answers, self.metric), self.answer_format),
             "memory": memory,
             "prompt_with_memory": reminded,
-            "prompt_without_memory": self._answer_prompt(""),
+            "prompt_without_memory": prompt(reading, last, ""),
             "prompt_with_history": reminded,
             "teacher_prompt": local,
             "teacher_prompt_global": everything,
@@ -263,38 +230,19 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             answer_format=self.answer_format,
         )
 
-    def _values(self, turn: int, turns: int) -> dict[str, object]:
-        form = wrap_answer("…", self.answer_format)
-        return {"turn": turn, "turns": turns, "max_memory": self.max_memory, "format": form}
-
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts."""
-        reading, turns = self._reading, len(self._reading.chunks)
-        values = self._values(turns, turns)
-        frames = [
-            self._read.fill(question=reading.task.question, memory="", chunk="", **values),
-            self._answer.fill(question=reading.task.question, memory="", **values),
-        ]
-        read, answer, *memories = self.tokenizer.counts(frames + self.episode.memories)
+        reading, frames = self._reading, self._prompts.frames(self._reading)
+        read, answer, *memories = self.tokenizer.counts([*frames, *self.episode.memories])
         reads = [
             read + chunk.tokens + memory for chunk, memory in zip(reading.chunks, memories, strict=False)
         ]
         return [*reads, answer + memories[-1]]
 
-    def _draw_documents(self, task: Task) -> tuple[int, ...]:
-        if self.n_documents is None or self.n_documents >= len(task.documents):
-            return task.documents
-        needed = set(task.evidence)
-        others = [document for document in task.documents if document not in needed]
-        drawn = self.np_random.choice(len(others), self.n_documents - len(needed), replace=False)
-        kept = needed | {others[i] for i in drawn}
-        return tuple(document for document in task.documents if document in kept)
-
     def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
         context = self._reader.context(documents)
-        positions = {document: position for position, document in enumerate(documents)}
-        evidence = [positions[document] for document in task.evidence]
-        return Reading(task, context, context.chunks(self.chunk_size, self.split), evidence)
+        chunks = context.chunks(self.chunk_size, self.split)
+        return Reading(task, context, chunks, positions_of(task.evidence, documents))
 
     def _check_documents(self, n_documents: int | None) -> int | None:
         if n_documents is None:

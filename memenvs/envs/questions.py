@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from memenvs.metrics import normalize_answer
 from memenvs.retrieval import Retriever, load_retriever
 from memenvs.tasks import Task, TaskSet, open_tasks
 
@@ -63,4 +64,7 @@ def _task(line: str, number: int, path: Path) -> Task:
         raise ValueError(f"{path}:{number} has no 'question' with 'answers' ({error!r})") from error
     if not isinstance(question, str) or not answers or not all(isinstance(a, str) and a for a in answers):
         raise ValueError(f"{path}:{number}: 'question' must be a text and 'answers' texts that are not empty")
-    return Task(f"{path.name.partition('.')[0]}-{number}", question, (answers,), (), ())
+    told = tuple(answer for answer in answers if normalize_answer(answer))  # "The" would pay an empty answer
+    if not told:
+        raise ValueError(f"{path}:{number}: no answer of {answers} is more than articles; leave the line out")
+    return Task(f"{path.name.partition('.')[0]}-{number}", question, (told,), (), ())

@@ -14,16 +14,17 @@ from memenvs.envs.search_text import (
     UNREADABLE,
     Move,
     cut_passages,
+    harmless,
     holds_answer,
     information,
     read_reply,
     several,
 )
 from memenvs.envs.searching import Searching
-from memenvs.metrics import get_metric, multi_objective, wrap_answer
-from memenvs.render import block, reward_line
-from memenvs.scoring import gold_answer, grade
-from memenvs.tasks import Task
+from memenvs.metrics import Objectives, get_metric, multi_objective, wrap_answer
+from memenvs.render import conversation_turn
+from memenvs.scoring import Grade, gold_answer, grade_answer
+from memenvs.tasks import Task, TaskSet
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, Info, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
 
@@ -97,12 +98,12 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         retriever: `"lexical:FILE"`, `"dense:INDEX_DIR"` or `"http://host:port"`; None searches the task set's
             own documents by BM25.
         k: passages a search.
-        max_turns: turns in which a search is run.
+        max_turns: turns in which a search is run; by default 4, and 16 with `context="memory"`.
         final_answer_turn: allow one more turn, for an answer only (the papers' code does).
         max_information: tokens of passages a search.
         max_answer: tokens of the answer that count.
         context: `"append"` or `"memory"`.
-        keep_turns: 1, 3 or `"all"`: turns that a `"memory"` prompt repeats.
+        keep_turns: 1, 3 or `"all"`: turns that a `"memory"` prompt repeats; no matter otherwise.
         tokenizer: `"world"`, a file, a folder or a Hugging Face id.
         metric: a name of `memenvs.metrics.METRICS`.
         render_mode: `"ansi"` or None.
@@ -121,7 +122,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         tasks: str = "world-train",
         retriever: str | None = None,
         k: int = 3,
-        max_turns: int = 4,
+        max_turns: int | None = None,
         final_answer_turn: bool = True,
         max_information: int = 500,
         max_answer: int = 1024,
@@ -131,6 +132,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         metric: str = "em",
         render_mode: str | None = None,
     ) -> None:
+        max_turns = (16 if context == "memory" else 4) if max_turns is None else max_turns
         for name, value, unit in (
             ("k", k, "passages"),
             ("max_turns", max_turns, "turns"),
@@ -140,14 +142,14 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
             check_positive(name, value, unit)
         if context not in ("append", "memory"):
             raise ValueError(f"context must be append or memory, got {context!r}")
-        if keep_turns not in KEEP:
+        if keep_turns not in KEEP or isinstance(keep_turns, (bool, float)):
             raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
         get_metric(metric)
         self.questions = open_questions(tasks)
         self.retriever = open_retriever(retriever, self.questions, tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.k, self.max_information, self.max_answer = k, max_information, max_answer
-        self.max_turns, self.last_turn = max_turns, max_turns + final_answer_turn
+        self.max_turns, self.last_turn = max_turns, max_turns + bool(final_answer_turn)
         self.remembers, self.keep_turns, self.metric = context == "memory", keep_turns, metric
         self.context = "rewrite" if self.remembers else "append"
         turn_chars = 2 * MAX_REPLY_CHARS + 64 * max_information
@@ -169,22 +171,28 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         if self.render_mode is None:
             return None
         episode = self.episode
-        lines = [f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played"]
-        if self._last_reply is None:
-            lines += block("question", self._task.question, limit=600)
-        else:
-            lines += [*block("replied", self._last_reply, limit=500), reward_line(self._last_rewards)]
-            lines += block("came back", episode.history[-1][1], limit=800)
-        return "\n".join([*lines, episode.end])
+        return conversation_turn(
+            title=f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played",
+            question=self._task.question,
+            reply=self._last_reply,
+            rewards=self._last_rewards,
+            came=episode.history[-1][1] if episode.history else "",
+            end=episode.end,
+        )
 
     def _begin(self, task: int) -> SearchEpisode:
-        self._task = self.questions[task]
+        self._open(task)
         episode = SearchEpisode(task)
         episode.prompts.append(self._prompt(episode))
         return episode
 
     def _restored(self) -> None:
-        self._task = self.questions[self.episode.task]
+        self._open(self.episode.task)
+
+    def _open(self, task: int) -> None:
+        self._task = self.questions[task]
+        questions = self.questions
+        self._evidence = questions.shown(self._task.evidence) if isinstance(questions, TaskSet) else []
 
     def _observe(self) -> str:
         episode = self.episode
@@ -213,17 +221,19 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     def _play(self, reply: str) -> dict[str, float]:
         episode, move = self.episode, read_reply(reply, memory=self.remembers)
-        episode.well_formed += move.well_formed
-        episode.events = {"well_formed": float(move.well_formed), "searched": 0.0, "retrieved": 0.0}
-        episode.memory = move.memory or ""
-        came = "" if move.kind == "answer" else self._answer_search(move)
         played = len(episode.history) + 1
+        # The one thing that can fail comes first: a retriever that is away leaves the episode as it was.
+        shown = self._search(move.content) if move.kind == "search" and self._searching else None
+        episode.memory = move.memory or ""
+        episode.well_formed += move.well_formed
+        self._record(move, shown)
         if move.kind == "answer":
-            episode.answer, _ = self.tokenizer.head(move.content, self.max_answer)
+            episode.answer = self.tokenizer.head(harmless(move.content), self.max_answer)[0]
             episode.end = "terminated"
         elif played >= self.last_turn:
             episode.end = "truncated"
-        elif played >= self.max_turns:
+        came = "" if move.kind == "answer" else information(shown or "") if move.kind else UNREADABLE
+        if not episode.end and played >= self.max_turns:
             came += LAST
         episode.history.append((reply, came))
         if self.remembers and not episode.end:
@@ -234,19 +244,20 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     def _searching(self) -> bool:
         return len(self.episode.history) < self.max_turns
 
-    def _answer_search(self, move: Move) -> str:
-        """What comes back for a reply that is no answer."""
-        if move.kind != "search":
-            return UNREADABLE
-        if not self._searching:
-            return information("")
+    def _search(self, query: str) -> str:
+        return cut_passages(self.find(query), self.tokenizer, self.max_information)
+
+    def _record(self, move: Move, shown: str | None) -> None:
+        """Keep what happened at this turn; `shown` are the passages of a search that was run."""
         episode = self.episode
-        shown = cut_passages(self.find(move.content), self.tokenizer, self.max_information)
-        found = holds_answer(shown, self._task.answers)
-        episode.searches += 1
+        found = shown is not None and holds_answer(shown, self._task.answers)
+        episode.searches += shown is not None
         episode.retrieved |= found
-        episode.events |= {"searched": 1.0, "retrieved": float(found)}
-        return information(shown)
+        episode.events = {
+            "searched": float(shown is not None),
+            "retrieved": float(found),
+            "well_formed": float(move.well_formed),
+        }
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""
@@ -258,19 +269,20 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         )
         return list(accumulate(turns[:-1], initial=first))
 
-    def _grade(self) -> Any:
-        reply = "" if self.episode.answer is None else wrap_answer(self.episode.answer, "tag")
-        return grade(reply, self._task.answers, metric=self.metric, answer_format="tag")
+    def _grade(self) -> Grade:
+        return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 
     def _metrics(self) -> dict[str, float]:
         episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
-        given = wrap_answer(episode.answer or "", "tag")
-        sums = multi_objective(given, [list(accepted) for accepted in self._task.answers])
+        sums = Objectives(0.0, 0.0, True)
+        if episode.answer is not None:
+            given = wrap_answer(episode.answer, "tag")
+            sums = multi_objective(given, [list(accepted) for accepted in self._task.answers])
         return {
             "success": float(scores.outcome == 1.0),
             **{name: getattr(scores, name) for name in ("em", "f1", "sub_em")},
-            "em_sum": sums.em if episode.answer is not None else 0.0,
-            "f1_sum": sums.f1 if episode.answer is not None else 0.0,
+            "em_sum": sums.em,
+            "f1_sum": sums.f1,
             "format": episode.well_formed / len(episode.history),
             "searches": episode.searches,
             "retrieved": episode.retrieved,
@@ -280,10 +292,9 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        task = self._task
-        shown = self.questions.shown(task.evidence) if hasattr(self.questions, "shown") else []
+        answers = [list(accepted) for accepted in self._task.answers]
         asked = self._asked_of_scorers() if self.remembers else {}
-        return {"answers": [list(accepted) for accepted in task.answers], "evidence": shown, **asked}
+        return {"answers": answers, "evidence": list(self._evidence), **asked}
 
     def _asked_of_scorers(self) -> dict[str, str]:
         """What reward methods need; see the class, under Privileged."""

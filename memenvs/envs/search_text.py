@@ -78,22 +78,24 @@ def read_reply(reply: str, *, memory: bool = False) -> Move:
     """Read one reply of a searching agent, as Search-R1 does.
 
     It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair
-    of tags decides.
+    of tags decides, also one inside `<think>`.
 
     Args:
         reply: the reply.
-        memory: a `<mem>…</mem>` must open a well-formed reply.
+        memory: it opens with `<mem>…</mem>`, whose tags mean nothing; without it it is not well formed.
     """
-    end = _cut(reply)
-    kept = reply[:end]
+    remembered: str | None = None
+    if memory:
+        written = first_pair(reply, "mem")
+        if written and not reply[: written.start].strip():
+            remembered, reply = written.text.strip(), reply[written.end :]
+    kept = reply[: _cut(reply)]
     pairs = [(pair.start, tag, pair) for tag in _KINDS if (pair := first_pair(kept, tag))]
-    opening = ("mem", "think") if memory else ("think",)
-    written = first_pair(reply, "mem")
-    remembered = written.text.strip() if written else None
     if not pairs:
         return Move("", "", False, remembered)
     _, kind, pair = min(pairs)
-    return Move(kind, pair.text.strip(), in_order(reply, *opening, kind) is not None, remembered)
+    well_formed = in_order(reply, "think", kind) is not None and (remembered is not None or not memory)
+    return Move(kind, pair.text.strip(), well_formed, remembered)
 
 
 def _cut(reply: str) -> int:

@@ -167,7 +167,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     def _begin(self, task: int) -> SokobanEpisode:
         level = self.levels[int(self.chosen[task])]
         self._board = Board(level.board)
-        self._deadlocked = False
+        self._deadlocked = is_deadlocked(level.board)
         text = self._prompt(board=to_text(level.board, self.vocabulary))
         return SokobanEpisode(task, board=level.board.tobytes(), history=text)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memenvs.envs.questions import open_questions, open_retriever
-from memenvs.envs.search_text import cut_passages, harmless, holds_answer
+from memenvs.envs.search_text import cut_passages, harmless, holds_answer, several
 from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, wrap_answer
 from memenvs.prompts import Template
-from memenvs.render import block, reward_line
-from memenvs.scoring import gold_answer, grade
+from memenvs.render import conversation_turn
+from memenvs.scoring import Grade, gold_answer, grade_answer
 from memenvs.tags import first_pair
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
@@ -33,11 +33,12 @@ Answer the question with one call of a search tool. First reason and call the to
 Its result comes back inside <result>…</result>. Then reason and answer, as short as it can be:
 
 <reasoning>…</reasoning>
-<answer>…</answer>
+<answer>…</answer>{several}
 
 Question: {question}
 """,
     required=("question",),
+    optional=("several",),
 )
 
 
@@ -46,7 +47,8 @@ def call_tool(command: str, search: Callable[[str], Any]) -> str:
 
     Args:
         command: what stands in `<tool>`.
-        search: called with the query of `wiki_search`; what it raises becomes an error text.
+        search: called with the query of `wiki_search`; what it raises becomes an error text, but for
+            `OSError` and `LookupError`, which mean that there is nothing to search.
     """
     try:
         call = json.loads(command)
@@ -66,7 +68,9 @@ def call_tool(command: str, search: Callable[[str], Any]) -> str:
         return f"Error: {fault}"
     try:
         return str(search(args["query"]))
-    except Exception as error:  # a tool's failure is text for the agent, never an end of the episode
+    except (OSError, LookupError):
+        raise  # a retriever that is away is no lesson for an agent: the caller must know
+    except Exception as error:  # what the tool itself refuses is text for the agent
         return f"Error: {error}"
 
 
@@ -180,13 +184,14 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         if self.render_mode is None:
             return None
         episode = self.episode
-        lines = [f"task {self._task.id}, {episode.turn} of 2 turns played"]
-        if self._last_reply is None:
-            lines += block("question", self._task.question, limit=600)
-        else:
-            lines += [*block("replied", self._last_reply, limit=500), reward_line(self._last_rewards)]
-            lines += block("came back", episode.history[-1][1], limit=800)
-        return "\n".join([*lines, episode.end])
+        return conversation_turn(
+            title=f"task {self._task.id}, {episode.turn} of 2 turns played",
+            question=self._task.question,
+            reply=self._last_reply,
+            rewards=self._last_rewards,
+            came=episode.history[-1][1] if episode.history else "",
+            end=episode.end,
+        )
 
     def _begin(self, task: int) -> ToolEpisode:
         self._task = self.questions[task]
@@ -196,14 +201,14 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         self._task = self.questions[self.episode.task]
 
     def _observe(self) -> str:
-        start = PROMPT.fill(question=self._task.question)
+        start = PROMPT.fill(question=self._task.question, several=several(len(self._task.answers)))
         return start + "".join(reply + came for reply, came in self.episode.history)
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
         answer = first_pair(reply, "answer")
         if answer is not None:
-            episode.answer = answer.text.strip()
+            episode.answer = harmless(answer.text.strip())
             episode.history.append((reply, ""))
             episode.end = "terminated"
             return {"outcome": self._grade().outcome}
@@ -226,9 +231,8 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
     def _search(self, query: str) -> str:
         return cut_passages(self.find(query), self.tokenizer, self.max_result)
 
-    def _grade(self) -> Any:
-        reply = "" if self.episode.answer is None else wrap_answer(self.episode.answer, "tag")
-        return grade(reply, self._task.answers, metric=self.metric, answer_format="tag")
+    def _grade(self) -> Grade:
+        return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 
     def _metrics(self) -> dict[str, float]:
         episode, scores = self.episode, self._grade()

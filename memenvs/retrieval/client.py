@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
-from urllib.parse import urlsplit
 
+from memenvs.json_http import JSONClient
 from memenvs.retrieval.protocol import Hits, Passage, clean
 from memenvs.retrieval.ranking import search_distinct
 
-RETRIED = (408, 429, 500, 502, 503, 504)
-MAX_REPLY = 256_000_000  # bytes
+MEND = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
 
 
 class RetrieverError(ConnectionError):
@@ -37,7 +32,7 @@ class HTTPRetriever:
         remembered: passages kept for `passages`, the longest unused forgotten first; about 1 kB each.
 
     Raises:
-        ValueError: the URL is not one of those.
+        ValueError: the URL is not one of those, or `tries` is below 1.
     """
 
     def __init__(
@@ -49,15 +44,8 @@ class HTTPRetriever:
         batch: int = 256,
         remembered: int = 100_000,
     ):
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"no retrieval server at {url!r}; an address is http://host:port")
-        self.url = url.rstrip("/")
-        self.timeout, self.tries, self.pause = timeout, tries, pause
-        self.batch, self.remembered = batch, remembered
-        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
-        self._path = parts.path.rstrip("/") + "/retrieve"
-        self._mine = threading.local()
+        self._client = JSONClient(url, "retrieval", timeout, tries, pause, RetrieverError, MEND)
+        self.url, self.batch, self.remembered = self._client.url, batch, remembered
         self._passages: OrderedDict[str, Passage] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -85,8 +73,8 @@ class HTTPRetriever:
         hits = Hits([], [])
         for start in range(0, len(queries), self.batch):
             asked = queries[start : start + self.batch]
-            body = json.dumps({"queries": asked, "topk": k, "return_scores": True}).encode()
-            for answer in self._parse(self._post(body), len(asked)):
+            reply = self._client.post("/retrieve", {"queries": asked, "topk": k, "return_scores": True})
+            for answer in self._parse(reply, len(asked)):
                 hits.ids.append([passage.id for passage, _ in answer])
                 hits.scores.append([score for _, score in answer])
                 self._remember([passage for passage, _ in answer])
@@ -119,61 +107,3 @@ class HTTPRetriever:
         if len(answers) != expected:
             raise RetrieverError(f"{self.url} gave {len(answers)} answers to {expected} queries")
         return answers
-
-    def _post(self, body: bytes) -> bytes:
-        """The body of a 200 reply, after as many tries as it takes and is allowed."""
-        began, last = time.monotonic(), ""
-        for attempt in range(self.tries):
-            if attempt:
-                time.sleep(self.pause * 2 ** (attempt - 1))
-            try:
-                status, reply = self._exchange(body)
-            except (OSError, http.client.HTTPException) as error:
-                self._connection().close()  # it opens again at the next request
-                last = f"{type(error).__name__}: {error}"
-                continue
-            if status == 200:
-                return reply
-            last = f"HTTP {status}: {_reason(reply)}"
-            if status not in RETRIED:
-                raise ValueError(f"{self.url} refused the request, {last}")
-        seconds = time.monotonic() - began
-        raise RetrieverError(
-            f"no answer from {self.url} in {self.tries} tries over {seconds:.1f} s (last: {last}); "
-            "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
-        )
-
-    def _exchange(self, body: bytes) -> tuple[int, bytes]:
-        connection = self._connection()
-        connection.request("POST", self._path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        reply = response.read(MAX_REPLY + 1)
-        if len(reply) > MAX_REPLY:
-            raise http.client.HTTPException(f"an answer of more than {MAX_REPLY:,} bytes")
-        return response.status, reply
-
-    def _connection(self) -> http.client.HTTPConnection:
-        """This thread's connection; never one from before a fork, which the parent still reads."""
-        line: _Line | None = getattr(self._mine, "line", None)
-        if line is None or line.process != os.getpid():
-            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-            line = self._mine.line = _Line(kind(self._host, self._port, timeout=self.timeout))
-        return line.connection
-
-
-class _Line:
-    """A connection that is closed with the thread or the retriever it belongs to."""
-
-    def __init__(self, connection: http.client.HTTPConnection):
-        self.connection, self.process = connection, os.getpid()
-
-    def __del__(self) -> None:
-        self.connection.close()
-
-
-def _reason(reply: bytes) -> Any:
-    """What a JSON error says, or the beginning of whatever came instead."""
-    try:
-        return json.loads(reply)["detail"]
-    except (ValueError, KeyError, TypeError):
-        return reply[:200].decode(errors="replace")

@@ -132,7 +132,8 @@ def _load(model: str, device: str | None) -> Any:
             model, device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
         )
     except OSError as error:
+        reason = str(error).partition("\n")[0]
         raise FileNotFoundError(
             f"no encoder {model!r}: give the folder of a model with safetensors weights, or a name that the "
-            f"Hugging Face hub knows and this machine has cached or can reach ({error})"
+            f"Hugging Face hub knows and this machine has cached or can reach ({reason})"
         ) from error

@@ -1,6 +1,20 @@
 """Scorers: log-probabilities of given text, from a model in this process, from a server, or from no model."""
 
+from memenvs.wrappers.scorers.hf import HFScorer
 from memenvs.wrappers.scorers.lexical import LexicalScorer
 from memenvs.wrappers.scorers.protocol import Scorer, ScoreRequest, Spans, SpanScorer, TokenScores
+from memenvs.wrappers.scorers.server import ScorerError, ServerScorer
+from memenvs.wrappers.scorers.vllm import VLLMScorer
 
-__all__ = ["LexicalScorer", "ScoreRequest", "Scorer", "SpanScorer", "Spans", "TokenScores"]
+__all__ = [
+    "HFScorer",
+    "LexicalScorer",
+    "ScoreRequest",
+    "Scorer",
+    "ScorerError",
+    "ServerScorer",
+    "SpanScorer",
+    "Spans",
+    "TokenScores",
+    "VLLMScorer",
+]

@@ -1,0 +1,85 @@
+"""Texts come in; documents with their tokens counted, the makings of a task set, go out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.card import Layout
+from memenvs.tasks import Task, shown
+from memenvs.tokens import Gaps, TextTokenizer
+
+_WIDEST = np.iinfo(np.uint16).max
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents with their tokens counted once.
+
+    Attributes:
+        titles: one a document; empty for text without a title.
+        texts: one a document.
+        gaps: of each document as it is shown.
+    """
+
+    titles: Sequence[str]
+    texts: Sequence[str]
+    gaps: Sequence[Gaps]
+
+    @classmethod
+    def tokenized(cls, documents: Sequence[tuple[str, str]], tokenizer: TextTokenizer) -> Documents:
+        """Documents from (title, text) pairs."""
+        titles, texts = [title for title, _ in documents], [text for _, text in documents]
+        gaps = []
+        for number, found in enumerate(tokenizer.gaps([shown(*document) for document in documents])):
+            if found.max(initial=0) > _WIDEST:
+                raise ValueError(
+                    f"document {number} ({titles[number]!r}) has a token of {found.max()} characters, "
+                    f"more than {_WIDEST}: it is not prose; leave it out, or choose another tokenizer"
+                )
+            gaps.append(found.astype(np.uint16))
+        return cls(titles, texts, gaps)
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """(D,) tokens of each document as it is shown, headers and separators not counted."""
+        return np.fromiter(map(len, self.gaps), np.int64, len(self.gaps))
+
+    @property
+    def chars(self) -> np.ndarray:
+        """(D,) characters of each document as it is shown."""
+        return np.array([len(shown(*pair)) for pair in zip(self.titles, self.texts, strict=True)], np.int64)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a builder hands to the writer.
+
+    Attributes:
+        documents: the pool; those that no task reads are dropped by the writer.
+        tasks: their document numbers are of that pool.
+        layout: how documents are shown.
+        inputs: the files that were read.
+    """
+
+    documents: Documents
+    tasks: list[Task]
+    layout: Layout
+    inputs: tuple[Path, ...] = ()
+
+
+def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> NDArray[np.int64]:
+    """(most,) tokens of the headers and separators of a text of the first 1, 2, … `most` documents.
+
+    Counted by their gaps as a context does: some tokenizers have no token for a blank line, a gap it has.
+    """
+    numbers = range(1, most + 1) if "{i}" in layout.header else [1]
+    headers = [len(gaps) for gaps in tokenizer.gaps([layout.header.replace("{i}", str(i)) for i in numbers])]
+    if len(headers) < most:
+        headers = headers * most
+    (separator,) = tokenizer.gaps([layout.separator])
+    return np.cumsum(headers) + len(separator) * np.arange(most)

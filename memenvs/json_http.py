@@ -1,0 +1,128 @@
+"""A JSON request to one HTTP server goes out, the body of its answer comes back, or one clear error."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+RETRIED = (408, 429, 500, 502, 503, 504)
+MAX_REPLY = 256_000_000  # bytes
+
+
+class JSONClient:
+    """Asks one server, tries again what may pass, and keeps a connection a thread and process.
+
+    Args:
+        url: `http://host:port`, `https://` too; a path in it is kept before those of requests.
+        name: what kind of server it is, for errors.
+        timeout: seconds for a connection, and for each wait for an answer.
+        tries: of a request, the first included; the pauses between them double from `pause`.
+        pause: seconds.
+        away: raised when the server did not answer.
+        mend: what to do about that; the error ends in it.
+        key: sent as `Authorization: Bearer`; in no message.
+
+    Raises:
+        ValueError: the URL is not one of those, or `tries` is below 1.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        timeout: float,
+        tries: int,
+        pause: float,
+        away: type[ConnectionError] = ConnectionError,
+        mend: str = "is it up?",
+        key: str | None = None,
+    ):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"no {name} server at {url!r}; an address is http://host:port")
+        if tries < 1:
+            raise ValueError(f"tries must be at least 1, got {tries!r}")
+        self.url = url.rstrip("/")
+        self._timeout, self._tries, self._pause = timeout, tries, pause
+        self._away, self._mend = away, mend
+        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._path = parts.path.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._mine = threading.local()
+
+    def post(self, path: str, fields: dict[str, Any]) -> bytes:
+        """The body of a 200 answer to a POST, after as many tries as it takes and is allowed.
+
+        Raises:
+            ConnectionError: of the class `away`: no answer in `tries` tries.
+            ValueError: the server refused the request; its reason is in the message.
+        """
+        return self._ask("POST", path, json.dumps(fields).encode())
+
+    def get(self, path: str) -> bytes:
+        """The body of a 200 answer to a GET; see `post`."""
+        return self._ask("GET", path, None)
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+        began, last = time.monotonic(), ""
+        for attempt in range(self._tries):
+            if attempt:
+                time.sleep(self._pause * 2 ** (attempt - 1))
+            try:
+                status, reply = self._exchange(method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                self._connection().close()  # it opens again at the next request
+                last = f"{type(error).__name__}: {error}"
+                continue
+            if status == 200:
+                return reply
+            last = f"HTTP {status}: {_reason(reply)}"
+            if status not in RETRIED:
+                raise ValueError(f"{self.url} refused the request, {last}")
+        seconds = time.monotonic() - began
+        raise self._away(
+            f"no answer from {self.url} in {self._tries} tries over {seconds:.1f} s "
+            f"(last: {last}); {self._mend}"
+        )
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        connection = self._connection()
+        kind = {"Content-Type": "application/json"} if body is not None else {}
+        connection.request(method, self._path + path, body, kind | self._headers)
+        response = connection.getresponse()
+        reply = response.read(MAX_REPLY + 1)
+        if len(reply) > MAX_REPLY:
+            raise http.client.HTTPException(f"an answer of more than {MAX_REPLY:,} bytes")
+        return response.status, reply
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """This thread's connection; never one from before a fork, which the parent still reads."""
+        line: _Line | None = getattr(self._mine, "line", None)
+        if line is None or line.process != os.getpid():
+            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+            line = self._mine.line = _Line(kind(self._host, self._port, timeout=self._timeout))
+        return line.connection
+
+
+class _Line:
+    """A connection that is closed with the thread or the client it belongs to."""
+
+    def __init__(self, connection: http.client.HTTPConnection):
+        self.connection, self.process = connection, os.getpid()
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
+def _reason(reply: bytes) -> Any:
+    """What a JSON error says (ours, or OpenAI's shape), or the beginning of whatever came instead."""
+    try:
+        fields = json.loads(reply)
+        return fields["error"]["message"] if "error" in fields else fields["detail"]
+    except (ValueError, KeyError, TypeError):
+        return reply[:200].decode(errors="replace")

@@ -1,0 +1,228 @@
+"""The scorer by a model of transformers, against the plain way: each request alone, all logits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+import transformers
+from tiny_model import plain_logprobs, save_tiny_model
+
+from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, SpanScorer
+from memenvs.wrappers.scorers.pairs import TokenPair
+
+HISTORY = "Ada Lovelace wrote the first program for the engine of Babbage. "
+QUESTION = "<|im_start|>user\nWho wrote the first program?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def requests():
+    """Prompts that grow or are shared, answers that begin alike, lone ones, an empty one, a repeated one."""
+    words = "Ada Babbage engine moth London night Houston 1843".split()
+    rng = np.random.default_rng(0)
+    growing = [HISTORY * k + "Who?" for k in range(1, 6)]
+    made = [ScoreRequest(prompt, " Ada Lovelace") for prompt in growing]
+    made += [ScoreRequest(HISTORY * 4 + "Who?", answer) for answer in (" Ada", " Ada L", " Grace Hopper", "")]
+    made += [ScoreRequest(HISTORY * 4 + "Who? Ada", " Lovelace"), ScoreRequest("é", "😀 ok")]
+    made += [
+        ScoreRequest(" ".join(rng.choice(words, n)), " ".join(rng.choice(words, 3))) for n in (2, 40, 9, 40)
+    ]
+    return [*made, made[0]]
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_model):
+    return HFScorer(str(tiny_model))
+
+
+def test_it_is_a_scorer_that_knows_its_spans(scorer):
+    assert isinstance(scorer, Scorer)
+    assert isinstance(scorer, SpanScorer)
+
+
+@pytest.mark.parametrize("budget", [7, 100, None])
+def test_scores_are_those_of_each_request_alone(tiny_model, budget):
+    scorer = HFScorer(str(tiny_model), max_batch_tokens=budget)
+    asked = requests()
+    scores = scorer.logprobs(asked)
+    assert len(scores) == len(asked)
+    for pair, found in zip(scorer._tokens.pairs(asked), scores, strict=True):
+        np.testing.assert_allclose(found, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
+
+
+def test_any_order_of_requests_gives_the_same_scores(scorer):
+    asked = requests()
+    forward, backward = scorer.logprobs(asked), scorer.logprobs(asked[::-1])[::-1]
+    for a, b in zip(forward, backward, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
+
+
+def test_probabilities_of_all_next_tokens_sum_to_one(scorer):
+    pairs = [TokenPair([5, 6, 7], [token]) for token in range(scorer.model.config.vocab_size)]
+    total = np.exp(np.concatenate(scorer.token_logprobs(pairs))).sum()
+    assert total == pytest.approx(1.0, abs=1e-5)
+
+
+def test_scores_are_float64_one_a_token_of_the_continuation_alone(scorer):
+    (scores,) = scorer.logprobs([ScoreRequest("Ada Love", "lace")])
+    ids = scorer._tokens._backend.encode("lace", add_special_tokens=False).ids
+    assert scores.dtype == np.float64
+    assert scores.shape == (len(ids),)
+
+
+def test_an_empty_continuation_gives_an_empty_array(scorer):
+    assert [scores.shape for scores in scorer.logprobs([ScoreRequest("Ada", ""), ScoreRequest("", "")])] == [
+        (0,),
+        (0,),
+    ]
+
+
+def test_no_requests_give_no_scores(scorer):
+    assert scorer.logprobs([]) == []
+
+
+def test_special_tokens_that_are_written_out_are_read_as_such(scorer):
+    (pair,) = scorer._tokens.pairs([ScoreRequest(QUESTION, "Ada<|im_end|>")])
+    assert pair.prompt[0] == 1
+    assert pair.continuation[-1] == 2
+
+
+def test_a_lone_surrogate_is_scored_as_a_replacement_character(scorer):
+    first, second = scorer.logprobs([ScoreRequest("Ada \ud800", "x\udfff"), ScoreRequest("Ada �", "x�")])
+    np.testing.assert_allclose(first, second, rtol=0, atol=1e-6)
+
+
+def test_a_shared_prompt_is_read_once(scorer, monkeypatch):
+    read = []
+    forward = scorer._base.forward
+
+    def counting(*args, **kwargs):
+        read.append(kwargs["input_ids"].numel())
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(scorer._base, "forward", counting)
+    prompt = list(range(3, 203))
+    scorer.token_logprobs([TokenPair(prompt, [5, 6, i]) for i in range(3, 11)])
+    assert read == [202]  # the last token of each, in which they differ, is not read
+
+
+def test_no_gradient_is_kept(tiny_model):
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model)
+    HFScorer(model).logprobs(requests()[:3])
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.is_grad_enabled()
+
+
+def test_each_module_is_left_in_its_mode(tiny_model):
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model).train()
+    model.model.layers[0].eval()
+    scorer = HFScorer(model)
+    scorer.logprobs(requests()[:3])
+    assert model.training
+    assert model.model.layers[1].mlp.training
+    assert not model.model.layers[0].mlp.training
+
+
+def test_dropout_of_a_model_in_training_is_not_scored(tiny_model):
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, attention_dropout=0.5).train()
+    scorer = HFScorer(model)
+    np.testing.assert_array_equal(scorer.logprobs(requests()[:1])[0], scorer.logprobs(requests()[:1])[0])
+
+
+def test_a_model_in_memory_is_scored_by_its_present_weights(tiny_model):
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model)
+    scorer = HFScorer(model)
+    before = scorer.logprobs(requests()[:1])[0]
+    with torch.no_grad():
+        model.model.norm.weight.zero_()  # all logits 0: every token has 1 / 4096
+    after = scorer.logprobs(requests()[:1])[0]
+    assert not np.allclose(before, after)
+    np.testing.assert_allclose(after, np.log(1 / 4096), atol=1e-5)
+
+
+def test_a_request_beyond_the_window_is_refused_with_both_numbers(scorer):
+    beyond = ScoreRequest("7" * 1_020, "12345")
+    with pytest.raises(ValueError, match=r"request 1 is 1,025 tokens long, 5 of them .* window is 1,024"):
+        scorer.logprobs([ScoreRequest("7" * 1_019, "12345"), beyond])
+
+
+def test_a_prompt_beyond_the_window_is_cut_at_the_left_on_request(tiny_model):
+    cut = HFScorer(str(tiny_model), truncate="left")
+    long, kept = ScoreRequest("8" + "7" * 1_019, "12345"), ScoreRequest("7" * 1_019, "12345")
+    np.testing.assert_allclose(*cut.logprobs([long, kept]), rtol=0, atol=1e-6)
+
+
+def test_a_continuation_that_leaves_no_room_for_a_prompt_is_refused(tiny_model):
+    cut = HFScorer(str(tiny_model), truncate="left")
+    with pytest.raises(ValueError, match="shorten the continuation"):
+        cut.logprobs([ScoreRequest("7", "7" * 1_024)])
+
+
+def test_an_empty_prompt_is_refused(scorer):
+    with pytest.raises(ValueError, match="request 0 has an empty prompt"):
+        scorer.logprobs([ScoreRequest("", "Ada")])
+
+
+def test_spans_are_where_the_tokens_stand(scorer):
+    text = "Ada 1843 😀"
+    (spans,) = scorer.spans([text])
+    ids = scorer._tokens.pairs([ScoreRequest("x", text)])[0].continuation
+    assert len(spans) == len(ids)
+    assert [text[a:b] for a, b in spans if text[a:b].isdigit()] == list("1843")
+    assert spans[-1].tolist() == [9, 10]  # each of the emoji's bytes stands for the emoji
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1, got 0"),
+        ({"truncate": "right"}, 'truncate must be "left" or None'),
+    ],
+)
+def test_arguments_out_of_range_are_refused(tiny_model, arguments, reason):
+    with pytest.raises(ValueError, match=reason):
+        HFScorer(str(tiny_model), **arguments)
+
+
+def test_a_missing_model_is_named():
+    with pytest.raises(FileNotFoundError, match="no model '/nowhere'"):
+        HFScorer("/nowhere")
+
+
+def test_a_model_in_memory_is_not_moved(tiny_model):
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model)
+    with pytest.raises(ValueError, match="move a model in memory yourself"):
+        HFScorer(model, device="cpu")
+
+
+def test_a_model_without_a_head_is_refused(tiny_model):
+    with pytest.raises(ValueError, match="no causal language model"):
+        HFScorer(transformers.AutoModel.from_pretrained(tiny_model))
+
+
+def test_a_model_made_in_memory_wants_a_tokenizer(tiny_model):
+    config = transformers.AutoConfig.from_pretrained(tiny_model)
+    config._name_or_path = ""
+    with pytest.raises(ValueError, match="give tokenizer="):
+        HFScorer(transformers.Qwen3ForCausalLM(config))
+
+
+def test_naming_a_scorer_loads_no_torch():
+    code = "import sys, memenvs.wrappers.scorers as s; s.HFScorer; print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "False"
+
+
+def test_the_tiny_model_has_fewer_than_a_million_parameters(scorer):
+    assert scorer.model.num_parameters() < 1_000_000
+
+
+def test_the_tiny_model_is_the_same_each_time(tiny_model, tmp_path):
+    again = save_tiny_model(tmp_path / "again")
+    assert (again / "model.safetensors").read_bytes() == (tiny_model / "model.safetensors").read_bytes()

@@ -1,0 +1,204 @@
+"""The scorer over HTTP, against a stub that answers as vLLM does, from the scorer by transformers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ScorerError, ServerScorer, SpanScorer, VLLMScorer
+from memenvs.wrappers.scorers.pairs import TokenPair
+
+REQUESTS = [
+    ScoreRequest("Ada Lovelace wrote", " the first program"),
+    ScoreRequest("Who?", ""),
+    ScoreRequest("<|im_start|>user\nWho?<|im_end|>\n", "Ada 😀<|im_end|>"),
+    ScoreRequest("a moth", " in London"),
+]
+
+
+class Stub(ThreadingHTTPServer):
+    """`script` holds what to answer instead: a status or a body, first things first."""
+
+    def __init__(self, scorer):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.scorer, self.lock = scorer, threading.Lock()
+        self.script, self.asked = [], []
+        self.under_way = self.most = 0
+        self.models = {"data": [{"id": "tiny", "max_model_len": 64}]}
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def complete(self, ids):
+        """What vLLM says of a prompt: nothing of its first token, then one entry a token."""
+        (scores,) = self.scorer.token_logprobs([TokenPair(ids[:1], ids[1:])])
+        entries = [
+            {str(token): {"logprob": score, "rank": 1, "decoded_token": "?"}}
+            for token, score in zip(ids[1:], scores.tolist(), strict=True)
+        ]
+        return {"choices": [{"index": 0, "text": "x", "prompt_logprobs": [None, *entries]}]}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.reply(200, self.server.models)
+
+    def do_POST(self):
+        stub = self.server
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with stub.lock:
+            stub.asked.append((self.path, self.headers.get("Authorization"), asked))
+            stub.under_way += 1
+            stub.most = max(stub.most, stub.under_way)
+        time.sleep(0.02)  # so that requests overlap
+        with stub.lock:
+            step = stub.script.pop(0) if stub.script else None
+            body = stub.complete(asked["prompt"]) if step is None else step
+            stub.under_way -= 1
+        if isinstance(step, int):
+            self.reply(step, {"error": {"message": f"status {step}", "type": "BadRequestError"}})
+        else:
+            self.reply(200, body)
+
+    def reply(self, status, body):
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def local(tiny_model):
+    return HFScorer(str(tiny_model))
+
+
+@pytest.fixture
+def stub(local):
+    with Stub(local) as stub:
+        thread = threading.Thread(target=stub.serve_forever, args=(0.01,))
+        thread.start()
+        yield stub
+        stub.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def scorer(stub, tiny_model):
+    return ServerScorer(stub.url, "tiny", str(tiny_model), pause=0.001, tries=3)
+
+
+def test_scores_are_those_of_the_model_behind_it(scorer, local):
+    for found, wanted in zip(scorer.logprobs(REQUESTS), local.logprobs(REQUESTS), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+
+
+def test_a_request_is_token_ids_with_prompt_logprobs(scorer, stub, local):
+    scorer.logprobs(REQUESTS[:1])
+    (pair,) = local._tokens.pairs(REQUESTS[:1])
+    ((path, key, fields),) = stub.asked
+    assert (path, key) == ("/v1/completions", None)
+    assert fields == {
+        "model": "tiny",
+        "prompt": [*pair.prompt, *pair.continuation],
+        "max_tokens": 1,
+        "temperature": 0,
+        "prompt_logprobs": 0,
+    }
+
+
+def test_an_empty_continuation_asks_nothing(scorer, stub):
+    assert scorer.logprobs([ScoreRequest("Who?", "")])[0].shape == (0,)
+    assert stub.asked == []
+
+
+def test_no_requests_ask_nothing(tiny_model):
+    assert ServerScorer("http://127.0.0.1:9", "tiny", str(tiny_model)).logprobs([]) == []
+
+
+def test_no_more_requests_are_under_way_than_allowed(stub, tiny_model):
+    ServerScorer(stub.url, "tiny", str(tiny_model), concurrency=3).logprobs([REQUESTS[0]] * 12)
+    assert 1 < stub.most <= 3
+
+
+def test_a_passing_fault_is_tried_again(scorer, stub):
+    stub.script = [503, 429]
+    assert len(scorer.logprobs(REQUESTS[:1])[0]) > 0
+    assert len(stub.asked) == 3
+
+
+def test_a_lasting_fault_is_one_error(scorer, stub):
+    stub.script = [503] * 200
+    with pytest.raises(ScorerError, match=r"in 3 tries .* HTTP 503: status 503"):
+        scorer.logprobs([REQUESTS[0]] * 40)
+
+
+def test_a_refusal_says_why_in_the_servers_words(scorer, stub):
+    stub.script = [400]
+    with pytest.raises(ValueError, match="refused the request, HTTP 400: status 400"):
+        scorer.logprobs(REQUESTS[:1])
+
+
+def test_a_server_that_is_away_names_the_command_that_starts_one(tiny_model):
+    away = ServerScorer("http://127.0.0.1:9", "tiny", str(tiny_model), tries=2, pause=0.001)
+    with pytest.raises(ScorerError, match=r"in 2 tries .* `vllm serve MODEL"):
+        away.logprobs(REQUESTS[:1])
+
+
+def test_a_model_that_is_not_served_is_named_beside_those_that_are(stub, tiny_model):
+    with pytest.raises(ValueError, match="serves 'tiny', not 'large'"):
+        ServerScorer(stub.url, "large", str(tiny_model)).logprobs(REQUESTS[:1])
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"choices": [{"text": "x"}]}, "gave none of 4 prompt_logprobs"),
+        ({"choices": [{"prompt_logprobs": [None]}]}, "gave 1 of 4 prompt_logprobs"),
+        ({"choices": [{"prompt_logprobs": [None, {}, {}, {}]}]}, "in another shape: KeyError"),
+        ({"choices": []}, "no list 'choices'"),
+        ({"answer": 1}, "no list 'choices'"),
+    ],
+)
+def test_an_answer_without_logprobs_is_refused(scorer, stub, body, reason):
+    stub.script = [body]
+    with pytest.raises(ScorerError, match=reason):
+        scorer.logprobs([ScoreRequest("12", "34")])
+
+
+def test_the_window_is_the_servers_less_the_token_that_it_makes(scorer):
+    assert len(scorer.logprobs([ScoreRequest("7" * 60, "123")])[0]) == 3
+    with pytest.raises(ValueError, match=r"64 tokens long, 3 of them its continuation, .* window is 63"):
+        scorer.logprobs([ScoreRequest("7" * 61, "123")])
+
+
+def test_a_key_is_sent_as_a_bearer_token(stub, tiny_model):
+    ServerScorer(stub.url, "tiny", str(tiny_model), api_key="k").logprobs(REQUESTS[:1])
+    assert stub.asked[0][1] == "Bearer k"
+
+
+def test_spans_are_those_of_the_model_behind_it(scorer, local):
+    assert isinstance(scorer, SpanScorer)
+    texts = [request.continuation for request in REQUESTS]
+    for found, wanted in zip(scorer.spans(texts), local.spans(texts), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_missing_vllm_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "vllm", None)
+    with pytest.raises(ImportError, match=r'pip install "memenvs\[vllm\]"'):
+        VLLMScorer("tiny")

@@ -1,0 +1,72 @@
+"""A tiny random Qwen3 with the bundled tokenizer, in a folder; the plain way to score, to compare with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memenvs.data import bundled
+
+CHAT_TEMPLATE = """{%- for message in messages -%}
+{{ '<|im_start|>' + message['role'] + '\\n' }}
+{%- if message['role'] == 'assistant' -%}
+{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}
+{%- else -%}
+{{ message['content'] + '<|im_end|>\\n' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"""
+
+
+def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0) -> Path:
+    """Save a model of 0.36 M parameters; needs torch and transformers, touches no global random state.
+
+    Its weights are spread far enough that its log-probabilities differ by nats, not by rounding.
+
+    Args:
+        folder: to be made.
+        window: tokens that it can read.
+        seed: of the weights.
+    """
+    import torch
+    import transformers
+
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(bundled("tokenizer.json")),
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=["<|im_start|>"],
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=window,
+    )
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,  # the smallest that vLLM's kernels for a CPU know
+        max_position_embeddings=window,
+        tie_word_embeddings=True,
+        initializer_range=0.25,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = transformers.Qwen3ForCausalLM(config).eval()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def plain_logprobs(model, pair):
+    """Log-probabilities (T,) of a pair of token ids by their definition: the pair alone, all logits."""
+    import torch
+
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor([[*pair.prompt, *pair.continuation]])).logits[0].double()
+    rows = len(pair.prompt) - 1 + torch.arange(len(pair.continuation))
+    return logits.log_softmax(-1)[rows, torch.tensor(pair.continuation, dtype=torch.long)].numpy()

@@ -1,0 +1,133 @@
+"""A scorer by a model of transformers: logits only where they are wanted, shared prefixes read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.extras import require
+from memenvs.wrappers.scorers.head import evaluating, halves
+from memenvs.wrappers.scorers.pairs import PairTokenizer, TokenPair, Truncate
+from memenvs.wrappers.scorers.plan import plan
+from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
+from memenvs.wrappers.scorers.reader import Reader, can_reuse, reads_by_length
+from memenvs.wrappers.scorers.targets import Targets
+
+CPU_BATCH, GPU_BATCH = 4_096, 65_536  # tokens in a pass
+CPU_PASS, GPU_PASS = 64, 1_024  # tokens whose reading takes about as long as what every pass costs by itself
+LOGITS = 2**23  # numbers in a slice of logits: 32 MB
+
+
+class HFScorer:
+    """Teacher-forced log-probabilities under a model of Hugging Face transformers; a `SpanScorer`.
+
+    The results are those of reading each request alone, one by one (float32: to 1e-4 nats), whatever is
+    scored beside it. No gradient is kept, and the model's mode (train or eval) is afterwards as before.
+
+    A call reads each distinct beginning once: several continuations of one prompt, or prompts that grow,
+    cost the tokens in which they differ. Logits are made at the continuations' positions alone, in slices.
+
+    Args:
+        model: a folder, or a name on the hub (safetensors only, no code of the model is run); or a causal
+            model in memory, scored by its present weights, so that it may be a policy in training.
+        tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
+        device: of torch, for a model by name; None: a GPU if there is one.
+        dtype: `"bfloat16"` …, for a model by name; None: float32 on a CPU, else the checkpoint's.
+        max_batch_tokens: tokens in a pass of the model, padding and kept prefixes included; bounds memory.
+            None: 4,096 on a CPU, 65,536 elsewhere.
+        truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
+
+    Raises:
+        FileNotFoundError: there is no such model or tokenizer.
+        ValueError: the model or its tokenizer cannot be used; the message says why.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        max_batch_tokens: int | None = None,
+        truncate: Truncate = None,
+    ):
+        if max_batch_tokens is not None and max_batch_tokens < 1:
+            raise ValueError(f"max_batch_tokens must be at least 1, got {max_batch_tokens!r}")
+        in_memory = hasattr(model, "config")
+        if in_memory and (device is not None or dtype is not None):
+            raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
+        self.model = model if in_memory else _load_model(str(model), device, dtype)
+        self._base, self._logits = halves(self.model)
+        config = self.model.config.get_text_config()
+        cpu = self._device().type == "cpu"
+        self.max_batch_tokens = max_batch_tokens or (CPU_BATCH if cpu else GPU_BATCH)
+        self._overhead = 0 if reads_by_length(config) else CPU_PASS if cpu else GPU_PASS
+        self._slice = max(1, LOGITS // config.vocab_size)
+        with evaluating(self.model):
+            self._reuse = can_reuse(self._base, config, self._device())
+        window = getattr(config, "max_position_embeddings", None)
+        self._tokens = PairTokenizer(_tokenizer(tokenizer, self.model), window, truncate)
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
+        return self.token_logprobs(self._tokens.pairs(requests))
+
+    def spans(self, continuations: Sequence[str]) -> list[Spans]:
+        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""
+        return self._tokens.spans(continuations)
+
+    def token_logprobs(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
+        """Log-probabilities (T,) of the continuations of pairs, for those who hold ids and not text."""
+        targets = Targets(pairs)
+        steps = plan(targets.sequences, self.max_batch_tokens, self._overhead, self._reuse)
+        with require("torch", "train").no_grad(), evaluating(self.model):
+            reader = Reader(self._base, targets.sequences, self._device())
+            for step in steps:
+                hidden, wanted = reader.read(step), targets.in_pass(step)
+                for start in range(0, len(wanted.targets), self._slice):
+                    lanes, positions, ids, places = (part[start : start + self._slice] for part in wanted)
+                    targets.scores[places] = self._score(hidden[lanes, positions], ids)
+        return targets.by_pair()
+
+    def _score(self, hidden: Any, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Log-probabilities (N,) of ids under the logits of hidden states (N, H)."""
+        logits = self._logits(hidden).float()
+        chosen = logits.gather(1, require("torch", "train").from_numpy(ids).to(logits.device)[:, None])
+        return (chosen[:, 0] - logits.logsumexp(1)).cpu().numpy().astype(np.float64)
+
+    def _device(self) -> Any:
+        return self.model.get_input_embeddings().weight.device
+
+
+def _load_model(name: str, device: str | None, dtype: str | None) -> Any:
+    torch, transformers = require("torch", "train"), require("transformers", "train")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if dtype is None:
+        dtype = "float32" if torch.device(device).type == "cpu" else "auto"
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, trust_remote_code=False, use_safetensors=True
+        )
+    except OSError as error:
+        raise FileNotFoundError(
+            f"no model {name!r}: give the folder of a causal model with safetensors weights, or a name that "
+            f"the Hugging Face hub knows and this machine has cached or can reach ({error})"
+        ) from error
+    return model.to(device).eval()
+
+
+def _tokenizer(tokenizer: Any, model: Any) -> Any:
+    """A tokenizer of transformers: the one given, the one of that name, or the one beside the model."""
+    if tokenizer is not None and not isinstance(tokenizer, str) and hasattr(tokenizer, "encode"):
+        return tokenizer
+    name = str(tokenizer) if tokenizer is not None else model.config._name_or_path
+    if not name:
+        raise ValueError("a model that was made in memory has no tokenizer beside it; give tokenizer=")
+    try:
+        return require("transformers", "train").AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except OSError as error:
+        raise FileNotFoundError(f"no tokenizer at {name!r}; give one as tokenizer= ({error})") from error

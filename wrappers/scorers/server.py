@@ -1,0 +1,127 @@
+"""A scorer by a vLLM server over HTTP: token ids go out, log-probabilities of the prompt come back."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from memenvs.json_http import JSONClient
+from memenvs.wrappers.scorers.pairs import PairTokenizer, TokenPair, Truncate
+from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
+
+MEND = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
+
+
+class ScorerError(ConnectionError):
+    """A scoring server is away, or its answer holds no log-probabilities."""
+
+
+class ServerScorer:
+    """Teacher-forced log-probabilities from an OpenAI-compatible vLLM server; a `SpanScorer`.
+
+    Each request is one `POST {url}/v1/completions` of token ids with `prompt_logprobs`, several of them under
+    way at once, which the server batches. Texts are tokenised here, so the tokenizer must be the server's;
+    neither torch nor transformers is needed. The server must give raw log-probabilities (its default).
+
+    The server makes one token more than it is asked to score, so its window holds one less than its model's.
+
+    Args:
+        url: `http://host:port`, `https://` too, without `/v1`.
+        model: the name that the server serves it under.
+        tokenizer: a `tokenizer.json`, a folder that holds one, or a name on the hub; None: `model`.
+        truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
+        concurrency: requests under way at once.
+        timeout: seconds for a connection, and for each wait for an answer.
+        tries: of a request, the first included; the pauses between them double from `pause`.
+        pause: seconds.
+        api_key: sent as a bearer token, where the server wants one.
+
+    Raises:
+        ValueError: the URL, the tokenizer or a number cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        tokenizer: str | None = None,
+        truncate: Truncate = None,
+        concurrency: int = 16,
+        timeout: float = 600.0,
+        tries: int = 5,
+        pause: float = 0.5,
+        api_key: str | None = None,
+    ):
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency!r}")
+        self.model, self.concurrency = model, concurrency
+        self._client = JSONClient(url, "scoring", timeout, tries, pause, ScorerError, MEND, api_key)
+        self.url = self._client.url
+        self._tokens = PairTokenizer(tokenizer or model, None, truncate)
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`.
+
+        Raises:
+            ScorerError: the server did not answer in `tries` tries, or not with log-probabilities.
+            ValueError: a request does not fit, the server refused it, or does not serve the model.
+        """
+        if not requests:
+            return []
+        self._tokens.window = self._window
+        pairs = self._tokens.pairs(requests)
+        with ThreadPoolExecutor(min(self.concurrency, len(pairs))) as pool:
+            futures = [pool.submit(self._score, pair) for pair in pairs]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                for future in futures:
+                    future.cancel()  # one has failed: the rest need not be asked
+
+    def spans(self, continuations: Sequence[str]) -> list[Spans]:
+        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""
+        return self._tokens.spans(continuations)
+
+    @functools.cached_property
+    def _window(self) -> int | None:
+        """Tokens that a pair may have; None where the server does not say."""
+        fields = self._read(self._client.get("/v1/models"), "data")
+        served = {entry["id"]: entry for entry in fields}
+        if self.model not in served:
+            raise ValueError(f"{self.url} serves {', '.join(map(repr, served))}, not {self.model!r}")
+        length = served[self.model].get("max_model_len")
+        return None if length is None else int(length) - 1
+
+    def _score(self, pair: TokenPair) -> TokenScores:
+        if not pair.continuation:
+            return np.zeros(0)
+        ids = [*pair.prompt, *pair.continuation]
+        reply = self._client.post(
+            "/v1/completions",
+            {"model": self.model, "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0},
+        )
+        given = self._read(reply, "choices")[0].get("prompt_logprobs")
+        if not isinstance(given, list) or len(given) != len(ids):
+            found = len(given) if isinstance(given, list) else "none"
+            raise ScorerError(f"{self.url} gave {found} of {len(ids)} prompt_logprobs; is it vLLM's server?")
+        first = len(pair.prompt)
+        try:
+            chosen = [given[i][str(token)]["logprob"] for i, token in enumerate(ids[first:], start=first)]
+            return np.array(chosen, dtype=np.float64)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ScorerError(f"{self.url} gave prompt_logprobs in another shape: {error!r}") from error
+
+    def _read(self, reply: bytes, name: str) -> list[dict[str, Any]]:
+        """The list of objects under a name in a JSON reply."""
+        try:
+            found = json.loads(reply)[name]
+            if isinstance(found, list) and found and all(isinstance(item, dict) for item in found):
+                return found
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise ScorerError(f"{self.url} does not speak OpenAI's protocol: no list {name!r} in {reply[:200]!r}")

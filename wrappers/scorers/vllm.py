@@ -1,0 +1,72 @@
+"""A scorer by vLLM in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from memenvs.extras import require
+from memenvs.wrappers.scorers.pairs import PairTokenizer, TokenPair, Truncate
+from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
+
+
+class VLLMScorer:
+    """Teacher-forced log-probabilities from a vLLM engine in this process; a `SpanScorer`.
+
+    The engine schedules and batches. It makes one token more than it is asked to score, so its window holds
+    one less than its model's, and it must give raw log-probabilities (its default).
+
+    Args:
+        model: a folder or a name on the hub, loaded here; or a `vllm.LLM`, such as the one that rolls out.
+        tokenizer: a `tokenizer.json`, a folder that holds one, a name on the hub, or a fast tokenizer; None:
+            the engine's own.
+        engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
+        truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
+
+    Raises:
+        ValueError: `engine` is given with an engine that is made already, or the tokenizer cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        engine: Mapping[str, Any] | None = None,
+        truncate: Truncate = None,
+    ):
+        vllm = require("vllm", "vllm")
+        made = hasattr(model, "generate")
+        if made and engine is not None:
+            raise ValueError("engine holds arguments for a model by name; this one is made already")
+        self.llm = model if made else vllm.LLM(str(model), **(engine or {}))
+        self._prompt = vllm.TokensPrompt
+        self._sampling = vllm.SamplingParams(
+            max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False
+        )
+        window = self.llm.llm_engine.model_config.max_model_len - 1
+        self._tokens = PairTokenizer(tokenizer or self.llm.get_tokenizer(), window, truncate)
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
+        pairs = self._tokens.pairs(requests)
+        scores = [np.zeros(len(pair.continuation)) for pair in pairs]
+        asked = [i for i, pair in enumerate(pairs) if pair.continuation]
+        prompts = [self._prompt(prompt_token_ids=[*pairs[i].prompt, *pairs[i].continuation]) for i in asked]
+        outputs = self.llm.generate(prompts, self._sampling, use_tqdm=False) if prompts else []
+        for i, output in zip(asked, outputs, strict=True):
+            scores[i] = _chosen(output.prompt_logprobs, pairs[i])
+        return scores
+
+    def spans(self, continuations: Sequence[str]) -> list[Spans]:
+        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""
+        return self._tokens.spans(continuations)
+
+
+def _chosen(given: Sequence[Mapping[int, Any]], pair: TokenPair) -> TokenScores:
+    """Of the log-probabilities at each position, that of the continuation's own token."""
+    return np.array(
+        [given[i][token].logprob for i, token in enumerate(pair.continuation, start=len(pair.prompt))],
+        np.float64,
+    )

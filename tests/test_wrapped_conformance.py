@@ -70,13 +70,14 @@ def test_silence_scores_nothing(env, env_id):
 
 
 def test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list(env):
-    """In hindsight the list is another, but its sum is the same."""
+    """In hindsight the list is another, but its sum is the same; until then it is what was paid."""
     _, *steps = play(env, ["x", "<mem>m</mem><answer>y</answer>", "\\boxed{z}"] * 70, seed=0)
     assert [step[1] for step in steps] == [pytest.approx(sum(step[4]["rewards"].values())) for step in steps]
     told = steps[-1][4]["turn_rewards"]
     assert len(told) == len(steps)
     assert math.fsum(told) == pytest.approx(math.fsum(step[1] for step in steps))
-    assert all(step[4]["turn_rewards"] == [] for step in steps[:-1])
+    paid = [step[1] for step in steps]
+    assert [step[4]["turn_rewards"] for step in steps[:-1]] == [paid[: k + 1] for k in range(len(steps) - 1)]
 
 
 def test_the_credits_of_a_turn_are_what_the_turn_was_paid(env):

@@ -106,8 +106,7 @@ class Bookkeeper:
             episode.signals[method.name].append(signal)
             known = signal if method.immediate and not math.isnan(signal) else 0.0
             account.paid[method.name].append(known)
-        if turn.over:
-            self._close(account)
+        self._reckon(account)
         components = {name: account.paid[name][-1] for name in self.names}
         account.given = self._info(account, turn.info, components)
         return sum(components.values(), own)
@@ -145,8 +144,8 @@ class Bookkeeper:
         for method in self.methods:
             method.set_state(copy.deepcopy(state[method.name]))
 
-    def _close(self, account: Account) -> None:
-        """Fix the turn rewards as far as they are known.
+    def _reckon(self, account: Account) -> None:
+        """The turn rewards as far as they are known.
 
         The environment's own list counts, where it keeps one: a wrapper below may have known only at the end
         what an earlier turn was worth.

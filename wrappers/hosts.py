@@ -31,10 +31,10 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     Reward:
         The environment's, and of each method a component of its name. What a method knows at its turn is paid
-        there; what it knows only in hindsight is paid at the last turn. `info["turn_rewards"]` then says what
-        each turn was worth; the two sums are equal. A method that spends the outcome sets that component to
-        0; `info["metrics"]["outcome"]` keeps it. A component whose method could not score is NaN; the reward
-        leaves it out.
+        there; what it knows only in hindsight is paid at the last turn. At the last turn
+        `info["turn_rewards"]` says what each turn was worth; the two sums are equal. A method that spends the
+        outcome sets that component to 0; `info["metrics"]["outcome"]` keeps it. A component whose method
+        could not score is NaN; the reward leaves it out.
 
     Info:
         As the environment's, with `signals` (each method's raw number at this turn), `credits` (each method's

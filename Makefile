@@ -25,7 +25,8 @@ unit: .venv/.dev
 	$(BIN)/python -m pytest -n 2
 
 test-vllm: .venv-vllm/.made  ## the scorers by vLLM against a real engine on this CPU; some minutes
-	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 .venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py
+	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
+		.venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py
 
 bench: .venv/.dev  ## the measurements behind docs/benchmarks.md
 	$(BIN)/python -m benchmarks.reading

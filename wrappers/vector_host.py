@@ -166,20 +166,23 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
             if not group:
                 continue
             for j, account in group:
-                if j not in ended:
+                if ended.get(j) is not account:
                     account.given = {**account.given, "rewards": dict.fromkeys(account.given["rewards"], 0.0)}
                     if pays_late and self._groups.seats[j].account is account:
                         late[j] = account
                         rewards[j] = 0.0
-            self._settle_group(group, rewards)
+            self._settle_group(group, rewards, {**ended, **late})
         return late
 
-    def _settle_group(self, group: list[tuple[int, Account]], rewards: dict[int, float]) -> None:
+    def _settle_group(
+        self, group: list[tuple[int, Account]], rewards: dict[int, float], paid: dict[int, Account]
+    ) -> None:
+        """Compose a complete group; whoever plays another episode by now is not paid for the one before."""
         episodes = [account.episode for _, account in group]
         for method in self._book.methods:
             if method.group:
                 for (j, account), credits in zip(group, method.compose(episodes), strict=True):
                     total = self._book.settle(account, method.name, credits)
-                    if j in rewards:
+                    if paid.get(j) is account:
                         rewards[j] += total
         self.completed_groups.append(episodes)

@@ -226,6 +226,26 @@ def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
         gym.make(env.spec)
 
 
+@pytest.mark.parametrize(
+    "scorer", ["lexicall", 3, ["lexical"], ["lexicall", {}], ["server", {"url": "http://x", "api_key": "k"}]]
+)
+def test_a_scorer_that_is_none_is_refused(scorer):
+    with pytest.raises(ValueError, match=r"scorer|spec"):
+        RewardWrapper(reading(), ["TAMTRL"], scorer)
+
+
+def test_a_scorer_with_settings_is_in_the_spec_and_shared():
+    envs = [RewardWrapper(reading(), ["TAMTRL"], ["lexical", {"absent": -9.0}]) for _ in range(2)]
+    assert envs[0].scorer is envs[1].scorer is gym.make(envs[0].spec).get_wrapper_attr("scorer")
+    assert envs[0].scorer.absent == -9.0
+
+
+def test_a_limit_of_steps_below_ends_an_account_too():
+    env = InfoMem(gym.make("MemChunkQA-v0", max_episode_steps=2, **CHUNKS), "lexical")
+    *_, (_, _, _, truncated, info) = play(env, ["a", "b", "c"], options={"task": 0})
+    assert (truncated, len(info["turn_rewards"])) == (True, 2)
+
+
 def test_a_step_before_the_reset_is_refused():
     with pytest.raises(ResetNeeded):
         RewardWrapper(reading(), ["TAMTRL"], "lexical").get_state()

@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--measure",
         action="append",
         metavar="NAME",
-        help=f"a scorer ({', '.join(SCORERS)}), `minilm`, or the folder or hub name of another encoder; "
+        help="a scorer (lexical, hf:MODEL), `minilm`, or the folder or hub name of another encoder; "
         "repeat for more",
     )
     parser.add_argument("--seed", type=int, default=0, help="of what is swapped")
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _rows(name: str, questions: Sequence[Contexts]) -> list[tuple[str, Discrimination]]:
-    if name in SCORERS:
+    if name.partition(":")[0] in SCORERS:
         scorer = make_scorer(name)
         measures = {f"information gain, {name}": information_gain(scorer)} if scorer else {}
     else:

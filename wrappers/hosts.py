@@ -47,7 +47,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     Args:
         env: a text environment, wrapped or not.
         methods: see `memenvs.wrappers.registry.make_methods`; any order.
-        scorer: a name (`"lexical"`) or a `Scorer`; a spec can be rebuilt only with a name.
+        scorer: see `memenvs.wrappers.registry.make_scorer`; a spec can be rebuilt only with a name.
         template: what the scorer's model is shown, `{prompt}` its place: its chat template, written out. The
             prompt as it is by default.
     """

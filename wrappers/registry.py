@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.scorers import LexicalScorer, Scorer
+from memenvs.wrappers.scorers import Scorer
 
 METHODS = {
     "TAMTRL": "memenvs.wrappers.tamtrl:TAMTRLMethod",
@@ -19,10 +19,16 @@ METHODS = {
     "ToolRewards": "memenvs.wrappers.tool_rewards:ToolRewardsMethod",
     "Judge": "memenvs.wrappers.judge:JudgeMethod",
 }
-SCORERS = {"lexical": "memenvs.wrappers.scorers:LexicalScorer"}
+SCORERS = {
+    "lexical": "memenvs.wrappers.scorers:LexicalScorer",
+    "hf": "memenvs.wrappers.scorers:HFScorer",
+    "vllm": "memenvs.wrappers.scorers:VLLMScorer",
+    "server": "memenvs.wrappers.scorers:ServerScorer",
+}
+SCORER_FORMS = '"lexical", "hf:MODEL", "vllm:MODEL", ["server", {"url": …, "model": …}] or a Scorer'
 
 MethodSpec = RewardMethod | str | Sequence[Any]
-ScorerSpec = Scorer | str | None
+ScorerSpec = Scorer | str | Sequence[Any] | None
 _UNNAMED = "object "
 
 
@@ -62,37 +68,50 @@ def plain_method(method: RewardMethod) -> list[Any]:
 
 
 def make_scorer(scorer: ScorerSpec) -> Scorer | None:
-    """A scorer by its name; an object, or None, as it is. One name gives one object a process.
+    """A scorer by its name; an object, or None, as it is. Equal names and settings give one object a process.
+
+    Args:
+        scorer: `"lexical"`, `"hf:MODEL"`, `"vllm:MODEL"`, or a name of `SCORERS` with settings
+            (`["hf", {"model": MODEL, "device": "cpu"}]`), or a `Scorer`.
 
     Raises:
         ValueError: no such scorer, or a spec that was recorded with an object.
+        TypeError: an unknown setting.
     """
-    return _load_scorer(scorer) if isinstance(scorer, str) else scorer
-
-
-def plain_scorer(scorer: ScorerSpec) -> str | None:
-    """The name of a scorer; of an object a note that it has none, which `make_scorer` refuses."""
-    if scorer is None or isinstance(scorer, str):
+    if scorer is None or isinstance(scorer, Scorer):
         return scorer
-    return (
-        "lexical" if type(scorer) is LexicalScorer and _default(scorer) else _UNNAMED + type(scorer).__name__
-    )
+    if isinstance(scorer, str) and scorer.startswith(_UNNAMED):
+        raise ValueError(
+            f"this spec was recorded with a scorer that has no name ({scorer[len(_UNNAMED) :]}); "
+            f"give it by name from the start: {SCORER_FORMS}"
+        )
+    if isinstance(scorer, str):
+        name, _, model = scorer.partition(":")
+        settings = {"model": model} if model else {}
+    elif isinstance(scorer, Sequence) and len(scorer) == 2:
+        pair: Sequence[Any] = scorer
+        name, settings = str(pair[0]), dict(pair[1])
+    else:
+        raise ValueError(f"a scorer is {SCORER_FORMS}; got {scorer!r}")
+    if name not in SCORERS:
+        raise ValueError(f"no scorer {scorer!r}; give {SCORER_FORMS}")
+    if "api_key" in settings:
+        raise ValueError("a spec must hold no key; make the scorer yourself and pass the object")
+    return _load_scorer(name, json.dumps(settings, sort_keys=True))
 
 
-def _default(scorer: LexicalScorer) -> bool:
-    return vars(scorer) == vars(LexicalScorer())
+def plain_scorer(scorer: ScorerSpec) -> str | list[Any] | None:
+    """A scorer's name and settings; of an object a note that it has none, which `make_scorer` refuses."""
+    if isinstance(scorer, Scorer):
+        return _UNNAMED + type(scorer).__name__
+    if isinstance(scorer, str) or not isinstance(scorer, Sequence):
+        return scorer
+    return list(scorer)
 
 
 @functools.lru_cache(maxsize=8)
-def _load_scorer(name: str) -> Scorer:
-    if name.startswith(_UNNAMED):
-        raise ValueError(
-            f"this spec was recorded with a scorer that has no name ({name[len(_UNNAMED) :]}); "
-            "wrap again with the scorer, or give it by name from the start"
-        )
-    if name not in SCORERS:
-        raise ValueError(f"no scorer {name!r}; choose one of {', '.join(SCORERS)}, or pass an object")
-    scorer: Scorer = _load(SCORERS[name])()
+def _load_scorer(name: str, settings: str) -> Scorer:
+    scorer: Scorer = _load(SCORERS[name])(**json.loads(settings))
     return scorer
 
 

@@ -40,7 +40,7 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     Args:
         env: a `TextVectorEnv`, wrapped or not.
         methods: see `memenvs.wrappers.registry.make_methods`; any order.
-        scorer: a name (`"lexical"`) or a `Scorer`.
+        scorer: see `memenvs.wrappers.registry.make_scorer`.
         group_size: G, a divisor of the number of environments.
         template: see `RewardWrapper`.
     """

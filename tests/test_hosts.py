@@ -447,14 +447,20 @@ def test_states_of_many_environments_branch():
     assert branches[0][0][0] != 0.0
 
 
-def test_two_hosts_stack():
-    inner = vector("MemChunkQA-v0", 2, ["TAMTRL"], group_size=2, **CHUNKS)
-    venv = VectorRewardWrapper(inner, ["InfoMem"], "lexical", group_size=2)
+def test_wrapped_environments_can_be_hosted_together():
+    venv = TextVectorEnv([lambda: TAMTRL(reading(), "lexical")] * 2, autoreset_mode="Disabled")
+    venv = VectorRewardWrapper(venv, ["InfoMem"], "lexical", group_size=2)
     replies = [["", "", memory, "\\boxed{1623}"] for memory in ("1623", "")]
     steps = run(venv, replies, options={"task": 0})
     for i, info in enumerate(venv.infos_list):
         assert set(info["credits"]) == {"tamtrl", "infomem"}
         assert sum(info["turn_rewards"]) == pytest.approx(sum(rewards[i] for rewards, _ in steps))
+
+
+def test_a_second_host_is_refused():
+    venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], **CHUNKS)
+    with pytest.raises(ValueError, match="one host"):
+        VectorRewardWrapper(venv, ["InfoMem"], "lexical")
 
 
 @pytest.mark.parametrize("size", [0, 3, 1.5, True])

@@ -37,11 +37,150 @@ def test_a_shortest_solution_solves_and_earns():
     assert (reward, terminated, truncated, info["success"]) == (11.0, True, False, 1.0)
 
 
-def test_the_step_limit_truncates_and_a_deadlock_is_reported():
-    env = SokobanGridEnv(max_steps=4)
+# The target is at the left wall: a box pushed right twice stands at the right wall, and never comes back.
+LEVEL = "######\n#    #\n#@$  #\n#.   #\n######\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "level.txt"
+    file.write_text(LEVEL)
+    return str(file)
+
+
+def test_the_step_limit_truncates_and_a_deadlock_is_reported(path):
+    env = SokobanGridEnv(path, None, max_steps=4)
     env.reset(seed=0)
-    ends = [env.step(0)[2:4] for _ in range(4)]
-    assert ends[-1] == (False, True)
+    played = [env.step(action) for action in (0, 1, 3, 3)]  # two pushes: the box stands at the right wall
+    assert [step[2:4] for step in played] == [(False, False)] * 3 + [(False, True)]
+    assert [step[4]["deadlocked"] for step in played] == [0.0, 0.0, 0.0, 1.0]
+
+
+def test_a_deadlock_is_reported_before_the_end(path):
+    env = SokobanGridEnv(path, None)
+    env.reset(seed=0)
+    assert [env.step(3)[4]["deadlocked"] for _ in range(3)] == [0.0, 1.0, 1.0]
+
+
+def test_many_boards_report_a_deadlock_before_the_end(path):
+    venv = SokobanVectorEnv(2, levels=path, level_split=None)
+    venv.reset(seed=0)
+    assert [venv.step([3, 0])[4]["deadlocked"].tolist() for _ in range(2)] == [[0.0, 0.0], [1.0, 0.0]]
+
+
+SOLVED = "######\n#    #\n#@$. #\n#    #\n######\n"
+
+
+@pytest.fixture
+def ended(tmp_path):
+    (tmp_path / "level.txt").write_text(SOLVED)
+    env = SokobanGridEnv(str(tmp_path / "level.txt"), None)
+    env.reset(seed=0)
+    assert env.step(3)[2]
+    return env
+
+
+def test_a_solved_level_pays_once(ended):
+    with pytest.raises(gym.error.ResetNeeded, match="over"):
+        ended.step(3)
+
+
+def test_a_state_keeps_the_end(ended):
+    state = ended.get_state()
+    ended.reset()
+    ended.set_state(state)
+    with pytest.raises(gym.error.ResetNeeded):
+        ended.step(3)
+
+
+@pytest.mark.parametrize("call", [lambda env: env.step(0), SokobanGridEnv.get_state, SokobanGridEnv.render])
+def test_a_single_board_must_be_reset_first(call):
+    with pytest.raises(gym.error.ResetNeeded):
+        call(SokobanGridEnv())
+
+
+@pytest.mark.parametrize("action", [7, -1, 1.5, None, "0"])
+def test_an_action_that_is_no_move_is_refused(action):
+    env = SokobanGridEnv()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="0 up"):
+        env.step(action)
+
+
+@pytest.mark.parametrize("options", [{"tsk": 3}, {"task": 1.0}, {"task": True}, {"task": "1"}, {"task": [1]}])
+def test_an_option_that_picks_no_level_is_refused(options):
+    with pytest.raises(ValueError, match="option"):
+        SokobanGridEnv().reset(options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        ({"task": 3}, [3, 3, 3]),
+        ({"task": np.int64(3)}, [3, 3, 3]),
+        ({"task": [1, 0, 2]}, [1, 0, 2]),
+        ({"task": np.array([1, 0, 2])}, [1, 0, 2]),
+    ],
+)
+def test_tasks_of_many_boards_are_one_for_all_or_one_each(options, tasks):
+    venv = SokobanVectorEnv(3)
+    assert venv.reset(options=options)[1]["level"].tolist() == venv._single.chosen[tasks].tolist()
+
+
+@pytest.mark.parametrize("seed", [3, np.int64(3), [3, 4, 5], (3, 4, 5), np.array([3, 4, 5])])
+def test_seeds_of_many_boards_are_a_first_one_or_one_each(seed):
+    singles = [SokobanGridEnv().reset(seed=s)[1]["level"] for s in (3, 4, 5)]
+    assert SokobanVectorEnv(3).reset(seed=seed)[1]["level"].tolist() == singles
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"options": {"task": [-1, 0, 1]}},
+        {"options": {"task": [1, 2]}},
+        {"options": {"task": 1.5}},
+        {"options": {"task": [True, 0, 1]}},
+        {"options": {"tsk": 1}},
+        {"options": {"reset_mask": [True]}},
+        {"seed": [1]},
+        {"seed": [1, 2, 3, 4]},
+        {"seed": []},
+        {"seed": -1},
+        {"seed": 1.5},
+    ],
+    ids=str,
+)
+def test_a_reset_that_does_not_fit_is_refused_and_changes_nothing(kwargs):
+    venv, other = SokobanVectorEnv(3), SokobanVectorEnv(3)
+    for each in (venv, other):
+        each.reset(seed=0)
+    with pytest.raises(ValueError):
+        venv.reset(**kwargs)
+    assert_equal(venv.reset(), other.reset())
+
+
+@pytest.mark.parametrize("num_envs", [0, -1, 1.5])
+def test_no_boards_are_refused_at_the_door(num_envs):
+    with pytest.raises(ValueError, match="num_envs"):
+        SokobanVectorEnv(num_envs)
+
+
+@pytest.mark.parametrize("actions", [[0], 0, [0, 1, 4], [0, 1, -1], [0.0, 1.0, 2.0], [[0, 1, 2]]])
+def test_actions_that_do_not_fit_move_no_board(actions):
+    venv = SokobanVectorEnv(3)
+    before = venv.reset(seed=0)[0].copy()
+    with pytest.raises(ValueError, match="0 up"):
+        venv.step(actions)
+    assert (venv._observe() == before).all()
+
+
+@pytest.mark.parametrize("mode", ["ansi", "rgb_array", None])
+def test_many_boards_are_shown_as_single_ones(mode):
+    venv, env = SokobanVectorEnv(2, render_mode=mode), SokobanGridEnv(render_mode=mode)
+    venv.reset(seed=5)
+    env.reset(seed=5)
+    shown = venv.render()
+    assert shown is None if mode is None else np.array_equal(shown[0], env.render()) and len(shown) == 2
 
 
 def test_a_state_goes_on_as_it_was():

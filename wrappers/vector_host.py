@@ -35,6 +35,8 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         completes the group, if `autoreset_mode` is `"Disabled"`; a mode that has begun another episode by
         then leaves it to `completed_groups`.
 
+    A vector environment has one host: it takes any number of methods.
+
     With `group_size=1` such a method falls back to statistics of earlier episodes, of all environments.
 
     Args:
@@ -56,6 +58,8 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         inner = env.unwrapped
         if not isinstance(inner, TextVectorEnv):
             raise TypeError(f"env must be a memenvs.vector.TextVectorEnv, got {type(inner).__name__}")
+        if inner.watchers:
+            raise ValueError("this vector environment has a host already; give one host all the methods")
         super().__init__(env)
         self.scorer = make_scorer(scorer)
         self.completed_groups: list[list[Episode]] = []

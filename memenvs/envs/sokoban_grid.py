@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, cast
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ from memenvs.envs.sokoban_rules import BUNDLED, choose_levels, open_levels, read
 from memenvs.sokoban import Board, ansi, is_deadlocked, rgb
 from memenvs.sokoban.board import CELLS
 from memenvs.tokens import check_positive
+from memenvs.vector_options import is_whole
 
 Planes = NDArray[np.uint8]
 
@@ -38,6 +40,13 @@ def planes_space(board: tuple[int, ...], channels_first: bool) -> gym.Space[Plan
     return cast(gym.Space[Planes], gym.spaces.Box(0, 1, shape, np.uint8))
 
 
+def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:
+    """A board (H, W) as text, as an RGB array, or not at all."""
+    if render_mode == "rgb_array":
+        return rgb(board, 32)
+    return ansi(board) if render_mode == "ansi" else None
+
+
 class SokobanGridEnv(gym.Env[Planes, np.int64]):
     """Solve a Sokoban level a move at a time.
 
@@ -57,8 +66,8 @@ class SokobanGridEnv(gym.Env[Planes, np.int64]):
         `terminated` when solved, `truncated` after `max_steps`.
 
     Info:
-        `level` (its number in the set), `steps`, `success` and `deadlocked` (1.0 or 0.0, both 0.0 until the
-        end).
+        `level` (its number in the set), `steps`, `success` (1.0 or 0.0) and `deadlocked` (1.0 once no
+        solution can be reached, as far as that is found without a search; else 0.0).
 
     Args:
         levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
@@ -96,54 +105,99 @@ class SokobanGridEnv(gym.Env[Planes, np.int64]):
         self.render_mode = render_mode
         self.action_space = gym.spaces.Discrete(4)
         self.observation_space = planes_space(self.levels.boards.shape[1:], channels_first)
+        self._playing: Board | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Planes, dict[str, Any]]:
         """Start a level, drawn by the seed or given by `options={"task": i}`."""
+        task = self.read_task(options or {})
         super().reset(seed=seed)
-        task = (options or {}).get("task")
         if task is None:
             task = int(self.np_random.integers(len(self.chosen)))
-        elif not 0 <= task < len(self.chosen):
-            raise ValueError(f"options['task'] must be from 0 to {len(self.chosen) - 1}, got {task!r}")
         self._level = int(self.chosen[task])
-        self._board = Board(self.levels.boards[self._level])
-        self._steps = 0
-        return self._observe(), self._info(False, False)
+        self._playing = Board(self.levels.boards[self._level])
+        self._steps, self._over = 0, False
+        self._deadlocked = self.starts_deadlocked(self._level)
+        return self._observe(), self._info(False)
 
     def step(self, action: Any) -> tuple[Planes, float, bool, bool, dict[str, Any]]:
-        """Make one move."""
-        done = self._board.step(int(action))
+        """Make one move.
+
+        Raises:
+            ResetNeeded: before a reset, and after the end.
+            ValueError: an action that is not 0 to 3.
+        """
+        board = self._board
+        if self._over:
+            raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
+        done = board.step(_read_action(action))
         self._steps += 1
+        if done.moved_box:
+            self._deadlocked = is_deadlocked(board.grid)
         reward = sum(self.weights.components(done))
         truncated = not done.solved and self._steps >= self.max_steps
-        return self._observe(), reward, done.solved, truncated, self._info(done.solved, truncated)
+        self._over = done.solved or truncated
+        return self._observe(), reward, done.solved, truncated, self._info(done.solved)
 
     def get_state(self) -> dict[str, Any]:
         """The episode and the random generator, picklable."""
-        state = self.np_random.bit_generator.state
-        return {"level": self._level, "board": self._board.grid, "steps": self._steps, "np_random": state}
+        state = {"board": self._board.grid, "level": self._level, "steps": self._steps, "over": self._over}
+        return {**state, "np_random": self.np_random.bit_generator.state}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from a state of `get_state`."""
-        self._level, self._board, self._steps = state["level"], Board(state["board"]), state["steps"]
+        self._level, self._playing = state["level"], Board(state["board"])
+        self._steps, self._over = state["steps"], state["over"]
+        self._deadlocked = is_deadlocked(state["board"])
         self.np_random.bit_generator.state = state["np_random"]
 
     def render(self) -> Any:
         """The board as text or as an RGB array."""
-        if self.render_mode == "rgb_array":
-            return rgb(self._board.grid, 32)
-        return ansi(self._board.grid) if self.render_mode == "ansi" else None
+        return draw(self._board.grid, self.render_mode)
+
+    def read_task(self, options: dict[str, Any]) -> int | None:
+        """The level that a reset's options pick; None where one is to be drawn.
+
+        Raises:
+            ValueError: an unknown option, or a task that is no number of a level.
+        """
+        if unknown := sorted(set(options) - {"task"}):
+            raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
+        task = options.get("task")
+        if task is not None and not (is_whole(task) and 0 <= task < len(self.chosen)):
+            raise ValueError(
+                f"options['task'] must be a number from 0 to {len(self.chosen) - 1}, got {task!r}"
+            )
+        return None if task is None else int(task)
+
+    def starts_deadlocked(self, level: int) -> bool:
+        """Whether a level is lost at its start; one whose solution is known is not, without a look."""
+        return bool(self.levels.lengths[level] < 0) and is_deadlocked(self.levels.boards[level])
+
+    @property
+    def _board(self) -> Board:
+        if self._playing is None:
+            raise gym.error.ResetNeeded("no level yet; call reset() first")
+        return self._playing
 
     def _observe(self) -> Planes:
         return planes(self._board.grid, self.channels_first)
 
-    def _info(self, solved: bool, truncated: bool) -> dict[str, Any]:
-        lost = truncated and is_deadlocked(self._board.grid)
+    def _info(self, solved: bool) -> dict[str, Any]:
         return {
             "level": self._level,
             "steps": self._steps,
             "success": float(solved),
-            "deadlocked": float(lost),
+            "deadlocked": float(self._deadlocked),
         }
+
+
+def _read_action(action: Any) -> int:
+    try:
+        move = operator.index(action)
+    except TypeError:
+        move = -1
+    if not 0 <= move <= 3:
+        raise ValueError(f"an action is 0 up, 1 down, 2 left or 3 right, got {action!r}")
+    return move

@@ -10,8 +10,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.envs.sokoban_grid import SokobanGridEnv, planes
+from memenvs.envs.sokoban_grid import SokobanGridEnv, draw, planes
 from memenvs.sokoban import BoardBatch, is_deadlocked
+from memenvs.tokens import check_positive
+from memenvs.vector_options import one_each, read_mask, read_seeds
 
 Mask = NDArray[np.bool_]
 
@@ -36,6 +38,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         **kwargs: Any,
     ) -> None:
+        check_positive("num_envs", num_envs, "boards")
         single = SokobanGridEnv(**kwargs)
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -52,41 +55,53 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self._level = np.zeros(num_envs, np.int64)
         self._steps = np.zeros(num_envs, np.int64)
         self._over: Mask = np.zeros(num_envs, np.bool_)
+        self._deadlocked = np.zeros(num_envs)
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Start new levels, in all boards or in those of `options["reset_mask"]`.
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start new levels, in all boards or in some.
 
-        `options["task"]`, (N,) numbers, picks the levels by hand.
+        Args:
+            seed: one a board, or a first one s for s, s + 1, …
+            options: `task` is a level's number for all or one for each; `reset_mask` (N,) bool, which boards.
+
+        Raises:
+            ValueError: another number of seeds or tasks than boards, an unknown option, a level there is not.
         """
-        mask = np.ones(self.num_envs, np.bool_)
-        options = options or {}
-        if "reset_mask" in options:
-            mask = np.asarray(options["reset_mask"], np.bool_)
-            if mask.shape != (self.num_envs,):
-                raise ValueError(f"reset_mask must have shape ({self.num_envs},), got {mask.shape}")
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
-        for i, value in enumerate(seeds or ()):
+        options = dict(options or {})
+        mask = read_mask("reset_mask", options.pop("reset_mask", None), self.num_envs)
+        seeds = read_seeds(seed, self.num_envs)
+        given = one_each("task", options.pop("task", None), self.num_envs)
+        tasks = [self._single.read_task({**options, "task": task}) for task in given]
+        if self._boards is None and not mask.all():
+            raise gym.error.ResetNeeded("the first reset must start every board; leave reset_mask out")
+        for i, value in enumerate(seeds):
             if value is not None and mask[i]:
                 self._generators[i], _ = gym.utils.seeding.np_random(value)
                 self._drawn[i] = []
-        self._begin(np.flatnonzero(mask), options.get("task"))
+        self._begin(np.flatnonzero(mask), tasks)
         return self._observe(), self._infos(mask)
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
-        """Move every board; what a board's end does is the autoreset mode's to say."""
+        """Move every board; what a board's end does is the autoreset mode's to say.
+
+        Raises:
+            ResetNeeded: before the first reset.
+            ValueError: actions that are not (N,) integers from 0 to 3; no board has moved then.
+        """
         boards = self._playing()
         over, mode = self._over, self.autoreset_mode
         if mode is AutoresetMode.DISABLED and over.any():
             raise ValueError(
                 f"board {int(over.argmax())} is over; reset it by options={{'reset_mask': mask}}"
             )
+        moves = self._read_actions(actions)
         starting = over if mode is AutoresetMode.NEXT_STEP else None
         active = None if starting is None or not starting.any() else ~starting
-        done = boards.step(np.asarray(actions), active)
+        done = boards.step(moves, active)
         rewards = self.single_weights.totals(done)
         self._steps += 1
+        for row in np.flatnonzero(done.moved_box):
+            self._deadlocked[row] = is_deadlocked(boards.cells[row])
         terminated, truncated = done.solved.copy(), ~done.solved & (self._steps >= self._single.max_steps)
         if starting is not None and starting.any():
             self._begin(np.flatnonzero(starting))
@@ -94,14 +109,16 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             terminated &= ~starting
             truncated &= ~starting
         self._over = terminated | truncated
-        infos = self._infos(np.ones(self.num_envs, np.bool_), terminated, truncated)
+        infos = self._infos(np.ones(self.num_envs, np.bool_), terminated)
         if mode is AutoresetMode.SAME_STEP and self._over.any():
             infos = self._restart(infos)
         return self._observe(), rewards, terminated, truncated, infos
 
     def render(self) -> tuple[Any, ...] | None:
-        """One picture a board."""
-        raise NotImplementedError("render single boards: memenvs.sokoban.rgb(board, tile)")
+        """A picture or a text a board, by `render_mode`; None without one."""
+        if self.render_mode is None:
+            return None
+        return tuple(draw(board, self.render_mode) for board in self._playing().cells)
 
     @property
     def single_weights(self) -> Any:
@@ -113,19 +130,26 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             raise gym.error.ResetNeeded("no levels yet; call reset() first")
         return self._boards
 
-    def _begin(self, rows: NDArray[np.intp], tasks: Any = None) -> None:
-        """Put new levels in these rows: those of `tasks` (N,), or drawn ones."""
-        chosen = self._single.chosen
-        numbers = [self._draw(row) for row in rows.tolist()] if tasks is None else np.asarray(tasks)[rows]
-        self._level[rows] = chosen[numbers]
+    def _read_actions(self, actions: Any) -> NDArray[np.integer]:
+        moves = np.asarray(actions)
+        if moves.shape != (self.num_envs,) or moves.dtype.kind not in "iu" or (moves & ~3).any():
+            raise ValueError(
+                f"actions are ({self.num_envs},) integers, 0 up, 1 down, 2 left, 3 right, got {actions!r}"
+            )
+        return moves
+
+    def _begin(self, rows: NDArray[np.intp], tasks: list[int | None] | None = None) -> None:
+        """Put new levels in these rows: those of `tasks` (N,), or drawn ones where there is None."""
+        tasks = tasks or [None] * self.num_envs
+        numbers = [self._draw(row) if (task := tasks[row]) is None else task for row in rows.tolist()]
+        self._level[rows] = self._single.chosen[numbers]
         levels = self._single.levels.boards[self._level[rows]]
         if self._boards is None:
-            if len(rows) < self.num_envs:
-                raise gym.error.ResetNeeded("the first reset must start every board; leave reset_mask out")
             self._boards = BoardBatch(levels)
         else:
             self._boards.replace(rows, levels)
         self._steps[rows] = 0
+        self._deadlocked[rows] = [self._single.starts_deadlocked(level) for level in self._level[rows]]
         self._over = self._over.copy()
         self._over[rows] = False
 
@@ -157,19 +181,13 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
     def _observe(self) -> Any:
         return planes(self._playing().cells, self._single.channels_first)
 
-    def _infos(
-        self, mask: Mask, terminated: Mask | None = None, truncated: Mask | None = None
-    ) -> dict[str, Any]:
+    def _infos(self, mask: Mask, terminated: Mask | None = None) -> dict[str, Any]:
         """The infos of the single environments as arrays, with Gymnasium's `_key` masks."""
-        deadlocked = np.zeros(self.num_envs)
-        if truncated is not None:
-            for row in np.flatnonzero(truncated):
-                deadlocked[row] = is_deadlocked(self._playing().cells[row])
         success = np.zeros(self.num_envs) if terminated is None else terminated.astype(np.float64)
         values = {
             "level": self._level.copy(),
             "steps": self._steps.copy(),
             "success": success,
-            "deadlocked": deadlocked,
+            "deadlocked": self._deadlocked.copy(),
         }
         return {**values, **{f"_{name}": mask.copy() for name in values}}

@@ -14,6 +14,8 @@ from tqdm import tqdm
 from memenvs.policies import Policy
 from memenvs.text_env import Info
 
+_DRAWN = 4_000_000  # values of resamples that are held at once; bounds memory where tasks are many
+
 
 class Interval(NamedTuple):
     """A mean and its 95% bootstrap interval."""
@@ -78,18 +80,20 @@ def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) 
     if not len(values):
         raise ValueError("no values to average; play at least one task")
     array = np.asarray(values, np.float64)
-    drawn = np.random.default_rng(seed).choice(array, (resamples, len(array)))
-    low, high = np.quantile(drawn.mean(axis=1), [0.025, 0.975])
+    rng, rows = np.random.default_rng(seed), max(1, _DRAWN // len(array))
+    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
+    means = np.concatenate([rng.choice(array, (size, len(array))).mean(axis=1) for size in sizes])
+    low, high = np.quantile(means, [0.025, 0.975])
     return Interval(float(array.mean()), float(low), float(high))
 
 
-COMMANDS = {"discriminate": "memenvs.wrappers.discriminate"}
+COMMANDS = {"run": "memenvs.evaluation.run", "discriminate": "memenvs.wrappers.discriminate"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Hand the command line to a command's own `main`.
 
-    Commands stand in the layers above, so they are named here and imported when asked for.
+    Commands stand in layers above, so they are named here and imported when asked for.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] not in COMMANDS:

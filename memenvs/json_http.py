@@ -10,8 +10,9 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-RETRIED = (408, 429, 500, 502, 503, 504)
+RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes
+LONGEST_PAUSE = 30.0  # seconds
 
 
 class JSONClient:
@@ -21,14 +22,15 @@ class JSONClient:
         url: `http://host:port`, `https://` too; a path in it is kept before those of requests.
         name: what kind of server it is, for errors.
         timeout: seconds for a connection, and for each wait for an answer.
-        tries: of a request, the first included; the pauses between them double from `pause`.
+        tries: of a request, the first included; the pauses between them double from `pause`, or are what the
+            server asks for by `Retry-After` where that is more; never above `LONGEST_PAUSE`.
         pause: seconds.
         away: raised when the server did not answer.
         mend: what to do about that; the error ends in it.
         key: sent as `Authorization: Bearer`; in no message.
 
     Raises:
-        ValueError: the URL is not one of those, or `tries` is below 1.
+        ValueError: the URL is not one of those, `tries` is below 1, or no header can carry the key.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class JSONClient:
             raise ValueError(f"no {name} server at {url!r}; an address is http://host:port")
         if tries < 1:
             raise ValueError(f"tries must be at least 1, got {tries!r}")
+        if key and not (key.isascii() and key.isprintable()):  # http.client would show it in its error
+            raise ValueError(f"the key of the {name} server holds a line break or another odd character")
         self.url = url.rstrip("/")
         self._timeout, self._tries, self._pause = timeout, tries, pause
         self._away, self._mend = away, mend
@@ -69,12 +73,13 @@ class JSONClient:
         return self._ask("GET", path, None)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
-        began, last = time.monotonic(), ""
+        began, last, asked = time.monotonic(), "", 0.0
         for attempt in range(self._tries):
             if attempt:
-                time.sleep(self._pause * 2 ** (attempt - 1))
+                time.sleep(min(max(self._pause * 2 ** (attempt - 1), asked), LONGEST_PAUSE))
+                asked = 0.0
             try:
-                status, reply = self._exchange(method, path, body)
+                status, reply, asked = self._exchange(method, path, body)
             except (OSError, http.client.HTTPException) as error:
                 self._connection().close()  # it opens again at the next request
                 last = f"{type(error).__name__}: {error}"
@@ -90,7 +95,8 @@ class JSONClient:
             f"(last: {last}); {self._mend}"
         )
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
+        """Status, body, and the seconds that the server asks to wait."""
         connection = self._connection()
         kind = {"Content-Type": "application/json"} if body is not None else {}
         connection.request(method, self._path + path, body, kind | self._headers)
@@ -98,7 +104,8 @@ class JSONClient:
         reply = response.read(MAX_REPLY + 1)
         if len(reply) > MAX_REPLY:
             raise http.client.HTTPException(f"an answer of more than {MAX_REPLY:,} bytes")
-        return response.status, reply
+        after = response.getheader("Retry-After", "")
+        return response.status, reply, float(after) if after.isdecimal() else 0.0
 
     def _connection(self) -> http.client.HTTPConnection:
         """This thread's connection; never one from before a fork, which the parent still reads."""

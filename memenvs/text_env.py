@@ -174,16 +174,24 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
         self._last_reply, self._last_rewards = copy.deepcopy(state["last"])
         self._restored()
 
-    def _choose_task(self, options: dict[str, Any]) -> int:
+    def check_options(self, options: dict[str, Any]) -> None:
+        """Refuse options that `reset` does not know.
+
+        Raises:
+            ValueError: with the option and its value.
+        """
         if unknown := sorted(set(options) - {"task"}):
             raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
-        if "task" not in options:
-            return int(self.np_random.integers(self.n_tasks))
-        task = options["task"]
+        task = options.get("task", 0)
         whole = isinstance(task, (int, np.integer)) and not isinstance(task, bool)
         if not whole or not 0 <= task < self.n_tasks:
             raise ValueError(f"options['task'] must be a number from 0 to {self.n_tasks - 1}, got {task!r}")
-        return int(task)
+
+    def _choose_task(self, options: dict[str, Any]) -> int:
+        self.check_options(options)
+        if "task" in options:
+            return int(options["task"])
+        return int(self.np_random.integers(self.n_tasks))
 
     def _info(self, rewards: dict[str, float]) -> Info:
         episode = self.episode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,45 +11,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.envs.searching import Searching, find_all
-from memenvs.spaces import clean_text
+from memenvs.envs.searching import search_together
 from memenvs.state import get_state, set_state
-from memenvs.text_env import MAX_REPLY_CHARS, End, Info, State
+from memenvs.text_env import End, Info, State
+from memenvs.vector_members import Members
+from memenvs.vector_options import is_whole, one_each, read_mask, read_seeds
+from memenvs.vector_watch import Played, Watcher
 
 Mask = NDArray[np.bool_]
 Step = tuple[tuple[Any, ...], NDArray[np.float64], Mask, Mask, dict[str, Any]]
-
-
-class Played(NamedTuple):
-    """A step of one environment.
-
-    Attributes:
-        number: of the environment.
-        action: the reply as it was given.
-        observation: what came back.
-        reward: of the step.
-        end: how the episode ended; empty while it runs.
-        info: what came back.
-    """
-
-    number: int
-    action: str
-    observation: Any
-    reward: float
-    end: End
-    info: Info
-
-
-class Watcher(Protocol):
-    """Sees what happens in a vector environment before it is told, and may tell it otherwise."""
-
-    def began(self, index: int, observation: Any, info: Info) -> Info:
-        """An episode began; returns the info to give out."""
-        ...
-
-    def played(self, steps: Sequence[Played]) -> dict[int, tuple[float, Info]]:
-        """Environments played; returns reward and info to give out, also of some that did not play."""
-        ...
 
 
 class TextVectorEnv(VectorEnv[Any, Any, Any]):
@@ -62,12 +32,21 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     Gymnasium's own `AsyncVectorEnv` cannot carry text in shared memory; a text environment spends its time in
     retrievers and models, which batch here.
 
+    Errors:
+        With `errors="truncate"` an environment that raises does not stop the others: its episode ends as
+        truncated, with reward 0, the observation and the info it had, and the error in `info["error"]`, one
+        line, which is empty everywhere else and a key in this mode alone. An episode whose reset raises is
+        over at once; where environments begin by themselves, the next step tries again. If the one search of
+        a step fails, each environment searches alone, so that those fail who would have failed alone (a
+        server that is away is then waited for N times).
+
     Args:
         envs: an environment's id, or N functions that make one each.
         num_envs: N; only with an id.
         autoreset_mode: `"NextStep"` (the step after an end resets; its action is not played),
             `"SameStep"` (the final observation and info are in `infos["final_obs"]` and `["final_info"]`) or
             `"Disabled"` (reset by `options={"reset_mask": mask}`).
+        errors: `"raise"`, or `"truncate"`: see above.
         **kwargs: of the environment; only with an id.
     """
 
@@ -77,19 +56,21 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         num_envs: int | None = None,
         *,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        errors: str = "raise",
         **kwargs: Any,
     ) -> None:
         if isinstance(envs, str):
-            if num_envs is None or num_envs < 1:
-                raise ValueError(f"num_envs must be at least 1 with an id, got {num_envs!r}")
-            self.envs = [gym.make(envs, disable_env_checker=True, **kwargs) for _ in range(num_envs)]
+            if not is_whole(num_envs) or (count := int(num_envs or 0)) < 1:
+                raise ValueError(f"num_envs must be a whole number, at least 1, with an id, got {num_envs!r}")
+            self.envs = [gym.make(envs, disable_env_checker=True, **kwargs) for _ in range(count)]
         elif num_envs is not None or kwargs or not envs:
             raise ValueError(
                 "give an id with num_envs and its arguments, or functions that make environments"
             )
         else:
             self.envs = [make() for make in envs]
-        self.num_envs = len(self.envs)
+        self._members = Members(self.envs, errors)
+        self.num_envs, self.errors = len(self.envs), errors
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.spec = self.envs[0].spec
         self.render_mode = self.envs[0].render_mode
@@ -100,8 +81,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.infos_list: list[Info] = [{}] * self.num_envs
         self.watchers: list[Watcher] = []
-        self._observations: list[Any] = [""] * self.num_envs
         self._over: Mask = np.ones(self.num_envs, np.bool_)  # nothing has begun yet
+        self._absent: Mask = np.zeros(self.num_envs, np.bool_)  # the last reset failed
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -111,24 +92,25 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         Args:
             seed: one a environment, or a first one s for s, s + 1, …; G equal seeds make a group.
             options: `task` is a number for all or one for each; `reset_mask` (N,) bool.
+
+        Raises:
+            ValueError: another number of seeds, tasks or mask entries than N, or entries of another kind.
         """
         options = dict(options or {})
-        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)), np.bool_)
-        if mask.shape != (self.num_envs,):
-            raise ValueError(f"reset_mask must have shape ({self.num_envs},), got {mask.shape}")
-        count = range(self.num_envs)
-        seeds = [seed + i for i in count] if isinstance(seed, int) else list(seed or [None] * self.num_envs)
-        tasks = options.pop("task", None)
-        numbers: list[Any] = (
-            [tasks] * self.num_envs if tasks is None or isinstance(tasks, int) else list(tasks)
-        )
-        if len(seeds) != self.num_envs or len(numbers) != self.num_envs:
-            raise ValueError(f"seed and task must have {self.num_envs} entries, or be one number")
+        mask = read_mask("reset_mask", options.pop("reset_mask", None), self.num_envs)
+        seeds = read_seeds(seed, self.num_envs)
+        tasks = one_each("task", options.pop("task", None), self.num_envs)
+        hows: dict[int, dict[str, Any]] = {}
         for i in np.flatnonzero(mask).tolist():
-            chosen = options if numbers[i] is None else {**options, "task": int(numbers[i])}
-            self._begin(i, seed=seeds[i], options=chosen)
-        self._over &= ~mask
-        return tuple(self._observations), self._gather(mask)
+            own = options if tasks[i] is None else {**options, "task": tasks[i]}
+            inner: Any = self.envs[i].unwrapped
+            if hasattr(inner, "check_options"):  # a wrong option is the caller's error, not that of a member
+                inner.check_options(own)
+            hows[i] = {"seed": seeds[i], "options": own}
+        self._reset_ahead(hows)
+        for i, how in hows.items():
+            self._begin(i, **how)
+        return tuple(self._members.observations), self._gather(mask)
 
     def step(self, actions: Sequence[str], mask: Mask | None = None) -> Step:
         """Play one reply in each environment.
@@ -138,29 +120,24 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             mask: (N,) bool, which environments play; the others keep their observation, with reward 0 and no
                 info. All by default.
         """
-        if len(actions) != self.num_envs:
-            raise ValueError(f"step wants {self.num_envs} replies, got {len(actions)}")
-        plays = np.ones(self.num_envs, np.bool_) if mask is None else np.asarray(mask, np.bool_).copy()
-        starts = (
-            plays & self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros_like(plays)
-        )
-        if (plays & self._over & ~starts).any():
-            late = int((plays & self._over).argmax())
-            raise gym.error.ResetNeeded(f"episode {late} is over; reset it by options={{'reset_mask': mask}}")
+        plays = read_mask("mask", mask, self.num_envs)
+        starts = self._starting(plays)
+        self._check_actions(actions, plays & ~starts)
         self._search_for(actions, plays & ~starts)
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
         for i in np.flatnonzero(plays).tolist():
             if starts[i]:
-                self._begin(i)
+                truncated[i] = not self._begin(i)
             else:
-                played = self.envs[i].step(actions[i])
-                self._observations[i], rewards[i], terminated[i], truncated[i], self.infos_list[i] = played
+                _, rewards[i], terminated[i], truncated[i], self.infos_list[i] = self._members.step(
+                    i, actions[i]
+                )
         told = self._tell(np.flatnonzero(plays & ~starts).tolist(), actions, rewards, terminated, truncated)
         self._over = np.where(plays, terminated | truncated, self._over)
         finals = self._restart() if self.autoreset_mode is AutoresetMode.SAME_STEP else {}
         return (
-            tuple(self._observations),
+            tuple(self._members.observations),
             rewards,
             terminated,
             truncated,
@@ -168,15 +145,27 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         )
 
     def get_states(self) -> list[State]:
-        """The state of every environment; see `memenvs.get_state`."""
-        return [get_state(env) for env in self.envs]
+        """The state of every environment (see `memenvs.get_state`), whether it is over, and its info."""
+        return [
+            {"inner": None if self._absent[i] else get_state(env), "over": bool(self._over[i]), "info": info}
+            for i, (env, info) in enumerate(zip(self.envs, self._members.infos, strict=True))
+        ]
 
     def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
-        """Go on from states, with the observations that were shown in them."""
-        for env, state in zip(self.envs, states, strict=True):
-            set_state(env, state)
-        self._observations = list(observations)
-        self._over = np.array([bool(env.unwrapped.episode.end) for env in self.envs])  # type: ignore[attr-defined]
+        """Go on from states, with the observations that were shown in them.
+
+        Raises:
+            ValueError: another number of states or observations than N.
+        """
+        for name, given in (("states", states), ("observations", observations)):
+            if len(given) != self.num_envs:
+                raise ValueError(f"{name} must have {self.num_envs} entries, got {len(given)}")
+        for i, (env, state) in enumerate(zip(self.envs, states, strict=True)):
+            self._over[i], self._absent[i] = state["over"], state["inner"] is None
+            self._members.infos[i] = self.infos_list[i] = state["info"]
+            if state["inner"] is not None:
+                set_state(env, state["inner"])
+        self._members.observations = list(observations)
 
     def render(self) -> tuple[Any, ...] | None:
         """What each environment shows."""
@@ -187,25 +176,42 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         for env in self.envs:
             env.close()
 
+    def _starting(self, plays: Mask) -> Mask:
+        """Which of those that play begin an episode in this step."""
+        over = plays & self._over
+        if self.autoreset_mode is AutoresetMode.NEXT_STEP:
+            return over
+        starts = over & self._absent & (self.autoreset_mode is AutoresetMode.SAME_STEP)
+        if (over & ~starts).any():
+            late = int((over & ~starts).argmax())
+            raise gym.error.ResetNeeded(f"episode {late} is over; reset it by options={{'reset_mask': mask}}")
+        return starts
+
+    def _check_actions(self, actions: Sequence[str], plays: Mask) -> None:
+        if len(actions) != self.num_envs:
+            raise ValueError(f"step wants {self.num_envs} replies, got {len(actions)}")
+        for i in np.flatnonzero(plays).tolist():
+            if not isinstance(actions[i], str):
+                raise TypeError(f"reply {i} must be a str, got {type(actions[i]).__name__}; decode it first")
+
     def _search_for(self, actions: Sequence[str], plays: Mask) -> None:
         """Search the queries of all environments that share a retriever in one call."""
-        asked: dict[tuple[int, int], list[tuple[Searching, str]]] = {}
-        for i in np.flatnonzero(plays).tolist():
-            searching: Any = self.envs[i].unwrapped
-            if isinstance(searching, Searching):
-                query = searching.query_of(clean_text(actions[i], MAX_REPLY_CHARS))
-                if query is not None:
-                    asked.setdefault((id(searching.retriever), searching.k), []).append((searching, query))
-        for (_, k), group in asked.items():
-            found = find_all(group[0][0].retriever, [query for _, query in group], k)
-            for (searching, query), passages in zip(group, found, strict=True):
-                searching.give(query, passages)
+        played = ((self.envs[i].unwrapped, actions[i]) for i in np.flatnonzero(plays).tolist())
+        search_together(played, may_fail=self.errors == "truncate")
 
-    def _begin(self, i: int, **how: Any) -> None:
-        observation, info = self.envs[i].reset(**how)
+    def _reset_ahead(self, hows: dict[int, dict[str, Any]]) -> None:
+        """Where environments are elsewhere, begin their episodes at once; here one by one will do."""
+
+    def _begin(self, i: int, **how: Any) -> bool:
+        """Start an episode; whether it could be started."""
+        if not how:
+            how = {"seed": next((watcher.seed(i) for watcher in self.watchers), None)}
+        observation, _, _, failed, info = self._members.reset(i, **how)
         for watcher in self.watchers:
             info = watcher.began(i, observation, info)
-        self._observations[i], self.infos_list[i] = observation, info
+        self.infos_list[i] = info
+        self._over[i] = self._absent[i] = failed
+        return not failed
 
     def _tell(
         self,
@@ -221,20 +227,20 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             steps = []
             for i in indices:
                 end: End = "terminated" if terminated[i] else "truncated" if truncated[i] else ""
-                shown = (self._observations[i], float(rewards[i]), end, self.infos_list[i])
+                shown = (self._members.observations[i], float(rewards[i]), end, self.infos_list[i])
                 steps.append(Played(i, actions[i], *shown))
-            for i, (reward, info) in watcher.played(steps).items() if steps else ():
+            for i, (reward, info, fails) in watcher.played(steps).items() if steps else ():
                 rewards[i], self.infos_list[i], told[i] = reward, info, True
+                truncated[i] |= fails and not terminated[i]
         return told
 
     def _restart(self) -> dict[str, Any]:
         """Start anew what is over; the final observations and infos."""
         finals: dict[str, Any] = {}
-        for i in np.flatnonzero(self._over).tolist():
-            final = {"final_obs": self._observations[i], "final_info": self.infos_list[i]}
+        for i in np.flatnonzero(self._over & ~self._absent).tolist():
+            final = {"final_obs": self._members.observations[i], "final_info": self.infos_list[i]}
             finals = self._add_info(finals, final, i)
             self._begin(i)
-        self._over = np.zeros_like(self._over)
         return finals
 
     def _gather(self, mask: Mask) -> dict[str, Any]:

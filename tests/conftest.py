@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tiny_model import save_tiny_model
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from vllm_server import vllm_server
 
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.write import write_task_set
@@ -80,6 +81,13 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-qwen3")
+
+
+@pytest.fixture(scope="session")
+def vllm_url(tiny_model, tmp_path_factory):
+    """The address of a real vLLM server of `tiny_model`, served as "tiny"."""
+    with vllm_server(tiny_model, tmp_path_factory.mktemp("vllm") / "log") as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

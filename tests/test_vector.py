@@ -130,6 +130,8 @@ def test_a_finished_episode_is_not_stepped_without_autoreset():
     [
         lambda: TextVectorEnv("MemSokoban-v0"),
         lambda: TextVectorEnv("MemSokoban-v0", 0),
+        lambda: TextVectorEnv("MemSokoban-v0", 2.0),
+        lambda: TextVectorEnv("MemSokoban-v0", 2).set_states([], ("a", "b")),
         lambda: TextVectorEnv([], None),
         lambda: TextVectorEnv("MemSokoban-v0", 2).step(["only one"]),
         lambda: TextVectorEnv("MemSokoban-v0", 2).reset(seed=[1]),

@@ -17,7 +17,7 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"""
 
 
-def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0) -> Path:
+def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0, *, tied: bool = True) -> Path:
     """Save a model of 0.36 M parameters; needs torch and transformers, touches no global random state.
 
     Its weights are spread far enough that its log-probabilities differ by nats, not by rounding.
@@ -26,6 +26,7 @@ def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0) -> Path:
         folder: to be made.
         window: tokens that it can read.
         seed: of the weights.
+        tied: the head has the embeddings' weights.
     """
     import torch
     import transformers
@@ -47,7 +48,7 @@ def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0) -> Path:
         num_key_value_heads=2,
         head_dim=32,  # the smallest that vLLM's kernels for a CPU know
         max_position_embeddings=window,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         initializer_range=0.25,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

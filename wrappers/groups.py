@@ -54,17 +54,26 @@ class Groups:
         """The environments that sit with environment i."""
         return range(i - i % self.size, i - i % self.size + self.size)
 
-    def forget(self, i: int) -> None:
-        """Begin afresh with the group of environment i: nothing of it is waited for any more."""
-        number = max(self.seats[j].number for j in self.members(i))
+    def forget(self, i: int, *, restart: bool) -> None:
+        """Begin afresh with the group of environment i: nothing of it is waited for any more.
+
+        Args:
+            i: the environment.
+            restart: count its episodes from 0 again.
+        """
+        number = -1 if restart else max(self.seats[j].number for j in self.members(i))
         for j in self.members(i):
             self.seats[j] = Seat(number)
+
+    def next(self, i: int) -> int:
+        """The number of the episode that environment i would begin now."""
+        seat = self.seats[i]
+        return seat.number + (seat.account is None or seat.account.episode.over)
 
     def begin(self, i: int, account: Account) -> None:
         """Environment i begins an episode."""
         seat = self.seats[i]
-        if seat.account is None or seat.account.episode.over:
-            seat.number += 1
+        seat.number = self.next(i)
         seat.account = account
 
     def check(self, i: int) -> None:
@@ -79,7 +88,8 @@ class Groups:
             seat = self.seats[j]
             if other is None and seat.number == number and seat.account and seat.account.episode.turns:
                 other = seat.account
-            if other is not None and other.info["task"] != account.info["task"]:
+            played = other is not None and other.episode.turns  # one that never began has no task
+            if other is not None and played and other.info["task"] != account.info["task"]:
                 raise ValueError(
                     f"environments {i} and {j} are of one group but play tasks {account.info['task']!r} and "
                     f"{other.info['task']!r}; reset the {self.size} members together, with one seed"

@@ -10,7 +10,9 @@ from gymnasium.utils import RecordConstructorArgs
 
 import memenvs
 from memenvs.text_env import End, Info, State
-from memenvs.wrappers.account import Account, Bookkeeper, score_all
+from memenvs.wrappers.account import Account
+from memenvs.wrappers.asking import ask_all, score_all
+from memenvs.wrappers.bookkeeper import Bookkeeper
 from memenvs.wrappers.method import Episode
 from memenvs.wrappers.registry import (
     MethodSpec,
@@ -96,11 +98,11 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         account, book = self._opened, self._book
         end: End = "terminated" if terminated else "truncated" if truncated else ""
         turn = book.play(account, action, observation, info, end)
-        (scores,) = score_all(self.scorer, [(book.methods, turn)], self._render)
+        (scores,) = score_all(self.scorer, ask_all(book.methods, [turn]), self._render)
         reward = book.pay(account, float(reward), scores)
         if end:
             for method in book.methods:
-                (credits,) = method.compose([account.episode])
+                (credits,) = book.compose(method, [account.episode])
                 reward += book.settle(account, method.name, credits)
         return observation, reward, terminated, truncated, account.given
 

@@ -13,7 +13,13 @@ from memenvs.prompts import Template
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.running import Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
-from memenvs.wrappers.settings import check_at_least, check_choice
+from memenvs.wrappers.settings import (
+    check_at_least,
+    check_choice,
+    check_ddof,
+    check_flags,
+    check_numbers,
+)
 
 CONDITIONS = ("answer", "query")
 
@@ -71,7 +77,10 @@ class InfoMemMethod(RewardMethod):
     immediate = False
 
     def __post_init__(self) -> None:
+        check_numbers(beta=self.beta)
         check_at_least("eps", self.eps, 0)
+        check_ddof(self.ddof)
+        check_flags(normalize=self.normalize, outcome=self.outcome)
         check_choice("side", self.side, SIDES)
         check_choice("condition", self.condition, CONDITIONS)
 
@@ -102,12 +111,12 @@ class InfoMemMethod(RewardMethod):
         """r_gain at the last turn, 0.0 before."""
         if not scores:
             return 0.0
-        with_memory, without = scores
-        return float(np.mean(with_memory) - np.mean(without))
+        with_memory, without = (float(np.mean(nats)) for nats in scores)
+        return with_memory - without
 
     def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The bonus, beta * r~, at the last turn of each rollout."""
-        gains = [episode.signals[self.name][-1] for episode in episodes]
+        gains = [(episode.signals[self.name] or [np.nan])[-1] for episode in episodes]
         if len(episodes) == 1:
             bonus = [self._alone(gains[0], episodes[0].success)]
         else:

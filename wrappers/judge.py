@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from memenvs.wrappers.judge_client import ChatEndpoint, EndpointError
+from memenvs.chat import EndpointError
+from memenvs.wrappers.judge_client import ChatEndpoint
 from memenvs.wrappers.judge_prompts import judge_template, reference, transcript
 from memenvs.wrappers.method import Credit, Episode, RewardMethod
-from memenvs.wrappers.settings import check_at_least, check_choice
+from memenvs.wrappers.settings import check_at_least, check_choice, check_numbers, check_whole
 
 LEVELS = ("turn", "outcome")
 _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
@@ -78,7 +79,10 @@ class JudgeMethod(RewardMethod):
 
     def __post_init__(self) -> None:
         check_choice("level", self.level, LEVELS)
-        check_at_least("concurrency", self.concurrency, 1)
+        for name in ("concurrency", "max_chars", "max_tokens", "tries"):
+            check_whole(name, getattr(self, name), 1)
+        check_numbers(weight=self.weight, low=self.low, high=self.high, timeout=self.timeout)
+        check_at_least("pause", self.pause, 0)
         if not self.low < self.high:
             raise ValueError(f"low must be under high, got {self.low!r} and {self.high!r}")
         self._template = judge_template(self.level, self.prompt)

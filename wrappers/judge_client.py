@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import os
 import time
@@ -11,15 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-RETRIED = (408, 409, 429, 500, 502, 503, 504)
-MAX_REPLY = 16_000_000  # bytes
-LONGEST_PAUSE = 30.0  # seconds
-
-
-class EndpointError(ConnectionError):
-    """An endpoint is away, or does not answer as one."""
+from memenvs.chat import ChatClient
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,7 @@ class ChatEndpoint:
             an argument, so that no spec or log holds it.
 
     Raises:
-        ValueError: the URL is not one of those.
+        ValueError: the URL is not one of those, or `tries` is below 1.
     """
 
     url: str
@@ -53,11 +45,7 @@ class ChatEndpoint:
     key_variable: str | None = None
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            raise ValueError(f"no endpoint at {self.url!r}; an address is http://host:port/v1")
-        if self.tries < 1:
-            raise ValueError(f"tries must be at least 1, got {self.tries!r}")
+        self._client(None)  # which refuses a wrong URL
 
     def ask(self, prompt: str, accept: Callable[[str], bool]) -> str:
         """The reply to one user message, from the cache if it is there.
@@ -79,63 +67,21 @@ class ChatEndpoint:
         known = _read(place)
         if known is not None:
             return known
-        reply = self._post(json.dumps(body).encode())
+        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
+        reply = self._client(key).complete(body).text
         if place is not None and accept(reply):
             _write(place, reply)
         return reply
+
+    def _client(self, key: str | None) -> ChatClient:
+        """One a request, so that an endpoint stays plain data."""
+        return ChatClient(self.url, timeout=self.timeout, tries=self.tries, pause=self.pause, key=key)
 
     def _place(self, body: dict[str, Any]) -> Path | None:
         if self.cache is None:
             return None
         digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         return Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
-
-    def _post(self, body: bytes) -> str:
-        last = ""
-        wait = self.pause
-        for attempt in range(self.tries):
-            if attempt:
-                time.sleep(min(wait, LONGEST_PAUSE))
-                wait *= 2
-            try:
-                status, reply, after = self._exchange(body)
-            except (OSError, http.client.HTTPException) as error:
-                last = f"{type(error).__name__}: {error}"
-                continue
-            if status == 200:
-                return _content(reply, self.url)
-            last = f"HTTP {status}: {reply[:200].decode(errors='replace')}"
-            if status not in RETRIED:
-                raise EndpointError(f"{self.url} refused the request, {last}")
-            wait = max(wait, after)
-        raise EndpointError(f"no reply from {self.url} in {self.tries} tries (last: {last})")
-
-    def _exchange(self, body: bytes) -> tuple[int, bytes, float]:
-        """Status, body, and the seconds the server asks to wait."""
-        parts = urlsplit(self.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        headers = {"Content-Type": "application/json"}
-        if self.key_variable:
-            headers["Authorization"] = f"Bearer {os.environ.get(self.key_variable, '')}"
-        connection = kind(str(parts.hostname), parts.port, timeout=self.timeout)
-        try:
-            connection.request("POST", parts.path.rstrip("/") + "/chat/completions", body, headers)
-            response = connection.getresponse()
-            reply = response.read(MAX_REPLY + 1)
-            if len(reply) > MAX_REPLY:
-                raise http.client.HTTPException(f"a reply of more than {MAX_REPLY:,} bytes")
-            asked = response.getheader("Retry-After", "")
-            return response.status, reply, float(asked) if asked.isdigit() else 0.0
-        finally:
-            connection.close()
-
-
-def _content(reply: bytes, url: str) -> str:
-    try:
-        content = json.loads(reply)["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
-        raise EndpointError(f"{url} does not speak the protocol: {error!r} in {reply[:200]!r}") from error
-    return content if isinstance(content, str) else ""
 
 
 def _read(place: Path | None) -> str | None:

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from memenvs.credit import mempo
+from memenvs.spaces import clean_text
 from memenvs.tags import first_pair
+from memenvs.text_env import MAX_REPLY_CHARS
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.running import Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
-from memenvs.wrappers.settings import check_at_least, check_choice
+from memenvs.wrappers.settings import check_at_least, check_choice, check_ddof
 
 BIASES = ("history", "none")
 MEASURES = ("probability", "log")
@@ -55,6 +57,7 @@ class MemPOMethod(RewardMethod):
 
     def __post_init__(self) -> None:
         check_at_least("eps", self.eps, 0)
+        check_ddof(self.ddof)
         check_choice("bias", self.bias, BIASES)
         check_choice("measure", self.measure, MEASURES)
 
@@ -121,13 +124,16 @@ class MemPOMethod(RewardMethod):
 def memory_span(turn: Turn) -> tuple[int, int] | None:
     """Where in the action the memory was written, in characters; None where none was.
 
-    That is what stands inside the first `<mem>…</mem>`. Where the environment takes the reply itself for the
-    memory, it is what it kept of it; the last turn then answers and writes none.
+    That is what stands inside the `<mem>…</mem>` that opens the reply. Where the environment takes the reply
+    itself for the memory, it is what it kept of it; the last turn then answers and writes none.
     """
-    pair = first_pair(turn.action, "mem")
-    if pair is not None:
-        return pair.start + len("<mem>"), pair.end - len("</mem>")
+    reply = clean_text(turn.action, MAX_REPLY_CHARS)  # as the environment read it; no character moves
     memory = turn.info["privileged"]["memory"]
-    if turn.over or not memory or not turn.action.startswith(memory):
+    pair = first_pair(reply, "mem")
+    # A pair that the environment did not take for the memory is none: one behind other text, or in a reply
+    # that is the memory as a whole.
+    if pair is not None and not reply[: pair.start].strip() and pair.text.strip() == memory:
+        return pair.start + len("<mem>"), pair.end - len("</mem>")
+    if turn.over or not memory or not reply.startswith(memory):
         return None
     return 0, len(memory)

@@ -65,6 +65,8 @@ class Episode:
         signals: for each method by name, the signal of each turn.
         credits: for each method by name, its credits; empty until it has composed.
         turn_rewards: the reward of each turn; final when every method has composed.
+        error: why it could not be played or scored to its end; empty otherwise. Signals that decide in
+            hindsight are then NaN at every turn, the others at the turn that failed.
     """
 
     turns: list[Turn] = field(default_factory=list)
@@ -72,6 +74,7 @@ class Episode:
     signals: dict[str, list[float]] = field(default_factory=dict)
     credits: dict[str, list[Credit]] = field(default_factory=dict)
     turn_rewards: list[float] = field(default_factory=list)
+    error: str = ""
 
     @property
     def outcome(self) -> float:
@@ -79,7 +82,7 @@ class Episode:
 
         Where a wrapper below has spent it, its metrics still tell.
         """
-        told = self.turns[-1].info["metrics"].get("outcome") if self.over else None
+        told = self.turns[-1].info["metrics"].get("outcome") if self.turns and self.over else None
         return math.fsum(self.outcomes) if told is None else float(told)
 
     @property
@@ -90,7 +93,7 @@ class Episode:
     @property
     def over(self) -> bool:
         """Whether the episode has ended."""
-        return bool(self.turns) and self.turns[-1].over
+        return self.error != "" or (bool(self.turns) and self.turns[-1].over)
 
 
 class RewardMethod:
@@ -134,7 +137,8 @@ class RewardMethod:
         """The credits of each episode; by default every turn's signal.
 
         Args:
-            episodes: the whole group if `group`, else any ended episodes.
+            episodes: the whole group if `group`, else any ended episodes. In a group some may have an
+                `error`: their signals are NaN, they may have no turns, and their credits are not read.
         """
         return [
             [Credit(turn, signal) for turn, signal in enumerate(episode.signals[self.name])]

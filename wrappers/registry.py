@@ -78,6 +78,8 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
         ValueError: no such scorer, or a spec that was recorded with an object.
         TypeError: an unknown setting.
     """
+    if isinstance(scorer, type):
+        raise ValueError(f"the scorer {scorer.__name__} is a class; make an object: {scorer.__name__}(…)")
     if scorer is None or isinstance(scorer, Scorer):
         return scorer
     if isinstance(scorer, str) and scorer.startswith(_UNNAMED):
@@ -119,6 +121,8 @@ def _make_method(method: MethodSpec) -> RewardMethod:
     if isinstance(method, RewardMethod):
         return method
     pair: Sequence[Any] = [method, {}] if isinstance(method, str) else method
+    if not isinstance(pair, Sequence) or len(pair) != 2 or not isinstance(pair[1], Mapping):
+        raise TypeError(f"a method is a name, [name, settings] or a RewardMethod object, got {method!r}")
     name, settings = str(pair[0]), dict(pair[1])
     if name not in METHODS and ":" not in name:
         raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
@@ -130,4 +134,9 @@ def _make_method(method: MethodSpec) -> RewardMethod:
 
 def _load(place: str) -> Any:
     module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"there is no {place!r}: {error}; give module:Class of what can be imported"
+        ) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from memenvs.wrappers.method import RewardMethod, Turn
 from memenvs.wrappers.scorers import TokenScores
-from memenvs.wrappers.settings import check_at_least
+from memenvs.wrappers.settings import check_at_least, check_numbers
 
 
 @dataclass
@@ -45,6 +45,7 @@ class SearchRewardsMethod(RewardMethod):
     name = "search_rewards"
 
     def __post_init__(self) -> None:
+        check_numbers(**self.settings())
         check_at_least("search_cost", self.search_cost, 0)
 
     @property

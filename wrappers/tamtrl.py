@@ -12,7 +12,7 @@ from memenvs.credit import COMBINES, tamtrl_rewards
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.running import Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
-from memenvs.wrappers.settings import check_choice
+from memenvs.wrappers.settings import check_choice, check_flags
 
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 FINAL_TURNS = ("outcome", "teacher")
@@ -29,8 +29,8 @@ class TAMTRLMethod(RewardMethod):
     C_t is the evidence inside chunk t. The mean is one of probabilities, not of their logarithms. The signal
     is p_t, the credits are R_t; their advantage over the turns of a task (eq. 7) is `memenvs.credit.tamtrl`.
 
-    Min-max runs over the group. The paper takes the whole batch: a learner that holds it passes the signals
-    of all groups to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this method so far.
+    Min-max runs over the group. The paper takes the whole batch: a learner that holds it passes `teacher` of
+    all episodes to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this method so far.
 
     In product form the outcome is spent: its component counts 0, and `info["metrics"]["outcome"]` keeps it.
     In the form "plus" the outcome stays where it is and each turn gets p^_t.
@@ -56,6 +56,7 @@ class TAMTRLMethod(RewardMethod):
     immediate = False
 
     def __post_init__(self) -> None:
+        check_flags(length_norm=self.length_norm, minmax=self.minmax)
         check_choice("combine", self.combine, COMBINES)
         check_choice("view", self.view, VIEWS)
         check_choice("final_turn", self.final_turn, FINAL_TURNS)
@@ -84,15 +85,16 @@ class TAMTRLMethod(RewardMethod):
         probabilities = np.exp(scores[0])
         return float(probabilities.mean() if self.length_norm else probabilities.sum())
 
+    def teacher(self, episode: Episode) -> list[float]:
+        """p_t (K,) as `memenvs.credit.tamtrl` wants it: NaN at an answer turn that takes the outcome."""
+        return [
+            signal if self._scored(turn) else np.nan
+            for turn, signal in zip(episode.turns, episode.signals[self.name], strict=True)
+        ]
+
     def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """R_t of every turn."""
-        teacher = [
-            [
-                signal if self._scored(turn) else np.nan
-                for turn, signal in zip(episode.turns, episode.signals[self.name], strict=True)
-            ]
-            for episode in episodes
-        ]
+        teacher = [self.teacher(episode) for episode in episodes]
         bounds = None
         if len(episodes) == 1:
             self._seen.add(teacher[0])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from memenvs.tags import first_pair
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.scorers import TokenScores
+from memenvs.wrappers.settings import check_numbers
 
 FIELDS = (("reasoning",), ("tool", "answer"))
 
@@ -55,6 +56,9 @@ class ToolRewardsMethod(RewardMethod):
     tags: float = 0.2
 
     name = "tool_rewards"
+
+    def __post_init__(self) -> None:
+        check_numbers(**self.settings())
 
     @property
     def spends_outcome(self) -> bool:

@@ -9,8 +9,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from memenvs.text_env import Info, State
-from memenvs.vector import Mask, Played, Step, TextVectorEnv
-from memenvs.wrappers.account import Account, Bookkeeper, score_all
+from memenvs.vector import Mask, Step, TextVectorEnv
+from memenvs.vector_options import is_whole, read_mask
+from memenvs.vector_watch import Played, Told
+from memenvs.wrappers.account import Account
+from memenvs.wrappers.asking import Answers, ask_all, score_all, score_apart
+from memenvs.wrappers.bookkeeper import Bookkeeper
 from memenvs.wrappers.groups import Groups, Seat
 from memenvs.wrappers.method import Episode
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
@@ -26,14 +30,22 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
 
     Group:
         Environments 0 to G - 1 are a group, G to 2G - 1 the next, and so on; they play one task.
-        `reset(seed=s)` gives the members of a group one seed (s, s + 1, … for the groups); without a seed one
-        is drawn for each group. A method that compares rollouts composes when the last member has ended, and
-        `completed_groups` holds the episodes of the groups that the last step completed.
+        `reset(seed=s)` gives the members of a group one seed (s, s + 1, … for the groups). An episode that
+        begins without a seed has one of its group and its number, so that the n-th episodes of the members
+        play one task whenever they begin. A method that compares rollouts composes when the last member has
+        ended, and `completed_groups` holds the episodes of the groups that the last step completed.
 
         An episode that ended before its group shows at its end what is known by then. What its group
         brings is paid, with the then final `turn_rewards` and `credits` in its info, at the step that
         completes the group, if `autoreset_mode` is `"Disabled"`; a mode that has begun another episode by
         then leaves it to `completed_groups`.
+
+    Errors:
+        With the `TextVectorEnv`'s `errors="truncate"` a scorer that raises ends no more than it must: the
+        requests are scored again environment by environment, and where that fails too the episode ends (as
+        truncated, unless the step ended it) with the error in its info. Of an episode that an error ended
+        the credits are NaN with the error as their reason, but for those paid at earlier turns; its group
+        is composed without it when the others have ended, and holds it with its signals NaN.
 
     A vector environment has one host: it takes any number of methods.
 
@@ -67,13 +79,18 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         self._groups = Groups(inner.num_envs, group_size)
         self._render = prompt_renderer(template)
         self._venv = inner
-        self._chance = np.random.default_rng()
+        self._base = int(np.random.default_rng().integers(2**63))  # of the seeds nobody gives
         inner.watchers.append(self)
 
     @property
     def methods(self) -> list[Any]:
         """The methods."""
         return self._book.methods
+
+    @property
+    def group_size(self) -> int:
+        """G."""
+        return self._groups.size
 
     @property
     def infos_list(self) -> list[Info]:
@@ -83,64 +100,92 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     @property
     def records(self) -> list[Episode]:
         """The record of the episode that each environment is playing or has just ended."""
-        return [self._groups.account(i).episode for i in range(self.num_envs)]
+        return [self.record(i) for i in range(self.num_envs)]
+
+    def record(self, i: int) -> Episode:
+        """The record of environment i's episode; the others may not have begun any."""
+        return self._groups.account(i).episode
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Start episodes; see `TextVectorEnv.reset`, and the class for seeds."""
         self.completed_groups = []
-        chosen = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)), np.bool_)
+        chosen = read_mask("reset_mask", (options or {}).get("reset_mask"), self.num_envs)
         size = self._groups.size
         for first in range(0, self.num_envs, size):
             if chosen[first : first + size].all():
-                self._groups.forget(first)
-        if size > 1 and (seed is None or isinstance(seed, int)):
-            if seed is not None:
-                self._chance = np.random.default_rng(seed)
-                first_seeds = range(seed, seed + self.num_envs // size)
-            else:
-                first_seeds = self._chance.integers(2**31, size=self.num_envs // size).tolist()
-            seed = [int(s) for s in first_seeds for _ in range(size)]
+                self._groups.forget(first, restart=seed is not None)
+        if seed is None:
+            seed = [self.seed(i) for i in range(self.num_envs)]
+        elif size > 1 and is_whole(seed):
+            self._base = int(np.asarray(seed))
+            seed = [self._base + i // size for i in range(self.num_envs)]
         return self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
 
     def step(self, actions: Sequence[str], mask: Mask | None = None) -> Step:
         """Play one reply in each environment; see `TextVectorEnv.step`."""
         self.completed_groups = []
-        played: Step = self.env.step(actions, mask)  # type: ignore[call-arg]
+        # Wrappers of Gymnasium's between the two know nothing of masks.
+        played: Step = self.env.step(actions, *(() if mask is None else (mask,)))
         return played
+
+    def seed(self, index: int) -> int | None:
+        """The seed of an episode that nobody gave one; of a group of one, none."""
+        if self._groups.size == 1:
+            return None
+        place = [self._base, index // self._groups.size, self._groups.next(index)]
+        return int(np.random.SeedSequence(place).generate_state(1)[0])
 
     def began(self, index: int, observation: Any, info: Info) -> Info:
         """Open an account; the vector environment calls it."""
-        account = self._book.open(observation, info)
+        account = self._book.open(observation, info, self._error_of(info))
         self._groups.begin(index, account)
+        if account.episode.error:
+            self._compose({index: account}, {index: 0.0}, pays_late=False)
         return account.given
 
-    def played(self, steps: Sequence[Played]) -> dict[int, tuple[float, Info]]:
+    def played(self, steps: Sequence[Played]) -> dict[int, Told]:
         """Account for a step of several environments; the vector environment calls it."""
         book, accounts = self._book, {step.number: self._groups.account(step.number) for step in steps}
-        asked = []
         for step in steps:
             account = accounts[step.number]
             if not account.episode.turns:
                 self._groups.check(step.number)
-            turn = book.play(account, step.action, step.observation, step.info, step.end)
-            asked.append((book.methods, turn))
-        answers = score_all(self.scorer, asked, self._render)
+            book.play(account, step.action, step.observation, step.info, step.end)
+            if error := self._error_of(step.info):
+                book.fail(account, error)
+        scores = self._score(accounts)
         rewards = {
-            step.number: book.pay(accounts[step.number], step.reward, scores)
-            for step, scores in zip(steps, answers, strict=True)
+            step.number: book.pay(accounts[step.number], step.reward, scores.get(step.number, {}))
+            for step in steps
         }
-        ended = {step.number: accounts[step.number] for step in steps if step.end}
-        late = self._compose(ended, rewards)
-        accounts |= late
-        return {i: (reward, accounts[i].given) for i, reward in rewards.items()}
+        ended = {i: account for i, account in accounts.items() if account.episode.over}
+        late = self._compose(ended, rewards, pays_late=self._venv.autoreset_mode is AutoresetMode.DISABLED)
+        return {
+            i: Told(rewards[i], account.given, fails=i in accounts and bool(account.episode.error))
+            for i, account in {**accounts, **late}.items()
+        }
+
+    def _error_of(self, info: Info) -> str:
+        return str(info["error"]) if self._venv.errors == "truncate" else ""
+
+    def _score(self, accounts: dict[int, Account]) -> dict[int, Answers]:
+        """The scorer's answers for each last turn; where there are none, the episode fails."""
+        living = [i for i, account in accounts.items() if not account.episode.error]
+        asked = ask_all(self._book.methods, [accounts[i].episode.turns[-1] for i in living])
+        score = score_apart if self._venv.errors == "truncate" else score_all
+        answers = dict(zip(living, score(self.scorer, asked, self._render), strict=True))
+        for i, found in answers.items():
+            if isinstance(found, str):
+                self._book.fail(accounts[i], found)
+        return {i: found for i, found in answers.items() if not isinstance(found, str)}
 
     def get_states(self) -> list[State]:
         """The state of every environment, its account and its ended episodes, and the methods' memories."""
         inner: Any = self.env
         return [
-            {"inner": state, "seat": seat.copy(), "methods": self._book.get_state()}
+            {"inner": state, "seat": seat.copy(), "methods": self._book.get_state(), "base": self._base}
             for state, seat in zip(inner.get_states(), self._groups.seats, strict=True)
         ]
 
@@ -153,18 +198,20 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
             self._groups.seats[i] = seat
             self._venv.infos_list[i] = seat.account.given if seat.account else {}
         self._book.set_state(states[0]["methods"])
+        self._base = states[0]["base"]
 
-    def _compose(self, ended: dict[int, Account], rewards: dict[int, float]) -> dict[int, Account]:
+    def _compose(
+        self, ended: dict[int, Account], rewards: dict[int, float], *, pays_late: bool
+    ) -> dict[int, Account]:
         """Settle what ended; adds to `rewards`, and returns the accounts of those that had ended before."""
         late: dict[int, Account] = {}
         if not ended:
             return late
         for method in self._book.methods:
             if not method.group:
-                made = method.compose([account.episode for account in ended.values()])
+                made = self._book.compose(method, [account.episode for account in ended.values()])
                 for (i, account), credits in zip(ended.items(), made, strict=True):
                     rewards[i] += self._book.settle(account, method.name, credits)
-        pays_late = self._venv.autoreset_mode is AutoresetMode.DISABLED
         for i in ended:
             group = self._groups.end(i)
             if not group:
@@ -185,7 +232,7 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         episodes = [account.episode for _, account in group]
         for method in self._book.methods:
             if method.group:
-                for (j, account), credits in zip(group, method.compose(episodes), strict=True):
+                for (j, account), credits in zip(group, self._book.compose(method, episodes), strict=True):
                     total = self._book.settle(account, method.name, credits)
                     if paid.get(j) is account:
                         rewards[j] += total

@@ -1,20 +1,16 @@
-"""A folder's path comes in; a new folder, filled whole, takes its place, or the old one stays."""
+"""A task set's path comes in; a folder to fill goes out, where nothing but a task set would be replaced."""
 
 from __future__ import annotations
 
 import contextlib
-import glob
-import secrets
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from memenvs.build.export import FORMS
 from memenvs.card import CARD, DOCUMENTS, TASKS
+from memenvs.whole_folder import whole_folder
 
 _OURS = {CARD, DOCUMENTS, TASKS, *(f"{form}.{suffix}" for form, (suffix, *_) in FORMS.items())}
-_STALE = 86_400.0  # seconds after which what a killed build left is removed
 
 
 def check_replaceable(out: Path) -> None:
@@ -32,44 +28,7 @@ def check_replaceable(out: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(out: Path) -> Iterator[Path]:
-    """A folder to fill, put in the place of `out` when the block ends well and removed when it does not.
-
-    Where `out` is a link, the folder that it leads to is replaced. The old folder is deleted only when the
-    new one is in its place, and put back when anything stops that, a signal too.
-    """
-    out = out.expanduser().resolve()
+    """A folder to fill, put in the place of the task set `out` at the end; see `whole_folder`."""
     check_replaceable(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{out.name}.partial-"
-    _remove_stale(out, prefix)
-    work = out.parent / f"{prefix}{secrets.token_hex(8)}"
-    new, old = work / "new", work / "old"
-    try:  # the name is known before the folder is there, so that a signal at any time leaves neither
-        new.mkdir(parents=True)
+    with whole_folder(out) as new:
         yield new
-        _swap(out, new, old)
-    finally:
-        if out.exists() or not old.exists():  # never the last copy
-            shutil.rmtree(work, ignore_errors=True)
-
-
-def _swap(out: Path, new: Path, old: Path) -> None:
-    try:
-        if out.exists():
-            out.rename(old)
-        new.rename(out)
-    except BaseException:
-        if old.exists() and not out.exists():
-            old.rename(out)
-        raise
-
-
-def _remove_stale(out: Path, prefix: str) -> None:
-    """Clear up after builds of `out` that were killed a day ago or more; their old set goes back."""
-    for work in out.parent.glob(f"{glob.escape(prefix)}*"):
-        with contextlib.suppress(OSError):  # another build may be clearing up too
-            if time.time() - work.stat().st_mtime < _STALE:
-                continue
-            if (work / "old").exists() and not out.exists():
-                (work / "old").rename(out)
-            shutil.rmtree(work, ignore_errors=True)

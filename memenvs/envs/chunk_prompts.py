@@ -89,6 +89,27 @@ class ReadingPrompts:
         shown = reading.section(turn) if section is None else section
         return self._read.fill(question=question, memory=memory, chunk=shown, **values)
 
+    def for_scorers(self, reading: Reading, turn: int, memory: str) -> dict[str, str]:
+        """The prompts that reward methods ask a scorer with; see `ChunkQAEnv`, under Privileged.
+
+        Past the answer turn, `turn` is the number of turns played.
+        """
+        last, evidence = len(reading.chunks), reading.whole_evidence()
+        reminded = self.prompt(reading, last, memory)
+        local = everything = ""
+        if turn == last:
+            local = everything = self.prompt(reading, last, "\n\n".join([memory, *evidence]))
+        elif turn < last:
+            local = self.prompt(reading, turn, memory, section="\n\n".join(reading.evidence_in(turn)))
+            everything = self.prompt(reading, turn, memory, section="\n\n".join(evidence))
+        return {
+            "prompt_with_memory": reminded,
+            "prompt_without_memory": self.prompt(reading, last, ""),
+            "prompt_with_history": reminded,
+            "teacher_prompt": local,
+            "teacher_prompt_global": everything,
+        }
+
     def frames(self, reading: Reading) -> tuple[str, str]:
         """The last reading prompt and the answering one, with nothing in memory and section."""
         turns, question = len(reading.chunks), reading.task.question

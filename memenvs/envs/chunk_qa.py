@@ -7,7 +7,7 @@ from typing import Any
 
 from memenvs.context import SPLITS, open_reader
 from memenvs.envs.chunk_prompts import ReadingPrompts
-from memenvs.envs.reading import Reading, draw_documents, positions_of
+from memenvs.envs.reading import Reading, check_documents, draw_documents, positions_of
 from memenvs.metrics import wrap_answer
 from memenvs.render import reading_turn
 from memenvs.scoring import check_scoring, gold_answer, grade
@@ -114,7 +114,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.split, self.answer_format, self.metric = split, answer_format, metric
-        self.n_documents = self._check_documents(n_documents)
+        self.n_documents = check_documents(n_documents, self.tasks.card.counts["max_evidence"])
         self._prompts = ReadingPrompts(template, answer_format, max_memory)
         self._reader = open_reader(self.tasks, self.tokenizer)
         memory = min(MAX_REPLY_CHARS, HEAD_CHARS * max_memory)
@@ -182,37 +182,17 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        reading = self._reading
-        evidence, inside = reading.whole_evidence(), reading.evidence_in(self.episode.turn)
+        reading, episode = self._reading, self.episode
+        target = wrap_answer(gold_answer(reading.task.answers, self.metric), self.answer_format)
         return {
             "answers": [list(accepted) for accepted in reading.task.answers],
-            "evidence": evidence,
+            "evidence": reading.whole_evidence(),
             "depths": reading.depths(),
-            "evidence_in_chunk": inside,
-            **self._asked_of_scorers(evidence, inside),
-        }
-
-    def _asked_of_scorers(self, evidence: list[str], inside: list[str]) -> dict[str, str]:
-        """What reward methods need; see the class, under Privileged."""
-        reading, episode, prompt = self._reading, self.episode, self._prompts.prompt
-        memory, last = episode.memories[-1], len(reading.chunks)
-        reminded = prompt(reading, last, memory)
-        if episode.end:
-            local = everything = ""
-        elif self._answering:
-            local = everything = prompt(reading, last, "\n\n".join([memory, *evidence]))
-        else:
-            local = prompt(reading, episode.turn, memory, section="\n\n".join(inside))
-            everything = prompt(reading, episode.turn, memory, section="\n\n".join(evidence))
-        return {
+            "evidence_in_chunk": reading.evidence_in(episode.turn),
             "question": reading.task.question,
-            "target": wrap_answer(gold_answer(reading.task.answers, self.metric), self.answer_format),
-            "memory": memory,
-            "prompt_with_memory": reminded,
-            "prompt_without_memory": prompt(reading, last, ""),
-            "prompt_with_history": reminded,
-            "teacher_prompt": local,
-            "teacher_prompt_global": everything,
+            "target": target,
+            "memory": episode.memories[-1],
+            **self._prompts.for_scorers(reading, episode.turn, episode.memories[-1]),
         }
 
     def _task_id(self) -> str:
@@ -243,16 +223,6 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         context = self._reader.context(documents)
         chunks = context.chunks(self.chunk_size, self.split)
         return Reading(task, context, chunks, positions_of(task.evidence, documents))
-
-    def _check_documents(self, n_documents: int | None) -> int | None:
-        if n_documents is None:
-            return None
-        check_positive("n_documents", n_documents, "documents")
-        if n_documents < (most := self.tasks.card.counts["max_evidence"]):
-            raise ValueError(
-                f"n_documents={n_documents} does not hold the {most} evidence documents of a task"
-            )
-        return n_documents
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from memenvs.context import Chunk, Context
 from memenvs.tasks import Task
+from memenvs.tokens import check_positive
 
 
 class Reading(NamedTuple):
@@ -51,6 +52,20 @@ class Reading(NamedTuple):
 def positions_of(evidence: Sequence[int], documents: Sequence[int]) -> list[int]:
     """The position of each evidence document; the first where a haystack repeats one."""
     return [documents.index(document) for document in evidence]
+
+
+def check_documents(count: int | None, evidence: int) -> int | None:
+    """`count`, if so many documents hold every task's evidence; None stands for all.
+
+    Raises:
+        ValueError: less than `evidence`, the most evidence documents of a task.
+    """
+    if count is None:
+        return None
+    check_positive("n_documents", count, "documents")
+    if count < evidence:
+        raise ValueError(f"n_documents={count} does not hold the {evidence} evidence documents of a task")
+    return count
 
 
 def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:

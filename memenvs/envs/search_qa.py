@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal
 
 from memenvs.envs.questions import open_questions, open_retriever
-from memenvs.envs.search_text import (
-    ASK,
-    ASK_WITH_MEMORY,
-    LAST,
-    UNREADABLE,
-    Move,
-    cut_passages,
-    harmless,
-    holds_answer,
-    information,
-    read_reply,
-    several,
-)
+from memenvs.envs.search_episode import NOTHING, SearchEpisode
+from memenvs.envs.search_prompts import SearchPrompts
+from memenvs.envs.search_text import LAST, UNREADABLE, cut_passages, harmless, information, read_reply
 from memenvs.envs.searching import Searching
-from memenvs.metrics import Objectives, get_metric, multi_objective, wrap_answer
+from memenvs.metrics import get_metric, wrap_answer
 from memenvs.render import conversation_turn
 from memenvs.scoring import Grade, gold_answer, grade_answer
-from memenvs.tasks import Task, TaskSet
-from memenvs.text_env import MAX_REPLY_CHARS, Episode, Info, TextEnv
+from memenvs.tasks import TaskSet
+from memenvs.text_env import MAX_REPLY_CHARS, Info, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
 
 KEEP = (1, 3, "all")
-
-
-@dataclass
-class SearchEpisode(Episode):
-    """An episode of searching.
-
-    Attributes:
-        memory: what the last `<mem>` said.
-        history: each turn's reply and what came back.
-        prompts: each observation so far; with `"append"` the first alone, which the others begin with.
-        answer: the answer given; None without one.
-        searches: searches run.
-        retrieved: whether any search found an accepted answer in its passages.
-        well_formed: replies that were.
-        events: of the last turn: `searched`, `retrieved`, `well_formed`, 1.0 or 0.0.
-    """
-
-    memory: str = ""
-    history: list[tuple[str, str]] = field(default_factory=list)
-    prompts: list[str] = field(default_factory=list)
-    answer: str | None = None
-    searches: int = 0
-    retrieved: bool = False
-    well_formed: int = 0
-    events: dict[str, float] = field(default_factory=dict)
 
 
 class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
@@ -152,6 +116,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         self.max_turns, self.last_turn = max_turns, max_turns + bool(final_answer_turn)
         self.remembers, self.keep_turns, self.metric = context == "memory", keep_turns, metric
         self.context = "rewrite" if self.remembers else "append"
+        self._prompts = SearchPrompts(max_turns, self.last_turn, keep_turns if self.remembers else None)
         turn_chars = 2 * MAX_REPLY_CHARS + 64 * max_information
         longest = max(len(task.question) for task in self.questions)
         super().__init__(len(self.questions), 2000 + longest + (self.last_turn + 1) * turn_chars, render_mode)
@@ -183,7 +148,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     def _begin(self, task: int) -> SearchEpisode:
         self._open(task)
         episode = SearchEpisode(task)
-        episode.prompts.append(self._prompt(episode))
+        episode.prompts.append(self._prompts.prompt(self._task, episode))
         return episode
 
     def _restored(self) -> None:
@@ -196,37 +161,15 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     def _observe(self) -> str:
         episode = self.episode
-        return episode.prompts[-1] if self.remembers and not episode.end else self._prompt(episode)
-
-    def _prompt(self, episode: SearchEpisode) -> str:
-        task: Task = self._task
-        how = several(len(task.answers))
-        if not self.remembers:
-            start = ASK.fill(question=task.question, searches=self.max_turns, several=how)
-            return start + "".join(reply + came for reply, came in episode.history)
-        if episode.end:
-            return ""
-        kept = len(episode.history) if self.keep_turns == "all" else int(self.keep_turns)
-        recent = episode.history[-kept:] if kept else []
-        # With one turn kept, only what came back is shown: its reply is what the memory stands for.
-        shown = [came if self.keep_turns == 1 else reply + came for reply, came in recent]
-        return self._remembering(episode.memory, "".join(shown), self.last_turn - len(episode.history))
-
-    def _remembering(self, memory: str, recent: str, turns: int) -> str:
-        task: Task = self._task
-        how = several(len(task.answers))
-        return ASK_WITH_MEMORY.fill(
-            question=task.question, memory=memory, recent=recent, turns=turns, several=how
-        )
+        known = self.remembers and not episode.end
+        return episode.prompts[-1] if known else self._prompts.prompt(self._task, episode)
 
     def _play(self, reply: str) -> dict[str, float]:
         episode, move = self.episode, read_reply(reply, memory=self.remembers)
         played = len(episode.history) + 1
         # The one thing that can fail comes first: a retriever that is away leaves the episode as it was.
         shown = self._search(move.content) if move.kind == "search" and self._searching else None
-        episode.memory = move.memory or ""
-        episode.well_formed += move.well_formed
-        self._record(move, shown)
+        episode.record(move, shown, self._task)
         if move.kind == "answer":
             episode.answer = self.tokenizer.head(harmless(move.content), self.max_answer)[0]
             episode.end = "terminated"
@@ -237,7 +180,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
             came += LAST
         episode.history.append((reply, came))
         if self.remembers and not episode.end:
-            episode.prompts.append(self._prompt(episode))
+            episode.prompts.append(self._prompts.prompt(self._task, episode))
         return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
 
     @property
@@ -246,18 +189,6 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     def _search(self, query: str) -> str:
         return cut_passages(self.find(query), self.tokenizer, self.max_information)
-
-    def _record(self, move: Move, shown: str | None) -> None:
-        """Keep what happened at this turn; `shown` are the passages of a search that was run."""
-        episode = self.episode
-        found = shown is not None and holds_answer(shown, self._task.answers)
-        episode.searches += shown is not None
-        episode.retrieved |= found
-        episode.events = {
-            "searched": float(shown is not None),
-            "retrieved": float(found),
-            "well_formed": float(move.well_formed),
-        }
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""
@@ -273,45 +204,18 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 
     def _metrics(self) -> dict[str, float]:
-        episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
-        sums = Objectives(0.0, 0.0, True)
-        if episode.answer is not None:
-            given = wrap_answer(episode.answer, "tag")
-            sums = multi_objective(given, [list(accepted) for accepted in self._task.answers])
-        return {
-            "success": float(scores.outcome == 1.0),
-            **{name: getattr(scores, name) for name in ("em", "f1", "sub_em")},
-            "em_sum": sums.em,
-            "f1_sum": sums.f1,
-            "format": episode.well_formed / len(episode.history),
-            "searches": episode.searches,
-            "retrieved": episode.retrieved,
-            "turns": len(episode.history),
-            "prompt_tokens": sum(tokens),
-            "prompt_tokens_peak": max(tokens),
-        }
+        return self.episode.metrics(self._task, self._grade(), self._prompt_tokens())
 
     def _privileged(self) -> dict[str, Any]:
         answers = [list(accepted) for accepted in self._task.answers]
-        asked = self._asked_of_scorers() if self.remembers else {}
-        return {"answers": answers, "evidence": list(self._evidence), **asked}
-
-    def _asked_of_scorers(self) -> dict[str, str]:
-        """What reward methods need; see the class, under Privileged."""
-        episode, turns = self.episode, self.last_turn  # one number of turns, so that prompts share a prefix
-        past = "".join(reply + came for reply, came in episode.history)
-        return {
-            "question": self._task.question,
-            "target": wrap_answer(gold_answer(self._task.answers, self.metric), "tag"),
-            "memory": episode.memory,
-            "prompt_with_memory": self._remembering(episode.memory, "", turns),
-            "prompt_without_memory": self._remembering("", "", turns),
-            "prompt_with_history": self._remembering("", past, turns),
-        }
+        told: dict[str, Any] = {"answers": answers, "evidence": list(self._evidence)}
+        if self.remembers:
+            told |= self._prompts.for_scorers(self._task, self.episode, self.metric)
+        return told
 
     def _task_id(self) -> str:
         return self._task.id
 
     def _info(self, rewards: dict[str, float]) -> Info:
-        happened = {"searched": 0.0, "retrieved": 0.0, "well_formed": 0.0, **self.episode.events}
+        happened = {**NOTHING, **self.episode.events}
         return {**super()._info(rewards), "events": {**happened, "searches": float(self.episode.searches)}}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from memenvs.extras import require
 from memenvs.wrappers.scorers.head import evaluating, halves
+from memenvs.wrappers.scorers.loading import load_model, load_tokenizer
 from memenvs.wrappers.scorers.pairs import PairTokenizer, TokenPair, Truncate
 from memenvs.wrappers.scorers.plan import plan
 from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
@@ -59,7 +60,7 @@ class HFScorer:
         in_memory = hasattr(model, "config")
         if in_memory and (device is not None or dtype is not None):
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
-        self.model = model if in_memory else _load_model(str(model), device, dtype)
+        self.model = model if in_memory else load_model(str(model), device, dtype)
         self._base, self._logits = halves(self.model)
         config = self.model.config.get_text_config()
         cpu = self._device().type == "cpu"
@@ -69,7 +70,7 @@ class HFScorer:
         with evaluating(self.model):
             self._reuse = can_reuse(self._base, config, self._device())
         window = getattr(config, "max_position_embeddings", None)
-        self._tokens = PairTokenizer(_tokenizer(tokenizer, self.model), window, truncate)
+        self._tokens = PairTokenizer(load_tokenizer(tokenizer, self.model), window, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
@@ -100,34 +101,3 @@ class HFScorer:
 
     def _device(self) -> Any:
         return self.model.get_input_embeddings().weight.device
-
-
-def _load_model(name: str, device: str | None, dtype: str | None) -> Any:
-    torch, transformers = require("torch", "train"), require("transformers", "train")
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if dtype is None:
-        dtype = "float32" if torch.device(device).type == "cpu" else "auto"
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, trust_remote_code=False, use_safetensors=True
-        )
-    except OSError as error:
-        raise FileNotFoundError(
-            f"no model {name!r}: give the folder of a causal model with safetensors weights, or a name that "
-            f"the Hugging Face hub knows and this machine has cached or can reach ({error})"
-        ) from error
-    return model.to(device).eval()
-
-
-def _tokenizer(tokenizer: Any, model: Any) -> Any:
-    """A tokenizer of transformers: the one given, the one of that name, or the one beside the model."""
-    if tokenizer is not None and not isinstance(tokenizer, str) and hasattr(tokenizer, "encode"):
-        return tokenizer
-    name = str(tokenizer) if tokenizer is not None else model.config._name_or_path
-    if not name:
-        raise ValueError("a model that was made in memory has no tokenizer beside it; give tokenizer=")
-    try:
-        return require("transformers", "train").AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except OSError as error:
-        raise FileNotFoundError(f"no tokenizer at {name!r}; give one as tokenizer= ({error})") from error

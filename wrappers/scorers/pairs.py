@@ -45,7 +45,9 @@ class PairTokenizer:
         if truncate not in ("left", None):
             raise ValueError(f'truncate must be "left" or None, not {truncate!r}')
         self.window, self.truncate = window, truncate
-        self._backend = load_tokenizer(tokenizer).backend if isinstance(tokenizer, str) else _copy(tokenizer)
+        self._backend = (
+            load_tokenizer(tokenizer).backend if isinstance(tokenizer, str) else copy_backend(tokenizer)
+        )
 
     def pairs(self, requests: Sequence[ScoreRequest]) -> list[TokenPair]:
         """The token ids of requests, in their order.
@@ -99,8 +101,12 @@ def _offsets(encoding: Encoding) -> Spans:
     return np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
 
 
-def _copy(tokenizer: Any) -> Tokenizer:
-    """The backend of a tokenizer of transformers, free of the truncation and padding of its last call."""
+def copy_backend(tokenizer: Any) -> Tokenizer:
+    """The backend of a tokenizer of transformers, free of the truncation and padding of its last call.
+
+    Raises:
+        ValueError: it has none.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise ValueError(

@@ -1,9 +1,4 @@
-"""Numbers measured in a group of rollouts come in; rewards and advantages go out. Pure NumPy, float64.
-
-A group is G rollouts of one task. Rollout i has K_i turns, so what is per turn is a list of G arrays (K_i,).
-Where values do not differ there is nothing to learn from them: zeros, never NaN. A NaN that comes in is a
-value that could not be measured: it is left out of every mean, and gets 0.
-"""
+"""What was measured of memories comes in; rewards and advantages of TAMTRL, InfoMem and MemPO go out."""
 
 from __future__ import annotations
 
@@ -11,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
+from memenvs.credit.checks import Array, check_choice, check_lengths, one_row
+from memenvs.credit.groups import group_normalize, members
 
 COMBINES = ("product", "plus")
 SIDES = ("success", "wrong", "both")
@@ -29,27 +25,6 @@ class MemPOAdvantages(NamedTuple):
 
     trajectory: Array
     memory: list[Array]
-
-
-def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> Array:
-    """Advantages (n,) of values (n,) inside their group.
-
-        A_i = (r_i - mean(r)) / (std(r) + eps)
-
-    Zeros where the values are equal or there is but one. Source: GRPO; eps and ddof as in MT-GRPO's code.
-
-    >>> group_normalize([0.0, 1.0], eps=0.0).round(4).tolist()
-    [-0.7071, 0.7071]
-    """
-    array = _values("values", values)
-    known = array[~np.isnan(array)]
-    if len(known) <= ddof or np.ptp(known) == 0.0:
-        return np.zeros_like(array)
-    # Scaled to the largest value, so that no square overflows or vanishes.
-    scale = float(np.abs(known).max())
-    shares = known / scale
-    normal = (array / scale - shares.mean()) / (shares.std(ddof=ddof) + eps / scale)
-    return np.nan_to_num(normal, nan=0.0)
 
 
 def tamtrl_rewards(
@@ -75,10 +50,10 @@ def tamtrl_rewards(
         combine: `"product"` or `"plus"`.
         bounds: smallest and largest p, where a larger batch has been seen than this one.
     """
-    _check_choice("combine", combine, COMBINES)
-    scores = [_values("teacher", p) for p in teacher]
-    rewards = _values("outcomes", outcomes)
-    _check_lengths(teacher=scores, outcomes=rewards)
+    check_choice("combine", combine, COMBINES)
+    scores = [one_row("teacher", p) for p in teacher]
+    rewards = one_row("outcomes", outcomes)
+    check_lengths(teacher=scores, outcomes=rewards)
     if minmax:
         low, high = bounds or _bounds(scores)
         scores = [(p - low) / (high - low) if high > low else np.where(np.isnan(p), p, 0.0) for p in scores]
@@ -113,12 +88,11 @@ def tamtrl(
     """
     rewards = tamtrl_rewards(teacher, outcomes, minmax=minmax, combine=combine)
     names = [0] * len(rewards) if tasks is None else list(tasks)
-    _check_lengths(teacher=rewards, tasks=names)
+    check_lengths(teacher=rewards, tasks=names)
     advantages = [np.zeros_like(turns) for turns in rewards]
-    for task in dict.fromkeys(names):
-        members = [i for i, name in enumerate(names) if name == task]
-        normal = _normalize_turns([rewards[i] for i in members], eps, ddof)
-        for i, turns in zip(members, normal, strict=True):
+    for rollouts in members(names):
+        normal = _normalize_turns([rewards[i] for i in rollouts], eps, ddof)
+        for i, turns in zip(rollouts, normal, strict=True):
             advantages[i] = turns
     return advantages
 
@@ -147,12 +121,12 @@ def infomem_bonus(
         eps: added to std.
         ddof: of std.
     """
-    _check_choice("side", side, SIDES)
-    measured, right = _values("gains", gains), np.asarray(successes, np.bool_).reshape(-1)
-    _check_lengths(gains=measured, successes=right)
+    check_choice("side", side, SIDES)
+    measured, right = one_row("gains", gains), np.asarray(successes, np.bool_).reshape(-1)
+    check_lengths(gains=measured, successes=right)
     bonus = np.zeros_like(measured)
-    for name, members in (("success", right), ("wrong", ~right)):
-        chosen = members & ~np.isnan(measured)
+    for name, rollouts in (("success", right), ("wrong", ~right)):
+        chosen = rollouts & ~np.isnan(measured)
         if side in (name, "both"):
             raw = measured[chosen]
             alone = not normalize or len(raw) == 1
@@ -187,9 +161,9 @@ def infomem(
         eps: see `infomem_bonus`.
         ddof: see `infomem_bonus`.
     """
-    rewards = _values("outcomes", outcomes)
+    rewards = one_row("outcomes", outcomes)
     bonus = infomem_bonus(gains, successes, side=side, normalize=normalize, eps=eps, ddof=ddof)
-    _check_lengths(outcomes=rewards, gains=bonus)
+    check_lengths(outcomes=rewards, gains=bonus)
     return (rewards if outcome else 0.0) + beta * bonus
 
 
@@ -210,9 +184,9 @@ def mempo(
         eps: added to std.
         ddof: of std.
     """
-    rewards = _values("outcomes", outcomes)
-    turns = [_values("memory", scores) for scores in memory]
-    _check_lengths(outcomes=rewards, memory=turns)
+    rewards = one_row("outcomes", outcomes)
+    turns = [one_row("memory", scores) for scores in memory]
+    check_lengths(outcomes=rewards, memory=turns)
     return MemPOAdvantages(group_normalize(rewards, eps=eps, ddof=ddof), _normalize_turns(turns, eps, ddof))
 
 
@@ -227,24 +201,3 @@ def _normalize_turns(turns: list[Array], eps: float, ddof: int) -> list[Array]:
 def _bounds(scores: list[Array]) -> tuple[float, float]:
     known = np.concatenate([p[~np.isnan(p)] for p in scores] or [np.zeros(0)])
     return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
-
-
-def _values(name: str, values: ArrayLike) -> Array:
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one row of numbers, got shape {array.shape}")
-    if np.isinf(array).any():
-        raise ValueError(f"{name} holds an infinite value; give NaN for what could not be measured")
-    return array
-
-
-def _check_lengths(**parts: Sequence[object] | NDArray[np.generic]) -> None:
-    lengths = {name: len(part) for name, part in parts.items()}
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise ValueError(f"one entry for each rollout is wanted of all, got {found}")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

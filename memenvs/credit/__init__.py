@@ -1,0 +1,49 @@
+"""What was measured in a group of rollouts comes in; rewards and advantages go out. Pure NumPy, float64.
+
+A group is G rollouts of one task. Rollout i has K_i turns, so what is per turn is a list of G arrays (K_i,).
+Where values do not differ there is nothing to learn from them: zeros, never NaN. A NaN that comes in is a
+value that could not be measured: it is left out of every mean, and gets 0.
+"""
+
+from memenvs.credit.checks import Array, Mask
+from memenvs.credit.gae import gae
+from memenvs.credit.groups import group_normalize, grpo, rloo
+from memenvs.credit.masked import masked_mean, masked_var, whiten
+from memenvs.credit.memory import (
+    COMBINES,
+    SIDES,
+    MemPOAdvantages,
+    infomem,
+    infomem_bonus,
+    mempo,
+    tamtrl,
+    tamtrl_rewards,
+)
+from memenvs.credit.place import overlong_penalty, place_rewards, spread_turns
+from memenvs.credit.turns import combine_turns, mt_grpo, mt_rloo
+
+__all__ = [
+    "COMBINES",
+    "SIDES",
+    "Array",
+    "Mask",
+    "MemPOAdvantages",
+    "combine_turns",
+    "gae",
+    "group_normalize",
+    "grpo",
+    "infomem",
+    "infomem_bonus",
+    "masked_mean",
+    "masked_var",
+    "mempo",
+    "mt_grpo",
+    "mt_rloo",
+    "overlong_penalty",
+    "place_rewards",
+    "rloo",
+    "spread_turns",
+    "tamtrl",
+    "tamtrl_rewards",
+    "whiten",
+]

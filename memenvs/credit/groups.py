@@ -1,0 +1,128 @@
+"""Rewards of rollouts come in, each with its group; advantages over their own group go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from memenvs.credit.checks import Array, check_choice, check_lengths, one_row
+
+SCALES = ("std", "none")
+ALONE = ("zero", "raw")
+
+
+def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> Array:
+    """Advantages (n,) of values (n,) inside their group.
+
+        A_i = (r_i - mean(r)) / (std(r) + eps)
+
+    Zeros where the values are equal or there is but one. Source: GRPO; eps and ddof as in MT-GRPO's code.
+
+    >>> group_normalize([0.0, 1.0], eps=0.0).round(4).tolist()
+    [-0.7071, 0.7071]
+    """
+    array = one_row("values", values)
+    known = array[~np.isnan(array)]
+    if len(known) <= ddof or np.ptp(known) == 0.0:
+        return np.zeros_like(array)
+    # Scaled to the largest value, so that no square overflows or vanishes.
+    scale = float(np.abs(known).max())
+    shares = known / scale
+    normal = (array / scale - shares.mean()) / (shares.std(ddof=ddof) + eps / scale)
+    return np.nan_to_num(normal, nan=0.0)
+
+
+def grpo(
+    rewards: ArrayLike,
+    groups: Sequence[Hashable] | None = None,
+    *,
+    eps: float = 1e-6,
+    ddof: int = 1,
+    scale: str = "std",
+    alone: str = "zero",
+) -> Array:
+    """Advantages (G,) of rollouts, each against its own group.
+
+        A_i = (r_i - mean r) / (std r + eps)        GRPO
+        A_i =  r_i - mean r                         Dr. GRPO and MemAgent: `scale="none"`
+
+    Zeros in a group whose rewards are equal. A NaN is left out of its group and gets 0.
+
+    >>> grpo([0.0, 1.0, 5.0, 7.0], groups=["a", "a", "b", "b"], scale="none").tolist()
+    [-0.5, 0.5, -1.0, 1.0]
+
+    Args:
+        rewards: r (G,).
+        groups: the group of each rollout, in any order; None: all of one.
+        eps: added to std.
+        ddof: of std.
+        scale: `"std"` or `"none"`.
+        alone: a rollout without another one in its group has no baseline. `"zero"`: its advantage is 0;
+            `"raw"`: mean 0 and std 1 are taken, as verl does.
+    """
+    check_choice("scale", scale, SCALES)
+
+    def advantage(known: Array) -> Array:
+        return group_normalize(known, eps=eps, ddof=ddof) if scale == "std" else _centred(known)
+
+    unit = 1.0 + eps if scale == "std" else 1.0
+    return _in_groups(rewards, groups, advantage, alone, unit)
+
+
+def rloo(rewards: ArrayLike, groups: Sequence[Hashable] | None = None, *, alone: str = "zero") -> Array:
+    """Advantages (G,) of rollouts, each against the mean of the others of its group.
+
+        A_i = r_i - (1 / (G - 1)) sum_{j != i} r_j        RLOO (Ahmadian et al., 2024)
+
+    Zeros in a group whose rewards are equal. A NaN is left out of its group and gets 0.
+
+    >>> rloo([0.0, 1.0, 2.0]).tolist()
+    [-1.5, 0.0, 1.5]
+
+    Args:
+        rewards: r (G,).
+        groups: the group of each rollout, in any order; None: all of one.
+        alone: what a rollout without another one in its group gets: `"zero"`, or its `"raw"` reward (verl).
+    """
+
+    def advantage(known: Array) -> Array:
+        return _centred(known) * (len(known) / max(len(known) - 1, 1))
+
+    return _in_groups(rewards, groups, advantage, alone, 1.0)
+
+
+def members(groups: Iterable[Hashable]) -> list[list[int]]:
+    """The numbers of the rollouts of each group, groups in the order in which they appear."""
+    found: dict[Hashable, list[int]] = {}
+    for i, group in enumerate(groups):
+        found.setdefault(group, []).append(i)
+    return list(found.values())
+
+
+def _in_groups(
+    rewards: ArrayLike,
+    groups: Sequence[Hashable] | None,
+    advantage: Callable[[Array], Array],
+    alone: str,
+    unit: float,
+) -> Array:
+    """Apply `advantage` to the known rewards of each group; a lone one is divided by `unit`, or gets 0."""
+    check_choice("alone", alone, ALONE)
+    array = one_row("rewards", rewards)
+    names = [0] * len(array) if groups is None else groups
+    check_lengths(rewards=array, groups=names)
+    advantages = np.zeros_like(array)
+    for rollouts in members(names):
+        known = [i for i in rollouts if not np.isnan(array[i])]
+        if len(known) == 1:
+            advantages[known] = array[known] / unit if alone == "raw" else 0.0
+        elif known:
+            advantages[known] = advantage(array[known])
+    return advantages
+
+
+def _centred(known: Array) -> Array:
+    """Less their mean; exactly 0 where they are equal, which rounding of the mean would spoil."""
+    return np.zeros_like(known) if np.ptp(known) == 0.0 else known - known.mean()

@@ -1,0 +1,76 @@
+"""An episode of searching: its turns go in one after another, its metrics come out at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memenvs.envs.search_text import Move, holds_answer
+from memenvs.metrics import Objectives, multi_objective, wrap_answer
+from memenvs.scoring import Grade
+from memenvs.tasks import Task
+from memenvs.text_env import Episode
+
+NOTHING = {"searched": 0.0, "retrieved": 0.0, "well_formed": 0.0}
+
+
+@dataclass
+class SearchEpisode(Episode):
+    """An episode of searching.
+
+    Attributes:
+        memory: what the last `<mem>` said.
+        history: each turn's reply and what came back.
+        prompts: each observation so far; with `"append"` the first alone, which the others begin with.
+        answer: the answer given; None without one.
+        searches: searches run.
+        retrieved: whether any search found an accepted answer in its passages.
+        well_formed: replies that were.
+        events: of the last turn: `searched`, `retrieved`, `well_formed`, 1.0 or 0.0.
+    """
+
+    memory: str = ""
+    history: list[tuple[str, str]] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
+    answer: str | None = None
+    searches: int = 0
+    retrieved: bool = False
+    well_formed: int = 0
+    events: dict[str, float] = field(default_factory=dict)
+
+    def record(self, move: Move, shown: str | None, task: Task) -> None:
+        """Keep what a reply did; `shown` are the passages of a search that was run."""
+        found = shown is not None and holds_answer(shown, task.answers)
+        self.memory = move.memory or ""
+        self.searches += shown is not None
+        self.retrieved |= found
+        self.well_formed += move.well_formed
+        self.events = {
+            "searched": float(shown is not None),
+            "retrieved": float(found),
+            "well_formed": float(move.well_formed),
+        }
+
+    def metrics(self, task: Task, grade: Grade, prompt_tokens: list[int]) -> dict[str, float]:
+        """The metrics of the ended episode; see `SearchQAEnv`.
+
+        Args:
+            task: that was played.
+            grade: of the answer.
+            prompt_tokens: tokens of each observation.
+        """
+        sums = Objectives(0.0, 0.0, True)
+        if self.answer is not None:
+            given = wrap_answer(self.answer, "tag")
+            sums = multi_objective(given, [list(accepted) for accepted in task.answers])
+        return {
+            "success": float(grade.outcome == 1.0),
+            **{name: getattr(grade, name) for name in ("em", "f1", "sub_em")},
+            "em_sum": sums.em,
+            "f1_sum": sums.f1,
+            "format": self.well_formed / len(self.history),
+            "searches": self.searches,
+            "retrieved": self.retrieved,
+            "turns": len(self.history),
+            "prompt_tokens": sum(prompt_tokens),
+            "prompt_tokens_peak": max(prompt_tokens),
+        }

@@ -1,0 +1,141 @@
+"""The options of `python -m memenvs.evaluate run`, and what their texts stand for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_EPILOG = """\
+examples:
+  python -m memenvs.evaluate run --env MemChunkQA-v0 --env-args tasks=world-test --policy lexical
+  python -m memenvs.evaluate run --env MemSearchQA-v0 --env-args tasks=world-test k=5 \\
+      --policy openai:http://127.0.0.1:8000/v1 --stop "</search>" "</answer>" --samples 4 --out runs/search
+  python -m memenvs.evaluate run --env MemSokoban-v0 --env-args level_split=test --tasks 0:200 \\
+      --policy hf:checkpoints/step-200 --out runs/sokoban
+
+A run that died goes on where it stopped, by the same command; --tasks and --samples may grow, --concurrency
+may change. docs/evaluate.md tells what is averaged.
+"""
+
+
+def run_parser() -> argparse.ArgumentParser:
+    """The parser."""
+    parser = argparse.ArgumentParser(
+        prog="python -m memenvs.evaluate run",
+        description="Play every task n times and average every metric, with bootstrap intervals.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--env", required=True, help="an environment's id, such as MemSearchQA-v0")
+    add("--env-args", nargs="+", default=[], metavar="NAME=VALUE", help="its arguments, or one JSON object")
+    add(
+        "--policy",
+        required=True,
+        help="lexical, gold, silent, random_text, hf:MODEL (a folder or a hub name) or openai:URL "
+        "(its key, if it wants one, in OPENAI_API_KEY)",
+    )
+    add("--tasks", default=":", help="numbers and ranges: 0:100, 7, 3,5,90: (default all)")
+    add("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
+    add("--concurrency", type=int, default=16, help="episodes under way at once (default 16)")
+    add("--seed", type=int, default=0, help="decides every random choice (default 0)")
+    add("--out", type=Path, metavar="FOLDER", help="keeps episodes and results, and is gone on from")
+    _add_sampling(parser)
+    return parser
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    sampling = parser.add_argument_group("models")
+    add = sampling.add_argument
+    add("--temperature", type=float, default=1.0, help="of sampling, 0 for the likeliest (default 1.0)")
+    add("--max-new-tokens", type=int, default=1024, help="of a reply (default 1024)")
+    add("--stop", nargs="+", default=[], metavar="TEXT", help="a reply ends behind it")
+    add("--model", help="openai: its name there (default: the one that is served)")
+    add("--conversation", action="store_true", help="openai: send a growing episode as messages")
+    add("--body", default="{}", metavar="JSON", help="openai: more fields of a request: '{\"top_p\": 0.9}'")
+    add("--timeout", type=float, default=600.0, help="openai: seconds a wait for an answer (default 600)")
+    add("--tries", type=int, default=6, help="openai: of a request, before its episode fails (default 6)")
+
+
+def check_numbers(args: argparse.Namespace) -> None:
+    """Raise a `ValueError` for a number out of its range."""
+    for name, least in (("samples", 1), ("concurrency", 1), ("max_new_tokens", 1), ("seed", 0)):
+        if (value := getattr(args, name)) < least:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
+    if args.seed >= 2**32:
+        raise ValueError(f"--seed must be below 2**32, got {args.seed}")
+    if not 0 <= args.temperature < float("inf"):
+        raise ValueError(f"--temperature must be at least 0, got {args.temperature}")
+    if not args.timeout > 0:
+        raise ValueError(f"--timeout must be above 0 seconds, got {args.timeout}")
+
+
+def read_env_args(texts: Sequence[str]) -> dict[str, Any]:
+    """The arguments of an environment.
+
+    Args:
+        texts: each `NAME=VALUE`, the value JSON where it reads as such and else a text, or a JSON object.
+
+    Raises:
+        ValueError: one is neither.
+
+    >>> read_env_args(["k=3", "tasks=world-test", '{"context": "memory"}'])
+    {'k': 3, 'tasks': 'world-test', 'context': 'memory'}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            found |= read_object("--env-args", text)
+            continue
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise ValueError(f"--env-args wants NAME=VALUE or a JSON object, got {text!r}")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def read_object(option: str, text: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ValueError: it is none; the option is named.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{option} wants a JSON object, got {text!r} ({error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{option} wants a JSON object, got {text!r}")
+    return found
+
+
+def read_tasks(text: str, n_tasks: int) -> list[int]:
+    """Numbers of tasks, each once, in the order given.
+
+    Args:
+        text: numbers and half-open ranges behind commas; a range without an end goes on to the last task.
+        n_tasks: of the environment.
+
+    Raises:
+        ValueError: what is neither, holds no task, or leads past the last one.
+
+    >>> read_tasks("7,0:3", 10)
+    [7, 0, 1, 2]
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, colon, end = (piece.strip() for piece in part.partition(":"))
+        if not all(piece.isdecimal() for piece in ((first or "0", end or "0") if colon else (first,))):
+            raise ValueError(f"--tasks wants numbers and ranges such as 0:100, got {text!r}")
+        start = int(first or 0)
+        stop = (int(end) if end else n_tasks) if colon else start + 1
+        if not start < stop <= n_tasks:
+            raise ValueError(f"--tasks {part}: there are tasks 0 to {n_tasks - 1}, and a range holds one")
+        found += range(start, stop)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,225 @@
+"""Credit of tokens: reward placement, GAE, whitening, the penalty of long replies."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import cases, needs_oracle
+
+from memenvs.credit import gae, masked_mean, masked_var, overlong_penalty, place_rewards, spread_turns, whiten
+from memenvs.credit.gae import BLOCK, CACHED
+
+close = np.testing.assert_allclose
+
+
+def plain_gae(rewards, values, mask, gamma, lam):
+    """The equation, token by token."""
+    advantages = np.zeros(np.shape(rewards))
+    for b in range(len(rewards)):
+        following, advantage = 0.0, 0.0
+        for t in reversed(np.flatnonzero(mask[b])):
+            advantage = rewards[b, t] + gamma * following - values[b, t] + gamma * lam * advantage
+            following, advantages[b, t] = values[b, t], advantage
+    return advantages
+
+
+def draw(rng, rows, steps, share=0.6):
+    return rng.normal(size=(rows, steps)), rng.normal(size=(rows, steps)), rng.random((rows, steps)) < share
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", [case for case in cases("verl_gae") if "raises" not in case["output"]])
+def test_gae_gives_the_recorded_returns_and_whitened_advantages(case):
+    taken, mask = case["input"], np.array(case["input"]["response_mask"], bool)
+    advantages = gae(taken["token_level_rewards"], taken["values"], mask, taken["gamma"], taken["lam"])
+    returns = advantages + np.array(taken["values"])
+    # What was not written is 0 in ours, and repeats the token after it in theirs.
+    close(returns[mask], np.array(case["output"]["returns"])[mask], atol=1e-5, rtol=1e-4)
+    close(whiten(advantages, mask)[mask], np.array(case["output"]["advantages"])[mask], atol=1e-5, rtol=1e-4)
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", [case for case in cases("verl_gae") if "raises" in case["output"]])
+def test_gae_answers_where_the_original_could_not_whiten(case):
+    taken = case["input"]
+    ours = gae(taken["token_level_rewards"], taken["values"], taken["response_mask"])
+    assert ours.tolist() == [[0.0, 0.0, 0.0]]  # the only reward is at a token that nobody wrote
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("verl_masked_stats"))
+def test_masked_statistics_are_as_recorded(case):
+    values, mask, recorded = case["input"]["values"], np.array(case["input"]["mask"], bool), case["output"]
+    near = {"atol": 1e-5, "rtol": 1e-4}
+    close(masked_mean(values, mask), recorded["masked_mean"], **near)
+    close(masked_mean(values, mask, axis=-1), recorded["masked_mean_axis-1"], **near)
+    close(masked_var(values, mask), recorded["masked_var"], **near)
+    close(masked_var(values, mask, ddof=0), recorded["masked_var_biased"], **near)
+    close(whiten(values, mask)[mask], np.array(recorded["masked_whiten"])[mask], **near)
+    close(whiten(values, mask, shift=False)[mask], np.array(recorded["masked_whiten_noshift"])[mask], **near)
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("dapo_overlong_penalty"))
+def test_the_overlong_penalty_is_as_recorded(case):
+    taken = case["input"]
+    ours = overlong_penalty(
+        [taken["valid_response_length"]],
+        taken["max_resp_len"],
+        taken["overlong_buffer_len"],
+        taken["penalty_factor"],
+    )
+    close(ours, case["output"]["overlong_reward"], atol=1e-5, rtol=1e-4)
+    close(ours + taken["score"], case["output"]["reward"], atol=1e-5, rtol=1e-4)
+    assert bool(ours[0] < 0) == case["output"]["overlong"]
+
+
+def test_gae_steps_over_retrieved_tokens():
+    rewards, values = np.array([[0.0, 9.0, 1.0]]), np.array([[0.5, 9.0, 0.25]])
+    mask = np.array([[True, False, True]])  # the search engine wrote token 1
+    # A_2 = 1 - 0.25 = 0.75;  A_0 = (0 + 0.25 - 0.5) + 0.75 = 0.5
+    close(gae(rewards, values, mask), [[0.5, 0.0, 0.75]])
+
+
+def test_gae_discounts_written_tokens_only():
+    # A_3 = 1 - 0.5 = 0.5;  delta_0 = 0 + 0.5 * 0.5 - 1 = -0.75;  A_0 = -0.75 + 0.5 * 0.5 * 0.5 = -0.625
+    rewards, values = [[0.0, 0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0, 0.5]]
+    close(gae(rewards, values, [[1, 0, 0, 1]], gamma=0.5, lam=0.5), [[-0.625, 0.0, 0.0, 0.5]])
+
+
+# Lengths below, at and above one block, one block of blocks, and the rows worked on at a time.
+@pytest.mark.parametrize("steps", [1, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK**2, BLOCK**2 + 1, CACHED // 2])
+@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.99, 0.95), (0.1, 0.01), (0.0, 0.0), (0.5, 0.0)])
+def test_gae_is_the_equation_token_by_token(steps, gamma, lam):
+    batch = draw(np.random.default_rng(steps), 3, steps)
+    close(gae(*batch, gamma, lam), plain_gae(*batch, gamma, lam), rtol=0, atol=1e-10)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 80), st.floats(0, 1), st.floats(0, 1))
+def test_gae_of_any_mask_is_the_equation_token_by_token(seed, rows, steps, gamma, lam):
+    rng = np.random.default_rng(seed)
+    batch = draw(rng, rows, steps, share=rng.random())
+    close(gae(*batch, gamma, lam), plain_gae(*batch, gamma, lam), rtol=0, atol=1e-10)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 80))
+def test_with_gamma_and_lambda_1_advantages_and_values_add_up_to_the_rewards_to_come(seed, steps):
+    rewards, values, _ = draw(np.random.default_rng(seed), 2, steps)
+    returns = gae(rewards, values, np.ones((2, steps), bool)) + values
+    close(returns, np.cumsum(rewards[:, ::-1], axis=1)[:, ::-1], atol=1e-10)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_gae_never_reads_what_was_not_written(seed):
+    rewards, values, mask = draw(np.random.default_rng(seed), 2, 40)
+    rewards, values = np.where(mask, rewards, np.nan), np.where(mask, values, np.inf)
+    advantages = gae(rewards, values, mask)
+    assert np.isfinite(advantages).all()
+    assert not advantages[~mask].any()
+
+
+def test_rows_do_not_touch_each_other():
+    rewards, values, mask = draw(np.random.default_rng(0), 6, 50)
+    mask[2] = False
+    together = gae(rewards, values, mask, 0.9, 0.9)
+    apart = [gae(rewards[i : i + 1], values[i : i + 1], mask[i : i + 1], 0.9, 0.9)[0] for i in range(6)]
+    close(together, apart, rtol=0, atol=1e-13)
+
+
+def test_gae_leaves_its_inputs_alone():
+    batch = draw(np.random.default_rng(0), 2, BLOCK)
+    copies = [part.copy() for part in batch]
+    gae(*batch)
+    for part, copy in zip(batch, copies, strict=True):
+        assert (part == copy).all()
+
+
+def test_gae_of_no_tokens_has_their_shape():
+    assert gae(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((0, 5))).shape == (0, 5)
+    assert gae(np.zeros((2, 0)), np.zeros((2, 0)), np.zeros((2, 0))).shape == (2, 0)
+
+
+def test_each_turn_is_paid_at_its_last_token_and_the_outcome_at_the_last():
+    # eq. 9: turn 1 ends at 2, turn 2 at 5; token 6 is padding
+    close(place_rewards([0.3, 0.1], [2, 5], 7, outcome=1.0), [0, 0, 0.3, 0, 0, 1.1, 0])
+
+
+def test_merged_rewards_stand_at_the_last_token():
+    merged = place_rewards([0.3, 0.1], [2, 5], 7, placement="merged", outcome=1.0)
+    close(merged, [0, 0, 0, 0, 0, 1.4, 0])
+
+
+def test_the_outcome_alone_stands_at_the_last_token():
+    alone = place_rewards([0.3, 0.1], [2, 5], 7, placement="outcome", outcome=1.0)
+    close(alone, [0, 0, 0, 0, 0, 1.0, 0])
+
+
+def test_an_unscored_turn_is_paid_nothing():
+    close(place_rewards([np.nan, 0.5], [0, 1], 2), [0.0, 0.5])
+    close(place_rewards([np.nan, 0.5], [0, 1], 2, placement="merged"), [0.0, 0.5])
+
+
+def test_a_turn_that_wrote_nothing_is_paid_with_the_turn_before():
+    close(place_rewards([0.25, 0.5], [1, 1], 3), [0.0, 0.75, 0.0])
+
+
+def test_a_turn_reward_of_zero_is_still_the_end_of_a_turn():
+    # The boundaries are given: a reward of 0 does not merge two turns.
+    close(spread_turns([0.0, 2.0], [1, 2], 4), [0.0, 0.0, 2.0, 0.0])
+
+
+@given(st.lists(st.tuples(st.floats(-10, 10), st.integers(1, 5)), min_size=1, max_size=6), st.floats(-2, 2))
+def test_turn_and_merged_placement_have_one_return(turns, outcome):
+    rewards, ends = [turn[0] for turn in turns], np.cumsum([turn[1] for turn in turns]) - 1
+    for placement in ("turn", "merged"):
+        placed = place_rewards(rewards, ends, ends[-1] + 3, placement=placement, outcome=outcome)
+        close(placed.sum(), sum(rewards) + outcome, atol=1e-9)
+
+
+def test_a_rollout_without_turns_has_no_rewards():
+    assert place_rewards([], [], 2, outcome=1.0).tolist() == [0.0, 0.0]
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=30), st.data())
+def test_whitened_values_have_mean_0_and_variance_at_most_1(values, data):
+    mask = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
+    white = whiten(values, mask)
+    close(masked_mean(white, mask), 0.0, atol=1e-6)
+    assert masked_var(white, mask) <= 1.0 + 1e-9
+    assert not white[~np.array(mask)].any()
+
+
+def test_equal_values_whiten_to_exact_zeros():
+    assert whiten([0.1, 0.1, 0.1], [1, 1, 1]).tolist() == [0.0, 0.0, 0.0]
+    assert whiten([[7.0, 1.0]], [[1, 0]]).tolist() == [[0.0, 0.0]]
+
+
+def test_the_mean_of_nothing_is_zero():
+    assert (float(masked_mean([np.nan], [0])), masked_var([np.nan], [0])) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: gae([[1.0]], [[1.0, 2.0]], [[1, 1]]),
+        lambda: gae([1.0], [1.0], [1]),
+        lambda: gae([[1.0]], [[1.0]], [[1]], gamma=1.1),
+        lambda: gae([[1.0]], [[1.0]], [[1]], lam=-0.1),
+        lambda: gae([[np.nan]], [[1.0]], [[1]]),
+        lambda: place_rewards([1.0], [2], 2),
+        lambda: place_rewards([1.0], [-1], 2),
+        lambda: place_rewards([1.0, 1.0], [1, 0], 2),
+        lambda: place_rewards([1.0], [0, 1], 2),
+        lambda: place_rewards([1.0], [0.5], 2),
+        lambda: place_rewards([1.0], [0], 1, placement="last"),
+        lambda: place_rewards([1.0], [0], 1, placement="outcome"),
+        lambda: spread_turns([1.0], [], 1),
+        lambda: whiten([1.0], [[1]]),
+        lambda: overlong_penalty([1], 10, 0),
+        lambda: overlong_penalty([1], 10, 11),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(call):
+    with pytest.raises(ValueError, match="got"):
+        call()

@@ -1,0 +1,254 @@
+"""Advantages of rollouts and turns: recorded values, numbers by hand, what holds for any numbers."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import cases, needs_oracle
+
+from memenvs.credit import combine_turns, group_normalize, grpo, mt_grpo, mt_rloo, rloo, spread_turns
+
+close = np.testing.assert_allclose
+number = st.floats(-100, 100).map(lambda x: round(x, 3))
+rollouts = st.lists(st.lists(number, min_size=1, max_size=4), min_size=1, max_size=7)
+
+
+def _recorded(case):
+    """The rewards of rollouts and their advantages on their first written tokens, in verl's own layout."""
+    given_, mask = case["input"], np.array(case["input"]["response_mask"], bool)
+    return np.sum(given_["token_level_rewards"], axis=1), given_["index"], mask
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("verl_grpo"))
+@pytest.mark.parametrize(("scale", "key"), [("std", "norm_std=True"), ("none", "norm_std=False")])
+def test_grpo_gives_the_recorded_advantages(case, scale, key):
+    rewards, groups, mask = _recorded(case)
+    ours = grpo(rewards, groups, eps=case["input"]["epsilon"], scale=scale, alone="raw")
+    close(ours[:, None] * mask, case["output"][key], atol=1e-5, rtol=1e-4)
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("verl_rloo"))
+def test_rloo_gives_the_recorded_advantages(case):
+    rewards, groups, mask = _recorded(case)
+    close(rloo(rewards, groups, alone="raw")[:, None] * mask, case["output"], atol=1e-5, rtol=1e-4)
+
+
+class Assigned(NamedTuple):
+    """One rollout of a recorded case.
+
+    Attributes:
+        ends: of its turns, by the mask.
+        before: how many turns come before the tool's first result; 0: there is none.
+        mask: (T,) what the policy wrote.
+        own: A^T.
+        outcome: A^O.
+        merged: the advantage of the merged reward.
+        coef: what the code multiplies A^T with.
+        tokens: (T,) the advantages that the code gives.
+    """
+
+    ends: list[int]
+    before: int
+    mask: np.ndarray
+    own: float
+    outcome: float
+    merged: float
+    coef: float
+    tokens: np.ndarray
+
+
+def _assigned():
+    """The rollouts of the recorded cases, one by one."""
+    for case in cases("mt_grpo_assign_advantages"):
+        taken, given_ = case["input"], case["output"]
+        for i, (mask, messages) in enumerate(
+            zip(taken["completion_mask"], taken["completion_messages"], strict=True)
+        ):
+            ends = [t for t, wrote in enumerate(mask) if wrote and not any(mask[t + 1 : t + 2])]
+            result = max(given_["result_segment_indices"][i], 0)
+            yield Assigned(
+                ends,
+                sum(message["role"] == "assistant" for message in messages[:result]),
+                np.array(mask, bool),
+                taken["turn_advantages"][i],
+                taken["outcome_advantages"][i],
+                taken["combined_advantages"][i],
+                taken["turn_advantage_coef"],
+                np.array(given_["token_advantages"][i]),
+            )
+
+
+def _tokens(rollout, turns):
+    return spread_turns(turns, rollout.ends, len(rollout.mask))[rollout.mask]
+
+
+ASSIGNED = list(_assigned())
+
+
+@needs_oracle
+@pytest.mark.parametrize("rollout", [r for r in ASSIGNED if 0 < r.before < len(r.ends)])
+def test_turns_are_assigned_as_the_papers_say_and_as_recorded_at_coefficient_1(rollout):
+    after = len(rollout.ends) - rollout.before
+    ours = _tokens(rollout, combine_turns([rollout.own] * rollout.before + [np.nan] * after, rollout.outcome))
+    # The code adds coef * A^T where we, as the papers, have A^T + alpha * A^O; here alpha = 1.
+    more = _tokens(rollout, [(rollout.coef - 1) * rollout.own] * rollout.before + [0.0] * after)
+    close(ours + more, rollout.tokens[rollout.mask], atol=1e-5)
+
+
+@needs_oracle
+@pytest.mark.parametrize("rollout", [r for r in ASSIGNED if r.before == 0])
+def test_a_rollout_without_a_result_has_its_outcome_where_the_code_falls_back_to_merged_rewards(rollout):
+    ours = _tokens(rollout, combine_turns([np.nan] * len(rollout.ends), rollout.outcome))
+    close(ours, rollout.outcome)
+    close(rollout.tokens[rollout.mask], rollout.merged, atol=1e-5)
+
+
+@needs_oracle
+@pytest.mark.parametrize("rollout", [r for r in ASSIGNED if r.before and r.before == len(r.ends)])
+def test_a_rollout_cut_behind_its_result_keeps_its_turn_advantage_if_given_the_turn_that_is_missing(rollout):
+    turns = combine_turns([rollout.own] * rollout.before + [np.nan], rollout.outcome)[:-1]
+    more = (rollout.coef - 1) * rollout.own
+    close(_tokens(rollout, turns) + more, rollout.tokens[rollout.mask], atol=1e-5)
+
+
+def test_grpo_compares_inside_each_group_wherever_its_rollouts_stand():
+    # a: 0, 2: mean 1, std (ddof 1) sqrt(2);  b: 5, 5: no variance
+    close(grpo([0, 5, 2, 5], ["a", "b", "a", "b"], eps=0.0), [-(0.5**0.5), 0.0, 0.5**0.5, 0.0])
+
+
+def test_grpo_without_a_scale_takes_the_mean_only():
+    close(grpo([0, 1, 5], scale="none"), [-2, -1, 3])
+
+
+def test_rloo_leaves_a_rollout_out_of_its_own_baseline():
+    # 0 - (3 + 6) / 2;  3 - (0 + 6) / 2;  6 - (0 + 3) / 2
+    close(rloo([0, 3, 6]), [-4.5, 0.0, 4.5])
+
+
+@pytest.mark.parametrize("advantage", [grpo, rloo, lambda r: grpo(r, scale="none")])
+@given(value=number, size=st.integers(0, 8))
+def test_equal_rewards_give_exact_zeros(advantage, value, size):
+    assert advantage([value] * size).tolist() == [0.0] * size
+
+
+@pytest.mark.parametrize("advantage", [grpo, rloo])
+def test_a_lone_rollout_gets_nothing_unless_raw_is_asked_for(advantage):
+    assert advantage([0.7]).tolist() == [0.0]
+    close(advantage([0.7], alone="raw"), [0.7], rtol=1e-5)
+
+
+@pytest.mark.parametrize("advantage", [grpo, rloo, lambda r: grpo(r, scale="none")])
+def test_an_unscored_rollout_is_left_out_and_gets_zero(advantage):
+    known = advantage([1.0, 4.0])
+    close(advantage([1.0, np.nan, 4.0]), [known[0], 0.0, known[1]])
+
+
+@given(st.lists(st.tuples(number, st.integers(0, 2)), min_size=1, max_size=12), st.data())
+def test_permuting_rollouts_permutes_their_advantages(pairs, data):
+    order = data.draw(st.permutations(range(len(pairs))))
+    rewards, groups = np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+    for advantage in (grpo, rloo):
+        close(advantage(rewards[order], groups[order]), advantage(rewards, groups)[order], atol=1e-8)
+
+
+@given(st.lists(number, min_size=2, max_size=9), number)
+def test_rloo_does_not_see_a_shift_and_sums_to_zero(rewards, shift):
+    close(rloo(np.array(rewards) + shift), rloo(rewards), atol=1e-9)
+    close(rloo(rewards).sum(), 0.0, atol=1e-9)
+
+
+@given(st.lists(number, min_size=2, max_size=9))
+def test_rloo_is_the_mean_baseline_stretched(rewards):
+    # r - (S - r) / (G - 1) = (G r - S) / (G - 1) = G / (G - 1) (r - S / G)
+    size = len(rewards)
+    close(rloo(rewards), grpo(rewards, scale="none") * size / (size - 1), atol=1e-9)
+
+
+def test_mt_grpo_adds_the_weighted_outcome_before_the_last_turn():
+    # Turn 1: 0, 2 -> -1, 1 (mean 1, std 1 with ddof 0). Outcomes 4, 8 -> -1, 1.
+    # First turns: -1 + 0.5 * -1, 1 + 0.5 * 1; last turns: the outcome, unweighted.
+    advantages = mt_grpo([[0, 9], [2, -9]], [4, 8], alpha=0.5, eps=0.0, ddof=0)
+    close(advantages, [[-1.5, -1.0], [1.5, 1.0]])
+
+
+def test_mt_grpo_compares_a_turn_with_those_that_have_one_after_it():
+    # Turn 1: 0, 2 (the third ends there, its 7 is no turn reward) -> -1, 1. Turn 2: the first alone -> 0.
+    # Equal outcomes -> 0.
+    advantages = mt_grpo([[0, 5, 1], [2, 3], [7]], [1, 1, 1], eps=0.0, ddof=0)
+    close(np.concatenate(advantages), [-1, 0, 0, 1, 0, 0])
+
+
+def test_mt_grpo_gives_a_turn_without_a_reward_the_outcome_alone():
+    # Turn 1: 0 and 2 -> -1, 1; the NaN -> 0. Outcomes 0, 3, 6: mean 3, std sqrt(6) (ddof 0)
+    advantages = mt_grpo([[0, 0], [np.nan, 0], [2, 0]], [0, 3, 6], eps=0.0, ddof=0)
+    far = 3 / 6**0.5
+    close(advantages, [[-1 - far, -far], [0, 0], [1 + far, far]])
+
+
+def test_mt_grpo_keeps_groups_apart():
+    # a: turns 0, 2, outcomes 0, 2;  b: turns 5, 5, outcomes 1, 3; means and ddof 0: all -1, 1 or 0
+    advantages = mt_grpo(
+        [[0, 0], [5, 0], [2, 0], [5, 0]], [0, 1, 2, 3], groups=["a", "b", "a", "b"], eps=0.0, ddof=0
+    )
+    close(advantages, [[-2, -1], [-1, -1], [2, 1], [1, 1]])
+
+
+def test_mt_grpo_without_a_scale_takes_the_means_only():
+    close(mt_grpo([[0, 0], [4, 0]], [0, 1], scale="none"), [[-2.5, -0.5], [2.5, 0.5]])
+
+
+def test_mt_rloo_leaves_a_rollout_out_of_both_baselines():
+    # Turn 1: 0, 4 -> -4, 4; outcomes 0, 1 -> -1, 1; alpha 2
+    close(mt_rloo([[0, 0], [4, 0]], [0, 1], alpha=2.0), [[-6, -1], [6, 1]])
+
+
+@given(st.lists(number, min_size=1, max_size=8))
+def test_mt_grpo_of_one_turn_is_grpo(outcomes):
+    advantages = mt_grpo([[0.0]] * len(outcomes), outcomes)
+    close(np.concatenate(advantages), group_normalize(outcomes))
+
+
+@pytest.mark.parametrize("advantage", [mt_grpo, mt_rloo])
+@given(turns=rollouts, data=st.data())
+def test_permuting_rollouts_permutes_turn_advantages(advantage, turns, data):
+    outcomes = data.draw(st.lists(number, min_size=len(turns), max_size=len(turns)))
+    order = data.draw(st.permutations(range(len(turns))))
+    straight = advantage(turns, outcomes)
+    permuted = advantage([turns[i] for i in order], [outcomes[i] for i in order])
+    for place, i in enumerate(order):
+        close(permuted[place], straight[i], atol=1e-8)
+
+
+@pytest.mark.parametrize("advantage", [mt_grpo, mt_rloo])
+@given(turns=rollouts, last=number, outcome=number)
+def test_what_the_last_turn_earned_is_not_read(advantage, turns, last, outcome):
+    outcomes = np.linspace(outcome, outcome + 1, len(turns))
+    changed = [[*rewards[:-1], last] for rewards in turns]
+    for ours, theirs in zip(advantage(changed, outcomes), advantage(turns, outcomes), strict=True):
+        assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("advantage", [mt_grpo, mt_rloo])
+def test_turns_keep_their_number(advantage):
+    assert [len(turns) for turns in advantage([[1, 2, 3], [], [4]], [1, 2, 3])] == [3, 0, 1]
+    assert advantage([], []) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: grpo([1.0, 2.0], ["a"]),
+        lambda: grpo([1.0], scale="var"),
+        lambda: rloo([1.0], alone="one"),
+        lambda: mt_grpo([[1.0]], [1.0, 2.0]),
+        lambda: mt_rloo([[1.0]], [1.0], groups=[]),
+        lambda: mt_grpo([[[1.0]]], [1.0]),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(call):
+    with pytest.raises(ValueError, match="got"):
+        call()

@@ -1,0 +1,308 @@
+"""A scorer is away, or an environment dies, under a host: its episode ends, and its group is composed."""
+
+import math
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from test_vector_errors import Mortal
+
+from memenvs.credit import infomem_bonus
+from memenvs.vector import TextVectorEnv
+from memenvs.wrappers import Credit, InfoMemMethod, RewardMethod, SearchRewardsMethod, VectorRewardWrapper
+from memenvs.wrappers.scorers import LexicalScorer
+
+CHUNKS = {"tasks": "world-test", "chunk_size": 9000}  # four turns
+MEMORY = {"tasks": "world-test", "context": "memory"}
+READING = ["TAMTRL", "InfoMem", "MemPO"]
+SEARCH = "<mem>1623</mem><think></think><search>{}</search>"
+ANSWER = "<mem>1623</mem><think></think><answer>1623</answer>"
+AWAY = "ConnectionError: no scorer at http://node:8000"
+
+
+class Partly(LexicalScorer):
+    """A scorer that is away for continuations or prompts with a word, and counts its calls."""
+
+    def __init__(self, word):
+        super().__init__()
+        self.word, self.calls = word, 0
+
+    def logprobs(self, requests):
+        self.calls += 1
+        if any(self.word in text for request in requests for text in request):
+            raise ConnectionError("no scorer at http://node:8000")
+        return super().logprobs(requests)
+
+
+@dataclass
+class Kept(RewardMethod):
+    """Keeps the groups it composed."""
+
+    name = "kept"
+    group = True
+    immediate = False
+
+    def __post_init__(self):
+        self.groups = []
+
+    def compose(self, episodes):
+        self.groups.append(list(episodes))
+        return [[Credit(0, 1.0)] for _ in episodes]
+
+
+def hosted(n, methods, scorer="lexical", group_size=1, *, fates=None, errors="truncate", **kwargs):
+    mode, env_id = kwargs.pop("mode", "Disabled"), kwargs.pop("env_id", "MemChunkQA-v0")
+    fates = fates or [{}] * n
+    makes = [lambda fate=fate: Mortal(gym.make(env_id, **kwargs), **fate) for fate in fates]
+    venv = TextVectorEnv(makes, autoreset_mode=mode, errors=errors)
+    return VectorRewardWrapper(venv, methods, scorer, group_size)
+
+
+def run(venv, replies, turns=4, **reset):
+    """Play to the end, in Disabled mode; what each environment received, and how it ended."""
+    venv.reset(**(reset or {"options": {"task": 0}}))
+    over = np.array([info["error"] != "" for info in venv.infos_list])
+    received, cut, groups = (
+        np.zeros(venv.num_envs),
+        np.zeros(venv.num_envs, bool),
+        list(venv.completed_groups),
+    )
+    for turn in range(turns):
+        if over.all():
+            break
+        actions = [of[min(turn, len(of) - 1)] for of in replies]
+        _, rewards, terminated, truncated, _ = venv.step(actions, mask=~over)
+        received += rewards
+        cut |= truncated
+        over |= terminated | truncated
+        groups += venv.completed_groups
+    assert over.all()
+    return received, cut, groups
+
+
+def reading(*memories):
+    return [["", "", memory, "\\boxed{1623}"] for memory in memories]
+
+
+def test_a_scorer_that_is_away_for_one_environment_truncates_it_alone():
+    venv = hosted(3, READING, Partly("poison"), **CHUNKS)
+    _, cut, _ = run(venv, reading("1623", "poison", "the year"))
+    assert cut.tolist() == [False, True, False]
+    assert [info["error"] for info in venv.infos_list] == ["", AWAY, ""]
+    assert venv.infos_list[1]["turn"] == 3
+
+
+def test_after_a_failed_call_each_environment_is_scored_alone():
+    scorer = Partly("poison")
+    venv = hosted(3, ["TAMTRL"], scorer, **CHUNKS)
+    venv.reset(options={"task": 0})
+    venv.step(["a", "poison", "b"])
+    assert scorer.calls == 1 + 3
+
+
+def test_a_scorer_that_is_away_for_all_truncates_all():
+    venv = hosted(2, READING, Partly(""), group_size=2, **CHUNKS)
+    _, cut, groups = run(venv, reading("1623", "the year"))
+    assert cut.all()
+    assert len(groups) == 1
+    assert [info["error"] for info in venv.infos_list] == [AWAY, AWAY]
+
+
+def test_by_default_a_scorer_that_is_away_raises():
+    venv = hosted(2, READING, Partly("poison"), errors="raise", **CHUNKS)
+    venv.reset(options={"task": 0})
+    with pytest.raises(ConnectionError):
+        venv.step(["a", "poison"])
+
+
+def test_a_missing_scorer_is_the_callers_mistake():
+    venv = hosted(2, ["TAMTRL"], None, **CHUNKS)
+    venv.reset(options={"task": 0})
+    with pytest.raises(ValueError, match="give a scorer"):
+        venv.step(["a", "b"])
+
+
+def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_reason():
+    venv = hosted(2, READING, Partly("poison"), group_size=2, **CHUNKS)
+    run(venv, reading("1623", "poison"))
+    info = venv.infos_list[1]
+    for name in ("tamtrl", "infomem", "mempo"):
+        assert math.isnan(info["signals"][name])
+        assert math.isnan(info["rewards"][name])
+        assert [credit.reason for credit in info["credits"][name]] == [AWAY] * 3
+        assert all(math.isnan(credit.value) for credit in info["credits"][name])
+        assert info["metrics"][f"{name}_unscored"] == 3.0
+    assert info["turn_rewards"] == [0.0, 0.0, 0.0]
+
+
+def test_the_group_is_composed_of_those_who_live():
+    method = InfoMemMethod(eps=0.0)
+    venv = hosted(4, [method], Partly("poison"), group_size=4, **CHUNKS)
+    received, _, (group,) = run(venv, reading("1623", "poison", "the year", "nothing"))
+    gains = np.array([episode.signals["infomem"][-1] for episode in group])
+    assert np.isnan(gains).tolist() == [False, True, False, False]
+    living = [0, 2, 3]
+    expected = 1 + 0.2 * infomem_bonus(gains[living], [True] * 3, eps=0.0)
+    np.testing.assert_allclose(received[living], expected)
+    assert received[1] == 1.0  # InfoMem asks at the last turn, when the outcome is known
+
+
+def test_a_group_with_one_alive_is_not_taken_for_an_episode_without_a_group():
+    kept = Kept()
+    method = InfoMemMethod()
+    venv = hosted(2, [method, kept], Partly("poison"), group_size=2, **CHUNKS)
+    received, _, _ = run(venv, reading("the year 1623", "poison"))
+    assert [len(group) for group in kept.groups] == [2]
+    assert method.get_state()["success"]["count"] == 0  # no running statistics: the raw gain of one success
+    gain = venv.infos_list[0]["signals"]["infomem"]
+    assert received[0] == pytest.approx(1 + 0.2 * gain + 1.0)
+
+
+def test_a_group_that_died_as_a_whole_is_not_composed_but_completed():
+    kept = Kept()
+    venv = hosted(2, [kept, "TAMTRL"], Partly(""), group_size=2, **CHUNKS)
+    _, _, (group,) = run(venv, reading("1623", "x"))
+    assert kept.groups == []
+    assert all(episode.error == AWAY for episode in group)
+
+
+def test_the_turn_rewards_still_sum_to_what_was_received():
+    venv = hosted(4, READING, Partly("poison"), group_size=2, **CHUNKS)
+    received, _, _ = run(venv, reading("1623", "poison", "the year", "x"))
+    sums = [math.fsum(info["turn_rewards"]) for info in venv.infos_list]
+    assert sums == pytest.approx(received.tolist())
+
+
+def test_an_episode_that_had_ended_anyway_stays_terminated():
+    venv = hosted(1, ["InfoMem"], Partly("1623"), **CHUNKS)  # InfoMem asks at the last turn
+    venv.reset(options={"task": 0})
+    for reply in ("", "", ""):
+        venv.step([reply])
+    _, rewards, terminated, truncated, _ = venv.step(["\\boxed{1623}"])
+    assert (terminated[0], truncated[0]) == (True, False)
+    assert venv.infos_list[0]["error"] == AWAY
+    assert rewards[0] == venv.infos_list[0]["metrics"]["outcome"] == 1.0  # the outcome is known
+
+
+def test_a_dead_environment_ends_an_episode_under_a_host():
+    fates = [{}, {"steps": [1]}]
+    venv = hosted(2, READING, group_size=2, fates=fates, **CHUNKS)
+    received, cut, (group,) = run(venv, reading("1623", "the year"))
+    assert cut.tolist() == [False, True]
+    assert [len(episode.turns) for episode in group] == [4, 2]
+    assert group[1].error == venv.infos_list[1]["error"] == "ConnectionError: gone at step 1"
+    assert received[1] == 0.0
+
+
+def test_what_was_paid_at_its_turn_stays_paid():
+    fates = [{"steps": [1]}]
+    venv = hosted(1, [SearchRewardsMethod(search_cost=0.0)], fates=fates, env_id="MemSearchQA-v0", **MEMORY)
+    received, _, _ = run(venv, [[SEARCH.format("zzz")]])
+    info = venv.infos_list[0]
+    # a well-formed search that found nothing: 0.1 for its form; then the environment dies
+    assert [credit.value for credit in info["credits"]["search_rewards"]] == pytest.approx(
+        [0.1, math.nan], nan_ok=True
+    )
+    assert math.isnan(info["signals"]["search_rewards"])
+    assert received[0] == pytest.approx(math.fsum(info["turn_rewards"])) == pytest.approx(0.1)
+
+
+def test_a_member_that_never_began_does_not_hold_its_group_up():
+    venv = hosted(3, READING, group_size=3, fates=[{}, {"resets": [0]}, {}], **CHUNKS)
+    received, _, (group,) = run(venv, reading("1623", "x", "the year"))
+    assert [len(episode.turns) for episode in group] == [4, 0, 4]
+    assert all(group[1].credits[name] == [] for name in ("tamtrl", "infomem", "mempo"))
+    assert received[1] == 0.0
+
+
+def test_a_group_of_which_none_began_is_complete_after_the_reset():
+    venv = hosted(2, READING, group_size=2, fates=[{"resets": [0]}] * 2, **CHUNKS)
+    venv.reset(seed=0)
+    assert [len(group) for group in venv.completed_groups] == [2]
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_groups_play_one_task_again_after_a_reset_that_failed(mode):
+    fates = [{"resets": [1, 3]}, {}, {"steps": [2]}, {}]
+    venv = hosted(4, ["TAMTRL"], group_size=2, fates=fates, mode=mode, **CHUNKS)
+    venv.reset(seed=3)
+    groups = []
+    for _ in range(24):
+        venv.step(["\\boxed{a}"] * 4)
+        groups += venv.completed_groups
+    played = [[episode for episode in group if episode.turns] for group in groups]
+    assert all(len({e.turns[0].info["task"] for e in group}) == 1 for group in played if group)
+    assert len([group for group in played if len(group) == 2]) >= 6
+    assert len([group for group in played if len(group) == 1]) == 2  # whose other member never began
+
+
+def test_episodes_that_begin_by_themselves_follow_the_seed():
+    def tasks(seed):
+        venv = hosted(4, ["TAMTRL"], group_size=2, mode="NextStep", **CHUNKS)
+        venv.reset(seed=9)
+        venv.reset(seed=seed)
+        for _ in range(6):
+            venv.step(["\\boxed{a}"] * 4)
+        return [info["task"] for info in venv.infos_list]
+
+    assert tasks(3) == tasks(3)
+    assert len({tuple(tasks(seed)) for seed in range(4)}) > 1
+
+
+def test_numpys_whole_seed_makes_groups_too():
+    venv = hosted(4, ["TAMTRL"], group_size=2, **CHUNKS)
+    venv.reset(seed=np.int64(5))
+    first = [info["task"] for info in venv.infos_list]
+    venv.reset(seed=5)
+    assert first == [info["task"] for info in venv.infos_list]
+    assert first[0] == first[1] != first[2]
+
+
+def test_members_that_are_reset_one_after_another_play_one_task():
+    venv = hosted(2, ["TAMTRL"], group_size=2, **CHUNKS)
+    venv.reset(seed=0)
+    for i in (0, 1):
+        venv.reset(options={"reset_mask": np.arange(2) == i})
+    assert len({info["task"] for info in venv.infos_list}) == 1
+
+
+class Unlucky(gym.Wrapper):
+    """An environment that raises now and then, also when its step is done."""
+
+    def __init__(self, env, rng):
+        super().__init__(env)
+        self.rng = rng
+
+    def reset(self, **how):
+        self._risk(0.1)
+        return self.env.reset(**how)
+
+    def step(self, action):
+        self._risk(0.05)
+        played = self.env.step(action)
+        self._risk(0.05)
+        return played
+
+    def _risk(self, share):
+        if self.rng.random() < share:
+            raise RuntimeError("out of luck")
+
+
+@pytest.mark.parametrize("size", [1, 2, 6])
+def test_whatever_dies_all_groups_complete_and_the_rewards_add_up(size):
+    rng = np.random.default_rng(size)
+    makes = [lambda: Unlucky(gym.make("MemChunkQA-v0", **CHUNKS), rng)] * 6
+    venv = TextVectorEnv(makes, autoreset_mode="Disabled", errors="truncate")
+    venv = VectorRewardWrapper(venv, READING, Partly("poison"), group_size=size)
+    failed = 0
+    for seed in range(8):
+        words = rng.choice(
+            ["1623", "the year", "", "\\boxed{1623}", "poison"], (6, 4), p=[0.3, 0.3, 0.2, 0.1, 0.1]
+        )
+        received, _, groups = run(venv, words.tolist(), seed=seed)
+        assert len(groups) == 6 // size
+        sums = [math.fsum(info["turn_rewards"]) for info in venv.infos_list]
+        assert sums == pytest.approx(received.tolist())
+        failed += sum(info["error"] != "" for info in venv.infos_list)
+    assert 0 < failed < 48

@@ -1,0 +1,207 @@
+"""The book of one environment: its steps and signals come in; rewards and infos with the methods' go out."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from memenvs.text_env import End, Info
+from memenvs.wrappers.account import Account
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
+from memenvs.wrappers.scorers import TokenScores
+
+OUTCOME = "outcome"
+NO_NUMBER = "the signal of this turn is no finite number"
+
+
+class Bookkeeper:
+    """Keeps accounts for a list of methods; the part that both hosts share.
+
+    Args:
+        methods: their names differ.
+
+    Raises:
+        ValueError: two methods have one name.
+    """
+
+    def __init__(self, methods: Sequence[RewardMethod]) -> None:
+        self.methods = list(methods)
+        self.names = [method.name for method in self.methods]
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise ValueError(f"two methods are called {twice[0]!r}; wrap twice, or give one another name")
+        self.spends = any(method.spends_outcome for method in self.methods)
+
+    def open(self, observation: Any, info: Info, error: str = "") -> Account:
+        """Begin an episode; `given` is the info to give out.
+
+        Args:
+            observation: the first.
+            info: that came with it.
+            error: why the episode could not begin.
+
+        Raises:
+            ValueError: a method needs what this environment does not tell.
+        """
+        for method in () if error else self.methods:
+            for path in method.needs:
+                _check_told(method, path, info)
+        empty: dict[str, list[Any]] = {name: [] for name in self.names}
+        episode = Episode(signals=empty, credits=copy.deepcopy(empty), error=error)
+        account = Account(observation, info, episode)
+        account.paid = copy.deepcopy(empty)
+        account.given = self._info(account, info, dict.fromkeys(self.names, 0.0))
+        return account
+
+    def play(self, account: Account, action: str, observation: Any, info: Info, end: End) -> Turn:
+        """Write a step down; the arguments are what came back."""
+        turn = Turn(account.observation, action, account.info, observation, info, end)
+        account.observation, account.info = observation, info
+        account.episode.turns.append(turn)
+        return turn
+
+    def fail(self, account: Account, error: str) -> None:
+        """End an episode at the step that was written down last: it could not be played, or not scored."""
+        turn = account.episode.turns[-1]
+        account.episode.turns[-1] = turn._replace(end=turn.end or "truncated")
+        account.episode.error = error
+
+    def pay(self, account: Account, reward: float, scores: dict[str, list[TokenScores]]) -> float:
+        """The reward of the step that was written down, as far as it is known; `given` is its info.
+
+        Args:
+            account: of the step.
+            reward: the environment's.
+            scores: for each method by name, the answers to its requests; not read after an error.
+        """
+        episode, turn = account.episode, account.episode.turns[-1]
+        outcome = float(turn.info["rewards"].get(OUTCOME, 0.0))
+        episode.outcomes.append(outcome)
+        own = reward - outcome if self.spends else reward
+        account.base.append(own)
+        components: dict[str, float] = {}
+        for method in self.methods:
+            signal = math.nan if episode.error else float(method.signal(turn, scores.get(method.name, [])))
+            signal = signal if math.isfinite(signal) else math.nan
+            signals = episode.signals[method.name]
+            signals.append(signal)
+            if episode.error and not method.immediate:
+                signals[:] = [math.nan] * len(signals)
+            components[method.name] = signal if method.immediate else 0.0
+            account.paid[method.name].append(_number(components[method.name]))
+        self._reckon(account)
+        account.given = self._info(account, turn.info, components)
+        return sum(map(_number, components.values()), own)
+
+    def compose(self, method: RewardMethod, episodes: Sequence[Episode]) -> list[list[Credit]]:
+        """A method's credits of each ended episode: NaN, with the reason, where an error ended it."""
+        living = [episode for episode in episodes if not episode.error]
+        # A group stays whole, or its last member alive would look like an episode without a group.
+        given = list(episodes) if method.group and living else living
+        made = dict(zip(map(id, given), method.compose(given) if given else [], strict=True))
+        return [
+            _uncredited(method, episode)
+            if episode.error
+            else _measured(made[id(episode)], episode.signals[method.name])
+            for episode in episodes
+        ]
+
+    def settle(self, account: Account, name: str, credits: list[Credit]) -> float:
+        """Write a method's credits down, once; what they bring beyond what was paid, now to be paid too."""
+        episode = account.episode
+        earned = [0.0] * len(episode.turns)
+        for credit in credits:
+            if not math.isnan(credit.value):
+                earned[credit.turn] += credit.value
+        lacking = [value - paid for value, paid in zip(earned, account.paid[name], strict=True)]
+        account.paid[name] = earned
+        episode.credits[name] = list(credits)
+        episode.turn_rewards = [had + more for had, more in zip(episode.turn_rewards, lacking, strict=True)]
+        unscored = sum(math.isnan(credit.value) for credit in credits)
+        given, total = account.given, math.fsum(lacking)
+        nothing = unscored == len(credits) and (bool(credits) or bool(episode.error))
+        value = math.nan if nothing else _number(given["rewards"][name]) + total
+        account.given = {
+            **given,
+            "rewards": {**given["rewards"], name: value},
+            "metrics": {**given["metrics"], f"{name}_unscored": float(unscored)},
+            "credits": {**given["credits"], name: list(credits)},
+            "turn_rewards": list(episode.turn_rewards),
+        }
+        return total
+
+    def get_state(self) -> dict[str, Any]:
+        """What the methods remember of earlier episodes."""
+        return {method.name: copy.deepcopy(method.get_state()) for method in self.methods}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state of `get_state`."""
+        for method in self.methods:
+            method.set_state(copy.deepcopy(state[method.name]))
+
+    def _reckon(self, account: Account) -> None:
+        """The turn rewards as far as they are known.
+
+        The environment's own list counts, where it keeps one: a wrapper below may have known only at the end
+        what an earlier turn was worth.
+        """
+        episode, told = account.episode, account.episode.turns[-1].info["turn_rewards"]
+        if len(told) == len(account.base):
+            spent = episode.outcomes if self.spends else [0.0] * len(told)
+            account.base = [reward - outcome for reward, outcome in zip(told, spent, strict=True)]
+        paid = [account.paid[name] for name in self.names]
+        episode.turn_rewards = [sum(now, own) for own, *now in zip(account.base, *paid, strict=True)]
+
+    def _info(self, account: Account, info: Info, components: dict[str, float]) -> Info:
+        """The environment's info with the methods' parts; always the same keys."""
+        episode = account.episode
+        rewards = dict(info["rewards"])
+        if self.spends and OUTCOME in rewards:
+            rewards[OUTCOME] = 0.0
+        # What a wrapper below has written down stands: its outcome is 0 here if it has spent it.
+        metrics = {OUTCOME: episode.outcome if episode.over else 0.0, **info["metrics"]}
+        signals = {name: (episode.signals[name] or [0.0])[-1] for name in self.names}
+        told = {**info, "error": episode.error} if episode.error else info
+        return {
+            **told,
+            "rewards": {**rewards, **components},
+            "turn_rewards": list(episode.turn_rewards),
+            "metrics": {**metrics, **{f"{name}_unscored": 0.0 for name in self.names}},
+            "signals": {**info.get("signals", {}), **signals},
+            "credits": {
+                **info.get("credits", {}),
+                **{name: list(episode.credits[name]) for name in self.names},
+            },
+        }
+
+
+def _uncredited(method: RewardMethod, episode: Episode) -> list[Credit]:
+    """Credits of an episode that an error ended; what was paid at its turn stays paid."""
+    signals = episode.signals[method.name]
+    return [Credit(k, signal, reason=episode.error * math.isnan(signal)) for k, signal in enumerate(signals)]
+
+
+def _measured(credits: list[Credit], signals: list[float]) -> list[Credit]:
+    """The credits; NaN at a turn whose signal is none, whatever a formula makes of it."""
+    return [
+        credit._replace(value=math.nan, reason=credit.reason or NO_NUMBER)
+        if math.isnan(signals[credit.turn])
+        else credit
+        for credit in credits
+    ]
+
+
+def _number(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
+
+
+def _check_told(method: RewardMethod, path: str, info: Info) -> None:
+    place: Any = info
+    for key in path.split("/"):
+        if not isinstance(place, dict) or key not in place:
+            raise ValueError(
+                f"{method.name} needs info[{path.replace('/', '][')}], which this environment does not give "
+                f"(task {info.get('task')!r}); see the environment's docstring for what it tells of its turns"
+            )
+        place = place[key]

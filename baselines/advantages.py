@@ -1,0 +1,159 @@
+"""Episodes come in; an advantage for every token that the policy wrote goes out, by the method asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from memenvs.baselines.episode import Episode, Floats
+from memenvs.baselines.policy import Policy
+from memenvs.credit import gae, grpo, mt_grpo, mt_rloo, place_rewards, rloo, tamtrl, whiten
+from memenvs.wrappers import TAMTRLMethod
+
+Estimator = Literal["grpo", "rloo"]
+Reward = Literal["outcome", "merged", "turn", "tamtrl", "infomem", "mempo"]
+Placement = Literal["outcome", "merged", "turn"]
+
+
+def group_advantages(
+    episodes: Sequence[Episode],
+    policy: Policy,
+    *,
+    reward: Reward = "outcome",
+    estimator: Estimator = "grpo",
+    alpha: float = 1.0,
+    scale: str = "std",
+    method: TAMTRLMethod | None = None,
+) -> list[Floats]:
+    """Advantages (N,) of each episode's written tokens, by comparison inside its group.
+
+    | reward | advantage of a token of turn k |
+    | --- | --- |
+    | `"outcome"` | the outcome reward, normalised in the group (GRPO-OR) |
+    | `"merged"` | the sum of all turn rewards, normalised in the group (GRPO-MR) |
+    | `"turn"` | that of its turn, and alpha times that of the result (MT-GRPO eq. 12) |
+    | `"tamtrl"` | eq. 5 to 7, min-max over all episodes given |
+    | `"infomem"` | as merged: the method has added its bonus to the last turn (InfoMem eq. 10) |
+    | `"mempo"` | as outcome, and inside the memory also that of the memory (MemPO eq. 9) |
+
+    In `"turn"` the result is the outcome reward and whatever else the last turn earned, so that nothing is
+    lost; a turn reward that could not be measured (NaN) is compared with none. In sums it counts 0.
+
+    Args:
+        episodes: of any number of groups, each complete.
+        policy: says which characters its tokens stand for, for credit to spans.
+        reward: see above.
+        estimator: `"rloo"` compares with the mean of the others instead, in the first three.
+        alpha: weight of the outcome in `"turn"`.
+        scale: `"std"`, or `"none"` to leave the standard deviation out, where that is `grpo`'s.
+        method: whose signals `"tamtrl"` uses.
+    """
+    groups = [episode.group for episode in episodes]
+    outcomes = [sum(episode.outcomes) + episode.charge for episode in episodes]
+    if reward == "tamtrl":
+        return _tamtrl(episodes, method or TAMTRLMethod())
+    if reward == "turn":
+        turns = [_between(episode) for episode in episodes]
+        results = [outcome + np.nan_to_num(own[-1]) for outcome, own in zip(outcomes, turns, strict=True)]
+        if estimator == "rloo":
+            credit = mt_rloo(turns, results, alpha=alpha, groups=groups)
+        else:
+            credit = mt_grpo(turns, results, alpha=alpha, groups=groups, scale=scale)
+        return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
+    merged = reward in ("merged", "infomem")
+    values = [sum(episode.turn_rewards) + episode.charge for episode in episodes] if merged else outcomes
+    whole = rloo(values, groups) if estimator == "rloo" else grpo(values, groups, scale=scale)
+    spread = [np.full(episode.tokens, value) for episode, value in zip(episodes, whole, strict=True)]
+    if reward == "mempo":
+        return [
+            tokens + span_credits(episode, policy, "mempo")
+            for episode, tokens in zip(episodes, spread, strict=True)
+        ]
+    return spread
+
+
+def token_advantages(
+    episodes: Sequence[Episode],
+    *,
+    reward: Placement = "turn",
+    gamma: float = 1.0,
+    lam: float = 1.0,
+    whitened: bool = True,
+) -> tuple[list[Floats], list[Floats]]:
+    """Advantages and returns (N,) of each episode's written tokens by GAE over its critic's values.
+
+    Rewards stand where MT-PPO eq. 9 puts them (`"turn"`), or all at the last token: their sum (`"merged"`,
+    PPO-MR) or the outcome alone (`"outcome"`, PPO-OR). Time runs over written tokens, through all samples.
+
+    Args:
+        episodes: with `values` in every sample.
+        reward: see above.
+        gamma: discount a token.
+        lam: lambda of GAE.
+        whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
+    """
+    if not episodes:
+        return [], []
+    lengths = np.array([episode.tokens for episode in episodes])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    rewards, values = np.zeros(mask.shape), np.zeros(mask.shape)
+    for row, episode in enumerate(episodes):
+        # The turns' rewards hold the outcome already.
+        outcome = sum(episode.outcomes) if reward == "outcome" else None
+        ends = episode.turn_ends
+        placed = place_rewards(episode.turn_rewards, ends, episode.tokens, placement=reward, outcome=outcome)
+        rewards[row, : episode.tokens] = placed
+        values[row, : episode.tokens] = np.concatenate([_values(sample.values) for sample in episode.samples])
+    advantages = gae(rewards, values, mask, gamma, lam)
+    returns = advantages + values
+    if whitened:
+        advantages = whiten(advantages, mask)
+    rows = range(len(episodes))
+    return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
+
+
+def span_credits(episode: Episode, policy: Policy, name: str) -> Floats:
+    """Credits (N,) that a method gave to spans of characters, on the tokens that stand in them.
+
+    A token that lies half inside a span gets the whole credit: its choice wrote part of it.
+    """
+    turns = [np.zeros(len(reply.ids)) for reply in episode.replies]
+    for credit in episode.record.credits.get(name, []) if episode.record else []:
+        if credit.span is None or np.isnan(credit.value):
+            continue
+        start, end = credit.span
+        places = policy.spans(episode.replies[credit.turn].ids)
+        turns[credit.turn][(places[:, 0] < end) & (places[:, 1] > start)] += credit.value
+    return np.concatenate(turns) if turns else np.zeros(0)
+
+
+def _between(episode: Episode) -> Floats:
+    """(K,) what each turn earned beside the outcome; NaN where a method could not measure it."""
+    turns = np.subtract(episode.turn_rewards, episode.outcomes)
+    if episode.record:
+        for signals in episode.record.signals.values():
+            turns[np.isnan(signals)] = np.nan
+        for credits in episode.record.credits.values():
+            unknown = [credit.turn for credit in credits if credit.span is None and np.isnan(credit.value)]
+            turns[unknown] = np.nan
+    return turns
+
+
+def _tamtrl(episodes: Sequence[Episode], method: TAMTRLMethod) -> list[Floats]:
+    teacher = [method.teacher(episode.record) if episode.record else [] for episode in episodes]
+    credit = tamtrl(
+        teacher,
+        [episode.outcome + episode.charge for episode in episodes],
+        tasks=[episode.group for episode in episodes],
+        minmax=method.minmax,
+        combine=method.combine,
+    )
+    return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
+
+
+def _values(values: Floats | None) -> Floats:
+    if values is None:
+        raise ValueError("an episode has no values; measure them first, with a policy that has a value head")
+    return values

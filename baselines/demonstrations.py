@@ -1,0 +1,114 @@
+"""Episodes that somebody has played come in, from a teacher or a file; training sequences go out."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.baselines.episode import Sample
+from memenvs.baselines.hf_policy import HFPolicy
+from memenvs.policies import Policy, make_policy
+
+
+class Demonstration(NamedTuple):
+    """An episode as text.
+
+    Attributes:
+        turns: (observation, reply) of each.
+        context: `"append"` or `"rewrite"`, as `info["context"]`.
+        success: whether the task was solved.
+    """
+
+    turns: list[tuple[str, str]]
+    context: str
+    success: bool
+
+
+def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) -> Iterator[Demonstration]:
+    """Play an episode for each seed with a policy that replies to text, as `memenvs.policies` has them."""
+    for seed in seeds:
+        observation, info = env.reset(seed=seed)
+        context, turns, over = info["context"], [], False
+        while not over:
+            reply = teacher(observation, info)
+            turns.append((observation, reply))
+            observation, _, terminated, truncated, info = env.step(reply)
+            over = terminated or truncated
+        yield Demonstration(turns, context, info["metrics"]["success"] == 1.0)
+
+
+def find_teacher(name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
+    """A teacher by name: one of `memenvs.policies`, or `module:function`, called with the environment.
+
+    Raises:
+        ValueError: no such teacher.
+    """
+    module, _, maker = name.partition(":")
+    if not maker:
+        return make_policy(name, env, seed)
+    try:
+        make: Callable[[gym.Env[Any, Any]], Policy] = getattr(importlib.import_module(module), maker)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"no teacher {name!r}: give module:function, or a policy's name ({error})"
+        ) from error
+    return make(env)
+
+
+def read_demonstrations(file: Path) -> list[Demonstration]:
+    """Demonstrations of a JSON Lines file, as `write_demonstrations` writes it.
+
+    Raises:
+        ValueError: a line is not one, with its number.
+    """
+    found = []
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            turns = [(str(observation), str(reply)) for observation, reply in record["turns"]]
+            found.append(Demonstration(turns, str(record["context"]), bool(record["success"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{file}, line {number} is no demonstration ({error!r}); a line is "
+                '{"turns": [[observation, reply], …], "context": "append" or "rewrite", "success": true}'
+            ) from error
+    return found
+
+
+def write_demonstrations(file: Path, demonstrations: Iterable[Demonstration]) -> None:
+    """Write them as JSON Lines, whole."""
+    lines = [json.dumps(demonstration._asdict(), ensure_ascii=False) for demonstration in demonstrations]
+    new = file.with_suffix(file.suffix + ".new")
+    new.write_text("".join(line + "\n" for line in lines))
+    new.rename(file)
+
+
+def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:
+    """The training sequences that the policy would have left, had it written the replies.
+
+    A reply closes with the end token, unless it closes with a stop string. What does not fit the window is
+    left out from its turn on.
+    """
+    samples: list[Sample] = []
+    sample: Sample | None = None
+    shown = ""
+    for turn, (observation, reply) in enumerate(demonstration.turns):
+        follows = demonstration.context == "append" and sample is not None and observation.startswith(shown)
+        if sample is not None and follows:
+            sample = sample.then(policy.encode_feedback(observation[len(shown) :], sample.ids))
+        else:
+            samples += [sample] if sample is not None else []
+            sample = Sample.prompt(policy.encode(observation))
+        ids = policy.encode_reply(reply)
+        if policy.window is not None and len(sample.ids) + len(ids) > policy.window:
+            break
+        sample = sample.then(ids, np.zeros(len(ids)), turn)
+        shown = observation + reply
+    samples += [sample] if sample is not None else []
+    return [sample.trimmed() for sample in samples if sample.written.any()]

@@ -1,0 +1,212 @@
+"""The GRPO family with a credit for every turn: an environment and a model come in, a trained model goes out.
+
+python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from memenvs.baselines.advantages import Estimator, Reward, group_advantages
+from memenvs.baselines.command import read_args, run
+from memenvs.baselines.episode import Episode, sound
+from memenvs.baselines.journal import Journal, Stop
+from memenvs.baselines.measure import measure, precision
+from memenvs.baselines.options import TrainingArgs, read_json
+from memenvs.baselines.report import summary, timings
+from memenvs.baselines.rollout import Clock
+from memenvs.baselines.run import group_seeds
+from memenvs.baselines.training import SHOWN, Training
+from memenvs.baselines.tree import check_cost, collect_trees
+from memenvs.baselines.tree_credit import episodes_of, tree_advantages
+from memenvs.baselines.update import Item, items_of, update
+from memenvs.baselines.world import World
+from memenvs.credit import overlong_penalty
+from memenvs.wrappers import RewardMethod
+from memenvs.wrappers.registry import make_methods
+
+MEMORY_METHODS = {"tamtrl": "TAMTRL", "infomem": "InfoMem", "mempo": "MemPO"}
+
+
+@dataclass
+class Args(TrainingArgs):
+    """GRPO-OR, GRPO-MR, MT-GRPO, RLOO, MT-RLOO, DAPO's parts, TAMTRL, InfoMem and MemPO, by flags."""
+
+    reward: Reward = "outcome"
+    """What is compared inside a group: the outcome (GRPO-OR), the sum of all turns (GRPO-MR: "merged"), each
+    turn for itself (MT-GRPO: "turn"), or what a memory method makes of it."""
+    reward_args: str = "{}"
+    """Settings of the memory method, as JSON."""
+    estimator: Estimator = "grpo"
+    """Compare with the group's mean and standard deviation, or with the mean of the others (RLOO)."""
+    alpha: float = 1.0
+    """Weight of the outcome beside a turn's own reward (MT-GRPO)."""
+    scale: Literal["std", "none"] = "std"
+    """Divide by the group's standard deviation, or do not."""
+    tree_turns: int = 0
+    """Branch every reply of the first so many turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
+    G episodes a task."""
+    tree_budget: int = 10_000
+    """Replies a step that trees may sample; a run that would need more is refused."""
+    dynamic_sampling: int = 0
+    """DAPO: draw up to so many more batches of tasks until enough groups differ in what they earned."""
+    overlong_buffer: int = 0
+    """DAPO: charge an episode's last so many tokens before overlong_max; 0 charges nothing."""
+    overlong_max: int = 4096
+    """Tokens of all replies of an episode at which the charge is 1."""
+
+
+def prepare(args: Args) -> Training:
+    """Everything that a run needs."""
+    check(args)
+    method = memory_method(args)
+    return Training(args, World(args.device), value_head=False, methods=[method] if method else [])
+
+
+def check(args: Args) -> None:
+    """Refuse flags that contradict each other, or that would do nothing.
+
+    Raises:
+        ValueError: with the flags.
+    """
+    if args.group_size < 2:
+        raise ValueError(f"a group compares at least 2 episodes, got group_size {args.group_size}")
+    for name in ("dynamic_sampling", "overlong_buffer", "tree_turns"):
+        if getattr(args, name) < 0:
+            raise ValueError(f"{name} must be at least 0, got {getattr(args, name)!r}")
+    if args.overlong_buffer > args.overlong_max:
+        raise ValueError(
+            f"overlong_buffer must be at most overlong_max {args.overlong_max}, got {args.overlong_buffer}"
+        )
+    plain = args.estimator == "grpo" and args.scale == "std"
+    if not plain and (args.reward == "tamtrl" or args.tree_turns):
+        raise ValueError("estimator and scale are not for --reward tamtrl and trees, which have their own")
+    if args.estimator == "rloo" and args.scale == "none":
+        raise ValueError("scale none is for the estimator grpo: rloo divides by nothing")
+    if args.reward_args != "{}" and args.reward not in MEMORY_METHODS:
+        raise ValueError(f"reward_args are of a memory method, and --reward is {args.reward}")
+    if args.tree_turns:
+        if args.reward != "turn":
+            raise ValueError(f"trees give credit to turns; add --reward turn, got {args.reward!r}")
+        if args.dynamic_sampling or args.overlong_buffer:
+            raise ValueError("dynamic_sampling and overlong_buffer are for groups, not for trees")
+        check_cost(args.groups, args.group_size, args.tree_turns, args.tree_budget)
+
+
+def train(training: Training, args: Args) -> None:
+    """Train to the last step, or until SIGTERM."""
+    policy, world, method = training.policy, training.world, memory_method(args)
+    journal = Journal(args.out, training.step, quiet=not world.first)
+    with Stop() as stop:
+        for step in range(training.step + 1, args.steps + 1):
+            start, clock = time.perf_counter(), Clock()
+            training.set_rate(step)
+
+            if args.tree_turns:
+                items, drawn, tokens = grow_trees(training, args, step, clock)
+            else:
+                items, drawn = play_groups(training, args, step, clock, method)
+                tokens = sum(episode.tokens for episode in drawn)
+            samples = [item.sample for item in items]
+            known = clock.run(
+                "measuring", measure, policy, samples, args, world=world, reference=training.reference
+            )
+            seed = (args.seed, step)
+            optimizer = training.optimizer
+            learned = clock.run("update", update, policy, optimizer, items, args, world=world, seed=seed)
+            clock.run("refreshing", training.refresh_sampler)
+
+            seconds = time.perf_counter() - start
+            numbers = {**summary(drawn), **known, **learned, **timings(clock, seconds, tokens)}
+            learning = {item.group for item in items if item.advantages.any()}
+            numbers["informative"] = len(learning) / len({episode.group for episode in drawn})
+            stopping = world.any(stop.asked)
+            journal.write(step, {**numbers, **({} if stopping else training.evaluate(step))}, SHOWN)
+            if step % args.save_every == 0 or step == args.steps or stopping:
+                training.save(step)
+            if stopping:
+                break
+    journal.close()
+    world.close()
+
+
+def memory_method(args: Args) -> RewardMethod | None:
+    """The method that `reward` names, if it names one."""
+    if args.reward not in MEMORY_METHODS:
+        return None
+    settings = read_json("reward_args", args.reward_args, dict)
+    return make_methods([[MEMORY_METHODS[args.reward], settings]])[0]
+
+
+def play_groups(
+    training: Training, args: Args, step: int, clock: Clock, method: RewardMethod | None
+) -> tuple[list[Item], list[Episode]]:
+    """What the episodes of a step are to learn, and all that were played for them.
+
+    With dynamic sampling a group in which nobody has an advantage is left out, and others are drawn.
+    """
+    credit: dict[str, Any] = {"reward": args.reward, "estimator": args.estimator}
+    credit |= {"alpha": args.alpha, "scale": args.scale, "method": method}
+    kept: dict[int, list[Episode]] = {}
+    drawn: list[Episode] = []
+    for part in range(1 + args.dynamic_sampling):
+        fresh = training.rollouts(step, clock, part)
+        drawn += fresh
+        charge_length(fresh, args.overlong_buffer, args.overlong_max)
+        usable = sound(fresh)
+        advantages = clock.run("credit", group_advantages, usable, training.policy, **credit)
+        differ = {e.group for e, values in zip(usable, advantages, strict=True) if values.any()}
+        for episode in usable:
+            if not args.dynamic_sampling or episode.group in differ:
+                kept.setdefault(episode.group, []).append(episode)
+        if len(kept) >= args.groups:
+            break
+    chosen = [episode for members in list(kept.values())[: args.groups] for episode in members]
+    advantages = clock.run("credit", group_advantages, chosen, training.policy, **credit)
+    return items_of(chosen, advantages), drawn
+
+
+def grow_trees(
+    training: Training, args: Args, step: int, clock: Clock
+) -> tuple[list[Item], list[Episode], int]:
+    """What the replies of a step's trees are to learn, the episodes through them, and tokens sampled."""
+    seeds, world = group_seeds(args.seed, step, 0, args.groups), training.world
+    mine = world.share(seeds)
+    with precision(training.policy, args):
+        roots = collect_trees(
+            training.tree_env(),
+            training.sampler,
+            mine,
+            branches=args.group_size,
+            turns=args.tree_turns,
+            max_new_tokens=args.max_new_tokens,
+            budget=args.tree_budget,
+            clock=clock,
+        )
+    learned = clock.run("credit", tree_advantages, roots, alpha=args.alpha)
+    items = [Item(sample, mine[number], values) for sample, number, values in learned]
+    played = [e for seed, root in zip(mine, roots, strict=True) for e in episodes_of(root, seed)]
+    tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())
+    return world.gather(items), world.gather(played), int(world.add(tokens)[0])
+
+
+def charge_length(episodes: Sequence[Episode], buffer: int, most: int) -> None:
+    """Charge each episode DAPO's overlong penalty."""
+    if not buffer:
+        return
+    charges = overlong_penalty([episode.tokens for episode in episodes], most, buffer)
+    for episode, charge in zip(episodes, charges.tolist(), strict=True):
+        episode.charge = charge
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from the command line."""
+    return run(prepare, train, read_args(Args, argv, "memenvs.baselines.grpo"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

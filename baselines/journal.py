@@ -1,0 +1,92 @@
+"""Numbers of a training run come in; JSON Lines, TensorBoard and a line on the screen go out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from memenvs.extras import require
+
+
+class Journal:
+    """Writes `log.jsonl`, TensorBoard's files in `tensorboard/`, and a line a step to the error stream.
+
+    Args:
+        folder: of the run.
+        step: steps that a checkpoint holds; later lines, of a run that died behind it, are dropped.
+        quiet: write nothing at all (a process that is not the first).
+    """
+
+    def __init__(self, folder: Path, step: int = 0, quiet: bool = False) -> None:
+        self._quiet, self._file = quiet, folder / "log.jsonl"
+        if quiet:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        kept, new = _lines_until(self._file, step), self._file.with_suffix(".new")
+        new.write_text("".join(kept))
+        new.replace(self._file)
+        board = require("torch.utils.tensorboard", "train")
+        self._board = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+    def write(self, step: int, numbers: dict[str, float], show: tuple[str, ...] = ()) -> None:
+        """Write the numbers of a step.
+
+        Args:
+            step: from 1.
+            numbers: by name.
+            show: the names to print.
+        """
+        if self._quiet:
+            return
+        line = {"step": step, "time": round(time.time(), 3), **{k: _rounded(v) for k, v in numbers.items()}}
+        with self._file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        for name, value in numbers.items():
+            self._board.add_scalar(name, value, step)
+        told = "  ".join(f"{name} {numbers[name]:.4g}" for name in show if name in numbers)
+        sys.stderr.write(f"step {step}  {told}\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Flush everything."""
+        if not self._quiet:
+            self._board.close()
+
+
+class Stop:
+    """Turns SIGTERM into a flag, so that a run ends after its step, saved."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> Stop:
+        self._before = signal.signal(signal.SIGTERM, self._ask)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+
+def _lines_until(file: Path, step: int) -> list[str]:
+    """The lines of steps up to `step`; a torn last line is dropped."""
+    kept = []
+    for line in file.read_text().splitlines(keepends=True) if file.exists() else ():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except ValueError:
+            continue
+    return kept
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,218 @@
+"""Log-probabilities, values and advantages of written tokens come in; losses go out, and their sum.
+
+Tensors are flat: (N,) holds the written tokens of any number of sequences, without padding and prompts, and
+`rows` (N,) the sequence of each. A batch too large for one pass is cut anywhere: `token_weights` gives each
+token its share in the loss of the whole batch, so that the gradients of micro-batches add up to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from memenvs.credit import overlong_penalty
+from memenvs.credit.checks import check_choice
+from memenvs.extras import require
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = require("torch", "train")
+
+__all__ = [
+    "PolicyLoss",
+    "ValueLoss",
+    "aggregate",
+    "entropy",
+    "kl_penalty",
+    "overlong_penalty",
+    "policy_loss",
+    "token_weights",
+    "value_loss",
+]
+
+MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+KINDS = ("k1", "k2", "k3", "abs")
+MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
+MAX_KL = 10.0  # nats, of k3; as in verl
+
+Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+Kind = Literal["k1", "k2", "k3", "abs"]
+
+
+class PolicyLoss(NamedTuple):
+    """A policy's loss, token by token.
+
+    Attributes:
+        losses: (N,), differentiable.
+        clipped: (N,) bool; the loss was cut, its ratio out of range. Its mean is the clip fraction.
+        dual_clipped: (N,) bool; the loss of a negative advantage was cut at `dual_clip`.
+    """
+
+    losses: torch.Tensor
+    clipped: torch.Tensor
+    dual_clipped: torch.Tensor
+
+
+class ValueLoss(NamedTuple):
+    """A critic's loss, token by token.
+
+    Attributes:
+        losses: (N,), differentiable.
+        clipped: (N,) bool; the clipped value decided.
+    """
+
+    losses: torch.Tensor
+    clipped: torch.Tensor
+
+
+def policy_loss(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    *,
+    clip: float = 0.2,
+    clip_high: float | None = None,
+    dual_clip: float | None = None,
+) -> PolicyLoss:
+    """PPO's clipped loss of tokens.
+
+        rho = exp(log pi - log pi_old)
+        L = max(-A rho, -A clamp(rho, 1 - clip, 1 + clip_high))        PPO eq. 7; clip-higher: DAPO eq. 8
+        L = min(L, -A dual_clip)    where A < 0                        dual clip (Ye et al., 2020)
+
+    Args:
+        logprobs: log pi (N,), nats, differentiable.
+        old_logprobs: log pi_old (N,), of the policy that wrote the tokens.
+        advantages: A (N,).
+        clip: how far below 1 the ratio may help.
+        clip_high: how far above 1; None: as `clip`. DAPO has 0.28 beside 0.2.
+        dual_clip: the most that a ratio counts where A < 0, above 1; verl has 3. None: no bound.
+
+    Raises:
+        ValueError: shapes differ, or a range is wrong.
+    """
+    _check_same(logprobs=logprobs, old_logprobs=old_logprobs, advantages=advantages)
+    high = clip if clip_high is None else clip_high
+    if not (0.0 <= clip < 1.0 and high >= 0.0):
+        raise ValueError(f"clip must be from 0 to 1 and clip_high at least 0, got {clip!r} and {high!r}")
+    if dual_clip is not None and dual_clip <= 1.0:
+        raise ValueError(f"dual_clip must be above 1, or None for no bound, got {dual_clip!r}")
+    ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    free, cut = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip, 1.0 + high)
+    losses, clipped = torch.maximum(free, cut), cut > free
+    if dual_clip is None:
+        return PolicyLoss(losses, clipped, torch.zeros_like(clipped))
+    bound = -advantages * dual_clip
+    dual = (advantages < 0) & (losses > bound)
+    return PolicyLoss(torch.where(dual, bound, losses), clipped, dual)
+
+
+def value_loss(
+    values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor, *, clip: float | None = 0.2
+) -> ValueLoss:
+    """PPO's loss of a critic, tokens.
+
+        L = 1/2 max((V - R)^2, (V_clip - R)^2),   V_clip = V clamped to V_old -+ clip
+
+    Args:
+        values: V (N,), differentiable.
+        old_values: V_old (N,), of the critic when the tokens were written.
+        returns: R (N,), as `gae` + V_old.
+        clip: how far V may help away from V_old; None: any distance.
+    """
+    _check_same(values=values, old_values=old_values, returns=returns)
+    free = (values - returns).square()
+    if clip is None:
+        return ValueLoss(0.5 * free, torch.zeros_like(free, dtype=torch.bool))
+    if clip < 0.0:
+        raise ValueError(f"clip must be at least 0, or None for no bound, got {clip!r}")
+    near = torch.maximum(torch.minimum(values, old_values + clip), old_values - clip)
+    cut = (near - returns).square()
+    return ValueLoss(0.5 * torch.maximum(free, cut), cut > free)
+
+
+def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, kind: Kind = "k3") -> torch.Tensor:
+    """Estimates (N,) of KL(pi || pi_ref) from tokens that pi wrote, nats.
+
+        d = log pi - log pi_ref
+        k1 = d      k2 = d^2 / 2      k3 = exp(-d) - 1 + d      abs = |d|        Schulman, 2020
+
+    k1 and k3 are unbiased, k3 is never negative; k2 is biased, but its gradient is the KL's. The gradient of
+    k1 is 0 in the mean: use it inside rewards, and k2 or k3 as a loss. In verl: kl, mse and low_var_kl.
+
+    Args:
+        logprobs: log pi (N,), nats.
+        ref_logprobs: log pi_ref (N,).
+        kind: `"k1"`, `"k2"`, `"k3"` or `"abs"`. k3 is cut at 10 nats, where its gradient is then 0.
+    """
+    _check_same(logprobs=logprobs, ref_logprobs=ref_logprobs)
+    check_choice("kind", kind, KINDS)
+    apart = logprobs - ref_logprobs
+    if kind == "k1":
+        return apart
+    if kind == "abs":
+        return apart.abs()
+    if kind == "k2":
+        return 0.5 * apart.square()
+    near = apart.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return (torch.expm1(-near) + near).clamp(max=MAX_KL)
+
+
+def entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Entropies (...) of next tokens, nats, from logits (..., V), in float32.
+
+    Rows do not depend on each other: pass slices of N where (N, V) is too large to hold twice more. A token
+    of logit -inf cannot come up, and adds nothing.
+    """
+    logprobs = torch.log_softmax(logits.float(), dim=-1)
+    # 0 * -inf would be NaN, in the value and in the gradient
+    finite = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
+    return -(logprobs.exp() * finite).sum(dim=-1)
+
+
+def token_weights(
+    rows: torch.Tensor, lengths: torch.Tensor, mode: Mode = "token-mean", *, horizon: int | None = None
+) -> torch.Tensor:
+    """The share (N,) of each token in the loss of the whole batch: loss = sum of weights * losses.
+
+        token-mean               1 / tokens of the batch                 DAPO eq. 8
+        seq-mean-token-mean      1 / (sequences * tokens of its own)     GRPO eq. 3
+        seq-mean-token-sum       1 / sequences
+        seq-mean-token-sum-norm  1 / horizon                             Dr. GRPO, as in verl
+
+    Sequences without a written token do not count. What a sequence is (a turn's, an episode's) is what the
+    caller numbers. With several processes give the lengths of all, and sum the gradients over them.
+
+    Args:
+        rows: (N,) whole numbers, the sequence of each token.
+        lengths: (R,) written tokens of each sequence of the whole batch, whatever N holds of it.
+        mode: as above; the names are verl's.
+        horizon: tokens, the constant of `"seq-mean-token-sum-norm"`.
+    """
+    check_choice("mode", mode, MODES)
+    if mode == "token-mean":
+        share = 1.0 / lengths.sum().clamp(min=1)
+        return share.expand(rows.shape)
+    if mode == "seq-mean-token-sum-norm":
+        if horizon is None or horizon < 1:
+            raise ValueError(f'mode="{mode}" needs horizon, the tokens it divides by, got {horizon!r}')
+        return torch.full(rows.shape, 1.0 / horizon, device=rows.device)
+    share = 1.0 / (lengths > 0).sum().clamp(min=1)
+    if mode == "seq-mean-token-sum":
+        return share.expand(rows.shape)
+    return share / lengths[rows]
+
+
+def aggregate(
+    losses: torch.Tensor, rows: torch.Tensor, mode: Mode = "token-mean", *, horizon: int | None = None
+) -> torch.Tensor:
+    """The loss () of a batch that is here whole: its `token_weights` times its losses (N,), summed."""
+    _check_same(losses=losses, rows=rows)
+    lengths = torch.bincount(rows)
+    return (token_weights(rows, lengths, mode, horizon=horizon) * losses).sum()
+
+
+def _check_same(**tensors: torch.Tensor) -> None:
+    if len({tensor.shape for tensor in tensors.values()}) > 1:
+        found = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+        raise ValueError(f"one shape is wanted of all, got {found}")

@@ -1,0 +1,94 @@
+"""Samples come in; what models say of them before an update goes out, in the run's precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memenvs.baselines.batches import micro_batches
+from memenvs.baselines.episode import Floats, Sample
+from memenvs.baselines.hf_policy import HFPolicy
+from memenvs.baselines.options import RunArgs
+from memenvs.baselines.policy import Evaluation
+from memenvs.baselines.world import World
+from memenvs.extras import require
+
+
+def precision(policy: HFPolicy, args: RunArgs) -> AbstractContextManager[Any]:
+    """Where the run's precision holds."""
+    if not args.bf16:
+        return nullcontext()
+    torch = require("torch", "train")
+    kind: AbstractContextManager[Any] = torch.autocast(policy.device.type, torch.bfloat16)
+    return kind
+
+
+def evaluate_in(
+    policy: HFPolicy, samples: Sequence[Sample], args: RunArgs, *, entropy: bool = False
+) -> Evaluation:
+    """What the policy says now of a micro-batch, in the run's precision."""
+    with precision(policy, args):
+        return policy.evaluate([s.ids for s in samples], [s.written for s in samples], entropy=entropy)
+
+
+class Measured(NamedTuple):
+    """What a model says of the written tokens (N,) of a sample before an update; None where not asked."""
+
+    logprobs: Floats | None
+    values: Floats | None
+    reference: Floats | None
+
+
+def measure(
+    policy: HFPolicy,
+    samples: Sequence[Sample],
+    args: RunArgs,
+    *,
+    world: World | None = None,
+    reference: HFPolicy | None = None,
+) -> dict[str, float]:
+    """Write into the samples what an update compares with, before anything changes.
+
+    That is the critic's values and a reference model's log-probabilities, where there are such. Where the
+    update computes otherwise than the sampling did (another engine, or bfloat16), the policy's own
+    log-probabilities take the place of the sampled ones, and `kl_sampler` says how far these were. Every
+    process measures its share.
+    """
+    anew = args.sampler != "hf" or args.bf16
+    if policy.value_head is None and reference is None and not anew:
+        return {}
+    mine = list(samples) if world is None else world.share(samples)
+    found: list[Measured] = [Measured(None, None, None)] * len(mine)
+    with require("torch", "train").no_grad():
+        for batch in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
+            told = _measure(policy, [mine[i] for i in batch], args, anew, reference)
+            for i, one in zip(batch, told, strict=True):
+                found[i] = one
+    drift: list[Floats] = []
+    for sample, one in zip(samples, found if world is None else world.gather(found), strict=True):
+        sample.values, sample.reference = one.values, one.reference
+        if one.logprobs is not None:
+            drift.append(sample.logprobs[sample.written] - one.logprobs)
+            sample.logprobs[sample.written] = one.logprobs
+    return {"kl_sampler": float(np.concatenate(drift).mean())} if drift else {}
+
+
+def _measure(
+    policy: HFPolicy, samples: Sequence[Sample], args: RunArgs, anew: bool, reference: HFPolicy | None
+) -> list[Measured]:
+    """What is told of the samples of one micro-batch."""
+    cuts = np.cumsum([sample.written.sum() for sample in samples])[:-1]
+    nothing: list[Any] = [None] * len(samples)
+    own = evaluate_in(policy, samples, args) if anew or policy.value_head is not None else None
+    logprobs = np.split(_array(own.logprobs), cuts) if own and anew else nothing
+    values = np.split(_array(own.values), cuts) if own and policy.value_head is not None else nothing
+    pulled = np.split(_array(evaluate_in(reference, samples, args).logprobs), cuts) if reference else nothing
+    return [Measured(*parts) for parts in zip(logprobs, values, pulled, strict=True)]
+
+
+def _array(values: Any) -> Floats:
+    array: Floats = values.float().cpu().numpy().astype(np.float64)
+    return array

@@ -1,0 +1,109 @@
+"""PPO with a reward for every turn (MT-PPO): an environment and a model come in, a trained model goes out.
+
+python -m memenvs.baselines.mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memenvs.baselines.advantages import Placement, token_advantages
+from memenvs.baselines.command import read_args, run
+from memenvs.baselines.episode import sound
+from memenvs.baselines.journal import Journal, Stop
+from memenvs.baselines.measure import measure
+from memenvs.baselines.options import TrainingArgs
+from memenvs.baselines.report import summary, timings
+from memenvs.baselines.rollout import Clock
+from memenvs.baselines.training import SHOWN, Training
+from memenvs.baselines.update import items_of, update
+from memenvs.baselines.world import World
+
+
+@dataclass
+class Args(TrainingArgs):
+    """MT-PPO, PPO-MR and PPO-OR: they differ in where rewards stand."""
+
+    group_size: int = 1
+    """Episodes of a task; PPO needs no groups."""
+    reward: Placement = "turn"
+    """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
+    ("merged", PPO-MR) or the outcome alone ("outcome", PPO-OR)."""
+    gamma: float = 1.0
+    """Discount a token."""
+    lam: float = 1.0
+    """Lambda of generalised advantage estimation."""
+    whiten: bool = True
+    """Give advantages mean 0 and standard deviation 1 over the batch."""
+    critic_warmup: int = 0
+    """First steps, in which the critic alone learns."""
+
+
+def prepare(args: Args) -> Training:
+    """Everything that a run needs."""
+    for name in ("gamma", "lam"):
+        if not 0 <= getattr(args, name) <= 1:
+            raise ValueError(f"{name} must be from 0 to 1, got {getattr(args, name)!r}")
+    return Training(args, World(args.device), value_head=True)
+
+
+def train(training: Training, args: Args) -> None:
+    """Train to the last step, or until SIGTERM."""
+    policy, world = training.policy, training.world
+    journal = Journal(args.out, training.step, quiet=not world.first)
+    with Stop() as stop:
+        for step in range(training.step + 1, args.steps + 1):
+            start, clock = time.perf_counter(), Clock()
+            training.set_rate(step)
+
+            episodes = training.rollouts(step, clock)
+            usable = sound(episodes)
+            samples = [sample for episode in usable for sample in episode.samples]
+            known = clock.run(
+                "measuring", measure, policy, samples, args, world=world, reference=training.reference
+            )
+            advantages, returns = clock.run(
+                "credit",
+                token_advantages,
+                usable,
+                reward=args.reward,
+                gamma=args.gamma,
+                lam=args.lam,
+                whitened=args.whiten,
+            )
+            learned = clock.run(
+                "update",
+                update,
+                policy,
+                training.optimizer,
+                items_of(usable, advantages, returns),
+                args,
+                world=world,
+                seed=(args.seed, step),
+                critic_only=step <= args.critic_warmup,
+            )
+            clock.run("refreshing", training.refresh_sampler)
+
+            seconds = time.perf_counter() - start
+            tokens = sum(episode.tokens for episode in episodes)
+            numbers = {**summary(episodes), **known, **learned, **timings(clock, seconds, tokens)}
+            stopping = world.any(stop.asked)
+            journal.write(step, {**numbers, **({} if stopping else training.evaluate(step))}, SHOWN)
+            if step % args.save_every == 0 or step == args.steps or stopping:
+                training.save(step)
+            if stopping:
+                break
+    journal.close()
+    world.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from the command line."""
+    return run(prepare, train, read_args(Args, argv, "memenvs.baselines.mt_ppo"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""A run's arguments come in; its policy, optimizer, checkpoints and evaluations go out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from memenvs.baselines import checkpoint
+from memenvs.baselines.episode import Episode
+from memenvs.baselines.hf_policy import HFPolicy
+from memenvs.baselines.measure import precision
+from memenvs.baselines.options import FREE, RunArgs, check_at_least_1, check_device, read_json
+from memenvs.baselines.policy import Policy
+from memenvs.baselines.report import summary
+from memenvs.baselines.rollout import Clock, collect
+from memenvs.baselines.vllm_policy import VLLMPolicy
+from memenvs.baselines.world import World
+from memenvs.extras import require
+from memenvs.text_env import TextEnv
+from memenvs.vector import TextVectorEnv
+
+
+class Run:
+    """A policy in training, its optimizer, its checkpoints and its evaluations.
+
+    Attributes:
+        step: steps done.
+
+    Args:
+        args: of the run.
+        world: the processes.
+        value_head: whether there is a critic.
+
+    Raises:
+        ValueError: arguments that do not fit each other, or a folder that holds a run already.
+        FileNotFoundError: there is no such model.
+    """
+
+    def __init__(self, args: RunArgs, world: World, *, value_head: bool = False) -> None:
+        check_at_least_1(args, "num_envs", "max_new_tokens", "save_every", "micro_batch_tokens")
+        if not args.model:
+            raise ValueError("no model is given; add --model with a folder or a name on the hub")
+        check_device(args.device)
+        found = checkpoint.find(args.out)
+        if found and not args.resume:
+            raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
+        if found and (other := checkpoint.differences(found, asdict(args), FREE)):
+            raise ValueError(f"{args.out} was begun with {other[0]}; resume with the same, or begin anew")
+        self.args, self.world, self.step = args, world, 0
+        self.policy = self._load(args.model, value_head)
+        if args.gradient_checkpointing:
+            _checkpoint_gradients(self.policy.model)
+        self.optimizer = require("torch", "train").optim.AdamW(
+            self.policy.parameters(), lr=args.lr, weight_decay=args.weight_decay
+        )
+        self.sampler = self._make_sampler()
+        self.restore()
+        self._eval_venv: TextVectorEnv | None = None
+        if args.eval_every:
+            self._eval_venv = self.make_venv(read_json("eval_env_args", args.eval_env_args, dict))
+
+    def restore(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        found = checkpoint.find(self.args.out)
+        if found:
+            self.step = checkpoint.restore(found, self.policy, self.optimizer)
+            self.refresh_sampler()
+
+    def begin_again(self) -> None:
+        """Take back the weights that the run began with."""
+        if checkpoint.find(self.args.out):
+            begun = self._load(self.args.model, self.policy.value_head is not None)
+            self.policy.take_weights(begun)
+            self.refresh_sampler()
+
+    def make_venv(self, different: dict[str, Any] | None = None) -> TextVectorEnv:
+        """The run's environments, with some arguments different.
+
+        Raises:
+            ValueError: it is no environment of texts.
+        """
+        options = {**read_json("env_args", self.args.env_args, dict), **(different or {})}
+        venv = TextVectorEnv(
+            self.args.env, self.args.num_envs, autoreset_mode="Disabled", errors="truncate", **options
+        )
+        if not isinstance(venv.envs[0].unwrapped, TextEnv):
+            raise ValueError(f"env must be an environment of texts, as MemSokoban-v0, got {self.args.env!r}")
+        return venv
+
+    def play(self, venv: Any, seeds: Sequence[int], group_size: int, clock: Clock) -> list[Episode]:
+        """The episodes of groups, dealt to all processes, in the groups' order."""
+        limit = self.args.max_new_tokens
+        with precision(self.policy, self.args):
+            mine = collect(
+                venv, self.sampler, self.world.share(seeds), group_size, max_new_tokens=limit, clock=clock
+            )
+        order = {seed: number for number, seed in enumerate(seeds)}
+        return sorted(self.world.gather(mine), key=lambda episode: order[episode.group])
+
+    def refresh_sampler(self) -> None:
+        """Let the engine that samples, if there is one, take over the weights of the policy."""
+        if isinstance(self.sampler, VLLMPolicy):
+            self.sampler.load_weights(self.policy)
+
+    def set_rate(self, step: int) -> None:
+        """Set the learning rate of a step."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.args.lr * min(1.0, step / max(self.args.lr_warmup, 1))
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        """The metrics of fixed tasks, where this step is one to evaluate at."""
+        if self._eval_venv is None or step % self.args.eval_every:
+            return {}
+        seeds = group_seeds(self.args.seed, 0, 1, self.args.eval_episodes)
+        episodes = self.play(self._eval_venv, seeds, 1, Clock())
+        return {f"eval_{name}": value for name, value in summary(episodes).items()}
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint, by the first process."""
+        self.step = step
+        if self.world.first:
+            checkpoint.save(self.args.out, self.policy, self.optimizer, step, asdict(self.args))
+
+    def _make_sampler(self) -> Policy:
+        args = self.args
+        engine = {"dtype": "bfloat16" if args.bf16 else "float32"} | read_json(
+            "sampler_args", args.sampler_args, dict
+        )
+        if args.sampler == "hf":
+            return self.policy
+        if self.world.size > 1:
+            raise ValueError("sampler vllm works in one process; use --sampler hf with several")
+        return VLLMPolicy(
+            args.model, temperature=args.temperature, stop=args.stop, chat=args.chat, engine=engine
+        )
+
+    def _load(self, model: str, value_head: bool) -> HFPolicy:
+        args = self.args
+        return HFPolicy(
+            model,
+            temperature=args.temperature,
+            stop=args.stop,
+            chat=args.chat,
+            value_head=value_head,
+            device=self.world.device,
+            dtype="float32",
+            seed=args.seed,
+        )
+
+
+def _checkpoint_gradients(model: Any) -> None:
+    """Keep no activations. Only layers that look for training mode to do so are in it: dropout stays off."""
+    enable = getattr(model, "activation_checkpointing_enable", None)  # transformers 5.23; before, the other
+    (enable or model.gradient_checkpointing_enable)()
+    for module in model.modules():
+        module.training = bool(getattr(module, "gradient_checkpointing", False))
+
+
+def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
+    """Seeds of `count` groups of a step's part."""
+    drawn = np.random.SeedSequence([seed, step, part]).generate_state(count, np.uint64)
+    return [int(value >> np.uint64(1)) for value in drawn]

@@ -1,0 +1,165 @@
+"""Behaviour cloning: episodes of a teacher, a file or the model itself come in, a trained model goes out.
+
+python -m memenvs.baselines.sft --model FOLDER --env MemSokoban-v0 --teacher gold --out runs/sft
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.baselines.batches import micro_batches
+from memenvs.baselines.command import read_args, run
+from memenvs.baselines.demonstrations import (
+    Demonstration,
+    find_teacher,
+    play_teacher,
+    read_demonstrations,
+    to_samples,
+)
+from memenvs.baselines.episode import Sample, sound
+from memenvs.baselines.journal import Journal, Stop
+from memenvs.baselines.measure import evaluate_in
+from memenvs.baselines.options import RunArgs, check_at_least_1, read_json
+from memenvs.baselines.rollout import Clock
+from memenvs.baselines.run import Run, group_seeds
+from memenvs.baselines.world import World
+from memenvs.extras import require
+
+
+@dataclass
+class Args(RunArgs):
+    """Behaviour cloning; with the model as its own teacher and the filter, STaR."""
+
+    lr: float = 1e-4
+    """Learning rate (AdamW)."""
+    teacher: str = "gold"
+    """Who plays: "self" (the model), a policy of memenvs.policies, module:function, or a .jsonl file."""
+    episodes: int = 1000
+    """Episodes to play, or to read."""
+    keep: Literal["success", "all"] = "success"
+    """Learn from episodes that solved their task (STaR's filter), or from all."""
+    batch_size: int = 32
+    """Training sequences an optimizer step."""
+    passes: int = 1
+    """Times that every sequence is seen."""
+
+
+class Cloning(Run):
+    """A run that learns from a teacher's episodes.
+
+    Attributes:
+        samples: their training sequences.
+    """
+
+    args: Args
+
+    def __init__(self, args: Args, world: World) -> None:
+        check_at_least_1(args, "episodes", "batch_size", "passes")
+        super().__init__(args, world)
+        self.samples = samples_of(self)
+
+
+def prepare(args: Args) -> Cloning:
+    """Everything that a run needs."""
+    return Cloning(args, World(args.device))
+
+
+def train(cloning: Cloning, args: Args) -> None:
+    """Train to the last step, or until SIGTERM."""
+    policy, world, optimizer, samples = cloning.policy, cloning.world, cloning.optimizer, cloning.samples
+    journal = Journal(args.out, cloning.step, quiet=not world.first)
+    batches = list(_batches(samples, args))
+    with Stop() as stop:
+        for step in range(cloning.step + 1, len(batches) + 1):
+            start = time.perf_counter()
+            cloning.set_rate(step)
+            batch = batches[step - 1]
+            tokens = sum(int(sample.written.sum()) for sample in batch)
+            optimizer.zero_grad(set_to_none=True)
+            nats, mine = 0.0, world.share(batch)
+            for part in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
+                told = evaluate_in(policy, [mine[i] for i in part], args)
+                loss = -told.logprobs.sum() / tokens
+                loss.backward()
+                nats += float(loss.detach())
+            world.add_gradients(policy.parameters())
+            require("torch", "train").nn.utils.clip_grad_norm_(policy.parameters(), args.max_grad_norm)
+            optimizer.step()
+
+            numbers = {
+                "loss": world.add(nats)[0],
+                "tokens_per_second": tokens / (time.perf_counter() - start),
+            }
+            stopping = world.any(stop.asked)
+            if not stopping:
+                numbers |= cloning.evaluate(step)
+            journal.write(step, numbers, ("loss", "eval_success"))
+            if step % args.save_every == 0 or step == len(batches) or stopping:
+                cloning.save(step)
+            if stopping:
+                break
+    journal.close()
+    world.close()
+
+
+def samples_of(cloning: Cloning) -> list[Sample]:
+    """The training sequences of the teacher's episodes, filtered.
+
+    The model that is its own teacher plays as it was when the run began, in a resumed run too.
+
+    Raises:
+        ValueError: there are none, or no such teacher.
+    """
+    args = cloning.args
+    seeds = group_seeds(args.seed, 0, 2, args.episodes)
+    if args.teacher == "self":
+        cloning.begin_again()
+        played = sound(cloning.play(cloning.make_venv(), seeds, 1, Clock()))
+        cloning.restore()
+        kept = [e for e in played if args.keep == "all" or e.metrics["success"] == 1.0]
+        samples = [sample for episode in kept for sample in episode.samples]
+    else:
+        samples = [
+            sample
+            for shown in _shown(args, seeds)
+            if args.keep == "all" or shown.success
+            for sample in to_samples(cloning.policy, shown)
+        ]
+    if not samples:
+        raise ValueError(
+            f"no episode of the teacher {args.teacher!r} is left to learn from (keep {args.keep})"
+        )
+    return samples
+
+
+def _shown(args: Args, seeds: Sequence[int]) -> list[Demonstration]:
+    """What a teacher plays, or what a file holds."""
+    if args.teacher.endswith(".jsonl"):
+        return read_demonstrations(Path(args.teacher))[: args.episodes]
+    env = gym.make(args.env, disable_env_checker=True, **read_json("env_args", args.env_args, dict))
+    return list(play_teacher(env, find_teacher(args.teacher, env, args.seed), seeds))
+
+
+def _batches(samples: Sequence[Sample], args: Args) -> Iterator[list[Sample]]:
+    """The samples in another order each pass."""
+    for number in range(args.passes):
+        order = np.random.default_rng([args.seed, 0, 3, number]).permutation(len(samples))
+        for start in range(0, len(order), args.batch_size):
+            yield [samples[i] for i in order[start : start + args.batch_size].tolist()]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from the command line."""
+    return run(prepare, train, read_args(Args, argv, "memenvs.baselines.sft"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

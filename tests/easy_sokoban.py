@@ -1,0 +1,52 @@
+"""Sokoban that a model of a hundred thousand parameters learns in seconds: always the same one move."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.sokoban import LETTERS, to_text
+
+OPEN, CLOSE = "<think></think><answer>", "</answer>"
+MOVES = ("Up", "Down", "Left", "Right")
+
+
+def save_levels(folder: Path) -> str:
+    """Eight boards whose box has its target at its right and the player at its left; env_args as JSON."""
+    boards = []
+    for row, column in itertools.product(range(4), range(2)):
+        rows = ["#    #"] * 4
+        rows[row] = "#" + " " * column + "@$." + " " * (1 - column) + "#"
+        boards.append("\n".join(["######", *rows, "######"]))
+    file = folder / "easy.txt"
+    file.write_text("\n\n".join(boards) + "\n")
+    return json.dumps(
+        {
+            "levels": str(file),
+            "level_split": None,
+            "min_solution": 1,
+            "max_turns": 1,
+            "max_actions": 1,
+            "rewards": "outcome",
+        }
+    )
+
+
+def save_model(folder: Path, env_args: str) -> Path:
+    """A random GPT of two layers that has a token for every part of the game."""
+    from memenvs.baselines.small_gpt import save_small_gpt
+
+    env = gym.make("memenvs:MemSokoban-v0", **json.loads(env_args))
+    observation, _ = env.reset(seed=0)
+    head, tail = observation.split(to_text(env.unwrapped._board.grid, LETTERS))
+    return save_small_gpt(folder, [head, tail, OPEN, CLOSE, *MOVES], width=64, layers=2, window=128)
+
+
+def any_move(env):
+    """A teacher that knows the form of a reply and nothing else."""
+    draws = np.random.default_rng(0)
+    return lambda observation, info: f"{OPEN}{MOVES[draws.integers(4)]}{CLOSE}"

@@ -1,0 +1,232 @@
+"""Credit of turns becomes credit of tokens: numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from memenvs.baselines.advantages import group_advantages, span_credits, token_advantages
+from memenvs.baselines.episode import Episode, Sample
+from memenvs.baselines.policy import Reply, ScriptedPolicy
+from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
+from memenvs.baselines.tree_credit import tree_advantages
+from memenvs.wrappers import Credit, TAMTRLMethod
+from memenvs.wrappers import Episode as Record
+
+POLICY = ScriptedPolicy(str)
+ROOT2 = math.sqrt(2)
+
+
+def reply(text):
+    ids = POLICY.encode(text)
+    return Reply(text, ids, np.zeros(len(ids)), finished=True)
+
+
+def episode(group, turn_rewards, outcomes, texts, values=None, record=None):
+    """An episode of appended turns; each text is a reply of one token a word."""
+    replies = [reply(text) for text in texts]
+    sample = Sample.prompt(np.array([1]))
+    for turn, said in enumerate(replies):
+        sample = sample.then(said.ids, said.logprobs, turn).then(np.array([2]))
+    if values is not None:
+        sample.values = np.array(values)
+    return Episode(
+        group, "t", samples=[sample], replies=replies, turn_rewards=turn_rewards, outcome=sum(outcomes),
+        outcomes=outcomes, record=record, end="terminated",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def pair():
+    """Two episodes of one group: 2 + 1 and 2 + 1 tokens; the first is right, the second searched better."""
+    assert [len(POLICY.encode(text)) for text in ("a memory", "a")] == [2, 1]
+    return [
+        episode(7, [0.0, 1.0], [0.0, 1.0], ["a memory", "a"]),
+        episode(7, [0.5, 0.0], [0.0, 0.0], ["a memory", "a"]),
+    ]
+
+
+class TestGroups:
+    """Of two numbers that differ, ddof 1: their advantages are 1/sqrt(2) and -1/sqrt(2), but for eps."""
+
+    def test_outcome_is_compared_alone(self, pair):
+        first, second = group_advantages(pair, POLICY, reward="outcome")
+        assert first == pytest.approx([1 / ROOT2] * 3, abs=1e-5)
+        assert second == pytest.approx([-1 / ROOT2] * 3, abs=1e-5)
+
+    def test_merged_compares_the_sums(self):
+        # sums 0.5 and 1.0
+        two = [episode(1, [0.5], [0.0], ["a"]), episode(1, [1.0], [1.0], ["a"])]
+        first, second = group_advantages(two, POLICY, reward="merged")
+        assert first == pytest.approx([-1 / ROOT2], abs=1e-5)
+        assert second == pytest.approx([1 / ROOT2], abs=1e-5)
+
+    def test_turns_have_their_own_and_alpha_of_the_outcome(self, pair):
+        # turn 0: rewards 0 and 0.5, outcomes 1 and 0: -1/sqrt2 + 0.5/sqrt2, and the reverse; last: outcome
+        first, second = group_advantages(pair, POLICY, reward="turn", alpha=0.5)
+        assert first == pytest.approx([-0.5 / ROOT2] * 2 + [1 / ROOT2], abs=1e-3)
+        assert second == pytest.approx([0.5 / ROOT2] * 2 + [-1 / ROOT2], abs=1e-3)
+
+    def test_what_the_last_turn_earns_beside_the_outcome_counts_with_it(self):
+        # both cut at their limit, one placed a box in the last turn: results 1 and 0
+        two = [episode(1, [0.0, 1.0], [0.0, 0.0], ["a", "a"]), episode(1, [0.0, 0.0], [0.0, 0.0], ["a", "a"])]
+        first, second = group_advantages(two, POLICY, reward="turn")
+        assert first == pytest.approx([1 / ROOT2] * 2, abs=1e-3)
+        assert second == pytest.approx([-1 / ROOT2] * 2, abs=1e-3)
+
+    def test_a_turn_that_could_not_be_measured_is_compared_with_none(self):
+        # three searched; the judge of the first could not be read: the others are 1 and 0 beside each other
+        three = [episode(1, [paid, 0.0], [0.0, 0.0], ["a", "a"]) for paid in (0.0, 1.0, 0.0)]
+        for one, signal in zip(three, (math.nan, 1.0, 0.0), strict=True):
+            one.record = Record(signals={"judge": [signal, 0.0]})
+        values = [tokens[0] for tokens in group_advantages(three, POLICY, reward="turn")]
+        assert values == pytest.approx([0.0, 1 / ROOT2, -1 / ROOT2], abs=1e-3)
+
+    def test_a_charge_counts_in_every_comparison_of_results(self, pair):
+        for one in pair:
+            one.charge = -1.0 if one is pair[0] else 0.0
+        # outcomes 1 - 1 and 0: equal
+        assert group_advantages(pair, POLICY, reward="outcome")[0].tolist() == [0.0] * 3
+
+    def test_turns_can_be_compared_without_their_scale(self, pair):
+        first, _ = group_advantages(pair, POLICY, reward="turn", scale="none")
+        # turn 0: 0 - 0.25, and the outcome 1 - 0.5
+        assert first == pytest.approx([0.25, 0.25, 0.5])
+
+    def test_leave_one_out(self, pair):
+        first, second = group_advantages(pair, POLICY, reward="outcome", estimator="rloo")
+        assert first.tolist() == [1.0] * 3
+        assert second.tolist() == [-1.0] * 3
+
+    def test_groups_do_not_touch_each_other(self, pair):
+        other = [episode(8, [9.0], [9.0], ["a"]), episode(8, [9.0], [9.0], ["a"])]
+        values = group_advantages([*pair, *other], POLICY, reward="outcome")
+        assert values[0] == pytest.approx(group_advantages(pair, POLICY, reward="outcome")[0])
+        assert values[2].tolist() == [0.0]
+
+    def test_without_scale_the_mean_alone_is_taken_off(self, pair):
+        first, _ = group_advantages(pair, POLICY, reward="outcome", scale="none")
+        assert first.tolist() == [0.5] * 3
+
+    def test_memory_has_its_credit_on_its_own_characters(self, pair):
+        # "memory" of "a memory" is the memory of turn 0, worth 2
+        record = Record(credits={"mempo": [Credit(0, 2.0, (2, 8)), Credit(1, math.nan, (0, 1), "no score")]})
+        pair[0].record = record
+        assert span_credits(pair[0], POLICY, "mempo").tolist() == [0.0, 2.0, 0.0]
+        first, _ = group_advantages(pair, POLICY, reward="mempo")
+        assert first == pytest.approx([1 / ROOT2, 1 / ROOT2 + 2.0, 1 / ROOT2], abs=1e-5)
+
+    def test_tamtrl_spreads_each_turn_over_its_tokens(self, pair, monkeypatch):
+        # p = 0.2, 0.6 with outcome 1, and 0.6, 0.2 with outcome 0; min-max: 0, 1 | 1, 0; times r: 0, 1 | 0, 0
+        # mean 0.25, std (ddof 1) 0.5: advantages -0.5, 1.5 | -0.5, -0.5
+        seen = {id(pair[0]): [0.2, 0.6], id(pair[1]): [0.6, 0.2]}
+        for one in pair:
+            one.record = Record(signals={"tamtrl": seen[id(one)]})
+        monkeypatch.setattr(TAMTRLMethod, "teacher", lambda self, record: record.signals["tamtrl"])
+        first, second = group_advantages(pair, POLICY, reward="tamtrl")
+        assert first == pytest.approx([-0.5, -0.5, 1.5], abs=1e-5)
+        assert second == pytest.approx([-0.5, -0.5, -0.5], abs=1e-5)
+
+
+class TestTokens:
+    """Gamma and lambda 1: an advantage is what is still to be earned, less the value of its own token."""
+
+    @pytest.mark.parametrize(
+        ("reward", "to_come"),
+        [("turn", [1.5, 1.5, 1.0]), ("merged", [1.5, 1.5, 1.5]), ("outcome", [1.0, 1.0, 1.0])],
+    )
+    def test_rewards_stand_where_they_are_placed(self, reward, to_come):
+        # 0.5 at the end of turn 0 (token 1), 1.0 (the outcome) at the end of turn 1 (token 2)
+        one = episode(1, [0.5, 1.0], [0.0, 1.0], ["a memory", "a"], values=[0.1, 0.2, 0.3])
+        (advantages,), (returns,) = token_advantages([one], reward=reward, whitened=False)
+        assert returns == pytest.approx(to_come)
+        assert advantages == pytest.approx(np.subtract(to_come, [0.1, 0.2, 0.3]))
+
+    def test_whitening_runs_over_all_tokens_of_the_batch(self):
+        two = [
+            episode(1, [1.0], [1.0], ["a memory"], values=[0.0, 0.0]),
+            episode(2, [0.0], [0.0], ["a"], values=[0.0]),
+        ]
+        first, second = token_advantages(two, reward="turn")[0]
+        # 1, 1, 0: mean 2/3, variance (ddof 1) 1/3
+        assert first == pytest.approx([1 / math.sqrt(3)] * 2, abs=1e-6)
+        assert second == pytest.approx([-2 / math.sqrt(3)], abs=1e-6)
+
+    def test_time_runs_on_through_the_samples_of_an_episode(self):
+        one = episode(1, [0.0, 1.0], [0.0, 1.0], ["a", "a"], values=[0.0, 0.0])
+        parts = [
+            Sample.prompt(np.array([1])).then(said.ids, said.logprobs, turn)
+            for turn, said in enumerate(one.replies)
+        ]
+        for part in parts:
+            part.values = np.zeros(1)
+        one.samples = parts
+        (advantages,), _ = token_advantages([one], reward="turn", gamma=0.5, whitened=False)
+        assert advantages.tolist() == [0.5, 1.0]
+
+    def test_an_episode_without_values_is_refused(self, pair):
+        with pytest.raises(ValueError, match="no values"):
+            token_advantages(pair)
+
+
+class TestTree:
+    def test_the_cost_is_every_reply_of_every_turn(self):
+        assert tree_cost(3, 2) == 3 + 9
+        with pytest.raises(
+            ValueError, match=r"4 trees of 8 branches over 3 turns sample 2,336 replies \(8\^2"
+        ):
+            check_cost(4, 8, 3, 1000)
+
+    def test_replies_are_compared_with_their_siblings(self):
+        # root -> a (turn reward 1), b (0); a -> outcomes 1, 0; b -> outcomes 0, 0
+        root = Node("", {"turn": 0}, state=1, sample=Sample.prompt(np.array([1])))
+        a, b = (child(root, turn_reward, state=1) for turn_reward in (1.0, 0.0))
+        for parent, outcomes in ((a, (1.0, 0.0)), (b, (0.0, 0.0))):
+            for outcome in outcomes:
+                child(parent, 0.0, outcome=outcome)
+        learned = tree_advantages([root], alpha=0.5)
+        # a: own 1/sqrt2, value 0.5 against 0: + 0.5/sqrt2; b the reverse; a's children +-1/sqrt2, b's 0
+        values = [round(float(advantage[0]) * ROOT2, 3) for _, _, advantage in learned]
+        assert values == pytest.approx([1.5, -1.5, 1.0, -1.0, 0.0, 0.0], abs=2e-3)
+
+    def test_a_tree_of_two_turns_has_every_reply_once_with_its_own_tokens(self):
+        import gymnasium as gym
+
+        env = gym.make("memenvs:MemSearchQA-v0", tasks="world-test", max_turns=1)
+        policy = ScriptedPolicy(lambda prompt: "<think></think><search>river</search>")
+        (root,) = collect_trees(env, policy, [3], branches=2, turns=2)
+        nodes = list(root.nodes())
+        assert len(nodes) == 2 + 4
+        assert [len(child.children) for child in root.children] == [2, 2]
+        for sample, number, values in tree_advantages([root]):
+            assert number == 0
+            assert sample.written.sum() == len(values)
+            assert sample.written[-1]
+
+    def test_states_are_restored_between_branches(self):
+        import gymnasium as gym
+
+        env = gym.make("memenvs:MemSokoban-v0")
+        moves = iter(["Up", "Down", "Left", "Right"] * 100)
+        policy = ScriptedPolicy(lambda prompt: f"<think></think><answer>{next(moves)}</answer>")
+        (root,) = collect_trees(env, policy, [1], branches=2, turns=2)
+        for node in root.nodes():
+            # what a node shows is its parent's text, its own reply, and what came back: nobody else's moves
+            assert node.observation.startswith(node.parent.observation + node.reply.text)
+
+    def test_methods_that_pay_in_hindsight_are_refused(self):
+        import gymnasium as gym
+
+        from memenvs.wrappers import TAMTRL
+
+        env = TAMTRL(gym.make("memenvs:MemChunkQA-v0", tasks="world-test"), scorer="lexical")
+        with pytest.raises(ValueError, match="tamtrl pays in hindsight"):
+            collect_trees(env, POLICY, [1], branches=2, turns=1)
+
+
+def child(parent, turn_reward, state=None, outcome=0.0):
+    made = Node(
+        "", {"turn": 1}, state, Sample.prompt(np.array([1])), parent, reply("a"), turn_reward, outcome
+    )
+    parent.children.append(made)
+    return made

@@ -1,0 +1,98 @@
+"""What a teacher played becomes the sequences that the model would have left, had it played so itself."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from memenvs.baselines.demonstrations import (
+    Demonstration,
+    find_teacher,
+    play_teacher,
+    read_demonstrations,
+    to_samples,
+    write_demonstrations,
+)
+from memenvs.baselines.policy import HFPolicy
+
+READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12}
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_model):
+    return HFPolicy(str(tiny_model), chat=False)
+
+
+def played(env_id, teacher="gold", seeds=(1, 2), **options):
+    env = gym.make(f"memenvs:{env_id}", disable_env_checker=True, **options)
+    return list(play_teacher(env, find_teacher(teacher, env, 0), seeds))
+
+
+def text(policy, ids):
+    return policy.tokenizer.decode(ids)
+
+
+def test_an_episode_that_appends_is_one_sequence_of_what_was_said(policy):
+    for shown in played("MemSokoban-v0"):
+        (sample,) = to_samples(policy, shown)
+        replies = [reply for _, reply in shown.turns]
+        assert shown.success
+        assert sorted(set(sample.turns[sample.written].tolist())) == list(range(len(replies)))
+        for turn, reply in enumerate(replies):
+            assert text(policy, sample.ids[sample.turns == turn]) == reply + "<|im_end|>"
+        last, _ = shown.turns[-1]
+        assert text(policy, sample.ids).replace("<|im_end|>", "") == last + replies[-1]
+        assert sample.written[-1]
+
+
+def test_an_episode_that_rewrites_is_a_sequence_a_turn(policy):
+    (shown,) = played("MemChunkQA-v0", seeds=(3,), **READING)
+    samples = to_samples(policy, shown)
+    assert len(samples) == len(shown.turns) > 1
+    for (observation, reply), sample in zip(shown.turns, samples, strict=True):
+        assert text(policy, sample.ids) == observation + reply + "<|im_end|>"
+
+
+def test_a_stop_string_needs_no_end_token(tiny_model):
+    policy = HFPolicy(str(tiny_model), chat=False, stop=("</answer>",))
+    (shown,) = played("MemSokoban-v0", seeds=(1,))
+    (sample,) = to_samples(policy, shown)
+    assert "<|im_end|>" not in text(policy, sample.ids)
+
+
+def test_what_does_not_fit_the_window_is_left_out_from_its_turn_on(policy):
+    long = "word " * policy.window
+    shown = Demonstration([("ask", "say"), ("ask" + "say" + long, "more")], "append", True)
+    (sample,) = to_samples(policy, shown)
+    assert text(policy, sample.ids) == "asksay<|im_end|>"
+
+
+def test_a_file_holds_what_was_written_to_it(tmp_path):
+    shown = played("MemSokoban-v0")
+    write_demonstrations(tmp_path / "shown.jsonl", shown)
+    assert read_demonstrations(tmp_path / "shown.jsonl") == shown
+
+
+@pytest.mark.parametrize("line", ["{", "{}", '{"turns": [["a"]], "context": "append", "success": true}'])
+def test_a_line_that_is_no_demonstration_is_named(line, tmp_path):
+    write_demonstrations(tmp_path / "shown.jsonl", [Demonstration([("a", "b")], "append", True)])
+    with (tmp_path / "shown.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match="line 2 is no demonstration"):
+        read_demonstrations(tmp_path / "shown.jsonl")
+
+
+def test_a_teacher_that_is_not_there_is_named():
+    env = gym.make("memenvs:MemSokoban-v0")
+    with pytest.raises(ValueError, match="no teacher 'nowhere:maker'"):
+        find_teacher("nowhere:maker", env, 0)
+
+
+def test_every_marked_token_has_a_log_probability(policy):
+    # what to_samples marks is what a loss is taken over: one log-probability for each marked token
+    (sample,) = to_samples(policy, played("MemSokoban-v0", seeds=(1,))[0])
+    told = policy.evaluate([sample.ids], [sample.written]).logprobs
+    assert len(told) == sample.written.sum()
+    assert np.isfinite(told.detach().numpy()).all()

@@ -1,0 +1,50 @@
+"""`python -m memenvs.evaluate run --policy hf:MODEL` with a real, tiny model."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from memenvs.baselines.policy import HFPolicy
+from memenvs.evaluate import main
+
+SOKOBAN = ("--env", "MemSokoban-v0")
+READING = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=4", "chunk_size=300", "max_memory=40")
+
+
+def run(out, *arguments):
+    assert main(["run", *arguments, "--out", str(out)]) == 0
+    played = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
+    return sorted(map(json.loads, played), key=lambda line: (line["task"], line["sample"]))
+
+
+@pytest.mark.parametrize("env", [SOKOBAN, READING], ids=["append", "rewrite"])
+def test_replies_do_not_depend_on_how_many_episodes_are_under_way(env, tiny_model, tmp_path):
+    arguments = (*env, "--policy", f"hf:{tiny_model}", "--tasks", "0:4", "--samples", "2")
+    limit = ("--max-new-tokens", "12")
+    alone = run(tmp_path / "alone", *arguments, *limit, "--concurrency", "1")
+    together = run(tmp_path / "together", *arguments, *limit, "--concurrency", "8")
+    assert [line["replies"] for line in alone] == [line["replies"] for line in together]
+    assert len({tuple(line["replies"]) for line in alone}) == 8
+
+
+def test_a_likeliest_reply_is_the_policys_own(tiny_model, tmp_path):
+    options = ("--temperature", "0", "--max-new-tokens", "8", "--tasks", "0")
+    (line,) = run(tmp_path, *SOKOBAN, "--policy", f"hf:{tiny_model}", *options)
+    policy = HFPolicy(str(tiny_model), temperature=0.0)
+    observation, _ = gym.make("MemSokoban-v0").reset(options={"task": 0})
+    (reply,) = policy.sample([policy.encode(observation)], [np.random.default_rng(0)], 8)
+    assert line["replies"][0] == reply.text
+    assert line["metrics"]["reply_tokens"] <= 3 * 8
+
+
+def test_a_saved_policy_keeps_its_chat_form(tiny_model, tmp_path):
+    HFPolicy(str(tiny_model), chat=False).save(tmp_path / "policy")
+    options = (*SOKOBAN, "--tasks", "0", "--max-new-tokens", "2")
+    (plain,) = run(tmp_path / "plain", *options, "--policy", f"hf:{tmp_path / 'policy'}")
+    (chat,) = run(tmp_path / "chat", *options, "--policy", f"hf:{tiny_model}")
+    assert plain["metrics"]["model_prompt_tokens"] < chat["metrics"]["model_prompt_tokens"]

@@ -1,0 +1,48 @@
+"""A learner whose rollouts a real vLLM engine writes, on a CPU; `make test-vllm` runs it."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+from tiny_model import save_tiny_model
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
+    pytest.mark.filterwarnings("ignore"),  # vLLM and what it imports warn of their own business
+]
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory):
+    """Its head has weights of its own: vLLM on a CPU cannot renew a tied one."""
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "untied", tied=False)
+
+
+def test_the_engine_writes_with_the_weights_of_the_last_update(tiny_model, tmp_path):
+    from memenvs.baselines import mt_ppo
+    from memenvs.baselines.policy import HFPolicy
+
+    # Nothing that a random model says earns anything; a critic that expected something moves the weights.
+    args = mt_ppo.Args(
+        model=str(tiny_model), out=tmp_path / "run", env_args='{"max_turns": 2}', steps=2, groups=4,
+        num_envs=4, max_new_tokens=8, lr=1e-2, chat=False, device="cpu",
+        sampler="vllm", sampler_args='{"enforce_eager": true}', kl_coef=0.1, seed=1,
+    )  # fmt: skip
+    training = mt_ppo.prepare(args)
+    mt_ppo.train(training, args)
+    lines = [json.loads(line) for line in (args.out / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    # Old log-probabilities are the policy's own, so that the first ratio is 1 whatever the engine rounds.
+    assert all(line["kl_old"] < 1e-9 for line in lines)
+    assert all(abs(line["kl_sampler"]) < 1e-3 for line in lines)
+    prompt = training.policy.encode("Ada Lovelace wrote the first program")
+    (reply,) = training.sampler.sample([prompt], [np.random.default_rng(0)], 12)
+    sequence, mask = (
+        np.concatenate([prompt, reply.ids]),
+        np.arange(len(prompt) + len(reply.ids)) >= len(prompt),
+    )
+    now = training.policy.evaluate([sequence], [mask]).logprobs.detach().numpy()
+    np.testing.assert_allclose(reply.logprobs, now, atol=1e-3)
+    before = HFPolicy(str(tiny_model), chat=False).evaluate([sequence], [mask]).logprobs.detach().numpy()
+    assert np.abs(before - now).max() > 0.01

@@ -1,0 +1,296 @@
+"""The learners learn an easy game, stop and go on bit for bit, and share one curve between two processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import easy_sokoban
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tyro")
+pytest.importorskip("tensorboard")
+
+from memenvs.baselines import checkpoint, grpo, mt_ppo, sft
+
+TESTS = Path(__file__).parent
+SMALL = {"max_new_tokens": 5, "num_envs": 64}
+
+
+@pytest.fixture(scope="module")
+def game(tmp_path_factory):
+    """The arguments of an easy environment, and a model that writes any move in the right form."""
+    folder = tmp_path_factory.mktemp("easy")
+    env_args = easy_sokoban.save_levels(folder)
+    model = easy_sokoban.save_model(folder / "model", env_args)
+    args = sft.Args(
+        model=str(model), out=folder / "sft", env_args=env_args, teacher="easy_sokoban:any_move", keep="all",
+        episodes=256, passes=6, lr=3e-3, lr_warmup=5, save_every=1000, **SMALL,
+    )  # fmt: skip
+    sft.train(sft.prepare(args), args)
+    return env_args, str(folder / "sft" / "last" / "policy")
+
+
+def run(learner, game, out, **options):
+    env_args, model = game
+    args = learner.Args(**{"model": model, "out": out, "env_args": env_args, "lr": 2e-3, **SMALL, **options})
+    learner.train(learner.prepare(args), args)
+    return read(out)
+
+
+def read(out):
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def curve(lines):
+    timed = ("time", "seconds", "tokens_per_second")
+    return [{k: v for k, v in line.items() if not k.startswith(timed)} for line in lines]
+
+
+class TestLearning:
+    """Any move solves a quarter of the boards; "Right" solves all of them."""
+
+    @pytest.mark.parametrize(
+        ("learner", "options"),
+        [
+            (mt_ppo, {"reward": "turn", "groups": 64, "critic_warmup": 2}),
+            (grpo, {"reward": "outcome", "groups": 8}),
+            (grpo, {"reward": "turn", "groups": 8, "estimator": "rloo", "lr": 5e-4}),
+            (grpo, {"reward": "merged", "groups": 8, "clip_high": 0.28, "dynamic_sampling": 1}),
+            (grpo, {"reward": "turn", "groups": 8, "tree_turns": 1}),
+        ],
+        ids=["mt_ppo", "grpo", "mt_rloo", "dapo", "tree"],
+    )
+    def test_success_rises(self, learner, options, game, tmp_path):
+        lines = run(learner, game, tmp_path / "run", steps=16, **options)
+        success = [line["success"] for line in lines]
+        assert len(success) == 16
+        assert np.mean(success[:2]) < 0.45
+        assert np.mean(success[-3:]) > np.mean(success[:2]) + 0.2
+        assert all(np.isfinite(line["policy_loss"]) for line in lines)
+
+    def test_the_first_update_begins_where_sampling_ended(self, game, tmp_path):
+        (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=8)
+        assert line["kl_old"] < 1e-9
+        assert line["clip_fraction"] == 0.0
+
+    def test_a_step_says_where_its_time_went(self, game, tmp_path):
+        (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=8)
+        parts = [line[f"seconds_{name}"] for name in ("sampling", "environment", "credit", "update")]
+        assert all(part > 0 for part in parts)
+        assert sum(parts) <= line["seconds"]
+
+    def test_the_model_can_be_its_own_teacher(self, game, tmp_path):
+        # STaR: what solved its task is learned from; success rises above the quarter of any move.
+        env_args, model = game
+        args = sft.Args(
+            model=model, out=tmp_path / "run", env_args=env_args, teacher="self", episodes=256, passes=6,
+            lr=1e-3, eval_every=6, **SMALL,
+        )  # fmt: skip
+        sft.train(sft.prepare(args), args)
+        lines = [line for line in read(tmp_path / "run") if "eval_success" in line]
+        assert lines[-1]["eval_success"] > 0.6
+
+
+class TestHardSteps:
+    def test_a_step_without_anything_to_learn_is_skipped(self, game, tmp_path):
+        # The answer must be written at once, and nothing is: every episode earns 0, no group differs.
+        lines = run(grpo, game, tmp_path / "run", steps=2, groups=2, dynamic_sampling=1, max_new_tokens=1)
+        assert [line["skipped"] for line in lines] == [1.0, 1.0]
+        assert [line["informative"] for line in lines] == [0.0, 0.0]
+
+    @pytest.mark.parametrize("learner", [mt_ppo, grpo])
+    def test_episodes_that_all_broke_are_skipped(self, learner, game, tmp_path):
+        env_args, model = game
+        args = learner.Args(model=model, out=tmp_path / "run", env_args=env_args, steps=1, groups=8, **SMALL)
+        training = learner.prepare(args)
+        for env in training.venv.unwrapped.envs:
+            env.unwrapped._play = broken
+        learner.train(training, args)
+        (line,) = read(tmp_path / "run")
+        assert line["skipped"] == 1.0
+        assert line["failed"] == 8 * args.group_size
+
+    def test_a_tree_outlives_its_environment(self, game, tmp_path):
+        env_args, model = game
+        args = grpo.Args(
+            model=model, out=tmp_path / "run", env_args=env_args, steps=1, groups=2, reward="turn",
+            tree_turns=1, **SMALL,
+        )  # fmt: skip
+        training = grpo.prepare(args)
+        training.tree_env().unwrapped._play = broken
+        grpo.train(training, args)
+        (line,) = read(tmp_path / "run")
+        assert (line["failed"], line["skipped"]) == (16, 1.0)
+
+    @pytest.mark.parametrize("learner", [mt_ppo, grpo])
+    def test_an_episode_that_outgrows_the_window_is_trained_on_to_its_last_reply(
+        self, learner, game, tmp_path
+    ):
+        longer = json.dumps({**json.loads(game[0]), "max_turns": 3})
+        model = str(easy_sokoban.save_model(tmp_path / "model", longer))
+        # The prompt and one reply fit the window of 128 tokens, what comes back does not.
+        (line,) = run(learner, (longer, model), tmp_path / "run", steps=1, groups=4, group_size=2)
+        assert line["unread"] > 0
+        assert np.isfinite(line["policy_loss"])
+
+
+class TestGoingOn:
+    @pytest.mark.parametrize("learner", [mt_ppo, grpo])
+    def test_a_resumed_run_is_the_run_that_was_not_stopped(self, learner, game, tmp_path):
+        options = {"groups": 8, "group_size": 4}
+        whole = run(learner, game, tmp_path / "whole", steps=4, **options)
+        run(learner, game, tmp_path / "parts", steps=2, **options)
+        parts = run(learner, game, tmp_path / "parts", steps=4, resume=True, **options)
+        assert curve(parts) == curve(whole)
+        for name in ("policy/model.safetensors", "optimizer.safetensors"):
+            one, other = (tmp_path / run / "last" / name for run in ("whole", "parts"))
+            assert one.read_bytes() == other.read_bytes()
+
+    def test_lines_behind_the_checkpoint_are_played_again(self, game, tmp_path):
+        out = tmp_path / "run"
+        run(grpo, game, out, steps=2, groups=8)
+        with (out / "log.jsonl").open("a") as file:
+            file.write('{"step": 3, "success": 9.0}\n{"step": 4, "succ')
+        lines = run(grpo, game, out, steps=3, groups=8, resume=True)
+        assert [line["step"] for line in lines] == [1, 2, 3]
+        assert lines[-1]["success"] <= 1.0
+
+    def test_a_folder_with_a_run_is_not_written_over(self, game, tmp_path, capsys):
+        run(grpo, game, tmp_path / "run", steps=1, groups=8)
+        assert grpo.main(["--model", game[1], "--out", str(tmp_path / "run")]) == 2
+        assert "holds a run; add --resume" in capsys.readouterr().err
+
+    def test_other_arguments_are_no_resumption(self, game, tmp_path, capsys):
+        run(grpo, game, tmp_path / "run", steps=1, groups=8)
+        flags = ["--model", game[1], "--env-args", game[0], "--out", str(tmp_path / "run"), "--resume"]
+        flags += ["--max-new-tokens", "5", "--num-envs", "64", "--groups", "8", "--lr", "2e-3"]
+        assert grpo.main([*flags, "--steps", "2", "--seed", "3"]) == 2
+        assert "was begun with seed 0, now 3" in capsys.readouterr().err
+        assert grpo.main([*flags, "--steps", "2"]) == 0
+
+    def test_a_model_that_teaches_itself_goes_on_with_the_same_episodes(self, game, tmp_path):
+        env_args, model = game
+
+        def clone(out, **options):
+            args = sft.Args(
+                model=model, out=out, env_args=env_args, teacher="self", episodes=128, batch_size=8, lr=1e-3,
+                **options, **SMALL,
+            )  # fmt: skip
+            cloning = sft.prepare(args)
+            sft.train(cloning, args)
+            return curve(read(out))
+
+        whole = clone(tmp_path / "whole", passes=2)
+        clone(tmp_path / "parts", passes=1)
+        assert clone(tmp_path / "parts", passes=2, resume=True) == whole
+
+    def test_sigterm_saves_and_exits_with_0(self, game, tmp_path):
+        command = [sys.executable, "-m", "memenvs.baselines.grpo", "--model", game[1], "--env-args", game[0]]
+        command += ["--out", str(tmp_path / "run"), "--steps", "100000", "--max-new-tokens", "5"]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment())
+        log = tmp_path / "run" / "log.jsonl"
+        for _ in range(600):
+            if log.exists() and log.read_text().count("\n") >= 2:
+                break
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        found = checkpoint.find(tmp_path / "run")
+        assert json.loads((found / "state.json").read_text())["step"] == len(read(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("module", ["mt_ppo", "grpo"])
+def test_two_processes_have_the_curve_of_one(module, game, tmp_path):
+    env_args, model = game
+    flags = ["--model", model, "--env-args", env_args, "--steps", "3", "--groups", "8", "--group-size", "4"]
+    flags += ["--num-envs", "16", "--max-new-tokens", "5", "--lr", "2e-3", "--minibatches", "2"]
+    for count, out in ((1, tmp_path / "one"), (2, tmp_path / "two")):
+        launch(module, [*flags, "--out", str(out)], count)
+    for one, two in zip(curve(read(tmp_path / "one")), curve(read(tmp_path / "two")), strict=True):
+        assert one.keys() == two.keys()
+        # Padding is each process's own; sums of floats are added in another order.
+        for name in one.keys() - {"padding"}:
+            assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
+
+
+class TestArguments:
+    def test_help_shows_a_line_for_each_flag(self, capsys):
+        with pytest.raises(SystemExit):
+            mt_ppo.main(["--help"])
+        told = capsys.readouterr().out
+        assert "--critic-warmup" in told
+        assert "First steps, in which the critic alone learns" in told
+
+    @pytest.mark.parametrize(
+        ("flags", "message"),
+        [
+            ([], "no model is given; add --model"),
+            (["--model", "nowhere"], "no model 'nowhere'"),
+            (
+                ["--model", "{model}", "--num-envs", "12"],
+                "num_envs must be a multiple of group_size 8, got 12",
+            ),
+            (["--model", "{model}", "--env-args", "{"], "env_args must be JSON, got '{'"),
+            (["--model", "{model}", "--methods", "{}"], "methods must be a JSON list, got '{}'"),
+            (["--model", "{model}", "--steps", "0"], "steps must be at least 1, got 0"),
+            (["--model", "{model}", "--tree-turns", "9"], "trees give credit to turns; add --reward turn"),
+            (["--model", "{model}", "--tree-turns", "9", "--reward", "turn"], "the budget is 10,000"),
+            (["--model", "{model}", "--reward", "tamtrl"], "tamtrl needs info"),
+            (["--model", "{model}", "--clip", "1.5"], "clip must be between 0 and 1, got 1.5"),
+            (["--model", "{model}", "--dual-clip", "0.5"], "dual_clip must be above 1, got 0.5"),
+            (["--model", "{model}", "--horizon", "9"], "give both or none"),
+            (["--model", "{model}", "--temperature", "0"], "temperature must be above 0"),
+            (["--model", "{model}", "--group-size", "1"], "a group compares at least 2 episodes"),
+            (
+                ["--model", "{model}", "--overlong-buffer", "9", "--overlong-max", "8"],
+                "at most overlong_max 8",
+            ),
+            (["--model", "{model}", "--reward-args", '{"beta": 1}'], "reward_args are of a memory method"),
+            (["--model", "{model}", "--reward", "tamtrl", "--estimator", "rloo"], "not for --reward tamtrl"),
+            (["--model", "{model}", "--env", "Nope-v0"], "Nope"),
+            (["--model", "{model}", "--env", "CartPole-v1"], "an environment of texts"),
+            (["--model", "{model}", "--device", "tpu"], "device must be one of torch's"),
+        ],
+    )
+    def test_what_cannot_be_is_one_line(self, flags, message, game, tmp_path, capsys):
+        given = [flag.replace("{model}", game[1]) for flag in flags]
+        assert grpo.main([*given, "--out", str(tmp_path / "run")]) == 2
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        assert message in line
+
+
+def broken(reply):
+    raise ConnectionError("the retriever is away")
+
+
+def launch(module, flags, count):
+    """Run a learner in processes that find each other as under `accelerate launch`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", f"memenvs.baselines.{module}", *flags],
+            stderr=subprocess.PIPE,
+            env={
+                **environment(),
+                **({"RANK": str(rank), "WORLD_SIZE": str(count)} if count > 1 else {}),
+                **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+            },
+        )
+        for rank in range(count)
+    ]
+    for process in processes:
+        _, told = process.communicate(timeout=240)
+        assert process.returncode == 0, told.decode()[-2000:]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}

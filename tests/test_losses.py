@@ -1,0 +1,241 @@
+"""Losses of tokens against recorded values and numbers worked out by hand, whole and in micro-batches."""
+
+import math
+
+import numpy as np
+import pytest
+from oracle import cases, needs_oracle
+
+pytest.importorskip("torch")
+
+import torch
+
+from memenvs.baselines.losses import (
+    KINDS,
+    MODES,
+    aggregate,
+    entropy,
+    kl_penalty,
+    policy_loss,
+    token_weights,
+    value_loss,
+)
+
+NEAR = {"atol": 1e-5, "rtol": 1e-4}
+KL_NAMES = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}
+close = np.testing.assert_allclose
+
+
+def flat(case, *names, mask="response_mask"):
+    """The sequence of each written token, the size of the batch, then the named values there."""
+    written = torch.tensor(case["input"][mask], dtype=torch.bool)
+    return (
+        torch.nonzero(written)[:, 0],
+        written.shape,
+        *(torch.tensor(case["input"][n])[written] for n in names),
+    )
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("verl_policy_loss_clip_higher"))
+def test_the_policy_loss_is_as_recorded(case):
+    rows, shape, new, old, advantages = flat(case, "log_prob", "old_log_prob", "advantages")
+    taken, recorded = case["input"], case["output"]
+    clips = {"clip": taken["cliprange_low"], "clip_high": taken["cliprange_high"]}
+    loss = policy_loss(new, old, advantages, **clips, dual_clip=taken["clip_ratio_c"])
+    for mode in MODES:
+        close(aggregate(loss.losses, rows, mode, horizon=shape[1]), recorded[mode]["pg_loss"], **NEAR)
+    close(loss.clipped.float().mean(), recorded["token-mean"]["pg_clipfrac"], **NEAR)
+    close(loss.dual_clipped.float().mean(), recorded["token-mean"]["pg_clipfrac_lower"], **NEAR)
+    close(kl_penalty(old, new, "k1").clamp(-20, 20).mean(), recorded["token-mean"]["ppo_kl"], **NEAR)
+    if "search_r1(no dual clip)" in recorded:
+        close(
+            policy_loss(new, old, advantages, **clips).losses.mean(),
+            recorded["search_r1(no dual clip)"],
+            **NEAR,
+        )
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("verl_agg_loss"))
+def test_losses_are_aggregated_as_recorded(case):
+    rows, shape, losses = flat(case, "loss_mat", mask="loss_mask")
+    recorded = case["output"]
+    for mode in MODES:
+        close(aggregate(losses, rows, mode, horizon=shape[1]), recorded[mode], **NEAR)
+    longer = aggregate(losses, rows, "seq-mean-token-sum-norm", horizon=7)
+    close(longer, recorded["seq-mean-token-sum-norm(factor=7)"], **NEAR)
+    # Two processes, 20 tokens in all: theirs is scaled by 2, since its gradients are averaged over them.
+    share = token_weights(rows, torch.tensor([20]))
+    close(2 * (share * losses).sum(), recorded["token-mean(dp2,ntok=20)"], **NEAR)
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("verl_value_loss"))
+def test_the_value_loss_is_as_recorded(case):
+    rows, _, values, old, returns = flat(case, "vpreds", "values", "returns")
+    loss = value_loss(values, old, returns, clip=case["input"]["cliprange_value"])
+    close(aggregate(loss.losses, rows), case["output"]["vf_loss"], **NEAR)
+    close(loss.clipped.float().mean(), case["output"]["vf_clipfrac"], **NEAR)
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("verl_kl_penalty"))
+@pytest.mark.parametrize("kind", KL_NAMES)
+def test_the_kl_penalty_is_as_recorded(case, kind):
+    taken = [torch.tensor(case["input"][name]) for name in ("logprob", "ref_logprob")]
+    close(kl_penalty(*taken, kind), case["output"][KL_NAMES[kind]], **NEAR)
+
+
+@needs_oracle
+@pytest.mark.parametrize("case", cases("verl_masked_stats"))
+def test_the_token_mean_is_the_masked_mean(case):
+    rows, _, values = flat(case, "values", mask="mask")
+    close(aggregate(values, rows), case["output"]["masked_mean"], **NEAR)
+
+
+def one(ratio, advantage, **clips):
+    """The loss of one token and its gradient by log pi."""
+    logprob = torch.tensor([math.log(ratio)], requires_grad=True)
+    loss = policy_loss(logprob, torch.zeros(1), torch.tensor([advantage]), **clips)
+    loss.losses.sum().backward()
+    return loss.losses.item(), logprob.grad.item(), loss.clipped.item(), loss.dual_clipped.item()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient", "clipped"),
+    [
+        (1.1, 2.0, -2.2, -2.2, False),  # inside: -A rho, and d rho / d log pi = rho
+        (1.5, 2.0, -2.4, 0.0, True),  # above 1.2 a good token gains no more
+        (0.5, 2.0, -1.0, -1.0, False),  # a good token that fell is pulled up, however far it fell
+        (0.5, -2.0, 1.6, 0.0, True),  # under 0.8 a bad token gains no more
+        (1.5, -2.0, 3.0, 3.0, False),  # a bad token that rose is pushed down, however far it rose
+    ],
+)
+def test_the_ratio_is_clipped_where_it_would_help(ratio, advantage, loss, gradient, clipped):
+    found = one(ratio, advantage)
+    close(found[:2], [loss, gradient], rtol=1e-5)
+    assert found[2:] == (clipped, False)
+
+
+def test_clip_higher_moves_the_upper_end_alone():
+    close(one(1.5, 1.0, clip_high=0.28)[0], -1.28, rtol=1e-6)
+    close(one(0.5, -1.0, clip_high=0.28)[0], 0.8, rtol=1e-6)
+
+
+def test_dual_clip_bounds_a_bad_token_that_rose():
+    # 5 times as likely, A = -1: 5 becomes 3, and pushes no more; a good token is not bounded
+    close(one(5.0, -1.0, dual_clip=3.0)[:2], [3.0, 0.0], rtol=1e-6)
+    assert one(5.0, -1.0, dual_clip=3.0)[2:] == (False, True)
+    assert one(0.1, 1.0, dual_clip=3.0)[3] is False
+
+
+def test_a_token_that_became_certain_gives_a_finite_loss():
+    loss = policy_loss(torch.tensor([0.0]), torch.tensor([-1e4]), torch.tensor([-1.0]))
+    assert torch.isfinite(loss.losses).all()
+
+
+def test_the_value_loss_takes_the_worse_of_the_two():
+    # V = 1, V_old = 0, clip 0.2: V_clip = 0.2. Target 2: (1 - 2)^2 = 1 < (0.2 - 2)^2 = 3.24, half of it 1.62.
+    # Target 0: (1 - 0)^2 = 1 > 0.04, half of it 0.5.
+    loss = value_loss(torch.ones(2), torch.zeros(2), torch.tensor([2.0, 0.0]))
+    close(loss.losses, [1.62, 0.5], rtol=1e-6)
+    assert loss.clipped.tolist() == [True, False]
+
+
+def test_without_a_clip_the_value_loss_is_half_the_square():
+    close(value_loss(torch.ones(1), torch.zeros(1), torch.tensor([3.0]), clip=None).losses, [2.0])
+
+
+def test_kl_estimates_by_hand():
+    # d = log 2 - 0: k1 log 2; k2 half its square; k3 1/2 - 1 + log 2
+    new, ref, log2 = torch.tensor([math.log(2)]), torch.zeros(1), math.log(2)
+    for kind, expected in (("k1", log2), ("abs", log2), ("k2", log2**2 / 2), ("k3", log2 - 0.5)):
+        close(kl_penalty(new, ref, kind), [expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_that_left_its_reference_far_behind_has_a_finite_penalty_and_gradient(kind):
+    logprob = torch.tensor([-200.0, 200.0], requires_grad=True)
+    penalty = kl_penalty(logprob, torch.zeros(2), kind)
+    penalty.sum().backward()
+    assert torch.isfinite(penalty).all()
+    assert torch.isfinite(logprob.grad).all()
+
+
+def test_the_mean_of_k1_and_k3_over_the_policy_is_its_kl():
+    policy, other = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]], dtype=torch.float64)
+    exact = (policy * (policy / other).log()).sum()
+    for kind in ("k1", "k3"):
+        close((policy * kl_penalty(policy.log(), other.log(), kind)).sum(), exact, rtol=1e-9)
+
+
+def test_entropy_of_equal_logits_is_the_log_of_their_number():
+    close(entropy(torch.zeros(2, 3, 8)), np.full((2, 3), math.log(8)), rtol=1e-6)
+
+
+def test_a_token_that_cannot_come_up_adds_nothing_to_the_entropy_or_its_gradient():
+    logits = torch.tensor([[1.0, 2.0, -math.inf]], requires_grad=True)
+    found = entropy(logits)
+    found.sum().backward()
+    close(found.detach(), entropy(torch.tensor([[1.0, 2.0]])), rtol=1e-6)
+    assert torch.isfinite(logits.grad).all()
+    assert logits.grad[0, 2] == 0.0
+
+
+def test_weights_by_hand():
+    # Three sequences of 2, 0 and 1 tokens; the empty one does not count.
+    rows, lengths = torch.tensor([0, 0, 2]), torch.tensor([2, 0, 1])
+    close(token_weights(rows, lengths, "token-mean"), [1 / 3, 1 / 3, 1 / 3])
+    close(token_weights(rows, lengths, "seq-mean-token-mean"), [1 / 4, 1 / 4, 1 / 2])
+    close(token_weights(rows, lengths, "seq-mean-token-sum"), [1 / 2, 1 / 2, 1 / 2])
+    close(token_weights(rows, lengths, "seq-mean-token-sum-norm", horizon=10), [0.1, 0.1, 0.1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_micro_batches_add_up_to_the_whole_batch(mode):
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([3, 1, 0, 5, 2])
+    rows = torch.repeat_interleave(torch.arange(5), lengths)
+    logprobs = torch.randn(11, generator=generator, dtype=torch.float64).requires_grad_()
+    old, advantages = torch.randn(2, 11, generator=generator, dtype=torch.float64)
+    losses = policy_loss(logprobs, old, advantages).losses
+    whole = aggregate(losses, rows, mode, horizon=6)
+    (gradient,) = torch.autograd.grad(whole, logprobs, retain_graph=True)
+    total, summed = 0.0, torch.zeros(11, dtype=torch.float64)
+    for part in torch.tensor_split(torch.randperm(11, generator=generator), 3):  # cut across sequences
+        share = token_weights(rows[part], lengths, mode, horizon=6)
+        loss = (share * policy_loss(logprobs[part], old[part], advantages[part]).losses).sum()
+        total += loss.item()
+        summed += torch.autograd.grad(loss, logprobs)[0]
+    close(total, whole.item(), rtol=1e-6)
+    close(summed, gradient, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_without_a_written_token_has_loss_zero(mode):
+    assert aggregate(torch.zeros(0), torch.zeros(0, dtype=torch.long), mode, horizon=4).item() == 0.0
+
+
+ZERO = torch.zeros(1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: policy_loss(ZERO, ZERO, torch.zeros(1, 1)),
+        lambda: policy_loss(ZERO, ZERO, ZERO, clip=-0.1),
+        lambda: policy_loss(ZERO, ZERO, ZERO, clip_high=-0.1),
+        lambda: policy_loss(ZERO, ZERO, ZERO, dual_clip=1.0),
+        lambda: value_loss(ZERO, ZERO, torch.zeros(2)),
+        lambda: value_loss(ZERO, ZERO, ZERO, clip=-1.0),
+        lambda: kl_penalty(ZERO, torch.zeros(2)),
+        lambda: kl_penalty(ZERO, ZERO, "k4"),
+        lambda: aggregate(ZERO, torch.zeros(2, dtype=torch.long)),
+        lambda: token_weights(torch.zeros(1, dtype=torch.long), torch.ones(1), "mean"),
+        lambda: token_weights(torch.zeros(1, dtype=torch.long), torch.ones(1), "seq-mean-token-sum-norm"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(call):
+    with pytest.raises(ValueError, match="got"):
+        call()

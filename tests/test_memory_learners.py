@@ -1,0 +1,122 @@
+"""The memory methods train: their scorer is the policy in training, and each changes what is learned."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tyro")
+pytest.importorskip("tensorboard")
+
+from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines.advantages import group_advantages
+from memenvs.baselines.rollout import Clock
+from memenvs.baselines.run import Run
+from memenvs.baselines.world import World
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest
+
+READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
+SEARCH = {"tasks": "world-test", "context": "memory", "max_turns": 2, "k": 1, "max_information": 60}
+
+
+def arguments(learner, tiny_model, out, env="MemChunkQA-v0", options=None, **others):
+    return learner.Args(
+        model=str(tiny_model), out=out, env=env, env_args=json.dumps(options or READING), steps=1, groups=2,
+        group_size=2, num_envs=4, max_new_tokens=8, lr=1e-3, **others,
+    )  # fmt: skip
+
+
+def modules_of(training):
+    return list(training.policy.model.modules())
+
+
+def train(learner, args):
+    training = learner.prepare(args)
+    learner.train(training, args)
+    (line,) = [json.loads(line) for line in (args.out / "log.jsonl").read_text().splitlines()]
+    return training, line
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "reward", "scored"),
+    [
+        ("MemChunkQA-v0", READING, "tamtrl", True),
+        ("MemChunkQA-v0", READING, "infomem", True),
+        ("MemChunkQA-v0", READING, "mempo", True),
+        ("MemSearchQA-v0", SEARCH, "mempo", False),  # a random model opens no <mem>
+    ],
+)
+def test_a_step_with_each_method_is_finite(env, options, reward, scored, tiny_model, tmp_path):
+    _, line = train(grpo, arguments(grpo, tiny_model, tmp_path / "run", env, options, reward=reward))
+    assert all(math.isfinite(line[name]) for name in ("policy_loss", "grad_norm", "kl_old"))
+    assert ("seconds_scoring" in line) is scored
+    assert line["failed"] == 0
+
+
+def test_the_scorer_is_the_policy_as_it_is_now(tiny_model, tmp_path):
+    args = arguments(grpo, tiny_model, tmp_path / "run", reward="infomem")
+    training = grpo.prepare(args)
+    request = [ScoreRequest("The town of", " Kulvik")]
+    before = training.venv.scorer.logprobs(request)[0]
+    with __import__("torch").no_grad():
+        for weight in training.policy.parameters():
+            weight.mul_(1.1)
+    after = training.venv.scorer.logprobs(request)[0]
+    now = HFScorer(training.policy.model, training.policy.tokenizer).logprobs(request)[0]
+    assert not np.allclose(before, after)
+    np.testing.assert_allclose(after, now)
+
+
+def test_a_fixed_scorer_can_be_named(tiny_model, tmp_path):
+    training, line = train(
+        grpo, arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl", scorer="lexical")
+    )
+    assert line["seconds_scoring"] > 0
+    assert type(training.venv.scorer._scorer).__name__ == "LexicalScorer"
+
+
+def test_mt_ppo_learns_from_search_rewards(tiny_model, tmp_path):
+    options = {"tasks": "world-test", "max_turns": 2, "k": 1, "max_information": 60}
+    args = arguments(
+        mt_ppo, tiny_model, tmp_path / "run", "MemSearchQA-v0", options, methods='["SearchRewards"]'
+    )
+    _, line = train(mt_ppo, args)
+    # Nothing it says is well-formed: -0.2 in each of 2 turns, -1 in the last.
+    assert line["return"] == pytest.approx(-1.4)
+    assert math.isfinite(line["value_loss"])
+
+
+def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
+    # Min-max over the whole batch (eq. 5): the advantages of one group depend on the signals of the other.
+    args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl")
+    training = grpo.prepare(args)
+    episodes = training.rollouts(1, Clock())
+    for number, episode in enumerate(episodes):
+        episode.outcome = float(number % 2)
+    whole = group_advantages(episodes, training.policy, reward="tamtrl")
+    half = group_advantages(episodes[:2], training.policy, reward="tamtrl")
+    assert not np.allclose(np.concatenate(whole[:2]), np.concatenate(half))
+
+
+def test_gradient_checkpointing_changes_no_number(tiny_model, tmp_path):
+    lines = []
+    for switch in (False, True):
+        args = arguments(grpo, tiny_model, tmp_path / str(switch), reward="infomem", kl_coef=0.1)
+        args.gradient_checkpointing = switch
+        training, line = train(grpo, args)
+        lines.append(line)
+        modules = training.policy.model.modules()
+        assert any(getattr(module, "gradient_checkpointing", False) for module in modules) is switch
+        assert not any(m.training for m in modules_of(training) if "attention" in type(m).__name__.lower())
+    for name in ("policy_loss", "grad_norm", "kl_ref", "return"):
+        assert lines[0][name] == pytest.approx(lines[1][name], rel=1e-4, abs=1e-7)
+
+
+def test_a_reference_model_stays_as_it_was(tiny_model, tmp_path):
+    training, line = train(grpo, arguments(grpo, tiny_model, tmp_path / "run", reward="outcome", kl_coef=0.1))
+    assert line["kl_ref"] == pytest.approx(0, abs=1e-9)  # before the first step both are one
+    fresh = Run(arguments(grpo, tiny_model, tmp_path / "other"), World("cpu")).policy
+    for one, other in zip(training.reference.parameters(), fresh.parameters(), strict=True):
+        np.testing.assert_array_equal(one.detach().numpy(), other.detach().numpy())

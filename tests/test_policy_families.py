@@ -1,0 +1,93 @@
+"""Sampling with models of many families, whose cache, mask and positions differ, against reading at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+import transformers
+
+from memenvs.baselines.policy import HFPolicy
+
+SMALL = {
+    "vocab_size": 4096,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+    "max_position_embeddings": 96,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+FAMILIES = {
+    "Llama": {},
+    "GPT2": {},
+    "Gemma2": {"head_dim": 16, "sliding_window": 16, "final_logit_softcapping": 2.0},
+    "Mistral": {"sliding_window": 16},
+    "Cohere": {"logit_scale": 0.3},
+    "Granite": {"logits_scaling": 4.0},
+    "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 16},
+    "Bloom": {"n_head": 4},
+    "GPTNeoX": {},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model):
+    return transformers.AutoTokenizer.from_pretrained(tiny_model)
+
+
+def build(family, **changes):
+    config = getattr(transformers, f"{family}Config")(**SMALL | FAMILIES.get(family, {}) | changes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padded_rows_with_a_cache_give_what_reading_at_once_gives(family, tokenizer):
+    policy = HFPolicy(build(family), tokenizer, chat=False)
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(3, 4096, length) for length in (3, 40, 17, 40)]
+    found = policy.sample(prompts, [np.random.default_rng(i) for i in range(4)], [50, 30, 12, 56])
+    for prompt, reply in zip(prompts, found, strict=True):
+        ids = np.concatenate([prompt, reply.ids])
+        with torch.no_grad():
+            logits = policy.model(torch.from_numpy(ids)[None]).logits[0].log_softmax(-1)
+        wanted = logits[np.arange(len(prompt) - 1, len(ids) - 1), reply.ids]
+        np.testing.assert_allclose(reply.logprobs, wanted, rtol=0, atol=1e-4)
+
+
+def test_a_model_without_keys_and_values_is_refused(tokenizer):
+    rwkv = transformers.RwkvForCausalLM(
+        transformers.RwkvConfig(
+            vocab_size=4096, hidden_size=32, attention_hidden_size=32, num_hidden_layers=2
+        )
+    )
+    with pytest.raises(ValueError, match="another state than keys and values"):
+        HFPolicy(rwkv, tokenizer, chat=False)
+
+
+def test_a_tokenizer_of_more_tokens_than_the_model_knows_is_refused(tokenizer):
+    with pytest.raises(ValueError, match="4,096 tokens and the model embeddings for 101"):
+        HFPolicy(build("Llama", vocab_size=101), tokenizer, chat=False)
+
+
+def test_a_model_in_half_precision_samples_what_it_evaluates(tokenizer):
+    policy = HFPolicy(build("Llama").to(torch.bfloat16), tokenizer, chat=False, value_head=True)
+    prompts = [np.arange(100, 140), np.arange(200, 210)]
+    found = policy.sample(prompts, [np.random.default_rng(i) for i in range(2)], 20)
+    sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]
+    masks = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
+    with torch.no_grad():
+        said = policy.evaluate(sequences, masks)
+    # 8 bits of mantissa: states of size 1 are off by 1/256 a layer, logits of size 10 by some tenths
+    np.testing.assert_allclose(said.logprobs, np.concatenate([r.logprobs for r in found]), rtol=0, atol=0.5)
+    assert said.values.dtype == torch.float32

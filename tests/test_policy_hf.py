@@ -1,0 +1,360 @@
+"""The policy by a model of transformers: what it samples, what it says of it, and how it is saved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+import transformers
+from tiny_model import plain_logprobs
+
+from memenvs.baselines.policy import HFPolicy
+from memenvs.wrappers.scorers.pairs import TokenPair
+
+TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40, "Ada", "é😀")
+END = 2
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_model):
+    return HFPolicy(tiny_model, chat=False, value_head=True, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model):
+    return transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype="float32")
+
+
+def draws(count=5, seed=0):
+    return [np.random.default_rng([seed, i]) for i in range(count)]
+
+
+def replies(policy, limit=40, texts=TEXTS, seed=0):
+    return policy.sample([policy.encode(text) for text in texts], draws(len(texts), seed), limit)
+
+
+def joined(policy, found, texts=TEXTS):
+    """Sequences of prompt and reply, and which of their tokens the policy wrote."""
+    prompts = [policy.encode(text) for text in texts]
+    sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]
+    written = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
+    return sequences, written
+
+
+def reference(policy, sequences, written):
+    """Log-probabilities of what was written by their definition, each sequence alone."""
+    pairs = [
+        TokenPair(s[~mask].tolist(), s[mask].tolist()) for s, mask in zip(sequences, written, strict=True)
+    ]
+    return np.concatenate([plain_logprobs(policy.model, pair) for pair in pairs])
+
+
+def same(some, others):
+    for one, other in zip(some, others, strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert (one.text, one.finished) == (other.text, other.finished)
+        np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=0, atol=1e-4)
+
+
+def test_a_reply_does_not_depend_on_what_is_beside_it(policy):
+    together = replies(policy)
+    alone = [policy.sample([policy.encode(text)], [draws()[i]], 40)[0] for i, text in enumerate(TEXTS)]
+    same(together, alone)
+
+
+def test_the_order_of_prompts_does_not_matter(policy):
+    prompts = [policy.encode(text) for text in TEXTS]
+    turned = policy.sample(prompts[::-1], draws()[::-1], 40)
+    same(replies(policy), turned[::-1])
+
+
+def test_the_size_of_batches_does_not_matter(policy, model):
+    small = HFPolicy(model, policy.tokenizer, chat=False, max_batch_tokens=300)
+    same(replies(policy), replies(small))
+
+
+def test_copies_of_a_prompt_get_replies_of_their_own(policy):
+    first, *others = replies(policy, texts=["Ada"] * 4)
+    assert all(first.ids.tolist() != other.ids.tolist() for other in others)
+
+
+def test_a_longer_limit_begins_a_reply_alike(policy):
+    for short, long in zip(replies(policy, 7), replies(policy, 30), strict=True):
+        assert short.ids.tolist() == long.ids[:7].tolist()
+
+
+def test_the_global_generators_are_left_alone(policy):
+    before = torch.random.get_rng_state()
+    replies(policy)
+    HFPolicy(policy.model, policy.tokenizer, value_head=True)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_sampled_logprobs_are_those_of_the_definition(policy):
+    found = replies(policy)
+    wanted = reference(policy, *joined(policy, found))
+    np.testing.assert_allclose(np.concatenate([r.logprobs for r in found]), wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.6}, {"temperature": 1.7, "top_p": 0.8}, {"top_k": 5}]
+)
+def test_evaluate_gives_what_was_sampled(policy, model, settings):
+    other = HFPolicy(model, policy.tokenizer, chat=False, **settings)
+    found = replies(other)
+    said = other.evaluate(*joined(other, found)).logprobs.detach().numpy()
+    np.testing.assert_allclose(said, np.concatenate([r.logprobs for r in found]), rtol=0, atol=1e-4)
+
+
+def test_no_temperature_takes_the_likeliest_token_and_says_its_chance_at_one(policy, model):
+    greedy = HFPolicy(model, policy.tokenizer, chat=False, temperature=0)
+    found = replies(greedy)
+    sequences, written = joined(greedy, found)
+    np.testing.assert_allclose(
+        np.concatenate([r.logprobs for r in found]), reference(greedy, sequences, written), rtol=0, atol=1e-4
+    )
+    with torch.no_grad():
+        logits = model(torch.from_numpy(sequences[1])[None]).logits[0]
+    assert logits.argmax(-1)[np.flatnonzero(written[1]) - 1].tolist() == found[1].ids.tolist()
+
+
+def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
+    ended = [reply for reply in replies(policy, 300, ["Ada"] * 64) if reply.finished]
+    assert ended
+    for reply in ended:
+        assert reply.ids[-1] == END
+        assert END not in reply.ids[:-1]
+        assert reply.text == policy.tokenizer.decode(reply.ids[:-1], clean_up_tokenization_spaces=False)
+
+
+def test_a_reply_that_is_cut_at_its_limit_is_not_finished(policy):
+    found = policy.sample([policy.encode(text) for text in TEXTS], draws(), [1, 2, 3, 4, 0])
+    assert [len(reply.ids) for reply in found] == [1, 2, 3, 4, 0]
+    assert not any(reply.finished for reply in found)
+
+
+def test_a_reply_ends_at_the_window(policy):
+    prompts = [np.full(length, 100) for length in (1020, 1024, 1030, 5)]
+    found = policy.sample(prompts, draws(4), 20)
+    assert [len(reply.ids) for reply in found] == [4, 0, 0, 20]
+    assert not found[0].finished
+
+
+def test_rows_that_end_early_leave_those_beside_them_alone(policy):
+    prompts, limits = [policy.encode(text) for text in TEXTS], [3, 50, 9, 1, 33]
+    together = policy.sample(prompts, draws(), limits)
+    alone = [policy.sample([p], [d], n)[0] for p, d, n in zip(prompts, draws(), limits, strict=True)]
+    same(together, alone)
+
+
+def test_a_stop_string_ends_a_reply(policy, model):
+    stop = ["e", "\ufffd"]  # likely in any text
+    stopping = HFPolicy(model, policy.tokenizer, chat=False, stop=stop)
+    for cut, whole in zip(replies(stopping), replies(policy), strict=True):
+        assert cut.finished
+        assert cut.ids.tolist() == whole.ids[: len(cut.ids)].tolist()
+        assert any(one in cut.text for one in stop)
+        before = policy._tokens.decode(cut.ids[:-1])
+        assert "e" not in before
+
+
+def test_spans_cover_sampled_text_exactly(policy):
+    for reply in replies(policy, 200):
+        spans = policy.spans(reply.ids)
+        assert sorted({i for start, end in spans for i in range(start, end)}) == list(range(len(reply.text)))
+
+
+def test_logits_that_are_no_numbers_are_refused_in_one_line(policy, model):
+    sick = transformers.Qwen3ForCausalLM(model.config)
+    found = HFPolicy(sick, policy.tokenizer, chat=False)
+    with torch.no_grad():
+        sick.model.norm.weight.fill_(float("nan"))
+    with pytest.raises(FloatingPointError, match="not numbers at token 0 of a reply"):
+        replies(found)
+
+
+def test_sampling_keeps_the_mode_of_the_model(policy, model):
+    model.train()
+    replies(HFPolicy(model, policy.tokenizer))
+    assert model.training
+    model.eval()
+
+
+def test_no_prompt_gets_no_reply(policy):
+    assert policy.sample([], [], 5) == []
+
+
+def test_evaluate_is_flat_over_what_was_written_in_order(policy):
+    a, b = policy.encode("Ada Lovelace wrote"), policy.encode("Who wrote the first program?")
+    masks = [np.arange(len(a)) == len(a) - 1, np.isin(np.arange(len(b)), [1, 3])]
+    said = policy.evaluate([a, b], masks).logprobs.detach().numpy()
+    alone = np.concatenate(
+        [plain_logprobs(policy.model, TokenPair(ids[:1].tolist(), ids[1:].tolist())) for ids in (a, b)]
+    )
+    wanted = alone[[len(a) - 2, len(a) - 1 + 0, len(a) - 1 + 2]]  # token t of a sequence stands at t - 1
+    np.testing.assert_allclose(said, wanted, rtol=0, atol=1e-4)
+
+
+def test_entropy_is_that_of_the_distribution_before_each_token(policy, model):
+    warm = HFPolicy(model, policy.tokenizer, chat=False, temperature=2.0)
+    ids = policy.encode("Ada Lovelace wrote")
+    mask = np.arange(len(ids)) == 2
+    with torch.no_grad():
+        logits = model(torch.from_numpy(ids)[None]).logits[0, 1].double() / 2
+    wanted = torch.distributions.Categorical(logits=logits).entropy().item()
+    found = warm.evaluate([ids], [mask], entropy=True).entropy
+    assert found.item() == pytest.approx(wanted, abs=1e-4)
+    assert warm.evaluate([ids], [mask]).entropy is None
+
+
+def test_values_are_those_of_the_state_before_a_token(policy, model):
+    ids = policy.encode("Ada Lovelace wrote")
+    with torch.no_grad():
+        hidden = model.model(torch.from_numpy(ids)[None]).last_hidden_state[0]
+        wanted = policy.value_head(hidden)[:, 0]
+        found = policy.evaluate([ids], [np.arange(len(ids)) > 0]).values
+    np.testing.assert_allclose(found, wanted[:-1], rtol=0, atol=1e-5)
+    assert len(set(found.tolist())) == len(found)
+
+
+def test_a_policy_without_a_value_head_has_no_values(policy, model):
+    ids = policy.encode("Ada Lovelace")
+    bare = HFPolicy(model, policy.tokenizer, chat=False)
+    assert bare.evaluate([ids], [np.arange(len(ids)) > 0]).values is None
+    assert len(bare.parameters()) == len(list(model.parameters()))
+
+
+def test_the_gradient_of_values_reaches_trunk_and_value_head(policy):
+    ids = policy.encode("Ada Lovelace wrote")
+    said = policy.evaluate([ids], [np.arange(len(ids)) > 1])
+    trunk = policy.model.model.layers[0].mlp.up_proj.weight
+    for wanted in (said.values, said.logprobs):
+        (found,) = torch.autograd.grad(wanted.sum(), [trunk], retain_graph=True)
+        assert found.abs().sum() > 0
+    (found,) = torch.autograd.grad(said.values.sum(), [policy.value_head.weight])
+    assert found.abs().sum() > 0
+
+
+def test_the_gradient_of_logprobs_is_that_of_the_plain_way(policy, model):
+    own = HFPolicy(model, policy.tokenizer, chat=False)
+    sequences, written = joined(own, replies(own, 9))
+    weight = model.model.layers[0].mlp.up_proj.weight
+    (found,) = torch.autograd.grad(own.evaluate(sequences, written).logprobs.sum(), [weight])
+    total = torch.zeros(())
+    for ids, mask in zip(sequences, written, strict=True):
+        logits = model(torch.from_numpy(ids)[None]).logits[0].log_softmax(-1)
+        (places,) = np.nonzero(mask)
+        total = total + logits[places - 1, torch.from_numpy(ids[places])].sum()
+    (wanted,) = torch.autograd.grad(total, [weight])
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_evaluate_of_nothing_is_empty(policy):
+    assert policy.evaluate([], []).logprobs.shape == (0,)
+    ids = policy.encode("Ada Lovelace")
+    assert policy.evaluate([ids], [np.zeros(len(ids), bool)]).values.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "masks", "message"),
+    [
+        ([3], [], "1 sequences and 0 masks"),
+        ([3], [[0, 1]], "sequence 0 has 3 tokens and its mask 2"),
+        ([3, 2], [[0, 1, 1], [1, 1]], "token 0 of sequence 1 is marked as written"),
+        ([1025], [[0] * 1025], "1,025 tokens and the window is 1,024"),
+    ],
+)
+def test_evaluate_refuses_what_does_not_fit(policy, lengths, masks, message):
+    with pytest.raises(ValueError, match=message):
+        policy.evaluate([np.full(n, 100) for n in lengths], [np.array(mask, bool) for mask in masks])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1.0}, "temperature must be a number of at least 0, got -1.0"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"top_p": 0.0}, "top_p must be above 0"),
+        ({"top_k": -1}, "top_k must be at least 0"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1"),
+        ({"stop": "</search>"}, "list of strings"),
+        ({"device": "cpu"}, "for a model by name"),
+    ],
+)
+def test_settings_out_of_range_are_refused(policy, model, settings, message):
+    with pytest.raises(ValueError, match=message):
+        HFPolicy(model, policy.tokenizer, **settings)
+
+
+def test_a_saved_policy_comes_back_whole(policy, tmp_path):
+    settings = {"temperature": 0.7, "top_p": 0.9, "stop": ["</a>"], "chat": True}
+    first = HFPolicy(policy.model, policy.tokenizer, value_head=True, seed=3, **settings)
+    first.save(tmp_path / "policy")
+    again = HFPolicy.load(tmp_path / "policy", device="cpu")
+    assert (again.choice, again.stop, again.chat) == (first.choice, first.stop, True)
+    same(replies(first), replies(again))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+
+
+def test_loading_takes_other_settings_than_those_saved(policy, tmp_path):
+    policy.save(tmp_path / "policy")
+    assert HFPolicy.load(tmp_path / "policy", temperature=0.0, device="cpu").choice.temperature == 0
+
+
+def test_a_policy_saved_without_a_value_head_can_be_given_one(policy, tmp_path):
+    HFPolicy(policy.model, policy.tokenizer).save(tmp_path / "policy")
+    assert HFPolicy.load(tmp_path / "policy", device="cpu").value_head is None
+    assert HFPolicy.load(tmp_path / "policy", device="cpu", value_head=True).value_head is not None
+
+
+def test_a_value_head_that_was_saved_and_lost_is_an_error(policy, tmp_path):
+    policy.save(tmp_path / "policy")
+    (tmp_path / "policy" / "value_head.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="value_head"):
+        HFPolicy.load(tmp_path / "policy", device="cpu")
+
+
+def test_saving_again_replaces_the_whole_folder(policy, tmp_path):
+    policy.save(tmp_path / "policy")
+    (tmp_path / "policy" / "left-over").touch()
+    policy.save(tmp_path / "policy")
+    assert not (tmp_path / "policy" / "left-over").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+
+
+def test_saving_does_not_replace_what_is_no_policy(policy, tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ValueError, match="holds no policy"):
+        policy.save(tmp_path)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_save_that_fails_leaves_the_old_policy(policy, tmp_path, monkeypatch):
+    policy.save(tmp_path / "policy")
+
+    def fail(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(policy.tokenizer, "save_pretrained", fail)
+    with pytest.raises(OSError, match="no space"):
+        policy.save(tmp_path / "policy")
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+    HFPolicy.load(tmp_path / "policy", device="cpu")
+
+
+def test_loading_from_a_folder_without_a_policy_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"HFPolicy\.save writes policy\.json there"):
+        HFPolicy.load(tmp_path)
+
+
+def test_a_value_head_begins_near_nothing_and_by_its_seed(policy, model):
+    heads = [
+        HFPolicy(model, policy.tokenizer, value_head=True, seed=seed).value_head.weight for seed in (0, 0, 1)
+    ]
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+    assert heads[0].abs().max() < 0.1  # 64 draws of std 1/65

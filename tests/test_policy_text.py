@@ -1,0 +1,290 @@
+"""What policies make of text: prompts, feedback, the text of replies, and the characters of their tokens."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tiny_model import CHAT_TEMPLATE
+from tokenizers import Tokenizer, decoders, models
+
+from memenvs.baselines.policy import ScriptedPolicy, reply_limits
+from memenvs.baselines.stops import Stops
+from memenvs.baselines.token_text import TokenText
+from memenvs.data import bundled
+from memenvs.tokens import load_tokenizer
+
+END, OPENING = 2, 1  # <|im_end|>, <|im_start|> of the bundled tokenizer
+TEXTS = ("Ada Lovelace, 1843.", "naïve 😀😀 café", " leading and trailing ", "", "\n\n")
+
+
+@pytest.fixture
+def world():
+    return TokenText(load_tokenizer("world").backend, [END])
+
+
+@pytest.fixture
+def chat():
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    from memenvs.baselines.chat import ChatTokens
+
+    def make(template=CHAT_TEMPLATE, **arguments):
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(bundled("tokenizer.json")),
+            eos_token="<|endoftext|>",
+            additional_special_tokens=["<|im_start|>", "<|im_end|>"],
+            chat_template=template,
+        )
+        return ChatTokens(tokenizer, **arguments)
+
+    return make
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_spans_cover_the_text_of_a_reply_exactly(world, text):
+    ids = world.encode(text)
+    spans = world.spans(ids)
+    covered = sorted({place for start, end in spans for place in range(start, end)})
+    assert spans.shape == (len(ids), 2)
+    assert covered == list(range(len(text)))
+
+
+@pytest.mark.parametrize("text", TEXTS[:4])
+def test_spans_cover_what_any_tokenizer_shows(any_tokenizer, text):
+    tokens = TokenText(any_tokenizer.backend)
+    ids = tokens.encode(text)
+    spans = tokens.spans(ids)
+    covered = sorted({place for start, end in spans for place in range(start, end)})
+    assert covered == list(range(len(tokens.reply_text(ids))))
+
+
+def test_both_ways_to_find_spans_agree(world):
+    ids = world.encode("naïve 😀😀 café <|im_start|> Ada")
+    np.testing.assert_array_equal(world._spans_of_bytes(ids), world._spans_of_beginnings(ids))
+
+
+def test_tokens_that_share_a_character_all_have_it(world):
+    ids = world.encode("a😀b")
+    assert len(ids) > 3
+    spans = world.spans(ids).tolist()
+    assert spans[0] == [0, 1]
+    assert spans[1:-1] == [[1, 2]] * (len(ids) - 2)
+    assert spans[-1] == [2, 3]
+
+
+def test_tokens_of_single_bytes_share_the_character_that_they_make():
+    names = ["<unk>", "▁a", *(f"<0x{byte:02X}>" for byte in "é".encode())]
+    vocabulary = [(name, 0.0) for name in names]
+    backend = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=True))
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    tokens = TokenText(backend)
+    ids = np.array([1, 2, 3, 1])
+    assert tokens.decode(ids) == " aé a"
+    assert tokens.spans(ids).tolist() == [[0, 2], [2, 3], [2, 3], [3, 5]]
+
+
+def test_an_end_token_has_an_empty_span_behind_the_text(world):
+    ids = np.append(world.encode("Ada"), END)
+    assert world.reply_text(ids) == "Ada"
+    assert world.spans(ids)[-1].tolist() == [3, 3]
+
+
+def test_only_the_last_end_token_is_left_out_of_the_text(world):
+    ids = np.array([END, *world.encode("Ada"), END])
+    assert world.reply_text(ids) == "<|im_end|>Ada"
+    assert world.spans(ids).tolist()[0] == [0, 10]
+
+
+def test_a_character_cut_in_two_is_shown_as_broken_and_has_its_span(world):
+    ids = world.encode("a😀")[:-1]
+    text = world.reply_text(ids)
+    assert text.startswith("a\ufffd")
+    assert world.spans(ids)[-1, 1] == len(text)
+
+
+def test_random_bytes_have_spans_up_to_the_end_of_their_text(world):
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        ids = rng.integers(3, 259, 12)  # mostly the tokens of single bytes
+        spans, text = world.spans(ids), world.reply_text(ids)
+        assert spans[-1, 1] == len(text)
+        assert (spans[1:, 0] <= spans[:-1, 1]).all()
+        assert (np.diff(spans, axis=0) >= 0).all()
+
+
+def test_lone_surrogates_in_an_observation_are_no_error(world):
+    assert world.decode(world.encode("a\ud800b")) == "a\ufffdb"
+
+
+def test_an_observation_is_a_message_of_the_template(chat):
+    tokens = chat()
+    shown = tokens.decode(tokens.prompt("Who?"))
+    assert shown == "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_feedback_closes_the_reply_and_opens_the_next(chat):
+    tokens = chat()
+    shown = tokens.decode(tokens.feedback("No.", tokens.encode("Ada")))
+    assert shown == "<|im_end|>\n<|im_start|>user\nNo.<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_feedback_does_not_repeat_the_end_token_of_a_reply(chat):
+    tokens = chat()
+    reply = np.append(tokens.encode("Ada"), END)
+    assert tokens.decode(tokens.feedback("No.", reply)).startswith("\n<|im_start|>user\nNo.")
+
+
+def test_prompt_reply_and_feedback_joined_are_what_the_template_renders(chat):
+    tokens = chat()
+    reply = np.append(tokens.encode("Ada"), END)
+    joined = np.concatenate([tokens.prompt("Who?"), reply, tokens.feedback("No.", reply)])
+    said = [("user", "Who?"), ("assistant", "Ada"), ("user", "No.")]
+    rendered = tokens.tokenizer.apply_chat_template(
+        [{"role": role, "content": content} for role, content in said],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    assert tokens.decode(joined) == rendered
+
+
+def test_the_token_that_closes_a_message_ends_a_reply_too(chat):
+    assert chat().ends == {0, END}
+    assert chat(chat=False).ends == {0}
+
+
+def test_without_a_template_text_stays_as_it_is(chat):
+    tokens = chat(template=None)
+    assert not tokens.chat
+    assert tokens.decode(tokens.prompt("Who?")) == "Who?"
+    assert tokens.decode(tokens.feedback(" No.", tokens.encode("Ada"))) == " No."
+
+
+def test_a_chat_without_a_template_is_refused(chat):
+    with pytest.raises(ValueError, match=r"set tokenizer\.chat_template or pass chat=False"):
+        chat(template=None, chat=True)
+
+
+def test_a_template_that_hides_replies_is_refused(chat):
+    with pytest.raises(ValueError, match="does not show what the assistant said"):
+        chat(template="{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+
+
+def test_a_tokenizer_that_begins_every_text_begins_a_prompt_but_no_feedback(chat):
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = chat(template=None).tokenizer
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", OPENING)]
+    )
+    tokenizer.bos_token = "<|im_start|>"
+    tokens = type(chat())(tokenizer)
+    assert tokens.prompt("Ada").tolist() == [OPENING, *tokens.encode("Ada")]
+    assert tokens.feedback("Ada", np.zeros(0, np.int64)).tolist() == tokens.encode("Ada").tolist()
+
+
+def over(world, stop, text):
+    """How many tokens of a text are written until it is over."""
+    ids = world.encode(text)[None]
+    stops = Stops(world, stop, 4096)
+    ended = [bool(stops.ended(ids, np.array([0]), step)[0]) for step in range(ids.shape[1])]
+    return (ended.index(True) + 1 if True in ended else None), ids[0]
+
+
+@pytest.mark.parametrize("stop", ["</search>", "é", "😀", "Lovelace", "\n\n", "engine of"])
+def test_a_stop_string_ends_a_reply_with_the_token_that_completes_it(world, stop):
+    text = f"Ada thought{stop}and wrote on"
+    count, ids = over(world, ["never", stop], text)
+    assert stop in world.decode(ids[:count])
+    assert stop not in world.decode(ids[: count - 1])
+
+
+def test_a_reply_without_its_stop_string_goes_on(world):
+    assert over(world, ["</search>"], "</answer> </search ></searc>")[0] is None
+
+
+def test_a_long_stop_string_is_found_whole(world):
+    stop = "the first program for the engine " * 4 + "😀"
+    count, ids = over(world, [stop], f"She wrote {stop} and more")
+    assert stop in world.decode(ids[:count])
+
+
+@pytest.mark.parametrize("stop", ["</search>", [""], [3]])
+def test_stop_strings_that_are_none_are_refused(world, stop):
+    with pytest.raises(ValueError, match="list of strings that are not empty"):
+        Stops(world, stop, 4096)
+
+
+def test_a_scripted_policy_replies_to_the_whole_prompt():
+    policy = ScriptedPolicy(lambda text: text.upper())
+    first = policy.encode("héllo")
+    prompt = np.concatenate([first, policy.encode_feedback(" wörld", first)])
+    (reply,) = policy.sample([prompt], [np.random.default_rng(0)], 100)
+    assert reply.text == "HÉLLO WÖRLD"
+    assert reply.finished
+    assert reply.logprobs.tolist() == [0.0] * len(reply.ids)
+    assert policy.spans(reply.ids)[-1, 1] == len(reply.text)
+
+
+def test_a_scripted_reply_is_cut_at_its_limit():
+    policy = ScriptedPolicy(lambda text: "one two three four five")
+    prompts, draws = [policy.encode("?")] * 2, [np.random.default_rng(0)] * 2
+    short, whole = policy.sample(prompts, draws, [2, 50])
+    assert len(short.ids) == 2
+    assert whole.text.startswith(short.text)
+    assert (short.finished, whole.finished) == (False, True)
+
+
+def test_a_scripted_reply_of_lone_surrogates_is_no_error():
+    policy = ScriptedPolicy(lambda text: "\udc80")
+    (reply,) = policy.sample([policy.encode("?")], [np.random.default_rng(0)], 9)
+    assert reply.text == "\ufffd"
+
+
+def test_a_reply_may_have_what_the_window_leaves():
+    # window 10: 8 tokens leave 2, 10 and 12 leave none; 3 leave 7, of which 4 are asked
+    assert reply_limits([8, 10, 12, 3], 4, 4, 10) == [2, 0, 0, 4]
+    assert reply_limits([8, 10], 2, [5, 6], None) == [5, 6]
+
+
+def test_prompts_generators_and_limits_are_of_one_number():
+    with pytest.raises(ValueError, match="2 prompts, 1 generators and 2 limits"):
+        reply_limits([1, 1], 1, 4, None)
+
+
+def test_an_empty_prompt_is_refused_by_its_number():
+    with pytest.raises(ValueError, match="prompt 1 is empty"):
+        reply_limits([1, 0], 2, 4, None)
+
+
+def test_a_negative_limit_is_refused():
+    with pytest.raises(ValueError, match="at least 0, got -1 for prompt 0"):
+        reply_limits([1], 1, -1, None)
+
+
+def test_naming_what_flows_loads_no_torch():
+    code = (
+        "import sys, memenvs.baselines.policy as p; p.ScriptedPolicy, p.Reply; print('torch' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "False"
+
+
+def test_a_policy_that_there_is_not_is_an_attribute_error():
+    import memenvs.baselines.policy as policy
+
+    with pytest.raises(AttributeError, match="no attribute 'TGIPolicy'"):
+        _ = policy.TGIPolicy
+
+
+def test_new_weights_are_refused_where_vllm_would_keep_the_old_head():
+    from memenvs.baselines.vllm_policy import check_head
+
+    check_head(on_cpu=True, tied=False)
+    check_head(on_cpu=False, tied=True)
+    with pytest.raises(ValueError, match="keeps the old head"):
+        check_head(on_cpu=True, tied=True)

@@ -1,0 +1,140 @@
+"""The policy by vLLM, against a real engine on a CPU; `make test-vllm` runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+from tiny_model import save_tiny_model
+
+from memenvs.baselines.policy import HFPolicy, VLLMPolicy
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
+    pytest.mark.filterwarnings("ignore"),  # vLLM and what it imports warn of their own business
+]
+
+ENGINE = {"dtype": "float32", "enforce_eager": True}
+TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40, "Ada")
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory):
+    """Its head has weights of its own: vLLM on a CPU cannot renew a tied one."""
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "untied", tied=False)
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_model):
+    return VLLMPolicy(str(tiny_model), chat=False, engine=ENGINE)
+
+
+@pytest.fixture
+def model(tiny_model):
+    return HFPolicy(str(tiny_model), chat=False, device="cpu")
+
+
+def draws(count, seed=0):
+    return [np.random.default_rng([seed, i]) for i in range(count)]
+
+
+def replies(policy, limit=40, texts=TEXTS):
+    return policy.sample([policy.encode(text) for text in texts], draws(len(texts)), limit)
+
+
+def evaluated(model, found, texts=TEXTS):
+    """What transformers says of replies."""
+    prompts = [model.encode(text) for text in texts]
+    sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]
+    masks = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
+    return model.evaluate(sequences, masks).logprobs.detach().numpy()
+
+
+def check(model, found):
+    logprobs = np.concatenate([reply.logprobs for reply in found])
+    np.testing.assert_allclose(logprobs, evaluated(model, found), rtol=0, atol=1e-3)
+
+
+def test_logprobs_are_those_of_transformers(policy, model):
+    found = replies(policy)
+    assert [len(reply.ids) for reply in found if not reply.finished]
+    check(model, found)
+
+
+def test_a_reply_depends_on_its_own_generator_alone(policy):
+    together = replies(policy)
+    alone = [policy.sample([policy.encode(text)], [draws(4)[i]], 40)[0] for i, text in enumerate(TEXTS)]
+    assert [reply.ids.tolist() for reply in together] == [reply.ids.tolist() for reply in alone]
+    assert together[0].ids.tolist() != together[3].ids.tolist()
+
+
+def test_both_policies_make_the_same_prompts(tiny_model, policy, model):
+    chatting = VLLMPolicy(policy.llm)
+    other = HFPolicy(str(tiny_model), device="cpu")
+    reply = np.array([100, 2])
+    assert policy.encode("Who?").tolist() == model.encode("Who?").tolist()
+    assert chatting.encode("Who?").tolist() == other.encode("Who?").tolist()
+    assert chatting.encode_feedback("No.", reply).tolist() == other.encode_feedback("No.", reply).tolist()
+
+
+def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
+    ended = [reply for reply in replies(policy, 300, ["Ada"] * 64) if reply.finished]
+    assert ended
+    for reply in ended:
+        assert reply.ids[-1] == 2
+        assert policy.spans(reply.ids)[-1].tolist() == [len(reply.text)] * 2
+
+
+def test_a_stop_string_ends_a_reply_with_the_token_that_completes_it(policy):
+    stopping = VLLMPolicy(policy.llm, chat=False, stop=["e"])
+    for cut, whole in zip(replies(stopping), replies(policy), strict=True):
+        assert cut.finished
+        assert cut.ids.tolist() == whole.ids[: len(cut.ids)].tolist()
+        assert "e" in cut.text
+        assert "e" not in policy._tokens.decode(cut.ids[:-1])
+
+
+def test_a_reply_ends_at_its_limit_and_at_the_window(policy):
+    found = policy.sample([np.full(n, 100) for n in (1020, 1024, 1030, 5, 5)], draws(5), [9, 9, 9, 3, 0])
+    assert [len(reply.ids) for reply in found] == [4, 0, 0, 3, 0]
+    assert not any(reply.finished for reply in found)
+
+
+def test_no_temperature_takes_the_likeliest_token(policy, model):
+    greedy = VLLMPolicy(policy.llm, chat=False, temperature=0.0)
+    wanted = HFPolicy(model.model, model.tokenizer, chat=False, temperature=0.0)
+    assert [r.ids.tolist() for r in replies(greedy)] == [r.ids.tolist() for r in replies(wanted)]
+    check(wanted, replies(greedy))
+
+
+def test_weights_are_loaded_after_an_update(policy, model, tiny_model):
+    import torch
+
+    before = replies(policy)
+    with torch.no_grad():
+        for weight in model.parameters():  # every one: a part that stays as it was is seen
+            weight.mul_(0.9)
+    policy.load_weights(model)
+    after = replies(policy)
+    check(model, after)
+    policy.load_weights(tiny_model)
+    assert [r.ids.tolist() for r in replies(policy)] == [r.ids.tolist() for r in before]
+    assert [r.ids.tolist() for r in after] != [r.ids.tolist() for r in before]
+
+
+def test_weights_that_are_not_there_are_refused(policy, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no folder of weights"):
+        policy.load_weights(tmp_path / "absent")
+
+
+def test_an_engine_that_gives_other_logprobs_is_refused(policy):
+    with pytest.raises(ValueError, match="make it with logprobs_mode='processed_logprobs'"):
+        VLLMPolicy(policy.llm, temperature=0.7)
+    with pytest.raises(ValueError, match="use temperature 1 or neither"):
+        VLLMPolicy(policy.llm, temperature=0.7, top_p=0.9)
+
+
+def test_logprobs_are_those_at_the_temperature(tiny_model, model):
+    warm = VLLMPolicy(str(tiny_model), chat=False, temperature=1.5, engine=ENGINE)
+    check(HFPolicy(model.model, model.tokenizer, chat=False, temperature=1.5), replies(warm))

@@ -1,0 +1,204 @@
+"""Rollouts: the tokens a policy wrote, and no others, are marked; what breaks takes nothing else along."""
+
+import numpy as np
+import pytest
+
+from memenvs.baselines.batches import micro_batches, padding_share
+from memenvs.baselines.episode import Sample, sound
+from memenvs.baselines.policy import Reply, ScriptedPolicy
+from memenvs.baselines.rollout import NO_REPLY, collect
+from memenvs.tokens import load_tokenizer
+from memenvs.vector import TextVectorEnv
+from memenvs.wrappers import VectorRewardWrapper
+
+READING = {"tasks": "world-test", "chunk_size": 400, "n_documents": 4}
+
+
+def venv_of(env, count, **options):
+    return TextVectorEnv(env, count, autoreset_mode="Disabled", **options)
+
+
+def text(ids):
+    return load_tokenizer("world").backend.decode(ids.tolist(), skip_special_tokens=False)
+
+
+def echo(prompt):
+    """A reply that depends on the prompt: its last word, and a move."""
+    return f"<think>{prompt.split()[-1]}</think><answer>Up</answer>"
+
+
+class TestAppend:
+    def test_an_episode_is_one_sample_whose_text_is_all_that_was_said(self):
+        venv = venv_of("MemSokoban-v0", 2)
+        first, second = collect(venv, ScriptedPolicy(echo), [7, 8])
+        for episode, env in zip((first, second), venv.envs, strict=True):
+            (sample,) = episode.samples
+            history = env.unwrapped.episode.history
+            assert history.startswith(text(sample.ids))
+            assert history[len(text(sample.ids)) :].startswith("\nThe board is now")  # the last feedback
+
+    def test_the_tokens_of_a_turn_are_its_reply(self):
+        (episode,) = collect(venv_of("MemSokoban-v0", 1), ScriptedPolicy(echo), [7])
+        (sample,) = episode.samples
+        for turn, reply in enumerate(episode.replies):
+            assert text(sample.ids[sample.turns == turn]) == reply.text
+        assert (sample.written == (sample.turns >= 0)).all()
+
+    def test_turn_ends_count_written_tokens(self):
+        (episode,) = collect(venv_of("MemSokoban-v0", 1), ScriptedPolicy(echo), [7])
+        lengths = [len(reply.ids) for reply in episode.replies]
+        assert episode.turn_ends.tolist() == [sum(lengths[: k + 1]) - 1 for k in range(3)]
+        assert episode.tokens == sum(lengths)
+
+
+class TestRecords:
+    def test_fewer_tasks_than_environments_are_recorded_too(self):
+        venv = VectorRewardWrapper(venv_of("MemChunkQA-v0", 4, **READING), ["TAMTRL"], "lexical", 1)
+        (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "a memory"), [3])
+        assert len(episode.record.turns) == len(episode.replies)
+
+
+class TestRewrite:
+    def test_every_turn_is_a_sample_of_its_own(self):
+        policy = ScriptedPolicy(lambda prompt: "a memory")
+        (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3])
+        assert len(episode.samples) == len(episode.replies) == episode.metrics["turns"] > 1
+        for turn, sample in enumerate(episode.samples):
+            assert set(sample.turns[sample.written].tolist()) == {turn}
+            assert text(sample.ids[sample.written]) == "a memory"
+
+    def test_a_prompt_beyond_the_window_is_answered_by_silence_and_counted(self):
+        policy = ScriptedPolicy(lambda prompt: "a memory")
+        policy.window = 300  # the first chunk of 400 tokens does not fit, the short last one does
+        (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3])
+        assert episode.end == "terminated"
+        assert episode.unread == 1
+        assert [reply is NO_REPLY for reply in episode.replies] == [True, False, False]
+        assert len(episode.samples) == 2
+        assert episode.turn_ends.tolist() == [0, 1, 3]  # "a memory" is two tokens
+
+    def test_a_reply_at_its_limit_is_cut_and_counted(self):
+        policy = ScriptedPolicy(lambda prompt: "one two three four five six")
+        (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3], max_new_tokens=2)
+        assert episode.cut_replies == len(episode.replies)
+        assert all(len(reply.ids) == 2 for reply in episode.replies)
+
+
+class TestGroups:
+    def test_members_play_one_task_and_groups_keep_their_order(self):
+        episodes = collect(venv_of("MemSokoban-v0", 4), ScriptedPolicy(echo), [5, 6, 7], 2)
+        assert [episode.group for episode in episodes] == [5, 5, 6, 6, 7, 7]
+        tasks = [episode.task for episode in episodes]
+        assert tasks[::2] == tasks[1::2]
+        assert len(set(tasks)) == 3
+
+    @pytest.mark.parametrize("count", [2, 6])
+    def test_nothing_depends_on_the_number_of_environments(self, count):
+        def play(environments):
+            venv = venv_of("MemSearchQA-v0", environments, tasks="world-test")
+            return collect(venv, RandomMoves(), [1, 2, 3, 4], 2)
+
+        for one, other in zip(play(count), play(4), strict=True):
+            assert one.task == other.task
+            assert [reply.text for reply in one.replies] == [reply.text for reply in other.replies]
+            assert one.turn_rewards == other.turn_rewards
+
+    def test_rewards_that_a_group_brings_late_are_there(self):
+        venv = venv_of("MemChunkQA-v0", 4, **READING)
+        host = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
+        episodes = collect(host, ScriptedPolicy(lambda prompt: "a \\boxed{memory}"), [1, 2, 3], 2)
+        for episode in episodes:
+            assert episode.turn_rewards == episode.record.turn_rewards
+            assert len(episode.record.credits["tamtrl"]) == len(episode.replies)
+
+    def test_a_spent_outcome_is_the_reward_of_the_last_turn(self):
+        # SearchRewards: one ill-formed reply to the end of its turns is -1 at the last, -0.2 before.
+        venv = VectorRewardWrapper(
+            venv_of("MemSearchQA-v0", 1, tasks="world-test"), ["SearchRewards"], group_size=1
+        )
+        (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "hm"), [1])
+        assert episode.turn_rewards == pytest.approx([-0.2] * 4 + [-1.0])
+        assert episode.outcomes == pytest.approx([0.0] * 4 + [-1.0])
+        assert episode.outcome == 0.0
+
+    def test_a_group_size_that_does_not_fit_is_refused(self):
+        with pytest.raises(ValueError, match="group_size must divide the 3 environments, got 2"):
+            collect(venv_of("MemSokoban-v0", 3), ScriptedPolicy(echo), [1], 2)
+
+    def test_another_autoreset_mode_is_refused(self):
+        with pytest.raises(ValueError, match="autoreset_mode='Disabled'"):
+            collect(TextVectorEnv("MemSokoban-v0", 2), ScriptedPolicy(echo), [1])
+
+
+class TestFailures:
+    def test_a_dead_environment_ends_its_own_episode_alone(self):
+        venv = venv_of("MemSokoban-v0", 3, errors="truncate")
+
+        def die(action):
+            raise RuntimeError("the engine is gone")
+
+        venv.envs[1].unwrapped._play = die
+        episodes = collect(venv, ScriptedPolicy(echo), [1, 2, 3])
+        assert [episode.end for episode in episodes] == ["truncated", "failed", "truncated"]
+        assert "the engine is gone" in episodes[1].error
+        assert [episode.group for episode in sound(episodes)] == [1, 3]
+
+    def test_a_broken_scorer_ends_the_episodes_that_asked_it(self):
+        class Broken:
+            def logprobs(self, requests):
+                raise ConnectionError("the scorer is away")
+
+        host = VectorRewardWrapper(
+            venv_of("MemChunkQA-v0", 2, errors="truncate", **READING), ["TAMTRL"], Broken(), group_size=2
+        )
+        episodes = collect(host, ScriptedPolicy(lambda prompt: "a memory"), [1], 2)
+        assert [episode.end for episode in episodes] == ["failed", "failed"]
+        assert all("the scorer is away" in episode.error for episode in episodes)
+
+
+class TestBatches:
+    def test_micro_batches_hold_every_sequence_once_within_the_budget(self):
+        lengths = [3, 10, 4, 9, 2, 30]
+        batches = micro_batches(lengths, 20)
+        assert sorted(i for batch in batches for i in batch) == list(range(6))
+        # 10 and 9 padded to 10; none of the others has 85% of the one before it
+        assert batches == [[5], [1, 3], [2], [0], [4]]
+
+    def test_padding_is_what_rows_lack(self):
+        # 20 + 12 + 30 positions hold 58 tokens: 4 of 62 are padding
+        assert padding_share([3, 10, 4, 9, 2, 30], [[5], [1, 3], [2, 0, 4]]) == pytest.approx(4 / 62)
+
+    @pytest.mark.parametrize("budget", [8192, 10**6])
+    def test_little_is_padding_however_lengths_are_spread(self, budget):
+        draws = np.random.default_rng(0)
+        for lengths in (draws.integers(50, 1000, 256), [*draws.integers(80, 90, 30), 700], [10, 1000]):
+            assert padding_share(list(lengths), micro_batches(list(lengths), budget)) <= 0.15
+
+    def test_few_batches_are_added_by_telling_lengths_apart(self):
+        lengths = np.random.default_rng(0).integers(100, 1000, 2000).tolist()
+        assert len(micro_batches(lengths, 10**9)) <= 15
+
+
+def test_a_sample_grows_by_replies_and_feedback():
+    sample = Sample.prompt(np.array([1, 2])).then(np.array([3]), np.array([-0.5]), 0).then(np.array([4]))
+    assert sample.ids.tolist() == [1, 2, 3, 4]
+    assert sample.written.tolist() == [False, False, True, False]
+    assert sample.logprobs.tolist() == [0, 0, -0.5, 0]
+    assert sample.turns.tolist() == [-1, -1, 0, -1]
+
+
+class RandomMoves(ScriptedPolicy):
+    """Searches or answers by the chance it is given."""
+
+    def __init__(self):
+        super().__init__(str)
+
+    def sample(self, prompts, draws, max_new_tokens):
+        replies = []
+        for draw in draws:
+            word = ("river", "town", "opened", "wrote")[draw.integers(4)]
+            kind = ("search", "search", "answer")[draw.integers(3)]
+            said = f"<think>{word}</think><{kind}>{word}</{kind}>"
+            ids = self.encode(said)
+            replies.append(Reply(said, ids, np.zeros(len(ids)), True))
+        return replies

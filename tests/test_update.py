@@ -1,0 +1,120 @@
+"""An update does what its loss says, however its samples are cut into passes."""
+
+import copy
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+from memenvs.baselines.episode import Sample
+from memenvs.baselines.measure import measure
+from memenvs.baselines.options import UpdateArgs
+from memenvs.baselines.policy import HFPolicy
+from memenvs.baselines.update import Item, update
+from memenvs.baselines.world import World
+
+
+@pytest.fixture
+def policy(tiny_model):
+    return HFPolicy(str(tiny_model), value_head=True, chat=False)
+
+
+@pytest.fixture
+def items(policy):
+    """Six sequences of two groups with random advantages, measured under the policy itself."""
+    draws = np.random.default_rng(0)
+    samples = []
+    for length in (5, 9, 7, 12, 6, 8):
+        sample = Sample.prompt(draws.integers(5, 500, 4))
+        samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
+    args = UpdateArgs()
+    measure(policy, samples, args, reference=policy)
+    for sample in samples:
+        sample.logprobs[sample.written] = sample.reference
+    sizes = [int(sample.written.sum()) for sample in samples]
+    return [
+        Item(sample, group, draws.normal(size=n), draws.normal(size=n))
+        for sample, group, n in zip(samples, (1, 1, 1, 2, 2, 2), sizes, strict=True)
+    ]
+
+
+def weights_after(policy, items, **options):
+    """The weights after one plain gradient step, and what was told."""
+    trained = copy.copy(policy)
+    trained.model, trained.value_head = copy.deepcopy(policy.model), copy.deepcopy(policy.value_head)
+    trained = HFPolicy(trained.model, policy.tokenizer, value_head=True, chat=False)
+    critic_only = options.pop("critic_only", False)
+    args = UpdateArgs(max_grad_norm=1e9, **options)
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    told = update(trained, optimizer, items, args, world=World("cpu"), seed=(0, 1), critic_only=critic_only)
+    return [weight.detach().clone() for weight in trained.parameters()], told
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
+def test_micro_batches_do_not_change_the_step(policy, items, mode):
+    whole, _ = weights_after(policy, items, aggregate=mode, micro_batch_tokens=10_000)
+    cut, _ = weights_after(policy, items, aggregate=mode, micro_batch_tokens=20)
+    for one, other in zip(whole, cut, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_the_critics_warm_up_leaves_the_policy_as_it_is(policy, items):
+    *model, _, head_bias = policy.parameters()
+    after, told = weights_after(policy, items, critic_only=True)
+    for weight, trained in zip(model, after[:-2], strict=True):
+        torch.testing.assert_close(weight, trained, rtol=0, atol=0)
+    assert not torch.equal(head_bias, after[-1])
+    assert told["value_loss"] > 0
+
+
+def test_fresh_samples_have_ratio_one(policy, items):
+    _, told = weights_after(policy, items)
+    assert told["kl_old"] == pytest.approx(0, abs=1e-9)
+    assert told["clip_fraction"] == 0
+    # -A * 1, over tokens
+    wanted = -np.mean(np.concatenate([item.advantages for item in items]))
+    assert told["policy_loss"] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_the_reference_pulls_back(policy, items):
+    for item in items:
+        item.sample.reference = item.sample.reference - 1.0
+    _, told = weights_after(policy, items, kl_coef=0.1)
+    # d = log pi - log ref = 1: k3 = exp(-1) - 1 + 1
+    assert told["kl_ref"] == pytest.approx(np.exp(-1), rel=1e-4)
+
+
+def test_minibatches_keep_groups_together(policy, items):
+    _, told = weights_after(policy, items, minibatches=2, epochs=1)
+    assert told["clip_fraction"] >= 0
+    alone, _ = weights_after(policy, items[:3], minibatches=1)
+    both, _ = weights_after(policy, [*items[:3], *items[3:]], minibatches=1)
+    assert not all(torch.equal(one, other) for one, other in zip(alone, both, strict=True))
+
+
+def test_an_unmeasured_sample_is_refused(policy, items):
+    items[0].sample.reference = None
+    with pytest.raises(ValueError, match="has not been measured"):
+        weights_after(policy, items, kl_coef=0.1)
+
+
+def test_what_another_engine_sampled_is_measured_anew(policy, items):
+    samples = [item.sample for item in items]
+    for sample in samples:
+        sample.logprobs = np.where(sample.written, sample.logprobs + 0.25, 0.0)
+    told = measure(policy, samples, UpdateArgs(sampler="vllm"))
+    assert told["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
+    _, seen = weights_after(policy, items)
+    assert seen["kl_old"] == pytest.approx(0, abs=1e-9)
+
+
+def test_nothing_to_learn_from_changes_nothing(policy):
+    before = [weight.detach().clone() for weight in policy.parameters()]
+    after, told = weights_after(policy, [])
+    assert told == {"skipped": 1.0}
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)

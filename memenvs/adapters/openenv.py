@@ -1,0 +1,146 @@
+"""OpenEnv: any text environment behind a web server, one episode a session, many sessions at once."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from memenvs.adapters.plain import open_env, told
+from memenvs.adapters.versions import check_version
+from memenvs.evaluation.arguments import read_env_args
+from memenvs.spaces import clean_text
+from memenvs.text_env import MAX_REPLY_CHARS
+
+check_version("openenv", "0.10", "0.11", "openenv")
+
+from openenv.core.env_server import (  # noqa: E402  # after the check
+    Action,
+    Environment,
+    Observation,
+    State,
+    create_fastapi_app,
+)
+from pydantic import BeforeValidator  # noqa: E402
+
+
+def _clean(reply: Any) -> Any:
+    return clean_text(reply, MAX_REPLY_CHARS) if isinstance(reply, str) else reply
+
+
+class MemAction(Action):
+    """A reply: any text, lone surrogates included."""
+
+    reply: Annotated[str, BeforeValidator(_clean)]
+
+
+class MemObservation(Observation):
+    """What the policy must read now.
+
+    `reward` is the turn's; `done` is either end; `metadata` are those of `memenvs.adapters.plain.told`.
+    """
+
+    text: str
+    context: str
+    truncated: bool = False
+
+
+class MemState(State):
+    """Which task a session plays."""
+
+    task: str = ""
+
+
+class MemEnvironment(Environment):
+    """A text environment of one session.
+
+    Args:
+        env: its id.
+        env_args: its arguments.
+        methods: reward methods around it.
+        scorer: theirs.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(
+        self,
+        env: str,
+        env_args: Mapping[str, Any] | None = None,
+        methods: Sequence[Any] = (),
+        scorer: Any = None,
+    ) -> None:
+        super().__init__()
+        self._env = open_env(env, env_args, methods, scorer)
+        self._state = MemState()
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        task: int | None = None,
+        **kwargs: Any,
+    ) -> MemObservation:
+        """Start an episode; `seed` and `task` as in `TextEnv.reset`."""
+        if kwargs:
+            raise ValueError(f"unknown reset argument {min(kwargs)!r}; there are seed, episode_id and task")
+        text, info = self._env.reset(seed=seed, options=None if task is None else {"task": task})
+        self._state = MemState(episode_id=episode_id, task=info["task"])
+        return MemObservation(text=text, context=info["context"], metadata=told(info))
+
+    def step(self, action: MemAction, timeout_s: float | None = None, **kwargs: Any) -> MemObservation:
+        """Play a reply."""
+        text, reward, terminated, truncated, info = self._env.step(action.reply)
+        self._state.step_count += 1
+        return MemObservation(
+            text=text,
+            context=info["context"],
+            truncated=truncated,
+            reward=float(reward),
+            done=terminated or truncated,
+            metadata=told(info),
+        )
+
+    @property
+    def state(self) -> MemState:
+        """The episode's id, its turns and its task."""
+        return self._state
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
+    """A FastAPI application that serves an environment; a session has one of its own.
+
+    Args:
+        env: its id.
+        max_concurrent_envs: sessions at once; one more is refused.
+        **settings: of `MemEnvironment`.
+    """
+    make = functools.partial(MemEnvironment, env, **settings)
+    make().close()  # a wrong argument is told now, not to the first client
+    return create_fastapi_app(
+        make, MemAction, MemObservation, max_concurrent_envs=max_concurrent_envs, state_cls=MemState
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serve an environment: `python -m memenvs.adapters.openenv --env MemSearchQA-v0`."""
+    import uvicorn
+
+    parser = argparse.ArgumentParser(prog="python -m memenvs.adapters.openenv", description=main.__doc__)
+    parser.add_argument("--env", required=True, help="an environment's id")
+    parser.add_argument("--env-args", nargs="+", default=[], metavar="NAME=VALUE", help="its arguments")
+    parser.add_argument("--sessions", type=int, default=64, help="episodes at once (default 64)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default loopback)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen at (default 8000)")
+    args = parser.parse_args(argv)
+    app = make_app(args.env, args.sessions, env_args=read_env_args(args.env_args))
+    uvicorn.run(app, host=args.host, port=args.port)
+
+
+if __name__ == "__main__":
+    main()

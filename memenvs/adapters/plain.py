@@ -1,0 +1,77 @@
+"""What every adapter needs: an environment made from plain data, and what a trainer is told of a turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+import memenvs  # noqa: F401  # registers the environments
+from memenvs.spaces import UnicodeText, clean_text
+from memenvs.text_env import MAX_REPLY_CHARS, Info
+from memenvs.wrappers import RewardWrapper
+
+TextEnvironment = gym.Env[str, str]
+
+
+def open_env(
+    env: str,
+    env_args: Mapping[str, Any] | None = None,
+    methods: Sequence[Any] = (),
+    scorer: Any = None,
+) -> TextEnvironment:
+    """A text environment, with reward methods around it if there are any.
+
+    Args:
+        env: its id.
+        env_args: its arguments.
+        methods: see `memenvs.wrappers.registry.make_methods`.
+        scorer: see `memenvs.wrappers.registry.make_scorer`.
+
+    Raises:
+        ValueError: its observations are no texts.
+    """
+    made = gym.make(env, disable_env_checker=True, **plain(env_args or {}))
+    if not isinstance(made.observation_space, UnicodeText):
+        raise ValueError(f"{env} does not speak text alone; give one that does, such as MemSokoban-v0")
+    return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
+
+
+def told(info: Info) -> dict[str, Any]:
+    """What a trainer is told of a turn, as JSON: nothing privileged, None for NaN.
+
+    Returns:
+        `task`, `turn` (turns played), `context`, `rewards` (the components of this turn), `turn_rewards`
+        (of all turns so far; the truth about each at the end), `metrics` (zeros until the end) and, under
+        reward methods, `credits` by method: a list of `turn`, `value`, `span` and `reason`.
+    """
+    names = ("task", "turn", "context", "rewards", "turn_rewards", "metrics")
+    shown = {name: info[name] for name in names}
+    if "credits" in info:
+        shown["credits"] = {
+            # A reason may quote, behind its colon, a judge that has read the answer.
+            method: [{**credit._asdict(), "reason": credit.reason.partition(":")[0]} for credit in credits]
+            for method, credits in info["credits"].items()
+        }
+    return plain(shown)
+
+
+def feedback(observation: str, reply: str, following: str) -> str:
+    """What came back behind a reply in an episode that appends."""
+    shown = observation + clean_text(reply, MAX_REPLY_CHARS)
+    return following[len(shown) :] if following.startswith(shown) else following
+
+
+def plain(value: Any) -> Any:
+    """Dicts and lists all the way down, whatever a configuration library wraps them in; None for NaN.
+
+    >>> plain({"sizes": (1, 2), "value": float("nan")})
+    {'sizes': [1, 2], 'value': None}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

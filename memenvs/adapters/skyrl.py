@@ -1,0 +1,125 @@
+"""SkyRL: `MemEnv` is any text environment as a SkyRL-gym environment, a conversation turn by turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from memenvs.adapters.plain import TextEnvironment, feedback, open_env, plain, told
+from memenvs.adapters.versions import check_version
+
+check_version("skyrl-gym", "0.4", "0.5", "skyrl")
+
+from skyrl_gym.envs.base_text_env import (  # noqa: E402  # after the check
+    BaseTextEnv,
+    BaseTextEnvStepOutput,
+    ConversationType,
+)
+
+SETTINGS = ("env", "env_args", "methods", "scorer", "step_wise")
+
+
+class LatestPrompt(list[Any]):
+    """Messages of which the latest prompt alone is kept, behind the system messages.
+
+    SkyRL's generator appends every reply and every observation to the very list that `init` returned
+    (skyrl-gym's own RLM environment stands on that too). With `step_wise_trajectories` it reads the list
+    anew at every turn, so this is how it shows a fresh prompt.
+
+    Args:
+        fixed: the system messages.
+        prompt: the first prompt.
+    """
+
+    def __init__(self, fixed: ConversationType, prompt: ConversationType) -> None:
+        super().__init__([*fixed, *prompt])
+        self._fixed = len(fixed)
+
+    def __iadd__(self, messages: Any) -> LatestPrompt:  # type: ignore[misc]
+        """Put the prompts among `messages` in place of the last one; replies leave no trace."""
+        prompts = [message for message in messages if message["role"] != "assistant"]
+        if prompts:
+            self[self._fixed :] = prompts
+        return self
+
+
+class MemEnv(BaseTextEnv):
+    """A text environment for SkyRL, registered by `skyrl_gym.register(id, "memenvs.adapters.skyrl:MemEnv")`.
+
+    A step's reward is that turn's, the sum of its components. Its metadata are those of
+    `memenvs.adapters.plain.told`; `get_metrics` has the environment's metrics, `return`, and `reward/NAME`, a
+    component's sum over the episode. What a method knows only in hindsight is paid at the last step; which
+    turn earned it is in the last step's metadata alone.
+
+    Args:
+        env_config: `env` (an id), `env_args`, `methods`, `scorer`; and `step_wise`, which says that the
+            generator has `step_wise_trajectories=true`. It must be true for an environment that gives a
+            fresh prompt every turn, which otherwise would be appended to all the others.
+        extras: a dataset row; `task` (a number) and `seed` choose the episode, so a group shares it.
+            `max_turns`, which SkyRL's generator always sets, ends an episode early; `get_metrics` then has
+            `cut` 1.0.
+
+    Raises:
+        ValueError: an unknown setting, no `env`, or fresh prompts without `step_wise`.
+    """
+
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        settings, self._row = plain(env_config or {}), dict(extras or {})
+        if not isinstance(settings, dict):
+            raise ValueError(f"env_config must be a mapping, got {type(env_config).__name__}")
+        if unknown := sorted(set(settings) - set(SETTINGS)):
+            raise ValueError(f"unknown setting {unknown[0]!r}; the settings are {', '.join(SETTINGS)}")
+        if "env" not in settings:
+            raise ValueError("env_config names no environment; give env='MemSearchQA-v0', say")
+        self.max_turns = int(self._row.get("max_turns") or 0)  # 0: the environment's own
+        self._step_wise = bool(settings.pop("step_wise", False))
+        self._name = settings["env"]
+        self._env: TextEnvironment = open_env(**settings)
+        self._earned: Counter[str] = Counter()
+        self._over = self._done = False
+
+    def init(self, prompt: ConversationType) -> tuple[ConversationType, dict[str, Any]]:
+        """The system messages of `prompt` and the first observation; what the row's user says is not."""
+        task, seed = (None if (n := self._row.get(name)) is None else int(n) for name in ("task", "seed"))
+        options = None if task is None else {"task": task}  # from parquet they come as NumPy's numbers
+        self._observation, self._info = self._env.reset(seed=seed, options=options)
+        self.turns, self._earned, self._over, self._done = 0, Counter(), False, False
+        fixed = [message for message in prompt if message["role"] == "system"]
+        first = [{"role": "user", "content": self._observation}]
+        if self._info["context"] == "append":
+            return [*fixed, *first], told(self._info)
+        if not self._step_wise:
+            raise ValueError(
+                f"{self._name} gives a fresh prompt every turn and SkyRL appends: set "
+                "generator.step_wise_trajectories=true, and step_wise=true in env_config"
+            )
+        return LatestPrompt(fixed, first), told(self._info)
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Play a reply."""
+        before = self._observation
+        self._observation, reward, terminated, truncated, self._info = self._env.step(action)
+        self.turns += 1
+        self._over = terminated or truncated
+        self._earned.update({name: value for name, value in self._info["rewards"].items() if value == value})
+        self._done = self._over or 0 < self.max_turns <= self.turns
+        appends = self._info["context"] == "append"
+        said = feedback(before, action, self._observation) if appends else self._observation
+        return BaseTextEnvStepOutput(
+            observations=[] if self._done else [{"role": "user", "content": said}],
+            reward=float(reward),
+            done=self._done,
+            metadata=told(self._info),
+        )
+
+    def get_metrics(self) -> dict[str, float]:
+        """Metrics of the episode; zeros where it was cut."""
+        components = {f"reward/{name}": self._earned[name] for name in self._info["rewards"]}
+        summary = {"return": sum(self._info["turn_rewards"]), "cut": float(self._done and not self._over)}
+        return {**self._info["metrics"], **summary, **components}
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()

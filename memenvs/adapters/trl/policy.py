@@ -1,0 +1,70 @@
+"""A GRPOTrainer comes in; a policy goes out that samples as the trainer samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.baselines.chat import ChatTokens
+from memenvs.baselines.policy import Ids, Limit, Reply, reply_limits
+
+
+class TRLPolicy:
+    """The trainer's model as a `memenvs.baselines.policy.Policy`.
+
+    It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
+    drawn from torch's global generator, as all of TRL's are, or from vLLM's: the generators that `sample` is
+    given stay untouched. `max_completion_length` of the trainer is the limit of one reply.
+
+    Attributes:
+        window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
+        knows_logprobs: whether the last replies came with log-probabilities (vLLM's do); zeros else.
+
+    Args:
+        trainer: its tokenizer's chat template, where there is one, is put around observations;
+            `chat_template_kwargs` are not used.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._tokens = ChatTokens(trainer._tokenizer, ends=trainer.eos_token_ids)
+        limits = [trainer.args.vllm_max_model_length if trainer.use_vllm else None]
+        limits.append(getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None))
+        self.window: int | None = min((limit for limit in limits if limit is not None), default=None)
+        self.knows_logprobs = False
+
+    def encode(self, observation: str) -> Ids:
+        """A fresh prompt (T,)."""
+        return self._tokens.prompt(observation)
+
+    def encode_feedback(self, text: str, reply: Ids) -> Ids:
+        """What stands behind a reply (T,)."""
+        return self._tokens.feedback(text, reply)
+
+    def spans(self, reply: Ids) -> NDArray[np.int64]:
+        """Characters (T, 2) of the reply's text that each of its tokens stands for."""
+        return self._tokens.spans(reply)
+
+    def sample(
+        self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
+    ) -> list[Reply]:
+        """A reply to each prompt, cut at its limit."""
+        limits = reply_limits([len(prompt) for prompt in prompts], len(draws), max_new_tokens, self.window)
+        if not prompts:
+            return []
+        ids = [prompt.tolist() for prompt in prompts]
+        written, logprobs = self._trainer._generate_single_turn(ids, None, {}, 1)
+        self.knows_logprobs = logprobs is not None
+        said = logprobs or [[0.0] * len(reply) for reply in written]
+        return [self._reply(*one) for one in zip(written, said, limits, strict=True)]
+
+    def _reply(self, written: Sequence[int], logprobs: Sequence[float | None], limit: int) -> Reply:
+        ids = np.array(written[:limit], dtype=np.int64)
+        finished = len(ids) > 0 and int(ids[-1]) in self._tokens.ends
+        chances = np.array(
+            logprobs[:limit], dtype=np.float64
+        )  # None, of a token vLLM could not score, is NaN
+        return Reply(self._tokens.reply_text(ids), ids, chances, finished)

@@ -1,0 +1,113 @@
+"""A task and an agent come in; its episode goes out as traces, each with the rewards it earned."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import verifiers.v1 as vf
+
+from memenvs.adapters.plain import TextEnvironment, feedback, told
+from memenvs.adapters.verifiers.tasks import MemTask
+
+
+class MemEnvConfig(vf.EnvConfig):
+    """Who plays, and what a trace is worth where every turn has one.
+
+    `credit="turn"` gives a trace its own turn's reward, `"return"` gives each the whole episode's.
+    """
+
+    player: vf.AgentConfig = vf.AgentConfig(runtime={"type": "subprocess"})
+    credit: Literal["turn", "return"] = "turn"
+
+
+@dataclass
+class Playing:
+    """An episode under way.
+
+    Attributes:
+        env: plays it.
+        observation: what must be read now.
+        context: how the next one relates to it.
+        turns: what was told of each turn.
+        traces: of the agent.
+        over: it has ended.
+    """
+
+    env: TextEnvironment
+    observation: str
+    context: str
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    traces: list[Any] = field(default_factory=list)
+    over: bool = False
+
+    async def step(self, segment: Any) -> str:
+        """Play a segment's reply; what came back for it."""
+        # `Segment.last_reply` is stripped; a memory is kept as it was written.
+        written = (message.content for message in reversed(segment.messages) if message.role == "assistant")
+        reply, before = next(written, None) or "", self.observation
+        played = await asyncio.to_thread(self.env.step, reply)  # a retriever must not hold up the others
+        self.observation, _, terminated, truncated, info = played
+        self.turns.append(told(info))
+        self.over = terminated or truncated
+        return feedback(before, reply, self.observation)
+
+
+class MemEnv(vf.Env[MemEnvConfig]):
+    """An episode of a text environment.
+
+    An episode that appends is one trace of K turns, with each component, summed, as a reward. One of fresh
+    prompts is K traces, one interaction each, with the reward `turn` or `return`: what a model read at a
+    turn is exactly its trace. `trace.info["turns"]` holds what `memenvs.adapters.plain.told` says of a
+    trace's turns, the last one with the final `turn_rewards`. The environment's metrics stand on every trace.
+    An episode that the agent left early keeps what it earned by then, with the metric `complete` 0.
+    """
+
+    async def run(self, task: MemTask, agents: vf.Agents) -> None:
+        """Play one episode."""
+        env = self.taskset.config.open()
+        try:
+            options = {"task": task.data.number}
+            observation, info = await asyncio.to_thread(env.reset, seed=task.data.seed, options=options)
+            playing = Playing(env, observation, info["context"])
+            if playing.context == "append":
+                await self._converse(playing, task, agents)
+            else:
+                await self._ask_afresh(playing, task, agents)
+        finally:
+            env.close()
+        self._record(playing)
+
+    async def _converse(self, playing: Playing, task: MemTask, agents: vf.Agents) -> None:
+        """One interaction; what comes back is its next message."""
+        said = playing.observation
+        async with agents.player.interaction(task) as interaction:
+            while not playing.over and not (segment := await interaction.turn(said)).terminated:
+                said = await playing.step(segment)
+        interaction.trace.info["turns"] = playing.turns
+        playing.traces.append(interaction.trace)
+
+    async def _ask_afresh(self, playing: Playing, task: MemTask, agents: vf.Agents) -> None:
+        """An interaction a turn, each with nothing but its prompt."""
+        while not playing.over:
+            async with agents.player.interaction(task) as interaction:
+                segment = await interaction.turn(playing.observation)
+            playing.traces.append(interaction.trace)
+            if segment.terminated:
+                return
+            await playing.step(segment)
+            interaction.trace.info["turns"] = playing.turns[-1:]
+
+    def _record(self, playing: Playing) -> None:
+        last = playing.turns[-1] if playing.turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
+        worth = last["turn_rewards"]
+        for number, trace in enumerate(playing.traces):
+            trace.record_metrics({**last["metrics"], "complete": float(playing.over)})
+            if playing.context == "append":
+                for name in last["rewards"]:
+                    trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in playing.turns))
+            elif self.config.credit == "return":
+                trace.record_reward("return", sum(worth))
+            else:  # a turn that no reply came to has earned nothing
+                trace.record_reward("turn", worth[number] if number < len(worth) else 0.0)

@@ -1,0 +1,5 @@
+"""Text environments in Ray actors, on this machine or many; see docs/trainers.md."""
+
+from memenvs.distributed.vector import RayTextVectorEnv
+
+__all__ = ["RayTextVectorEnv"]

@@ -1,0 +1,28 @@
+"""What an adapter hands out of a turn: plain data, and nothing that a judge may have quoted."""
+
+import json
+import math
+
+from memenvs.adapters.plain import told
+from memenvs.wrappers import Credit
+
+INFO = {
+    "task": "t",
+    "turn": 1,
+    "context": "append",
+    "rewards": {"outcome": 1.0},
+    "turn_rewards": [1.0],
+    "metrics": {"success": 1.0},
+    "privileged": {"answers": [["1623"]]},
+}
+
+
+def test_a_reason_is_told_without_what_it_quotes():
+    reason = "unreadable: not an object alone but 'The answer is 1623, so'"
+    shown = told({**INFO, "credits": {"judge": [Credit(0, math.nan, reason=reason)]}})
+    assert shown["credits"]["judge"] == [{"turn": 0, "value": None, "span": None, "reason": "unreadable"}]
+    assert "1623" not in json.dumps(shown)
+
+
+def test_without_methods_there_are_no_credits():
+    assert told(INFO) == {name: value for name, value in INFO.items() if name != "privileged"}

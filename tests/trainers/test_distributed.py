@@ -1,0 +1,234 @@
+"""Environments in real Ray actors: equal episodes on any number of workers, also after one has died."""
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+
+ray = pytest.importorskip("ray", reason='ray is not installed: pip install "memenvs[ray]"')
+pytestmark = pytest.mark.filterwarnings("default")  # of ray's own
+
+from memenvs.baselines.policy import ScriptedPolicy  # noqa: E402
+from memenvs.baselines.rollout import collect  # noqa: E402
+from memenvs.distributed import RayTextVectorEnv  # noqa: E402
+from memenvs.vector import TextVectorEnv  # noqa: E402
+from memenvs.wrappers import VectorRewardWrapper  # noqa: E402
+
+FAMILIES = {
+    "reading": ("MemChunkQA-v0", {"tasks": "world-test"}),
+    "search": ("MemSearchQA-v0", {"tasks": "world-test"}),
+    "sokoban": ("MemSokoban-v0", {}),
+}
+REPLIES = ["<think>a</think><search>town {}</search>", "<think></think><answer>Up</answer>", "noise {}", ""]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def made():
+    """Makes environments that end with the test."""
+    opened = []
+
+    def make(*args, **kwargs):
+        opened.append(RayTextVectorEnv(*args, **kwargs))
+        return opened[-1]
+
+    yield make
+    for venv in opened:
+        venv.close()
+
+
+def replies(step, count):
+    return [REPLIES[(step + i) % len(REPLIES)].format(f"{step} {i}") for i in range(count)]
+
+
+def plain(value):
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def transcript(venv, steps, between=lambda step: None):
+    """All that comes out of some steps; what has ended is reset without a seed."""
+    out = [plain(venv.reset(seed=5))]
+    for step in range(steps):
+        between(step)
+        played = venv.step(replies(step, venv.num_envs))
+        out.append(plain(played))
+        over = played[2] | played[3]
+        if over.any():
+            out.append(plain(venv.reset(options={"reset_mask": over})))
+    return out
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_number_of_workers_plays_what_one_process_plays(made, family, workers):
+    env_id, kwargs = FAMILIES[family]
+    local = TextVectorEnv(env_id, 4, autoreset_mode="Disabled", **kwargs)
+    assert data_equivalence(transcript(made(env_id, 4, workers, **kwargs), 7), transcript(local, 7))
+
+
+class Retriever(BaseHTTPRequestHandler):
+    """Answers every query with passages that repeat it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answers = [
+            [
+                {
+                    "document": {"id": f"{query} {n}", "contents": f"Title\n{query} {n}"},
+                    "score": 1.0 / (n + 1),
+                }
+                for n in range(asked["topk"])
+            ]
+            for query in asked["queries"]
+        ]
+        body = json.dumps({"result": answers}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_retrieval_over_http_is_the_same_in_any_number_of_workers(made, workers):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Retriever) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kwargs = {"tasks": "world-test", "retriever": f"http://127.0.0.1:{server.server_port}"}
+        local = TextVectorEnv("MemSearchQA-v0", 4, autoreset_mode="Disabled", **kwargs)
+        known = transcript(local, 7)
+        assert "town 0 0 0" in str(known)  # a passage came back
+        assert data_equivalence(transcript(made("MemSearchQA-v0", 4, workers, **kwargs), 7), known)
+        server.shutdown()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_autoreset_is_that_of_one_process(made, mode):
+    local = TextVectorEnv("MemSokoban-v0", 3, autoreset_mode=mode)
+    ours = made("MemSokoban-v0", 3, 2, autoreset_mode=mode)
+    for venv in (local, ours):
+        venv.reset(seed=5)
+    for step in range(8):
+        assert data_equivalence(plain(local.step(replies(step, 3))), plain(ours.step(replies(step, 3))))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_worker_killed_between_two_turns_loses_nothing(made, family):
+    env_id, kwargs = FAMILIES[family]
+    venv = made(env_id, 4, 2, **kwargs)
+
+    def kill(step):
+        if step in (1, 4):
+            ray.kill(venv._pool.actors[step % 2])
+
+    local = TextVectorEnv(env_id, 4, autoreset_mode="Disabled", **kwargs)
+    assert data_equivalence(transcript(venv, 7, kill), transcript(local, 7))
+    assert venv.replaced == 2
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_turn_loses_nothing(made, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    path = {"env_vars": {"PYTHONPATH": ":".join(sys.path)}}
+    kwargs = {"tasks": "world-test"}
+    venv = made("dying_env:Dying-v0", 4, 2, ray_options={"runtime_env": path}, **kwargs)
+    fatal = f"DIE {tmp_path / 'died'}"
+    outs = []
+    for one in (venv, TextVectorEnv("dying_env:Dying-v0", 4, autoreset_mode="Disabled", **kwargs)):
+        outs.append([plain(one.reset(seed=5)), plain(one.step(["a"] * 4))])
+        outs[-1] += [plain(one.step(["b", "c", fatal, "d"])), plain(one.step(["e"] * 4))]
+    assert data_equivalence(*outs)
+    assert venv.replaced == 1
+
+
+def test_a_worker_that_dies_again_and_again_is_an_error(made, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    path = {"env_vars": {"PYTHONPATH": ":".join(sys.path)}}
+    venv = made("dying_env:Dying-v0", 2, 1, ray_options={"runtime_env": path}, tasks="world-test")
+    venv.reset(seed=5)
+    with pytest.raises(RuntimeError, match="the worker of environment 0 died 3 times at one job"):
+        venv.step(["ALWAYS", "a"])
+
+
+@pytest.mark.parametrize("error", ["OutOfMemoryError", "ObjectLostError"])
+def test_what_else_takes_a_worker_away_replaces_it_too(made, error, monkeypatch):
+    kind = getattr(ray.exceptions, error)
+    lost = kind("a", None, "") if error == "ObjectLostError" else kind("evicted")
+    venv = made("MemSokoban-v0", 2, workers=1, autoreset_mode="Disabled")
+    known, failures = transcript(TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled"), 2), [lost]
+    get = ray.get
+
+    def fail_once(promise):
+        if failures:
+            raise failures.pop()
+        return get(promise)
+
+    monkeypatch.setattr(ray, "get", fail_once)
+    assert data_equivalence(transcript(venv, 2), known)
+
+
+def test_reward_methods_of_groups_stand_around_it(made):
+    methods, scorer = ["TAMTRL", "InfoMem"], "lexical"
+    episodes = []
+    for venv in (
+        made("MemChunkQA-v0", 4, 2, tasks="world-test"),
+        TextVectorEnv("MemChunkQA-v0", 4, autoreset_mode="Disabled", tasks="world-test"),
+    ):
+        hosted = VectorRewardWrapper(venv, methods, scorer, group_size=2)
+        policy = ScriptedPolicy(lambda prompt: prompt[-40:])
+        episodes.append(collect(hosted, policy, [1, 2, 3], 2))
+    ours, theirs = ([(e.task, e.turn_rewards, e.metrics, e.end) for e in played] for played in episodes)
+    assert ours == theirs
+    assert len(ours) == 6
+
+
+def test_states_can_be_put_back(made):
+    venv = made("MemSearchQA-v0", 2, 2, tasks="world-test")
+    observations, _ = venv.reset(seed=5)
+    states = venv.get_states()
+    first = plain(venv.step(replies(0, 2)))
+    venv.set_states(states, observations)
+    assert data_equivalence(plain(venv.step(replies(0, 2))), first)
+
+
+def test_an_environment_that_raises_ends_its_own_episode_alone(made):
+    venv = made("MemSearchQA-v0", 2, 1, errors="truncate", retriever="http://127.0.0.1:9", tasks="world-test")
+    venv.reset(seed=5)
+    *_, truncated, _ = venv.step(["<search>a</search>", "nothing"])
+    assert truncated.tolist() == [True, False]
+    assert "127.0.0.1:9" in venv.infos_list[0]["error"]
+
+
+def test_a_wrong_option_is_the_callers_error_also_where_errors_truncate(made):
+    venv = made("MemSokoban-v0", 2, 1, errors="truncate")
+    with pytest.raises(ValueError, match=r"options\['task'\] must be a number"):
+        venv.reset(options={"task": 10**9})
+
+
+def test_a_wrong_argument_is_told_as_in_one_process():
+    with pytest.raises(ValueError, match="split must be one of"):
+        RayTextVectorEnv("MemChunkQA-v0", 2, 1, split="word")
+
+
+@pytest.mark.parametrize("workers", [0, 3, True, 1.5])
+def test_a_wrong_number_of_workers_is_refused(workers):
+    with pytest.raises(ValueError, match="workers must be from 1 to num_envs"):
+        RayTextVectorEnv("MemSokoban-v0", 2, workers)

@@ -1,0 +1,16 @@
+"""Where a trainer is not installed, its adapter says in one line what to install."""
+
+import importlib
+from importlib.util import find_spec
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("adapter", "trainer"), [("openenv", "openenv"), ("skyrl", "skyrl_gym"), ("verifiers", "verifiers")]
+)
+def test_an_adapter_names_the_extra_of_a_missing_trainer(adapter, trainer):
+    if find_spec(trainer):
+        pytest.skip(f"{trainer} is installed")
+    with pytest.raises(ImportError, match=rf'^\S+ is not installed; .*"memenvs\[{adapter}\]"`$'):
+        importlib.import_module(f"memenvs.adapters.{adapter}")

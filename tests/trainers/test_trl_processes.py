@@ -1,0 +1,42 @@
+"""Two processes train one model with TRL, though their episodes are of different length."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
+SCRIPT = Path(__file__).with_name("trl_process.py")
+
+
+@pytest.fixture(scope="module")
+def told(tiny_model, tmp_path_factory):
+    """What each of two processes wrote."""
+    out = tmp_path_factory.mktemp("out")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(SCRIPT), str(tiny_model), str(out)],
+        env={**os.environ, "TRL_EXPERIMENTAL_SILENCE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def test_every_process_has_as_many_rows_as_the_longest(told):
+    assert told[0]["rows"] == [[True, True, True]] * 2
+    assert told[1]["rows"] == [[True, True, False]] * 2
+
+
+def test_a_group_stays_in_its_process(told):
+    assert [process["groups"] for process in told] == [[2, 2], [3, 3]]
+
+
+def test_the_processes_end_with_the_same_weights(told):
+    assert told[0]["sum"] == told[1]["sum"]
+    assert min(process["moved"] for process in told) > 1e-4

@@ -1,0 +1,55 @@
+"""Every recipe for TRL in the docs runs for two steps, on a tiny model in place of the one it names."""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+from tiny_model import save_tiny_model
+
+pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
+import trl
+from transformers import AutoTokenizer
+from trl.chat_template_utils import qwen3_chat_template
+
+PAGES = Path(__file__).parents[2] / "docs"
+SECTION = re.compile(r"^## TRL$(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+RECIPES = [
+    recipe
+    for page in sorted(PAGES.glob("trainers*.md"))
+    for section in SECTION.findall(page.read_text())
+    for recipe in re.findall(r"^```py\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:You are using '(rollout_func|environment_factory)':UserWarning"),
+    pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing:FutureWarning"),  # TRL's own words
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", window=8192)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = qwen3_chat_template
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_recipe_runs(number, model, tmp_path, monkeypatch):
+    small = {"use_cpu": True, "bf16": False, "max_steps": 2, "report_to": [], "disable_tqdm": True}
+    monkeypatch.setattr(trl, "GRPOConfig", functools.partial(trl.GRPOConfig, save_strategy="no", **small))
+    monkeypatch.chdir(tmp_path)
+    code = RECIPES[number].replace("Qwen/Qwen3-0.6B", str(model))
+    code = re.sub(r"max_completion_length=\d+", "max_completion_length=8", code)
+    code = code.replace("num_generations=8", "num_generations=2, per_device_train_batch_size=2")
+    code = code.replace('-v0", 8', '-v0", 2').replace("group_size=8", "group_size=2")
+    code = code.replace('"MemChunkQA-v0", 2', '"MemChunkQA-v0", 2, chunk_size=300, n_documents=4')
+    names = {"__name__": "__main__"}
+    exec(compile(code, f"recipe {number}", "exec"), names)
+    assert names["trainer"].state.global_step == 2
+
+
+def test_no_recipe_is_left_out():
+    assert len(RECIPES) == 3

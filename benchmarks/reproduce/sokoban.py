@@ -1,0 +1,78 @@
+"""Sokoban, MT-PPO Table 5: five ways to reward a small GPT come in; curves and a table of success go out.
+
+`python -m benchmarks.reproduce.sokoban runs/sokoban` does everything: it makes a model, warms it up by
+`sft.py` on a part of the solver's solutions, trains it by each method and writes `docs/results/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from benchmarks.reproduce.runs import Job, finish, last_policy, python, run_all
+from benchmarks.reproduce.sokoban_model import CLOSE, save_sokoban_gpt
+
+WARM = 0.12  # share of the held-out levels that the warmed-up model solves
+METHODS = {
+    "MT-PPO": ("mt_ppo", "turn"),
+    "PPO-MR": ("mt_ppo", "merged"),
+    "PPO-OR": ("mt_ppo", "outcome"),
+    "GRPO-MR": ("grpo", "merged"),
+    "GRPO-OR": ("grpo", "outcome"),
+}
+SHARED = ["--max-new-tokens", "12", "--num-envs", "128", "--stop", CLOSE]
+HELD_OUT = ["--eval-env-args", json.dumps({"level_split": "test"})]
+PPO = ["--groups", "128", "--group-size", "1", "--value-coef", "0.02", "--critic-warmup", "3"]
+GRPO = ["--groups", "16", "--group-size", "8"]
+
+
+def warm_up(folder: Path) -> Path:
+    """A model that solves about one held-out level in eight."""
+    model, out = folder / "model", folder / "warm"
+    if not model.exists():
+        save_sokoban_gpt(model, seed=0)
+    command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--teacher", "gold"]
+    command += ["--episodes", "3200", "--batch-size", "64", "--lr", "2e-3", "--lr-warmup", "50"]
+    command += ["--eval-every", "25", "--eval-episodes", "512", *SHARED, *HELD_OUT]
+    for passes in range(1, 20):
+        log = out / "log.jsonl"
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        if any(line.get("eval_success", 0.0) >= WARM for line in lines):
+            break
+        python([*command, "--passes", str(passes), "--resume"])
+    return last_policy(out)
+
+
+def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed; seeds outside, so that every method has one soon."""
+    made = []
+    for seed in range(seeds):
+        for name, (learner, reward) in METHODS.items():
+            out = folder / "runs" / f"{name}-{seed}"
+            command = ["-m", f"memenvs.baselines.{learner}", "--model", str(warm), "--out", str(out)]
+            command += ["--reward", reward, "--seed", str(seed), "--steps", str(steps), "--lr", "5e-4"]
+            command += ["--minibatches", "4", "--save-every", str(steps), *SHARED, *HELD_OUT]
+            command += ["--eval-every", "10", "--eval-episodes", "512", "--resume"]
+            made.append(Job(name, seed, out, [*command, *(PPO if learner == "mt_ppo" else GRPO)]))
+    return made
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--parallel", type=int, default=2, help="runs at once")
+    args = parser.parse_args()
+    made = jobs(args.folder, warm_up(args.folder), args.seeds, args.steps)
+    run_all(made, args.parallel)
+    metrics = ("eval_success", "eval_effective_box")
+    print(finish("sokoban_mt_ppo", "Sokoban, 512 held-out levels", made, metrics))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""A small GPT for Sokoban goes out: one token a cell, one a move, one for every fixed text around them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from memenvs.baselines.small_gpt import save_small_gpt
+from memenvs.sokoban import LETTERS
+
+OPEN, CLOSE, BETWEEN = "<think></think><answer>", "</answer>", " || "
+_BAD = (
+    f"{OPEN}Up{BETWEEN}Down{CLOSE}",
+    f"{OPEN}{CLOSE}",
+    "",
+    f"{OPEN}Up{CLOSE}.",
+    f"{OPEN}{'Up || ' * 4}{CLOSE}",
+)
+
+
+def save_sokoban_gpt(folder: Path, seed: int, **env_args: Any) -> Path:
+    """Save a model for `MemSokoban-v0` with these arguments and boards of 6 by 6."""
+    walls = ["######\n#", "#\n#", "#\n######"]  # the border, so that what is left is a token a cell
+    moves = [move for name in ("Up", "Down", "Left", "Right") for move in (name, BETWEEN + name)]
+    phrases = [OPEN, CLOSE, *moves, *walls, *_fixed_texts(**env_args)]
+    return save_small_gpt(folder, phrases, width=96, layers=3, window=256, seed=seed)
+
+
+def _fixed_texts(**env_args: Any) -> Iterator[str]:
+    """What stands around boards and replies, in games won and lost."""
+    env = gym.make("memenvs:MemSokoban-v0", **env_args)
+    cells = "[" + re.escape("".join(LETTERS)) + "]"
+    board = re.compile(rf"(?:^|(?<=\n)){cells}+(?:\n{cells}+)+", re.MULTILINE)
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        over = False
+        for part in board.split(observation):
+            yield part
+        while not over:
+            reply = env.unwrapped.gold_reply() if seed % 2 else _BAD[seed // 2 % len(_BAD)]
+            before = observation + reply
+            observation, _, terminated, truncated, _ = env.step(reply)
+            over = terminated or truncated
+            for part in board.split(observation[len(before) :]):
+                yield part

@@ -1,0 +1,152 @@
+"""HFPolicy's sampling against the same loop without a cache, generate, and the model's passes alone.
+
+python -m benchmarks.sampling [--tokens 256] [--rows 16] [--groups 16] [--copies 16]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from memenvs.baselines.choice import Choice
+from memenvs.baselines.kv_cache import read_prompts
+from memenvs.baselines.policy import HFPolicy
+from memenvs.baselines.token_text import Ids
+from memenvs.data import bundled
+
+VOCABULARY = 4_096
+
+
+def model() -> transformers.Qwen3ForCausalLM:
+    """A random Qwen3 of 1.2 M parameters, its embeddings tied, that never ends a reply."""
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=32,
+        max_position_embeddings=2_048,
+        tie_word_embeddings=True,
+        initializer_range=0.1,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return transformers.Qwen3ForCausalLM(config).eval()
+
+
+@torch.no_grad()
+def without_cache(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> list[list[int]]:
+    """The same draws from the same numbers, everything read again at each step; padded at the right."""
+    uniforms = np.stack([draw.random(tokens) for draw in draws(len(prompts))])
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    ids = torch.zeros(len(prompts), int(lengths.max()) + tokens, dtype=torch.long)
+    for row, prompt in zip(ids, prompts, strict=True):
+        row[: len(prompt)] = torch.from_numpy(prompt)
+    rows = torch.arange(len(prompts))
+    for step in range(tokens):
+        read = ids[:, : int(lengths.max()) + step]
+        hidden = policy.model.model(input_ids=read, use_cache=False).last_hidden_state
+        logits = policy.model.lm_head(hidden[rows, lengths + step - 1])
+        drawn, _ = Choice().draw(logits, torch.from_numpy(uniforms[:, step]))
+        ids[rows, lengths + step] = drawn
+    return [row[n : n + tokens].tolist() for row, n in zip(ids, lengths.tolist(), strict=True)]
+
+
+@torch.no_grad()
+def bare(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
+    """The model's own passes alone: prompts once, then one token a step, its logits; no draws, no checks."""
+    cache, _ = read_prompts(policy.model.model, prompts, tokens, "cpu")
+    step = torch.zeros(len(prompts), 1, dtype=torch.long)
+    width = max(map(len, prompts))
+    lengths = torch.tensor([len(prompt) for prompt in prompts])[:, None]
+    mask = torch.arange(width + tokens) >= width - lengths
+    for used in range(1, tokens):
+        hidden = policy.model.model(
+            input_ids=step,
+            past_key_values=cache,
+            attention_mask=mask[:, : width + used],
+            position_ids=lengths + used - 1,
+            use_cache=True,
+        ).last_hidden_state
+        policy.model.lm_head(hidden[:, -1])
+
+
+@torch.no_grad()
+def generate(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
+    """What transformers offers: the batch padded at the left, log-probabilities not kept."""
+    width = max(map(len, prompts))
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, (prompt, shown) in enumerate(zip(prompts, mask, strict=True)):
+        ids[row, width - len(prompt) :] = torch.from_numpy(prompt)
+        shown[width - len(prompt) :] = 1
+    policy.model.generate(
+        input_ids=ids, attention_mask=mask, max_new_tokens=tokens, do_sample=True, top_k=0, pad_token_id=0
+    )
+
+
+def draws(rows: int) -> list[np.random.Generator]:
+    """A generator for each row."""
+    return [np.random.default_rng([0, row]) for row in range(rows)]
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Processor time of work, and what it gives."""
+    began = time.process_time()
+    found = work()
+    return time.process_time() - began, found
+
+
+def row(name: str, policy: HFPolicy, prompts: Sequence[Ids], tokens: int, plain: bool) -> None:
+    """Print a line of the table, once the way without a cache is seen to draw the same tokens."""
+    ours, replies = seconds(lambda: policy.sample(prompts, draws(len(prompts)), tokens))
+    bares, _ = seconds(lambda: bare(policy, prompts, tokens))
+    theirs, _ = seconds(lambda: generate(policy, prompts, tokens))
+    cells = [f"{len(prompts) * tokens / ours:,.0f}", f"{bares / ours:.2f}", f"{theirs / ours:.2f}"]
+    if plain:
+        slow, wanted = seconds(lambda: without_cache(policy, prompts, tokens))
+        same = np.mean([reply.ids.tolist() == ids for reply, ids in zip(replies, wanted, strict=True)])
+        if same < 0.9:  # a number that falls on the border of two tokens may go either way
+            raise RuntimeError(f"only {same:.0%} of the replies are those of the plain way")
+        cells.append(f"{slow / ours:.1f} ({slow:.0f} CPU s to {ours:.1f})")
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="sampling with a KV cache against other ways")
+    parser.add_argument("--tokens", type=int, default=256, help="new tokens a reply")
+    parser.add_argument("--rows", type=int, default=16, help="of distinct prompts")
+    parser.add_argument("--groups", type=int, default=16, help="of copies of one prompt")
+    parser.add_argument("--copies", type=int, default=16, help="in a group")
+    parser.add_argument("--threads", type=int, default=1, help="of torch")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    transformers.logging.set_verbosity_error()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizer.json")))
+    policy = HFPolicy(model(), tokenizer, chat=False)
+    rng = np.random.default_rng(0)
+    prompts = [
+        rng.integers(3, VOCABULARY, rng.integers(100, 201)) for _ in range(max(args.rows, args.groups))
+    ]
+    policy.sample(prompts[:2], draws(2), 4)  # warm
+    print(f"{policy.model.num_parameters():,} parameters, {args.tokens} new tokens, {args.threads} threads")
+    print("| prompts of 100 to 200 tokens | tokens/CPU s | its passes alone | generate | without a cache |")
+    print("| --- | --- | --- | --- | --- |")
+    row(f"{args.rows}, all different", policy, prompts[: args.rows], args.tokens, plain=True)
+    copies = [prompt for prompt in prompts[: args.groups] for _ in range(args.copies)]
+    row(f"{args.groups}, {args.copies} copies of each", policy, copies, args.tokens, plain=False)
+
+
+if __name__ == "__main__":
+    main()

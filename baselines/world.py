@@ -32,6 +32,9 @@ class World:
         if cuda and self.size > 1:
             torch.cuda.set_device(self.device)
         if self.size > 1 and not torch.distributed.is_initialized():
+            # Imported after the group it would keep it, as a default argument, beyond `close`: its threads
+            # would live on at exit, where they abort the process now and then.
+            require("torch.distributed.nn", "train")
             # Objects are gathered through gloo: they never need a GPU.
             torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
 

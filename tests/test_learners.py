@@ -220,6 +220,20 @@ def test_two_processes_have_the_curve_of_one(module, game, tmp_path):
             assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
 
 
+def test_a_world_that_parted_leaves_no_thread_behind():
+    script = """
+import pathlib, torch
+from memenvs.baselines.world import World
+world = World("cpu")
+import torch.distributed.nn  # as transformers does
+assert world.add(1.0) == [2.0]
+world.close()
+names = [task.joinpath("comm").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
+assert not [name for name in names if "gloo" in name], names
+"""
+    run_together([sys.executable, "-c", script], 2)
+
+
 class TestArguments:
     def test_help_shows_a_line_for_each_flag(self, capsys):
         with pytest.raises(SystemExit):
@@ -271,13 +285,18 @@ def broken(reply):
 
 
 def launch(module, flags, count):
-    """Run a learner in processes that find each other as under `accelerate launch`."""
+    """Run a learner in processes."""
+    run_together([sys.executable, "-m", f"memenvs.baselines.{module}", *flags], count)
+
+
+def run_together(command, count):
+    """Run processes that find each other as under `accelerate launch`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", f"memenvs.baselines.{module}", *flags],
+            command,
             stderr=subprocess.PIPE,
             env={
                 **environment(),

@@ -14,6 +14,7 @@ import numpy as np
 from memenvs.baselines.episode import Sample
 from memenvs.baselines.hf_policy import HFPolicy
 from memenvs.policies import Policy, make_policy
+from memenvs.text_env import feedback
 
 
 class Demonstration(NamedTuple):
@@ -97,11 +98,11 @@ def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:
     """
     samples: list[Sample] = []
     sample: Sample | None = None
-    shown = ""
+    before: tuple[str, str] = ("", "")
     for turn, (observation, reply) in enumerate(demonstration.turns):
-        follows = demonstration.context == "append" and sample is not None and observation.startswith(shown)
-        if sample is not None and follows:
-            sample = sample.then(policy.encode_feedback(observation[len(shown) :], sample.ids))
+        came = feedback(*before, observation) if demonstration.context == "append" else None
+        if sample is not None and came is not None:
+            sample = sample.then(policy.encode_feedback(came, sample.ids))
         else:
             samples += [sample] if sample is not None else []
             sample = Sample.prompt(policy.encode(observation))
@@ -109,6 +110,6 @@ def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:
         if policy.window is not None and len(sample.ids) + len(ids) > policy.window:
             break
         sample = sample.then(ids, np.zeros(len(ids)), turn)
-        shown = observation + reply
+        before = observation, reply
     samples += [sample] if sample is not None else []
     return [sample.trimmed() for sample in samples if sample.written.any()]

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from memenvs.baselines.episode import Episode, Sample
 from memenvs.baselines.policy import Ids, Policy, Reply
-from memenvs.text_env import Info
+from memenvs.text_env import Info, feedback
 from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import VectorRewardWrapper
 
@@ -140,13 +140,13 @@ class Seat:
         else:
             episode.cut_replies += not reply.finished
             self._sample = self._written.then(reply.ids, reply.logprobs, turn)
-        shown = self._observation + reply.text
+        goes_on = not over and info["context"] == "append"
+        came = feedback(self._observation, reply.text, observation) if goes_on else None
         self._observation, self.over = observation, over
-        if over or info["context"] != "append" or not observation.startswith(shown):
+        if came is None:
             self._close()
         else:
-            came = self.policy.encode_feedback(observation[len(shown) :], reply.ids)
-            self._sample = self._written.then(came)
+            self._sample = self._written.then(self.policy.encode_feedback(came, reply.ids))
 
     def end(self, venv: Any, i: int) -> Episode:
         """The episode, when its whole group has ended and every reward is known."""

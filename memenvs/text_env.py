@@ -205,3 +205,18 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
             "metrics": {name: float(metrics.get(name, 0.0)) for name in self.metric_names},
             "privileged": self._privileged(),
         }
+
+
+def feedback(before: str, reply: str, after: str) -> str | None:
+    """What an environment of context `"append"` put behind a reply; None where the texts do not go on so.
+
+    Args:
+        before: the observation that was answered.
+        reply: as the policy gave it.
+        after: the next observation.
+
+    >>> feedback("2 + 2?", "4", "2 + 2?4 Right. 3 + 3?")
+    ' Right. 3 + 3?'
+    """
+    shown = before + clean_text(reply, MAX_REPLY_CHARS)
+    return after[len(shown) :] if after.startswith(shown) else None

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.spaces import UnicodeText, clean_text
-from memenvs.text_env import MAX_REPLY_CHARS, Info
+from memenvs.spaces import UnicodeText
+from memenvs.text_env import Info
 from memenvs.wrappers import RewardWrapper
 
 TextEnvironment = gym.Env[str, str]
@@ -56,12 +56,6 @@ def told(info: Info) -> dict[str, Any]:
             for method, credits in info["credits"].items()
         }
     return plain(shown)
-
-
-def feedback(observation: str, reply: str, following: str) -> str:
-    """What came back behind a reply in an episode that appends."""
-    shown = observation + clean_text(reply, MAX_REPLY_CHARS)
-    return following[len(shown) :] if following.startswith(shown) else following
 
 
 def plain(value: Any) -> Any:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from memenvs.adapters.plain import TextEnvironment, feedback, open_env, plain, told
+from memenvs.adapters.plain import TextEnvironment, open_env, plain, told
 from memenvs.adapters.versions import check_version
+from memenvs.text_env import feedback
 
 check_version("skyrl-gym", "0.4", "0.5", "skyrl")
 
@@ -106,7 +107,8 @@ class MemEnv(BaseTextEnv):
         self._earned.update({name: value for name, value in self._info["rewards"].items() if value == value})
         self._done = self._over or 0 < self.max_turns <= self.turns
         appends = self._info["context"] == "append"
-        said = feedback(before, action, self._observation) if appends else self._observation
+        came = feedback(before, action, self._observation) if appends else None
+        said = self._observation if came is None else came
         return BaseTextEnvStepOutput(
             observations=[] if self._done else [{"role": "user", "content": said}],
             reward=float(reward),

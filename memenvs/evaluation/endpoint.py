@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from memenvs.chat import ChatClient, Completion, EndpointError
-from memenvs.evaluation.protocol import Answer, Ask, feedback
+from memenvs.evaluation.protocol import Answer, Ask, checked_feedback
 
 Fields = dict[str, Any]
 
@@ -73,7 +73,7 @@ class EndpointPolicy:
         past = self._past.get(asked.seat)
         if past is None or asked.first or not self.conversation:
             return [{"role": "user", "content": asked.observation}]
-        came = feedback(past.observation, past.text, asked.observation)
+        came = checked_feedback(past.observation, past.text, asked.observation)
         said = {"role": "assistant", "content": past.text}
         return [*past.messages, said, {"role": "user", "content": came}]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.evaluation.protocol import Answer, Ask, feedback
+from memenvs.evaluation.protocol import Answer, Ask, checked_feedback
 
 HF_POLICY = "memenvs.baselines.policy:HFPolicy"  # of a layer above: imported by name where it is asked for
 SAVED = "policy.json"  # what a folder of `HFPolicy.save` holds
@@ -46,7 +46,7 @@ class ModelPolicy:
         if past is None or asked.first or asked.info["context"] == "rewrite":
             prompt = self.policy.encode(asked.observation)
         else:
-            came = feedback(past.observation, past.text, asked.observation)
+            came = checked_feedback(past.observation, past.text, asked.observation)
             prompt = np.concatenate([past.prompt, past.reply, self.policy.encode_feedback(came, past.reply)])
         self._waiting.append((asked, prompt))
 

@@ -6,8 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from memenvs.spaces import clean_text
-from memenvs.text_env import MAX_REPLY_CHARS, Info
+from memenvs.text_env import Info, feedback
 
 
 class Ask(NamedTuple):
@@ -67,21 +66,13 @@ class BatchPolicy(Protocol):
         ...
 
 
-def feedback(before: str, reply: str, after: str) -> str:
-    """What an environment of context `"append"` put behind a reply.
-
-    Args:
-        before: the observation that was answered.
-        reply: as the policy gave it.
-        after: the next observation.
+def checked_feedback(before: str, reply: str, after: str) -> str:
+    """What an environment of context `"append"` put behind a reply; see `memenvs.text_env.feedback`.
 
     Raises:
         ValueError: `after` does not begin with the other two.
-
-    >>> feedback("2 + 2?", "4", "2 + 2?4 Right. 3 + 3?")
-    ' Right. 3 + 3?'
     """
-    start = before + clean_text(reply, MAX_REPLY_CHARS)
-    if not after.startswith(start):
+    came = feedback(before, reply, after)
+    if came is None:
         raise ValueError("info['context'] is 'append', but the observation does not go on from the last one")
-    return after[len(start) :]
+    return came

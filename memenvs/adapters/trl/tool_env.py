@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from memenvs.adapters.versions import check_version
-from memenvs.spaces import clean_text
-from memenvs.text_env import MAX_REPLY_CHARS
+from memenvs.text_env import feedback
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
@@ -94,11 +93,11 @@ class ToolEnv:
         """Play a reply; what came back."""
         if self._over:
             return OVER
-        before = self._text + clean_text(reply, MAX_REPLY_CHARS)
+        before = self._text
         self._text, _, terminated, truncated, self._info = self._env.step(reply)
         self._paid.append(self._info["rewards"].get("outcome", 0.0))
         self._over = bool(terminated or truncated)
-        came = self._text[len(before) :].strip()
+        came = (feedback(before, reply, self._text) or "").strip()
         return f"{came}\n{OVER}".strip() if self._over else came
 
     def _prompt(self) -> str:

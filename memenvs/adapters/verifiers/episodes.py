@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import verifiers.v1 as vf
 
-from memenvs.adapters.plain import TextEnvironment, feedback, told
+from memenvs.adapters.plain import TextEnvironment, told
 from memenvs.adapters.verifiers.tasks import MemTask
+from memenvs.text_env import feedback
 
 
 class MemEnvConfig(vf.EnvConfig):
@@ -51,7 +52,8 @@ class Playing:
         self.observation, _, terminated, truncated, info = played
         self.turns.append(told(info))
         self.over = terminated or truncated
-        return feedback(before, reply, self.observation)
+        came = feedback(before, reply, self.observation)
+        return self.observation if came is None else came
 
 
 class MemEnv(vf.Env[MemEnvConfig]):

@@ -158,7 +158,7 @@ class Seat:
         episode.turn_rewards = list(info.get("turn_rewards", []))
         if isinstance(venv, VectorRewardWrapper) and episode.replies:
             episode.record = venv.record(i)
-            if any(method.spends_outcome for method in venv.methods):
+            if venv.spends_outcome:
                 episode.outcomes = [0.0] * (len(episode.replies) - 1) + episode.turn_rewards[-1:]
         ended = bool(episode.metrics) and venv.unwrapped.envs[i].unwrapped.episode.end
         episode.end = "failed" if episode.error else ended or "truncated"

@@ -31,7 +31,7 @@ class Bookkeeper:
         self.names = [method.name for method in self.methods]
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise ValueError(f"two methods are called {twice[0]!r}; wrap twice, or give one another name")
-        self.spends = any(method.spends_outcome for method in self.methods)
+        self.spends_outcome = any(method.spends_outcome for method in self.methods)
 
     def open(self, observation: Any, info: Info, error: str = "") -> Account:
         """Begin an episode; `given` is the info to give out.
@@ -78,7 +78,7 @@ class Bookkeeper:
         episode, turn = account.episode, account.episode.turns[-1]
         outcome = float(turn.info["rewards"].get(OUTCOME, 0.0))
         episode.outcomes.append(outcome)
-        own = reward - outcome if self.spends else reward
+        own = reward - outcome if self.spends_outcome else reward
         account.base.append(own)
         components: dict[str, float] = {}
         for method in self.methods:
@@ -148,7 +148,7 @@ class Bookkeeper:
         """
         episode, told = account.episode, account.episode.turns[-1].info["turn_rewards"]
         if len(told) == len(account.base):
-            spent = episode.outcomes if self.spends else [0.0] * len(told)
+            spent = episode.outcomes if self.spends_outcome else [0.0] * len(told)
             account.base = [reward - outcome for reward, outcome in zip(told, spent, strict=True)]
         paid = [account.paid[name] for name in self.names]
         episode.turn_rewards = [sum(now, own) for own, *now in zip(account.base, *paid, strict=True)]
@@ -157,7 +157,7 @@ class Bookkeeper:
         """The environment's info with the methods' parts; always the same keys."""
         episode = account.episode
         rewards = dict(info["rewards"])
-        if self.spends and OUTCOME in rewards:
+        if self.spends_outcome and OUTCOME in rewards:
             rewards[OUTCOME] = 0.0
         # What a wrapper below has written down stands: its outcome is 0 here if it has spent it.
         metrics = {OUTCOME: episode.outcome if episode.over else 0.0, **info["metrics"]}

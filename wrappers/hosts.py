@@ -80,6 +80,11 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         return self._book.methods
 
     @property
+    def spends_outcome(self) -> bool:
+        """Whether a method spends the outcome over the turns; R^O is then the last turn's reward."""
+        return self._book.spends_outcome
+
+    @property
     def record(self) -> Episode:
         """The record of the episode that is being played or has just ended."""
         return self._opened.episode

@@ -88,6 +88,11 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._book.methods
 
     @property
+    def spends_outcome(self) -> bool:
+        """Whether a method spends the outcome; see `RewardWrapper`."""
+        return self._book.spends_outcome
+
+    @property
     def group_size(self) -> int:
         """G."""
         return self._groups.size

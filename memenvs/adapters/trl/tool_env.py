@@ -47,8 +47,7 @@ class ToolEnv:
                 "TurnAdvantages"
             )
         self._env = RewardWrapper(env, methods, scorer) if methods else env
-        spends = isinstance(self._env, RewardWrapper) and any(m.spends_outcome for m in self._env.methods)
-        self._outcome_is_last_turn = spends
+        self._outcome_is_last_turn = isinstance(self._env, RewardWrapper) and self._env.spends_outcome
         self._over, self._text = True, ""
         self._info: dict[str, Any] = {}
         self._paid: list[float] = []  # the outcome component of each turn

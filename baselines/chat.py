@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memenvs.baselines.token_text import Ids, TokenText, clean
 from memenvs.wrappers.scorers.pairs import copy_backend
@@ -85,6 +86,34 @@ class ChatTokens(TokenText):
     def _render(self, messages: list[tuple[str, str]]) -> str:
         said = [{"role": role, "content": clean(content)} for role, content in messages]
         return self.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+
+
+class ChatPolicy:
+    """The part of a `Policy` that its `ChatTokens` answer; a subclass samples.
+
+    Args:
+        tokens: of its prompts and replies.
+    """
+
+    def __init__(self, tokens: ChatTokens) -> None:
+        self._tokens = tokens
+
+    @property
+    def chat(self) -> bool:
+        """Whether observations are messages in a chat template."""
+        return self._tokens.chat
+
+    def encode(self, observation: str) -> Ids:
+        """A fresh prompt (T,), as a chat where the policy chats; see `Policy.encode`."""
+        return self._tokens.prompt(observation)
+
+    def encode_feedback(self, text: str, reply: Ids) -> Ids:
+        """What stands behind a reply (T,); see `Policy.encode_feedback`."""
+        return self._tokens.feedback(text, reply)
+
+    def spans(self, reply: Ids) -> NDArray[np.int64]:
+        """Characters (T, 2) of the reply's text that each token stands for; see `TokenText.spans`."""
+        return self._tokens.spans(reply)
 
 
 def _beginning(tokenizer: Any) -> Ids:

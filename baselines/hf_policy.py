@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memenvs.baselines.chat import ChatTokens
+from memenvs.baselines.chat import ChatPolicy, ChatTokens
 from memenvs.baselines.choice import Choice
 from memenvs.baselines.policy import Evaluation, Limit, Reply, reply_limits
 from memenvs.baselines.sampling import Sampler
@@ -29,7 +28,7 @@ BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept 
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 
 
-class HFPolicy:
+class HFPolicy(ChatPolicy):
     """A causal language model of Hugging Face transformers as a policy, with a value head if one is wanted.
 
     Its present weights sample, so that after an update nothing has to be copied. It samples in evaluation
@@ -86,7 +85,7 @@ class HFPolicy:
         self.model = model if in_memory else load_model(str(model), device, dtype)
         self.tokenizer = load_tokenizer(tokenizer, self.model)
         self._halves = halves(self.model)
-        self._tokens = ChatTokens(self.tokenizer, chat, _end_ids(self.model))
+        super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model)))
         config = self.model.config.get_text_config()
         self._check_model(config)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
@@ -116,23 +115,10 @@ class HFPolicy:
         """Where the model takes its ids."""
         return self.model.get_input_embeddings().weight.device
 
-    @property
-    def chat(self) -> bool:
-        """Whether observations are messages in a chat template."""
-        return self._tokens.chat
-
     def parameters(self) -> list[Any]:
         """All that can be trained: the model's parameters, then the value head's."""
         heads = [] if self.value_head is None else list(self.value_head.parameters())
         return [weight for weight in [*self.model.parameters(), *heads] if weight.requires_grad]
-
-    def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,), as a chat where the policy chats; see `Policy.encode`."""
-        return self._tokens.prompt(observation)
-
-    def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What stands behind a reply (T,); see `Policy.encode_feedback`."""
-        return self._tokens.feedback(text, reply)
 
     def encode_reply(self, text: str) -> Ids:
         """The ids (T,) that the policy would have sampled, had it written this text: a demonstration's.
@@ -145,10 +131,6 @@ class HFPolicy:
     def template(self) -> str | None:
         """A chat around `{prompt}`, for scorers that show the model its own form; None without chat."""
         return self._tokens.decode(self.encode("{prompt}")) if self.chat else None
-
-    def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Characters (T, 2) of the reply's text that each token stands for; see `TokenText.spans`."""
-        return self._tokens.spans(reply)
 
     def sample(
         self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit

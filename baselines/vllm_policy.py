@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memenvs.baselines.chat import ChatTokens
+from memenvs.baselines.chat import ChatPolicy, ChatTokens
 from memenvs.baselines.choice import Choice
 from memenvs.baselines.policy import Limit, Reply, reply_limits
 from memenvs.baselines.stops import checked_stops
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from memenvs.baselines.hf_policy import HFPolicy
 
 
-class VLLMPolicy:
+class VLLMPolicy(ChatPolicy):
     """A vLLM engine as a policy that samples; learners evaluate with `HFPolicy`.
 
     Each request has a seed of its own, the first number of its generator, so that a reply depends on what is
@@ -73,24 +72,7 @@ class VLLMPolicy:
         self.window: int | None = config.max_model_len
         ends = config.try_get_generation_config().get("eos_token_id") or ()
         own = self.llm.get_tokenizer() if tokenizer is None else load_tokenizer(tokenizer, None)
-        self._tokens = ChatTokens(own, chat, [ends] if isinstance(ends, int) else ends)
-
-    @property
-    def chat(self) -> bool:
-        """Whether observations are messages in a chat template."""
-        return self._tokens.chat
-
-    def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,), as a chat where the policy chats; see `Policy.encode`."""
-        return self._tokens.prompt(observation)
-
-    def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What stands behind a reply (T,); see `Policy.encode_feedback`."""
-        return self._tokens.feedback(text, reply)
-
-    def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Characters (T, 2) of the reply's text that each token stands for; see `TokenText.spans`."""
-        return self._tokens.spans(reply)
+        super().__init__(ChatTokens(own, chat, [ends] if isinstance(ends, int) else ends))
 
     def sample(
         self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit

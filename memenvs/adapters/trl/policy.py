@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memenvs.baselines.chat import ChatTokens
+from memenvs.baselines.chat import ChatPolicy, ChatTokens
 from memenvs.baselines.policy import Ids, Limit, Reply, reply_limits
 
 
-class TRLPolicy:
+class TRLPolicy(ChatPolicy):
     """The trainer's model as a `memenvs.baselines.policy.Policy`.
 
     It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
@@ -29,24 +28,12 @@ class TRLPolicy:
     """
 
     def __init__(self, trainer: Any) -> None:
+        super().__init__(ChatTokens(trainer._tokenizer, ends=trainer.eos_token_ids))
         self._trainer = trainer
-        self._tokens = ChatTokens(trainer._tokenizer, ends=trainer.eos_token_ids)
         limits = [trainer.args.vllm_max_model_length if trainer.use_vllm else None]
         limits.append(getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None))
         self.window: int | None = min((limit for limit in limits if limit is not None), default=None)
         self.knows_logprobs = False
-
-    def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,)."""
-        return self._tokens.prompt(observation)
-
-    def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What stands behind a reply (T,)."""
-        return self._tokens.feedback(text, reply)
-
-    def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Characters (T, 2) of the reply's text that each of its tokens stands for."""
-        return self._tokens.spans(reply)
 
     def sample(
         self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit

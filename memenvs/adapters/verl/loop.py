@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from memenvs.adapters.verl.rows import Steps, rows_of
 from memenvs.adapters.versions import check_version
-from memenvs.baselines.chat import ChatTokens
+from memenvs.baselines.chat import ChatPolicy, ChatTokens
 from memenvs.baselines.policy import Ids, Reply
 from memenvs.baselines.rollout import NO_REPLY, Seat
 from memenvs.extras import require
@@ -76,7 +75,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if seed is None:
             raise ValueError('the dataset needs extra_info={"seed": …}, or a group plays different tasks')
         env = await asyncio.to_thread(self._make)
-        policy: Any = SimpleNamespace(encode=self._tokens.prompt, encode_feedback=self._tokens.feedback)
+        policy: Any = ChatPolicy(self._tokens)  # verl samples
         seat = Seat(policy, int(seed), np.random.default_rng(int(seed)))
         steps, request = Steps(), uuid4().hex
         observation, info = await asyncio.to_thread(env.reset, seed=int(seed))

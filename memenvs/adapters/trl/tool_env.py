@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import gymnasium as gym
-
+from memenvs.adapters.plain import open_env
 from memenvs.adapters.versions import check_version
 from memenvs.text_env import feedback
 from memenvs.wrappers import RewardWrapper
@@ -39,14 +38,12 @@ class ToolEnv:
         self, methods: Sequence[MethodSpec] = (), scorer: ScorerSpec = None, **settings: Any
     ) -> None:
         check_version("trl", "1.16", "1.17", "trl")
-        env: Any = gym.make(self._id, disable_env_checker=True, **settings)
-        self._inner: Any = env.unwrapped
+        self._env = open_env(self._id, settings, methods, scorer)
         if self._inner.context == "rewrite":
             raise ValueError(
                 f"{self._id} rewrites its prompts, and a chat with tools only grows; use EpisodeRollout with "
                 "TurnAdvantages"
             )
-        self._env = RewardWrapper(env, methods, scorer) if methods else env
         self._outcome_is_last_turn = isinstance(self._env, RewardWrapper) and self._env.spends_outcome
         self._over, self._text = True, ""
         self._info: dict[str, Any] = {}
@@ -75,6 +72,11 @@ class ToolEnv:
         while not self._over:
             self._play("")
         return float(sum(self._turn_rewards))
+
+    @property
+    def _inner(self) -> Any:
+        """The environment without its wrappers."""
+        return self._env.unwrapped
 
     @property
     def _turn_rewards(self) -> list[float]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-import gymnasium as gym
 import numpy as np
 
+from memenvs.adapters.plain import open_env
 from memenvs.adapters.verl.rows import Steps, rows_of
 from memenvs.adapters.versions import check_version
 from memenvs.baselines.chat import ChatPolicy, ChatTokens
 from memenvs.baselines.policy import Ids, Reply
 from memenvs.baselines.rollout import NO_REPLY, Seat
 from memenvs.extras import require
-from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
 check_version("verl", "0.9.1", "0.9.2", "verl")
@@ -61,8 +61,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                 "EpisodeLoop needs the id of an environment; name it in the YAML file of "
                 "actor_rollout_ref.rollout.agent.agent_loop_config_path, as `env: MemSokoban-v0`"
             )
-        self._env, self._settings = env, dict(plain(settings) or {})
-        self._methods, self._scorer = plain(methods), plain(scorer)
+        self._make = functools.partial(open_env, env, settings, methods, scorer)
         self._tokens = ChatTokens(self.tokenizer)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
@@ -95,10 +94,6 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         rows = rows_of(seat.episode, steps, min(self._tokens.ends))
         return rows[0] if info["context"] == "append" and len(rows) == 1 else rows
 
-    def _make(self) -> Any:
-        env: gym.Env[Any, Any] = gym.make(self._env, disable_env_checker=True, **self._settings)
-        return RewardWrapper(env, self._methods, self._scorer) if self._methods else env
-
     async def _reply(
         self, prompt: Ids, start: int, sampling_params: dict[str, Any], request: str, steps: Steps
     ) -> Reply:
@@ -120,9 +115,3 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         steps.knows_logprobs = bool(output.log_probs)
         logprobs = np.array((output.log_probs or [0.0] * room)[: len(ids)], dtype=np.float64)
         return Reply(self._tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self._tokens.ends)
-
-
-def plain(value: Any) -> Any:
-    """A setting as plain data; Hydra hands its own containers."""
-    omega = require("omegaconf", "verl").OmegaConf
-    return omega.to_container(value, resolve=True) if omega.is_config(value) else value

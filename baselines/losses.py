@@ -23,6 +23,7 @@ __all__ = [
     "ValueLoss",
     "aggregate",
     "entropy",
+    "entropy_of",
     "kl_penalty",
     "overlong_penalty",
     "policy_loss",
@@ -161,10 +162,16 @@ def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, kind: Kind = 
 def entropy(logits: torch.Tensor) -> torch.Tensor:
     """Entropies (...) of next tokens, nats, from logits (..., V), in float32.
 
-    Rows do not depend on each other: pass slices of N where (N, V) is too large to hold twice more. A token
-    of logit -inf cannot come up, and adds nothing.
+    Rows do not depend on each other: pass slices of N where (N, V) is too large to hold twice more.
     """
-    logprobs = torch.log_softmax(logits.float(), dim=-1)
+    return entropy_of(torch.log_softmax(logits.float(), dim=-1))
+
+
+def entropy_of(logprobs: torch.Tensor) -> torch.Tensor:
+    """Entropies (...), nats, of distributions by their log-probabilities (..., V).
+
+    A token of log-probability -inf cannot come up, and adds nothing.
+    """
     # 0 * -inf would be NaN, in the value and in the gradient
     finite = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
     return -(logprobs.exp() * finite).sum(dim=-1)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.baselines.choice import Choice
+from memenvs.baselines.losses import entropy_of
 from memenvs.baselines.policy import Evaluation
 from memenvs.baselines.token_text import Ids
 from memenvs.extras import require
@@ -51,8 +52,7 @@ def evaluate(
     hidden = states[rows, places - 1]  # a token is predicted, and its state valued, at the place before it
     logprobs = choice.scaled(halves.logits(hidden)).log_softmax(-1)
     chosen = logprobs.gather(1, inputs[rows, places][:, None].to(logprobs.device))[:, 0]
-    # A token without a chance has -inf, and 0 times that is no number.
-    spread = -(logprobs.exp() * logprobs.clamp(min=-1e30)).sum(-1) if entropy else None
+    spread = entropy_of(logprobs) if entropy else None
     return Evaluation(chosen, spread, None if value_head is None else value_head(hidden.float())[:, 0])
 
 

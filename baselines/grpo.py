@@ -5,6 +5,7 @@ python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tam
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Sequence
@@ -149,8 +150,9 @@ def play_groups(
 
     With dynamic sampling a group in which nobody has an advantage is left out, and others are drawn.
     """
-    credit: dict[str, Any] = {"reward": args.reward, "estimator": args.estimator}
-    credit |= {"alpha": args.alpha, "scale": args.scale, "method": method}
+    settings: dict[str, Any] = {"reward": args.reward, "estimator": args.estimator}
+    settings |= {"alpha": args.alpha, "scale": args.scale, "method": method}
+    credit = functools.partial(group_advantages, policy=training.policy, **settings)
     kept: dict[int, list[Episode]] = {}
     drawn: list[Episode] = []
     for part in range(1 + args.dynamic_sampling):
@@ -158,16 +160,17 @@ def play_groups(
         drawn += fresh
         charge_length(fresh, args.overlong_buffer, args.overlong_max)
         usable = sound(fresh)
-        advantages = clock.run("credit", group_advantages, usable, training.policy, **credit)
-        differ = {e.group for e, values in zip(usable, advantages, strict=True) if values.any()}
+        if args.dynamic_sampling:
+            advantages = clock.run("credit", credit, usable)
+            differ = {e.group for e, values in zip(usable, advantages, strict=True) if values.any()}
+            usable = [episode for episode in usable if episode.group in differ]
         for episode in usable:
-            if not args.dynamic_sampling or episode.group in differ:
-                kept.setdefault(episode.group, []).append(episode)
+            kept.setdefault(episode.group, []).append(episode)
         if len(kept) >= args.groups:
             break
     chosen = [episode for members in list(kept.values())[: args.groups] for episode in members]
-    advantages = clock.run("credit", group_advantages, chosen, training.policy, **credit)
-    return items_of(chosen, advantages), drawn
+    # Once more where groups were left out: TAMTRL's credit depends on all that are chosen.
+    return items_of(chosen, clock.run("credit", credit, chosen)), drawn
 
 
 def grow_trees(

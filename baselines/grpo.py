@@ -15,12 +15,12 @@ from typing import Any, Literal
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
 from memenvs.baselines.command import read_args, run
 from memenvs.baselines.episode import Episode, sound
-from memenvs.baselines.journal import Journal, Stop
 from memenvs.baselines.measure import measure, precision
 from memenvs.baselines.options import TrainingArgs, read_json
 from memenvs.baselines.report import summary, timings
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import group_seeds
+from memenvs.baselines.steps import Steps
 from memenvs.baselines.training import SHOWN, Training
 from memenvs.baselines.tree import check_cost, collect_trees
 from memenvs.baselines.tree_credit import episodes_of, tree_advantages
@@ -101,12 +101,9 @@ def check(args: Args) -> None:
 def train(training: Training, args: Args) -> None:
     """Train to the last step, or until SIGTERM."""
     policy, world, method = training.policy, training.world, memory_method(args)
-    journal = Journal(args.out, training.step, quiet=not world.first)
-    with Stop() as stop:
-        for step in range(training.step + 1, args.steps + 1):
+    with Steps(training, args.steps, SHOWN) as steps:
+        for step in steps:
             start, clock = time.perf_counter(), Clock()
-            training.set_rate(step)
-
             if args.tree_turns:
                 items, drawn, tokens = grow_trees(training, args, step, clock)
             else:
@@ -125,14 +122,7 @@ def train(training: Training, args: Args) -> None:
             numbers = {**summary(drawn), **known, **learned, **timings(clock, seconds, tokens)}
             learning = {item.group for item in items if item.advantages.any()}
             numbers["informative"] = len(learning) / len({episode.group for episode in drawn})
-            stopping = world.any(stop.asked)
-            journal.write(step, {**numbers, **({} if stopping else training.evaluate(step))}, SHOWN)
-            if step % args.save_every == 0 or step == args.steps or stopping:
-                training.save(step)
-            if stopping:
-                break
-    journal.close()
-    world.close()
+            steps.end(numbers)
 
 
 def memory_method(args: Args) -> RewardMethod | None:

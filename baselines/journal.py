@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from memenvs.extras import require
 
@@ -56,24 +53,6 @@ class Journal:
         """Flush everything."""
         if not self._quiet:
             self._board.close()
-
-
-class Stop:
-    """Turns SIGTERM into a flag, so that a run ends after its step, saved."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: Any = None
-
-    def __enter__(self) -> Stop:
-        self._before = signal.signal(signal.SIGTERM, self._ask)
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
 
 
 def _lines_until(file: Path, step: int) -> list[str]:

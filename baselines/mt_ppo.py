@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from memenvs.baselines.advantages import Placement, token_advantages
 from memenvs.baselines.command import read_args, run
 from memenvs.baselines.episode import sound
-from memenvs.baselines.journal import Journal, Stop
 from memenvs.baselines.measure import measure
 from memenvs.baselines.options import TrainingArgs
 from memenvs.baselines.report import summary, timings
 from memenvs.baselines.rollout import Clock
+from memenvs.baselines.steps import Steps
 from memenvs.baselines.training import SHOWN, Training
 from memenvs.baselines.update import items_of, update
 from memenvs.baselines.world import World
@@ -53,12 +53,9 @@ def prepare(args: Args) -> Training:
 def train(training: Training, args: Args) -> None:
     """Train to the last step, or until SIGTERM."""
     policy, world = training.policy, training.world
-    journal = Journal(args.out, training.step, quiet=not world.first)
-    with Stop() as stop:
-        for step in range(training.step + 1, args.steps + 1):
+    with Steps(training, args.steps, SHOWN) as steps:
+        for step in steps:
             start, clock = time.perf_counter(), Clock()
-            training.set_rate(step)
-
             episodes = training.rollouts(step, clock)
             usable = sound(episodes)
             samples = [sample for episode in usable for sample in episode.samples]
@@ -89,15 +86,7 @@ def train(training: Training, args: Args) -> None:
 
             seconds = time.perf_counter() - start
             tokens = sum(episode.tokens for episode in episodes)
-            numbers = {**summary(episodes), **known, **learned, **timings(clock, seconds, tokens)}
-            stopping = world.any(stop.asked)
-            journal.write(step, {**numbers, **({} if stopping else training.evaluate(step))}, SHOWN)
-            if step % args.save_every == 0 or step == args.steps or stopping:
-                training.save(step)
-            if stopping:
-                break
-    journal.close()
-    world.close()
+            steps.end({**summary(episodes), **known, **learned, **timings(clock, seconds, tokens)})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,11 +25,11 @@ from memenvs.baselines.demonstrations import (
     to_samples,
 )
 from memenvs.baselines.episode import Sample, sound
-from memenvs.baselines.journal import Journal, Stop
 from memenvs.baselines.measure import evaluate_in
 from memenvs.baselines.options import RunArgs, check_at_least_1, read_json
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run, group_seeds
+from memenvs.baselines.steps import Steps
 from memenvs.baselines.world import World
 from memenvs.extras import require
 
@@ -75,13 +75,10 @@ def prepare(args: Args) -> Cloning:
 def train(cloning: Cloning, args: Args) -> None:
     """Train to the last step, or until SIGTERM."""
     policy, world, optimizer, samples = cloning.policy, cloning.world, cloning.optimizer, cloning.samples
-    journal = Journal(args.out, cloning.step, quiet=not world.first)
     batches = list(_batches(samples, args))
-    with Stop() as stop:
-        for step in range(cloning.step + 1, len(batches) + 1):
-            start = time.perf_counter()
-            cloning.set_rate(step)
-            batch = batches[step - 1]
+    with Steps(cloning, len(batches), ("loss", "eval_success")) as steps:
+        for step in steps:
+            start, batch = time.perf_counter(), batches[step - 1]
             tokens = sum(int(sample.written.sum()) for sample in batch)
             optimizer.zero_grad(set_to_none=True)
             nats, mine = 0.0, world.share(batch)
@@ -94,20 +91,9 @@ def train(cloning: Cloning, args: Args) -> None:
             require("torch", "train").nn.utils.clip_grad_norm_(policy.parameters(), args.max_grad_norm)
             optimizer.step()
 
-            numbers = {
-                "loss": world.add(nats)[0],
-                "tokens_per_second": tokens / (time.perf_counter() - start),
-            }
-            stopping = world.any(stop.asked)
-            if not stopping:
-                numbers |= cloning.evaluate(step)
-            journal.write(step, numbers, ("loss", "eval_success"))
-            if step % args.save_every == 0 or step == len(batches) or stopping:
-                cloning.save(step)
-            if stopping:
-                break
-    journal.close()
-    world.close()
+            numbers = {"loss": world.add(nats)[0]}
+            numbers["tokens_per_second"] = tokens / (time.perf_counter() - start)
+            steps.end(numbers)
 
 
 def samples_of(cloning: Cloning) -> list[Sample]:

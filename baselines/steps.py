@@ -1,0 +1,57 @@
+"""A run comes in; its steps go out one by one, and what each has learned is written down and saved."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from memenvs.baselines.journal import Journal
+from memenvs.baselines.run import Run
+
+
+class Steps:
+    """The steps that a run has left; SIGTERM ends it after its step, saved.
+
+    To be iterated inside its own `with`. Each step has its learning rate set when it begins, and is to be
+    ended by `end`.
+
+    Args:
+        run: goes on from the steps that it has done.
+        last: number of the last step, from 1.
+        show: the names of the numbers to print.
+    """
+
+    def __init__(self, run: Run, last: int, show: tuple[str, ...]) -> None:
+        self._run, self._last, self._show = run, last, show
+        self._journal = Journal(run.args.out, run.step, quiet=not run.world.first)
+        self._step, self._asked, self._stopping = run.step, False, False
+        self._before: Any = None
+
+    def __enter__(self) -> Steps:
+        self._before = signal.signal(signal.SIGTERM, self._ask)
+        return self
+
+    def __iter__(self) -> Iterator[int]:
+        while self._step < self._last and not self._stopping:
+            self._step += 1
+            self._run.set_rate(self._step)
+            yield self._step
+
+    def end(self, numbers: dict[str, float]) -> None:
+        """Evaluate and save where it is time to, and write the step's numbers down."""
+        run, step = self._run, self._step
+        self._stopping = run.world.any(self._asked)
+        self._journal.write(step, {**numbers, **({} if self._stopping else run.evaluate(step))}, self._show)
+        if step % run.args.save_every == 0 or step == self._last or self._stopping:
+            run.save(step)
+
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+        if kind is None:  # the other processes are not waited for by one that has failed
+            self._journal.close()
+            self._run.world.close()
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True

@@ -5,7 +5,6 @@ python -m benchmarks.credit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -14,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from benchmarks import timed
 from memenvs.baselines.losses import aggregate, policy_loss
 from memenvs.credit import gae, mt_grpo, place_rewards, spread_turns, whiten
 
@@ -127,13 +127,6 @@ def update() -> float:
         aggregate(policy_loss(logprobs, logprobs.detach(), torch.ones_like(logprobs)).losses, rows).backward()
 
     return min(timed(learn) for _ in range(3))
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

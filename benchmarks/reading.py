@@ -12,12 +12,12 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import gymnasium as gym
 
 import memenvs  # noqa: F401
+from benchmarks import timed
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.hotpotqa import read_hotpotqa
 from memenvs.build.world import world_examples
@@ -132,13 +132,6 @@ def imports() -> None:
 
     beyond = cost("import numpy, gymnasium, memenvs") - cost("import numpy, gymnasium")
     note("import memenvs", f"{beyond:.2f} s beyond gymnasium and numpy")
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def note(name: str, text: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from benchmarks import timed
 from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import JudgeMethod, RewardMethod, RewardWrapper, VectorRewardWrapper
 from memenvs.wrappers.scorers import LexicalScorer, ScoreRequest, TokenScores
@@ -136,13 +137,6 @@ def overhead(label: str, env_id: str, kwargs: dict[str, Any], methods: list[str 
     one, four = (statistics.median(times[name]) for name in ("bare", "wrapped"))
     mean = statistics.mean(times["wrapped"]) - statistics.mean(times["bare"])
     print(f"{label:46}{one:12.3f}{four:12.3f}{four - one:8.3f}  (mean {mean:.3f})", flush=True)
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

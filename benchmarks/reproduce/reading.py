@@ -6,7 +6,6 @@ model up on a careless reader's episodes, trains it by each method and writes `d
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ import numpy as np
 from benchmarks.reproduce.reading_memory import ENV, REPLY, read, shares, signals
 from benchmarks.reproduce.reading_model import save_demonstrations, save_reading_gpt
 from benchmarks.reproduce.reading_tasks import CHUNK_SIZE, MAX_MEMORY, TEMPLATE, save_reading_tasks
-from benchmarks.reproduce.runs import RESULTS, Job, finish, last_policy, python, run_all
+from benchmarks.reproduce.runs import RESULTS, Job, finish, last_policy, python, read_args, run_all
 from memenvs.tokens import load_tokenizer
 
 WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends
@@ -118,12 +117,7 @@ def memories(setting: Setting, warm: Path, made: Sequence[Job]) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--parallel", type=int, default=1, help="runs at once")
-    args = parser.parse_args()
+    args = read_args(__doc__, seeds=2, parallel=1)
     setting = Setting(args.folder)
     warm = warm_up(setting)
     made = jobs(setting, warm, args.seeds, args.steps)

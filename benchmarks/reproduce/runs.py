@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -30,6 +31,16 @@ class Job(NamedTuple):
     seed: int
     out: Path
     command: list[str]
+
+
+def read_args(description: str | None, *, seeds: int, parallel: int) -> argparse.Namespace:
+    """The command line of a reproduction; seeds and runs at once are those by default."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--parallel", type=int, default=parallel, help="runs at once")
+    return parser.parse_args()
 
 
 def python(command: Sequence[str]) -> None:

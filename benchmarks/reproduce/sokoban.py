@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
-from benchmarks.reproduce.runs import Job, finish, last_policy, python, run_all
+from benchmarks.reproduce.runs import Job, finish, last_policy, python, read_args, run_all
 from benchmarks.reproduce.sokoban_model import CLOSE, save_sokoban_gpt
 
 WARM = 0.12  # share of the held-out levels that the warmed-up model solves
@@ -61,12 +60,7 @@ def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
 
 def main() -> int:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--parallel", type=int, default=2, help="runs at once")
-    args = parser.parse_args()
+    args = read_args(__doc__, seeds=3, parallel=2)
     made = jobs(args.folder, warm_up(args.folder), args.seeds, args.steps)
     run_all(made, args.parallel)
     metrics = ("eval_success", "eval_effective_box")

@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transcripts import play
 
 import memenvs
 from memenvs.evaluate import play_episode
@@ -33,17 +34,6 @@ def env(env_id):
     env = gym.make(env_id)
     yield env
     env.close()
-
-
-def play(env, replies, **reset):
-    """Every (observation, reward, terminated, truncated, info) of an episode."""
-    observation, info = env.reset(**reset)
-    steps = [(observation, 0.0, False, False, info)]
-    for reply in replies:
-        steps.append(env.step(reply))
-        if steps[-1][2] or steps[-1][3]:
-            break
-    return steps
 
 
 def test_check_env_finds_nothing_to_warn_of(env):

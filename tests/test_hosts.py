@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
+from transcripts import play
 
 import memenvs
 from memenvs.evaluate import play_episode
@@ -63,16 +64,6 @@ class Unsure(RewardMethod):
 
 def reading(**kwargs):
     return gym.make("MemChunkQA-v0", **{**CHUNKS, **kwargs})
-
-
-def play(env, replies, **reset):
-    observation, info = env.reset(**reset)
-    steps = [(observation, 0.0, False, False, info)]
-    for reply in replies:
-        steps.append(env.step(reply))
-        if steps[-1][2] or steps[-1][3]:
-            break
-    return steps
 
 
 def notes(env, count, final):

@@ -5,6 +5,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from transcripts import plain
 
 import memenvs
 from memenvs.vector import TextVectorEnv
@@ -38,15 +39,6 @@ def test_together_is_the_same_as_gymnasiums_own_one_by_one(env_id, mode):
                 plain(ours.reset(options=options[0])), plain(theirs.reset(options=options[1]))
             )
     assert ended >= 2
-
-
-def plain(value):
-    """Arrays as lists, so that object arrays compare."""
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(plain, value))
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 class Counted:

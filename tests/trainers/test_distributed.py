@@ -6,9 +6,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
+from transcripts import plain
 
 ray = pytest.importorskip("ray", reason='ray is not installed: pip install "memenvs[ray]"')
 pytestmark = pytest.mark.filterwarnings("default")  # of ray's own
@@ -50,14 +50,6 @@ def made():
 
 def replies(step, count):
     return [REPLIES[(step + i) % len(REPLIES)].format(f"{step} {i}") for i in range(count)]
-
-
-def plain(value):
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(plain, value))
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def transcript(venv, steps, between=lambda step: None):

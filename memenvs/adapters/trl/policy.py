@@ -51,7 +51,6 @@ class TRLPolicy(ChatPolicy):
     def _reply(self, written: Sequence[int], logprobs: Sequence[float | None], limit: int) -> Reply:
         ids = np.array(written[:limit], dtype=np.int64)
         finished = len(ids) > 0 and int(ids[-1]) in self._tokens.ends
-        chances = np.array(
-            logprobs[:limit], dtype=np.float64
-        )  # None, of a token vLLM could not score, is NaN
+        # None, of a token that vLLM could not score, becomes NaN.
+        chances = np.array(logprobs[:limit], dtype=np.float64)
         return Reply(self._tokens.reply_text(ids), ids, chances, finished)

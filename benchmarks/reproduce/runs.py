@@ -65,6 +65,24 @@ def run_all(jobs: Sequence[Job], parallel: int) -> None:
                 print(f"{job.method} seed {job.seed}: exit {process.returncode}", file=sys.stderr, flush=True)
 
 
+def clone(model: Path, teacher: Path, out: Path, flags: Sequence[str], *, passes: int, rate: float) -> Path:
+    """A model after `sft` on all of a teacher's episodes, so many passes long.
+
+    Args:
+        model: to begin with.
+        teacher: file of its episodes.
+        out: folder of the run; what is there is gone on with.
+        flags: of the environment and its evaluation.
+        passes: over the episodes.
+        rate: of learning.
+    """
+    command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--keep", "all"]
+    command += ["--teacher", str(teacher), "--episodes", str(teacher.read_text().count("\n"))]
+    command += ["--passes", str(passes), "--lr", str(rate), "--lr-warmup", "50", "--batch-size", "32"]
+    python([*command, "--save-every", "250", "--eval-every", "125", "--resume", *flags])
+    return last_policy(out)
+
+
 def curve(out: Path, name: str) -> tuple[list[int], list[float]]:
     """Steps and values of a number in a run's log."""
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]

@@ -1,0 +1,103 @@
+"""Two objectives with a memory, MemPO: GRPO with and without credit for memories comes in; curves go out.
+
+`python -m benchmarks.reproduce.mempo runs/mempo` does everything: it makes a world, its questions in pairs
+and a model, teaches the model to search and to remember, spoils it on a forgetful searcher's episodes, trains
+it by each method and writes `docs/results/`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from benchmarks.reproduce import tool_use
+from benchmarks.reproduce.runs import Job, clone, finish, read_args, run_all
+from benchmarks.reproduce.search_teacher import FIXED, REPLY, TURNS, Searcher, play
+from benchmarks.reproduce.world_tasks import ENTITIES, save_pairs
+from memenvs.baselines.demonstrations import write_demonstrations
+
+ENV = "MemSearchQA-v0"
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "GRPO": ("outcome", {}),
+    "MemPO": ("mempo", {}),
+    "MemPO, b = 0": ("mempo", {"bias": "none"}),
+}
+METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak")
+EVALUATED = 256  # episodes, of as many test tasks
+CARE = 0.6  # of the forgetful searcher
+FORGETFUL = 6  # an episode of its for every sixth pair of the warm-up
+
+
+class Setting:
+    """What all runs share: a world, its questions in pairs, an untrained model and demonstrations.
+
+    Args:
+        folder: for everything; what is missing is made.
+        entities: of the world.
+    """
+
+    def __init__(self, folder: Path, entities: int = ENTITIES) -> None:
+        self.singles = tool_use.Setting(folder, entities, FIXED, window=1024)
+        self.folder, self.model = folder, self.singles.model
+        self.careful, self.forgetful = folder / "careful-searches.jsonl", folder / "forgetful-searches.jsonl"
+        for part in ("warm", "train", "test"):
+            if not (folder / f"{part}-pairs").exists():
+                save_pairs(folder, part)
+        env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm"))
+        tasks = range(len(env.unwrapped.questions))
+        for file, care, chosen in ((self.careful, 1.0, tasks), (self.forgetful, CARE, tasks[::FORGETFUL])):
+            if not file.exists():
+                searcher = Searcher(self.singles.world, np.random.default_rng(0), care)
+                write_demonstrations(file, play(env, searcher, chosen, np.random.default_rng(1)))
+
+    def env_args(self, part: str) -> dict[str, Any]:
+        """Of the environment that asks the pairs of a part."""
+        search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_information": 200}
+        memory = {"context": "memory", "max_turns": TURNS, "tokenizer": str(self.model)}
+        return {"tasks": str(self.folder / f"{part}-pairs"), **search, **memory}
+
+    def flags(self, part: str) -> list[str]:
+        """Of every learner."""
+        flags = ["--env", ENV, "--env-args", json.dumps(self.env_args(part))]
+        flags += ["--eval-env-args", json.dumps({"tasks": str(self.folder / "test-pairs")})]
+        flags += ["--eval-episodes", str(EVALUATED), "--max-new-tokens", str(REPLY)]
+        return [*flags, "--num-envs", "64"]
+
+    def spoiled(self) -> Path:
+        """A model that can search and remember, and often forgets: first it learns to ask one question."""
+        flags, folder = self.flags("warm"), self.folder
+        able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=2, rate=1e-3)
+        return clone(able, self.forgetful, folder / "forgetful-searcher", flags, passes=1, rate=5e-4)
+
+
+def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed; seeds outside, so that every method has one soon."""
+    made = []
+    for seed in range(seeds):
+        for name, (reward, settings) in METHODS.items():
+            out = setting.folder / "runs" / f"{name.replace(', ', '-').replace(' ', '')}-{seed}"
+            command = ["-m", "memenvs.baselines.grpo", "--model", str(warm), "--out", str(out)]
+            command += ["--reward", reward, "--reward-args", json.dumps(settings), "--seed", str(seed)]
+            command += ["--steps", str(steps), "--lr", "2e-4", "--groups", "8", "--group-size", "8"]
+            command += ["--save-every", str(steps), "--eval-every", "10", "--resume", *setting.flags("train")]
+            made.append(Job(name, seed, out, command))
+    return made
+
+
+def main() -> int:
+    """Run from the command line."""
+    args = read_args(__doc__, seeds=3, parallel=1)
+    setting = Setting(args.folder)
+    made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
+    run_all(made, args.parallel)
+    print(finish("mempo", f"Two objectives with a memory, {EVALUATED} test tasks", made, METRICS))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Two-turn tool use, MT-GRPO Table 6: three ways to reward a small GPT come in; curves and a table go out.
+
+`python -m benchmarks.reproduce.tool_use runs/tool_use` does everything: it makes a world, its questions and a
+model, teaches the model to call a search and to read, spoils it on a careless caller's episodes, trains it by
+each method and writes `docs/results/`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from benchmarks.reproduce.runs import Job, clone, finish, read_args, run_all
+from benchmarks.reproduce.tool_teacher import FIXED, REPLY, Caller, play
+from benchmarks.reproduce.world_model import save_world_gpt
+from benchmarks.reproduce.world_tasks import ENTITIES, World, save_world_tasks
+from memenvs.baselines.demonstrations import write_demonstrations
+from memenvs.tasks import open_tasks
+
+ENV = "MemToolQA-v0"
+METHODS = {"MT-GRPO": "turn", "GRPO-MR": "merged", "GRPO-OR": "outcome"}
+METRICS = ("eval_called", "eval_retrieved", "eval_em")
+EVALUATED = 512  # episodes, of as many test tasks
+CARE = 0.5  # of the careless caller
+CARELESS = 4  # an episode of its for every fourth question of the warm-up
+
+
+class Setting:
+    """What all runs share: a world, its questions, an untrained model and demonstrations, made where missing.
+
+    Args:
+        folder: for everything.
+        entities: of the world.
+        fixed: texts beside this environment's own that the model has a token for.
+        window: tokens that it can read.
+    """
+
+    def __init__(
+        self, folder: Path, entities: int = ENTITIES, fixed: Sequence[str] = (), window: int = 256
+    ) -> None:
+        self.folder, self.model, self.world = folder, folder / "model", World(entities)
+        self.careful, self.careless = folder / "careful-calls.jsonl", folder / "careless-calls.jsonl"
+        if not (folder / "all").exists():
+            save_world_tasks(folder, self.world)
+        if not self.model.exists():
+            save_world_gpt(
+                self.model, self.world, open_tasks(folder / "all"), [*FIXED, *fixed], window=window
+            )
+        env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm"))
+        tasks = range(len(env.unwrapped.questions))
+        for file, care, chosen in ((self.careful, 1.0, tasks), (self.careless, CARE, tasks[::CARELESS])):
+            if not file.exists():
+                caller = Caller(self.world, np.random.default_rng(0), care)
+                write_demonstrations(file, play(env, caller, chosen))
+
+    def env_args(self, part: str) -> dict[str, Any]:
+        """Of the environment that asks the questions of a part."""
+        search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_result": 400}
+        return {"tasks": str(self.folder / part), **search}
+
+    def flags(self, part: str) -> list[str]:
+        """Of every learner."""
+        flags = ["--env", ENV, "--env-args", json.dumps(self.env_args(part))]
+        flags += ["--eval-env-args", json.dumps({"tasks": str(self.folder / "test")})]
+        flags += ["--eval-episodes", str(EVALUATED), "--max-new-tokens", str(REPLY)]
+        return [*flags, "--num-envs", "128"]
+
+    def able(self) -> Path:
+        """A model that calls and reads."""
+        out = self.folder / "able-to-call"
+        return clone(self.model, self.careful, out, self.flags("warm"), passes=2, rate=2e-3)
+
+    def spoiled(self) -> Path:
+        """A model that is able to, and often does neither."""
+        out = self.folder / "careless-caller"
+        return clone(self.able(), self.careless, out, self.flags("warm"), passes=1, rate=5e-4)
+
+
+def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed; seeds outside, so that every method has one soon."""
+    made = []
+    for seed in range(seeds):
+        for name, reward in METHODS.items():
+            out = setting.folder / "runs" / f"{name}-{seed}"
+            command = ["-m", "memenvs.baselines.grpo", "--model", str(warm), "--out", str(out)]
+            command += ["--methods", '["ToolRewards"]', "--reward", reward, "--seed", str(seed)]
+            command += ["--steps", str(steps), "--lr", "2e-4", "--groups", "8", "--group-size", "8"]
+            command += ["--save-every", str(steps), "--eval-every", "5", "--resume", *setting.flags("train")]
+            made.append(Job(name, seed, out, command))
+    return made
+
+
+def main() -> int:
+    """Run from the command line."""
+    args = read_args(__doc__, seeds=3, parallel=1)
+    setting = Setting(args.folder)
+    made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
+    run_all(made, args.parallel)
+    print(finish("tool_use", f"Two-turn tool use, {EVALUATED} test tasks", made, METRICS))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""A world of the bundled generator comes in; one-hop questions whose answer is a name or a year go out."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+
+from memenvs.build.draft import Documents, Draft
+from memenvs.build.multi import multi
+from memenvs.build.worldgen import chronicle, generate
+from memenvs.build.write import write_task_set
+from memenvs.card import Card, Layout
+from memenvs.tasks import Task, open_tasks
+from memenvs.tokens import load_tokenizer
+
+ENTITIES = 10_000  # so many that no question is met often: a model has to read, and cannot remember
+QUESTIONS = 4 * ENTITIES  # asked of them; more than half can be used
+PARTS = {
+    "all": (0.0, 1.0),
+    "warm": (0.0, 0.7),
+    "train": (0.7, 0.95),
+    "test": (0.95, 1.0),
+}  # of the usable ones
+YEARS = range(1000, 2030)
+
+
+class World:
+    """People, towns, schools and what else the bundled generator makes, of one seed.
+
+    Attributes:
+        entities: so many of them.
+        kinds: "town" for the name of a town and so on, also of short names; "year" for a year.
+    """
+
+    def __init__(self, entities: int = ENTITIES) -> None:
+        self.entities = entities
+        facts = chronicle.build(entities, "train", 0)
+        self.kinds = {name: one.kind for one in facts.entities for name in (one.name, one.short)}
+        self.kinds |= {str(year): "year" for year in YEARS}
+
+    @cached_property
+    def of_kind(self) -> dict[str, list[str]]:
+        """The names of each kind."""
+        found: dict[str, list[str]] = {}
+        for name, kind in self.kinds.items():
+            found.setdefault(kind, []).append(name)
+        return found
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Finds the names in a text, the longest first."""
+        return re.compile("|".join(re.escape(name) for name in sorted(self.kinds, key=len, reverse=True)))
+
+    def names_in(self, text: str) -> list[str]:
+        """The names that a text holds, each once, in order."""
+        return list(dict.fromkeys(self.pattern.findall(text)))
+
+
+def save_world_tasks(folder: Path, world: World) -> None:
+    """Write the task sets "all", to be searched, and its parts "warm", "train" and "test".
+
+    A question is kept if it names what it asks about, so that a search for that name finds the one document
+    that answers it.
+    """
+    questions = QUESTIONS * world.entities // ENTITIES
+    made = generate(world.entities, questions, split="train", seed=0, hops=(1,))
+    tasks = list[Task]()
+    for question in made.questions:
+        (number,) = {document for document in question.evidence}
+        title = made.documents[number][0]
+        if title in question.question and title != question.answers[0] in world.kinds:
+            name = f"world-{len(tasks)}"
+            tasks.append(Task(name, question.question, (tuple(question.answers),), (number,), (number,)))
+    tokenizer = load_tokenizer("world")
+    documents = Documents.tokenized(made.documents, tokenizer)
+    for name, (start, end) in PARTS.items():
+        part = tasks[int(start * len(tasks)) : int(end * len(tasks))]
+        card = Card("world", arguments={"entities": world.entities, "questions": questions, "part": name})
+        write_task_set(folder / name, Draft(documents, part, Layout()), card, tokenizer)
+
+
+def save_pairs(folder: Path, part: str) -> None:
+    """Write `PART-pairs`: tasks that ask two questions of a part at once, as many as it has questions."""
+    tokenizer = load_tokenizer("world")
+    draft = multi(
+        open_tasks(folder / part), objectives=2, count=None, tokenizer=tokenizer, split=part, seed=0
+    )
+    write_task_set(folder / f"{part}-pairs", draft, Card("multi", arguments={"part": part}), tokenizer)

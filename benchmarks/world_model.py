@@ -1,110 +1,88 @@
-"""Train a small model on the bundled world, for measures that want one that knows its ways of speaking.
+"""Train a small model to read a world's prose, for measures that want one that reads.
 
-python -m benchmarks.world_model FOLDER [--steps 800]
-python -m memenvs.evaluate discriminate --measure hf:FOLDER
+python -m benchmarks.world_model FOLDER
+python -m memenvs.evaluate discriminate --measure hf:FOLDER/reader/last/policy
+
+A world of its own gives 30,000 questions, each with the sentences that answer it among those of another, so
+that few are met twice and none can be remembered. The bundled test world's names are tokens too, which the
+model never meets: they begin as names of their kind (`benchmarks.reproduce.world_model`).
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
-import transformers
 
-from memenvs.data import bundled
+from benchmarks.reproduce.runs import clone
+from benchmarks.reproduce.world_model import save_world_gpt
+from benchmarks.reproduce.world_tasks import World
+from memenvs.baselines.demonstrations import Demonstration, write_demonstrations
+from memenvs.build.draft import Draft
+from memenvs.build.world import world
+from memenvs.build.write import write_task_set
+from memenvs.card import Card
 from memenvs.envs.chunk_prompts import reading_templates
 from memenvs.metrics import wrap_answer
 from memenvs.tasks import TaskSet, open_tasks
+from memenvs.tokens import load_tokenizer
 from memenvs.wrappers.corruption import corrupt
 
-WINDOW = 1_024
+ENTITIES, QUESTIONS = 10_000, 30_000
+PART = 500  # questions among which a question's other sentences are looked for
+BUNDLED = (1000, "test")  # entities and split of world-test, as `memenvs.build.bundled` makes it
+FORM = wrap_answer("…", "boxed")
 
 
-def model(vocabulary: int) -> transformers.Qwen3ForCausalLM:
-    """A random Qwen3 of 1.3 M parameters, its embeddings tied."""
-    config = transformers.Qwen3Config(
-        vocab_size=vocabulary,
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        max_position_embeddings=WINDOW,
-        tie_word_embeddings=True,
-        dtype="float32",
-    )
-    return transformers.Qwen3ForCausalLM(config)
-
-
-def answered(tasks: TaskSet, epoch: int) -> list[str]:
-    """Each bridge question in the final-answer prompt: the true sentences, those of another, the answer."""
+def prompt(question: str, context: str) -> str:
+    """The final-answer prompt that `discriminate` asks with."""
     _, answer = reading_templates(None)
-    form = wrap_answer("…", "boxed")
-    return [
-        answer.fill(question=one.question, memory=one.true, turn=1, turns=1, max_memory=0, format=form)
-        + wrap_answer(one.answer, "boxed")
-        for one in corrupt(tasks, seed=epoch)
-    ]
+    return answer.fill(question=question, memory=context, turn=1, turns=1, max_memory=0, format=FORM)
 
 
-def batches(tasks: TaskSet, size: int, rng: np.random.Generator) -> Iterator[list[str]]:
-    """Documents and answered questions for ever, shuffled together; other donors in every epoch."""
-    documents = tasks.shown(range(tasks.card.counts["documents"]))
-    epoch = 0
-    while True:
-        # A seed that no measure uses draws the donors.
-        texts = answered(tasks, 1_000_000 + 2 * epoch) + answered(tasks, 1_000_001 + 2 * epoch)
-        texts += [documents[i] for i in rng.choice(len(documents), len(texts) // 4, replace=False)]
-        order = rng.permutation(len(texts))
-        for start in range(0, len(texts) - size + 1, size):
-            yield [texts[i] for i in order[start : start + size]]
-        epoch += 1
+def parts(folder: Path, entities: int, questions: int) -> Iterator[TaskSet]:
+    """Task sets of the training world, so many questions each."""
+    tokenizer = load_tokenizer("world")
+    draft = world(entities=entities, count=questions, documents=4, tokenizer=tokenizer, split="train", seed=1)
+    for first in range(0, questions, PART):
+        card = Card("world", arguments={"entities": entities, "first": first})
+        some = Draft(draft.documents, draft.tasks[first : first + PART], draft.layout)
+        yield write_task_set(folder / f"questions-{first}", some, card, tokenizer)
 
 
-def train(folder: Path, steps: int, size: int, rate: float, seed: int) -> None:
-    """Next-token training; saves the model and its tokenizer in `folder`."""
-    torch.manual_seed(seed)
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(bundled("tokenizer.json")), pad_token="<|endoftext|>"
-    )
-    learner = model(len(tokenizer))
-    print(f"{learner.num_parameters():,} parameters, {torch.get_num_threads()} threads")
-    optimizer = torch.optim.AdamW(learner.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
-    texts, began = batches(open_tasks("world-train"), size, np.random.default_rng(seed)), time.perf_counter()
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min(1.0, (step + 1) / 100, 2 * (1 - step / steps))
-        read = tokenizer(next(texts), return_tensors="pt", padding=True, truncation=True, max_length=WINDOW)
-        labels = read.input_ids.masked_fill(read.attention_mask == 0, -100)
-        loss = learner(input_ids=read.input_ids, labels=labels, use_cache=False).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
-        optimizer.step()
-        if (step + 1) % 100 == 0:
-            print(f"step {step + 1:5}: {loss:.3f} nats, {time.perf_counter() - began:.0f} s", flush=True)
-    learner.eval().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+def answered(tasks: TaskSet, rng: np.random.Generator) -> Iterator[Demonstration]:
+    """Each question with its sentences and another's in any order, and its answer."""
+    for one in corrupt(tasks, seed=int(rng.integers(2**31))):
+        lines = one.true.split("\n")
+        context = "\n".join(lines[i] for i in rng.permutation(len(lines)))
+        yield Demonstration(
+            [(prompt(one.question, context), wrap_answer(one.answer, "boxed"))], "rewrite", True
+        )
 
 
-def main() -> None:
+def main() -> int:
     """Train and save."""
-    parser = argparse.ArgumentParser(description="a small model that has read the bundled world")
+    parser = argparse.ArgumentParser(description="a small model that reads the prose of a world")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--size", type=int, default=8, help="texts in a batch")
-    parser.add_argument("--rate", type=float, default=2e-3, help="of learning, at its highest")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--entities", type=int, default=ENTITIES)
+    parser.add_argument("--questions", type=int, default=QUESTIONS)
+    parser.add_argument("--passes", type=int, default=2)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    train(args.folder, args.steps, args.size, args.rate, args.seed)
+    shown, model = args.folder / "answered.jsonl", args.folder / "model"
+    if not shown.exists():
+        rng = np.random.default_rng(0)
+        made = parts(args.folder, args.entities, args.questions)
+        write_demonstrations(shown, (one for tasks in made for one in answered(tasks, rng)))
+    if not model.exists():
+        names = World(args.entities, "train", seed=1, also=World(*BUNDLED).kinds)
+        fixed = [*prompt("|", "|").split("|"), *wrap_answer("|", "boxed").split("|"), "\n"]
+        save_world_gpt(model, names, open_tasks(args.folder / "questions-0"), fixed, window=512)
+    clone(model, shown, args.folder / "reader", [], passes=args.passes, rate=2e-3)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,8 +19,6 @@ from memenvs.baselines.hf_policy import HFPolicy
 
 ENTITIES = 300
 SHOWN = f'\n\n<information>{TITLE}Ada Orrel") Ada Orrel was born in Tarsk.</information>\n\n'
-    '""', '"'
-)
 
 
 @pytest.fixture(scope="module")

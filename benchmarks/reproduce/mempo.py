@@ -61,16 +61,16 @@ class Setting:
         memory = {"context": "memory", "max_turns": TURNS, "tokenizer": str(self.model)}
         return {"tasks": str(self.folder / f"{part}-pairs"), **search, **memory}
 
-    def flags(self, part: str) -> list[str]:
-        """Of every learner."""
+    def flags(self, part: str, every: int) -> list[str]:
+        """Of every learner, evaluated every so many steps."""
         flags = ["--env", ENV, "--env-args", json.dumps(self.env_args(part))]
         flags += ["--eval-env-args", json.dumps({"tasks": str(self.folder / "test-pairs")})]
         flags += ["--eval-episodes", str(EVALUATED), "--max-new-tokens", str(REPLY)]
-        return [*flags, "--num-envs", "64"]
+        return [*flags, "--eval-every", str(every), "--num-envs", "64"]
 
     def spoiled(self) -> Path:
         """A model that can search and remember, and often forgets: first it learns to ask one question."""
-        flags, folder = self.flags("warm"), self.folder
+        flags, folder = self.flags("warm", every=125), self.folder
         able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=2, rate=1e-3)
         return clone(able, self.forgetful, folder / "forgetful-searcher", flags, passes=1, rate=5e-4)
 
@@ -84,7 +84,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
             command = ["-m", "memenvs.baselines.grpo", "--model", str(warm), "--out", str(out)]
             command += ["--reward", reward, "--reward-args", json.dumps(settings), "--seed", str(seed)]
             command += ["--steps", str(steps), "--lr", "2e-4", "--groups", "8", "--group-size", "8"]
-            command += ["--save-every", str(steps), "--eval-every", "10", "--resume", *setting.flags("train")]
+            command += ["--save-every", str(steps), "--resume", *setting.flags("train", every=10)]
             made.append(Job(name, seed, out, command))
     return made
 

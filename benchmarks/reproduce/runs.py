@@ -79,7 +79,7 @@ def clone(model: Path, teacher: Path, out: Path, flags: Sequence[str], *, passes
     command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--keep", "all"]
     command += ["--teacher", str(teacher), "--episodes", str(teacher.read_text().count("\n"))]
     command += ["--passes", str(passes), "--lr", str(rate), "--lr-warmup", "50", "--batch-size", "32"]
-    python([*command, "--save-every", "250", "--eval-every", "125", "--resume", *flags])
+    python([*command, "--save-every", "250", "--resume", *flags])
     return last_policy(out)
 
 

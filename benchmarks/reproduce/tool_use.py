@@ -64,22 +64,22 @@ class Setting:
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_result": 400}
         return {"tasks": str(self.folder / part), **search}
 
-    def flags(self, part: str) -> list[str]:
-        """Of every learner."""
+    def flags(self, part: str, every: int) -> list[str]:
+        """Of every learner, evaluated every so many steps."""
         flags = ["--env", ENV, "--env-args", json.dumps(self.env_args(part))]
         flags += ["--eval-env-args", json.dumps({"tasks": str(self.folder / "test")})]
         flags += ["--eval-episodes", str(EVALUATED), "--max-new-tokens", str(REPLY)]
-        return [*flags, "--num-envs", "128"]
+        return [*flags, "--eval-every", str(every), "--num-envs", "128"]
 
     def able(self) -> Path:
         """A model that calls and reads."""
         out = self.folder / "able-to-call"
-        return clone(self.model, self.careful, out, self.flags("warm"), passes=2, rate=2e-3)
+        return clone(self.model, self.careful, out, self.flags("warm", every=125), passes=2, rate=2e-3)
 
     def spoiled(self) -> Path:
         """A model that is able to, and often does neither."""
         out = self.folder / "careless-caller"
-        return clone(self.able(), self.careless, out, self.flags("warm"), passes=1, rate=5e-4)
+        return clone(self.able(), self.careless, out, self.flags("warm", every=125), passes=1, rate=5e-4)
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
@@ -91,7 +91,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
             command = ["-m", "memenvs.baselines.grpo", "--model", str(warm), "--out", str(out)]
             command += ["--methods", '["ToolRewards"]', "--reward", reward, "--seed", str(seed)]
             command += ["--steps", str(steps), "--lr", "2e-4", "--groups", "8", "--group-size", "8"]
-            command += ["--save-every", str(steps), "--eval-every", "5", "--resume", *setting.flags("train")]
+            command += ["--save-every", str(steps), "--resume", *setting.flags("train", every=5)]
             made.append(Job(name, seed, out, command))
     return made
 

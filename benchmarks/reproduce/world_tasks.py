@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -26,18 +27,31 @@ YEARS = range(1000, 2030)
 
 
 class World:
-    """People, towns, schools and what else the bundled generator makes, of one seed.
+    """People, towns, schools and what else the bundled generator makes.
 
     Attributes:
         entities: so many of them.
         kinds: "town" for the name of a town and so on, also of short names; "year" for a year.
+
+    Args:
+        entities: see above.
+        split: of the names.
+        seed: of the facts.
+        also: kinds of other names.
     """
 
-    def __init__(self, entities: int = ENTITIES) -> None:
+    def __init__(
+        self,
+        entities: int = ENTITIES,
+        split: str = "train",
+        seed: int = 0,
+        also: Mapping[str, str] | None = None,
+    ) -> None:
         self.entities = entities
-        facts = chronicle.build(entities, "train", 0)
-        self.kinds = {name: one.kind for one in facts.entities for name in (one.name, one.short)}
-        self.kinds |= {str(year): "year" for year in YEARS}
+        facts = chronicle.build(entities, split, seed)
+        years = {str(year): "year" for year in YEARS}
+        own = {name: one.kind for one in facts.entities for name in (one.name, one.short)}
+        self.kinds = {**years, **(also or {}), **own}
 
     @cached_property
     def of_kind(self) -> dict[str, list[str]]:

@@ -1,5 +1,9 @@
 """The real Stable-Baselines3 on choice versions of text environments."""
 
+import re
+import sys
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -14,6 +18,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from memenvs.adapters.choices import ChooseReply
 from memenvs.adapters.features import HashText
 from memenvs.evaluation.arguments import read_env_args
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 CASES = [
     ("MemChunkQA-v0", {"tasks": "world-test"}),
@@ -73,3 +79,13 @@ def test_a_reply_that_its_passages_speak_of_is_right_more_often_than_chance():
         best = int(draws.choice(np.flatnonzero(shares == shares.max())))
         solved.append(env.step(best)[4]["metrics"]["success"])
     assert np.mean(solved) > 0.25 + 0.15  # chance is a quarter
+
+
+def test_the_example_trains_and_tells_how_often_it_was_right(monkeypatch, capsys):
+    import sb3_choices as example
+
+    monkeypatch.setattr(example, "TESTED", 3)
+    monkeypatch.setattr(sys, "argv", ["sb3_choices.py", "--steps", "1024"])
+    example.main()
+    told = capsys.readouterr().out
+    assert re.fullmatch(r"before: \d\.\d\d of 3 test tasks\nafter 1,024 steps, \d+ s: \d\.\d\d\n", told)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1])]
+    import torch.distributed.nn  # before the process group is there, which it would keep for good
     from scripted_trl import ByTurn, make_trainer, weights
 
     from memenvs.adapters.trl import EpisodeRollout, episode_return, seed_rows
@@ -42,3 +43,4 @@ if __name__ == "__main__":
         "sum": float(after.double().sum()),
     }
     (Path(out) / f"{rank}.json").write_text(json.dumps(told))
+    torch.distributed.destroy_process_group()  # else its threads now and then abort the process at exit

@@ -71,7 +71,7 @@ class Setting:
     def spoiled(self) -> Path:
         """A model that can search and remember, and often forgets: first it learns to ask one question."""
         flags, folder = self.flags("warm", every=125), self.folder
-        able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=2, rate=1e-3)
+        able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=1, rate=1e-3)
         return clone(able, self.forgetful, folder / "forgetful-searcher", flags, passes=1, rate=5e-4)
 
 

@@ -49,8 +49,8 @@ class Steps:
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         signal.signal(signal.SIGTERM, self._before)
+        self._journal.close()
         if kind is None:  # the other processes are not waited for by one that has failed
-            self._journal.close()
             self._run.world.close()
 
     def _ask(self, number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,6 @@
-"""The tool-use and MemPO reproductions: their questions can be answered, their models write the replies."""
+"""The tool-use and MemPO reproductions: their questions can be answered, their models' tokens are enough."""
 
 from __future__ import annotations
-
-import re
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +12,8 @@ pytest.importorskip("transformers", reason="the small model needs transformers")
 from benchmarks.reproduce import mempo, search_teacher, tool_teacher, tool_use
 from benchmarks.reproduce.search_teacher import BETWEEN, THEN_ANSWER, THEN_SEARCH, TITLE, UNKNOWN, Searcher
 from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
+from memenvs.baselines import grpo
+from memenvs.baselines.command import read_args
 from memenvs.baselines.demonstrations import read_demonstrations
 from memenvs.baselines.hf_policy import HFPolicy
 
@@ -55,12 +55,12 @@ class TestWorld:
         assert sum(map(len, parts)) == len(set.union(*parts))
 
     def test_names_are_found_whole(self, setting):
-        world = setting.singles.world
-        person = world.of_kind["person"][0]
-        assert world.names_in(f"{person} was born in 1801; {person} died.") == [person, "1801"]
+        names = setting.singles.names
+        person = names.of_kind["person"][0]
+        assert names.found_in(f"{person} was born in 1801; {person} died.") == [person, "1801"]
 
     def test_a_name_and_a_fixed_text_are_one_token(self, setting, policy):
-        names = [names[0] for names in setting.singles.world.of_kind.values()]
+        names = [names[0] for names in setting.singles.names.of_kind.values()]
         for text in [*tool_teacher.FIXED, *search_teacher.FIXED, *names]:
             if text:
                 assert len(policy.tokenizer(text)["input_ids"]) == 1, text
@@ -68,7 +68,7 @@ class TestWorld:
     def test_names_of_a_kind_begin_with_something_in_common(self, setting, policy):
         number, weights = policy.tokenizer.get_vocab(), policy.model.get_input_embeddings().weight
         towns, people = (
-            weights[[number[name] for name in setting.singles.world.of_kind[kind]]].mean(0)
+            weights[[number[name] for name in setting.singles.names.of_kind[kind]]].mean(0)
             for kind in ("town", "person")
         )
         assert towns.norm() > 1.0  # 45 tokens with nothing in common have a mean of about 0.3
@@ -79,50 +79,60 @@ class TestToolUse:
     def test_a_careful_caller_answers_nearly_every_question(self, calls):
         assert np.mean([one.success for one in calls]) > 0.97  # else the name is of two documents
 
-    def test_a_reply_fits(self, calls, policy):
-        longest = max(len(policy.encode_reply(reply)) for one in calls for _, reply in one.turns)
-        assert longest <= tool_teacher.REPLY
+    @pytest.mark.parametrize("teacher", ["careful", "careless"])
+    def test_nearly_every_reply_fits(self, setting, policy, teacher):
+        shown = read_demonstrations(getattr(setting.singles, teacher))
+        fits = [
+            len(policy.encode_reply(reply)) <= tool_teacher.REPLY for one in shown for _, reply in one.turns
+        ]
+        assert np.mean(fits) > 0.95
 
     def test_a_careless_caller_calls_well_with_the_chance_it_says(self, setting):
-        world = setting.singles.world
-        caller = Caller(world, np.random.default_rng(0), 0.5)
-        town = world.of_kind["town"][0]
+        names = setting.singles.names
+        caller = Caller(names, np.random.default_rng(0), 0.5)
+        town = names.of_kind["town"][0]
         replies = [caller.call("Where was Ada Orrel born?", "Ada Orrel", town) for _ in range(2000)]
         good = np.mean([reply == CALL + "Ada Orrel" + CALLED for reply in replies])
         assert abs(good - 0.5) < 0.05  # four standard deviations of a mean of 2,000 are 0.045
         guesses = [reply for reply in replies if reply.startswith(ANSWER)]
-        assert all(any(town in reply for town in world.of_kind["town"]) for reply in guesses)
+        assert len(guesses) > 100
+        assert all(any(town in reply for town in names.of_kind["town"]) for reply in guesses)
 
     def test_its_mistakes_are_mistakes(self, setting):
         env = gym.make(f"memenvs:{tool_use.ENV}", **setting.singles.env_args("test"))
-        caller = Caller(setting.singles.world, np.random.default_rng(0), 0.0)
+        caller = Caller(setting.singles.names, np.random.default_rng(0), 0.0)
         played = list(tool_teacher.play(env, caller, range(len(env.unwrapped.questions))))
-        assert not any(one.success for one in played)
+        assert np.mean([one.success for one in played]) < 0.1  # a guess may be right
 
-    def test_every_method_has_a_run_for_every_seed(self, setting):
-        made = tool_use.jobs(setting.singles, setting.model, seeds=2, steps=1)
-        assert len({job.out for job in made}) == len(made) == 2 * len(tool_use.METHODS)
+    def test_the_learner_takes_the_flags_of_every_run(self, setting):
+        made = tool_use.jobs(setting.singles, setting.model, seeds=2, steps=7)
+        for job in made:
+            args = read_args(grpo.Args, job.command[2:], "grpo")
+            grpo.check(args)
+            assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
+        assert len({job.out for job in made}) == 2 * (1 + len(tool_use.METHODS))
 
 
 class TestMemPO:
     def test_a_careful_searcher_answers_nearly_every_pair(self, searches):
         assert np.mean([one.success for one in searches]) > 0.95
 
-    def test_a_reply_fits(self, searches, policy):
-        longest = max(len(policy.encode_reply(reply)) for one in searches for _, reply in one.turns)
-        assert longest <= search_teacher.REPLY
-
-    def test_what_a_scorer_is_asked_is_shown_too(self, searches):
-        asked = [
-            reply
-            for one in searches
-            for _, reply in one.turns
-            if re.fullmatch(r"<answer>.*; .*</answer>", reply)
+    @pytest.mark.parametrize("teacher", ["careful", "forgetful"])
+    def test_nearly_every_reply_fits(self, setting, policy, teacher):
+        shown = read_demonstrations(getattr(setting, teacher))
+        fits = [
+            len(policy.encode_reply(reply)) <= search_teacher.REPLY for one in shown for _, reply in one.turns
         ]
-        assert 0.5 < len(asked) / len(searches) < 1.5  # half of the memories, half of the histories
+        assert np.mean(fits) > 0.95
+
+    def test_half_of_what_a_scorer_is_asked_is_shown_too(self, searches):
+        asked = [prompt for one in searches for prompt, reply in one.turns if reply.startswith("<answer>")]
+        histories = sum(TITLE in prompt for prompt in asked)
+        for count in (histories, len(asked) - histories):
+            assert 0.4 < count / len(searches) < 0.6
 
     def test_a_searcher_notes_what_was_found_and_searches_for_the_other(self, setting):
-        searcher = Searcher(setting.singles.world, np.random.default_rng(0), 1.0)
+        searcher = Searcher(setting.singles.names, np.random.default_rng(0), 1.0)
         subjects, answers = ["Ada Orrel", "Bo Venn"], ["Tarsk", "Munness"]
         reply = searcher.reply(BETWEEN.join([UNKNOWN] * 2), SHOWN, subjects, answers, last=False)
         assert reply == f"<mem>Tarsk; ?{THEN_SEARCH}Bo Venn</search>"
@@ -135,8 +145,11 @@ class TestMemPO:
         careful = [sum(reply.startswith("<mem>") for _, reply in one.turns) for one in searches]
         assert max(careful) == 3
         assert np.mean(played) > np.mean(careful)
-        assert max(played) <= search_teacher.TURNS + 1
 
-    def test_every_method_has_a_run_for_every_seed(self, setting):
-        made = mempo.jobs(setting, setting.model, seeds=2, steps=1)
-        assert len({job.out for job in made}) == len(made) == 2 * len(mempo.METHODS)
+    def test_the_learner_takes_the_flags_of_every_run(self, setting):
+        made = mempo.jobs(setting, setting.model, seeds=2, steps=7)
+        for job in made:
+            args = read_args(grpo.Args, job.command[2:], "grpo")
+            grpo.check(args)
+            assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
+        assert len({job.out for job in made}) == 2 * (1 + len(mempo.METHODS))

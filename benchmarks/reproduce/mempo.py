@@ -16,7 +16,17 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks.reproduce import tool_use
-from benchmarks.reproduce.runs import Job, clone, finish, read_args, run_all
+from benchmarks.reproduce.runs import (
+    GROUPS,
+    UNCHANGED,
+    Job,
+    clone,
+    finish,
+    read_args,
+    run_all,
+    seeded_jobs,
+    steps_flags,
+)
 from benchmarks.reproduce.search_teacher import FIXED, REPLY, TURNS, Searcher, play
 from benchmarks.reproduce.world_tasks import ENTITIES, save_pairs
 from memenvs.baselines.demonstrations import write_demonstrations
@@ -28,9 +38,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "MemPO, b = 0": ("mempo", {"bias": "none"}),
 }
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak")
-EVALUATED = 256  # episodes, of as many test tasks
+EVALUATED = 256  # episodes of the test set
 CARE = 0.6  # of the forgetful searcher
-FORGETFUL = 6  # an episode of its for every sixth pair of the warm-up
+FORGETFUL_EVERY = 6  # an episode of its for every sixth pair of the warm-up
 
 
 class Setting:
@@ -42,7 +52,7 @@ class Setting:
     """
 
     def __init__(self, folder: Path, entities: int = ENTITIES) -> None:
-        self.singles = tool_use.Setting(folder, entities, FIXED, window=1024)
+        self.singles = tool_use.Setting(folder, entities, "search-model", FIXED, window=1024)
         self.folder, self.model = folder, self.singles.model
         self.careful, self.forgetful = folder / "careful-searches.jsonl", folder / "forgetful-searches.jsonl"
         for part in ("warm", "train", "test"):
@@ -50,9 +60,12 @@ class Setting:
                 save_pairs(folder, part)
         env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm"))
         tasks = range(len(env.unwrapped.questions))
-        for file, care, chosen in ((self.careful, 1.0, tasks), (self.forgetful, CARE, tasks[::FORGETFUL])):
+        for file, care, chosen in (
+            (self.careful, 1.0, tasks),
+            (self.forgetful, CARE, tasks[::FORGETFUL_EVERY]),
+        ):
             if not file.exists():
-                searcher = Searcher(self.singles.world, np.random.default_rng(0), care)
+                searcher = Searcher(self.singles.names, np.random.default_rng(0), care)
                 write_demonstrations(file, play(env, searcher, chosen, np.random.default_rng(1)))
 
     def env_args(self, part: str) -> dict[str, Any]:
@@ -61,41 +74,37 @@ class Setting:
         memory = {"context": "memory", "max_turns": TURNS, "tokenizer": str(self.model)}
         return {"tasks": str(self.folder / f"{part}-pairs"), **search, **memory}
 
-    def flags(self, part: str, every: int) -> list[str]:
-        """Of every learner, evaluated every so many steps."""
+    def flags(self, part: str) -> list[str]:
+        """Of every learner."""
         flags = ["--env", ENV, "--env-args", json.dumps(self.env_args(part))]
         flags += ["--eval-env-args", json.dumps({"tasks": str(self.folder / "test-pairs")})]
         flags += ["--eval-episodes", str(EVALUATED), "--max-new-tokens", str(REPLY)]
-        return [*flags, "--eval-every", str(every), "--num-envs", "64"]
+        return [*flags, "--num-envs", "64"]
 
     def spoiled(self) -> Path:
-        """A model that can search and remember, and often forgets: first it learns to ask one question."""
-        flags, folder = self.flags("warm", every=125), self.folder
+        """A model that can search and remember, and often forgets; before, it learns to call a tool once."""
+        flags, folder = self.flags("warm"), self.folder
         able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=1, rate=1e-3)
         return clone(able, self.forgetful, folder / "forgetful-searcher", flags, passes=1, rate=5e-4)
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed; seeds outside, so that every method has one soon."""
-    made = []
-    for seed in range(seeds):
-        for name, (reward, settings) in METHODS.items():
-            out = setting.folder / "runs" / f"{name.replace(', ', '-').replace(' ', '')}-{seed}"
-            command = ["-m", "memenvs.baselines.grpo", "--model", str(warm), "--out", str(out)]
-            command += ["--reward", reward, "--reward-args", json.dumps(settings), "--seed", str(seed)]
-            command += ["--steps", str(steps), "--lr", "2e-4", "--groups", "8", "--group-size", "8"]
-            command += ["--save-every", str(steps), "--resume", *setting.flags("train", every=10)]
-            made.append(Job(name, seed, out, command))
-    return made
+    """A run for each method and seed."""
+    methods = {
+        name: ["grpo", "--reward", reward, "--reward-args", json.dumps(settings)]
+        for name, (reward, settings) in METHODS.items()
+    }
+    flags = [*steps_flags(steps, every=10), *GROUPS, "--lr", "2e-4", *setting.flags("train")]
+    return seeded_jobs(setting.folder, warm, {**UNCHANGED, **methods}, seeds, flags)
 
 
 def main() -> int:
     """Run from the command line."""
-    args = read_args(__doc__, seeds=3, parallel=1)
+    args = read_args(__doc__, seeds=3, parallel=1, steps=60)
     setting = Setting(args.folder)
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)
-    print(finish("mempo", f"Two objectives with a memory, {EVALUATED} test tasks", made, METRICS))
+    print(finish("mempo", f"Two objectives with a memory, {EVALUATED} test episodes", made, METRICS))
     return 0
 
 

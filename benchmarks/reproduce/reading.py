@@ -18,7 +18,18 @@ import numpy as np
 from benchmarks.reproduce.reading_memory import ENV, REPLY, read, shares, signals
 from benchmarks.reproduce.reading_model import save_demonstrations, save_reading_gpt
 from benchmarks.reproduce.reading_tasks import CHUNK_SIZE, MAX_MEMORY, TEMPLATE, save_reading_tasks
-from benchmarks.reproduce.runs import RESULTS, Job, finish, last_policy, python, read_args, run_all
+from benchmarks.reproduce.runs import (
+    GROUPS,
+    RESULTS,
+    Job,
+    finish,
+    last_policy,
+    python,
+    read_args,
+    run_all,
+    seeded_jobs,
+    steps_flags,
+)
 from memenvs.tokens import load_tokenizer
 
 WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends
@@ -63,7 +74,7 @@ class Setting:
         tasks = {"tasks": str(self.folder / "test")}
         flags = ["--env", ENV, "--env-args", json.dumps(self.env_args("train"))]
         flags += ["--eval-env-args", json.dumps(tasks), "--eval-episodes", str(EVALUATED)]
-        return [*flags, "--max-new-tokens", str(REPLY), "--num-envs", "256", "--resume"]
+        return [*flags, "--max-new-tokens", str(REPLY), "--num-envs", "256"]
 
 
 def warm_up(setting: Setting) -> Path:
@@ -80,22 +91,18 @@ def warm_up(setting: Setting) -> Path:
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         if any(line.get("eval_success", 0.0) >= WARM for line in lines):
             break
-        python([*command, "--passes", str(passes)])
+        python([*command, "--passes", str(passes), "--resume"])
     return last_policy(out)
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed; seeds outside, so that every method has one soon."""
-    made = []
-    for seed in range(seeds):
-        for name, (reward, settings) in METHODS.items():
-            out = setting.folder / "runs" / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
-            command = ["-m", "memenvs.baselines.grpo", "--model", str(warm), "--out", str(out)]
-            command += ["--reward", reward, "--reward-args", json.dumps(settings), "--seed", str(seed)]
-            command += ["--steps", str(steps), "--lr", "5e-4", "--groups", "8", "--group-size", "8"]
-            command += ["--save-every", str(steps), "--eval-every", "10", *setting.flags]
-            made.append(Job(name, seed, out, command))
-    return made
+    """A run for each method and seed."""
+    methods = {
+        name: ["grpo", "--reward", reward, "--reward-args", json.dumps(settings)]
+        for name, (reward, settings) in METHODS.items()
+    }
+    flags = [*setting.flags, *steps_flags(steps, every=10), *GROUPS, "--lr", "5e-4"]
+    return seeded_jobs(setting.folder, warm, methods, seeds, flags)
 
 
 def memories(setting: Setting, warm: Path, made: Sequence[Job]) -> str:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,12 +33,12 @@ class Job(NamedTuple):
     command: list[str]
 
 
-def read_args(description: str | None, *, seeds: int, parallel: int) -> argparse.Namespace:
-    """The command line of a reproduction; seeds and runs at once are those by default."""
+def read_args(description: str | None, *, seeds: int, parallel: int, steps: int = 100) -> argparse.Namespace:
+    """The command line of a reproduction; the numbers are those by default."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
     parser.add_argument("--seeds", type=int, default=seeds)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--parallel", type=int, default=parallel, help="runs at once")
     return parser.parse_args()
 
@@ -49,23 +49,73 @@ def python(command: Sequence[str]) -> None:
 
 
 def run_all(jobs: Sequence[Job], parallel: int) -> None:
-    """Run all jobs, so many at once; what a finished run has left is not done again."""
-    waiting, running = list(jobs), dict[int, tuple[Job, subprocess.Popen[bytes]]]()
+    """Run all jobs, so many at once; what a finished run has left is not done again.
+
+    Raises:
+        RuntimeError: runs have failed, when all others have ended; it names what they said.
+    """
+    waiting, running, failed = list(jobs), dict[int, tuple[Job, subprocess.Popen[bytes]]](), list[Job]()
     while waiting or running:
         while waiting and len(running) < parallel:
             job = waiting.pop(0)
             job.out.mkdir(parents=True, exist_ok=True)
-            log = (job.out / "stderr.txt").open("ab")
-            process = subprocess.Popen([sys.executable, *job.command], stderr=log, env=_environment())
+            with (job.out / "stderr.txt").open("ab") as log:
+                process = subprocess.Popen([sys.executable, *job.command], stderr=log, env=_environment())
             running[process.pid] = (job, process)
         time.sleep(0.5)
         for pid, (job, process) in list(running.items()):
             if process.poll() is not None:
                 del running[pid]
+                failed += [job] if process.returncode else []
                 print(f"{job.method} seed {job.seed}: exit {process.returncode}", file=sys.stderr, flush=True)
+    if failed:
+        raise RuntimeError(
+            f"{len(failed)} runs failed; see {[str(job.out / 'stderr.txt') for job in failed]}"
+        )
 
 
-def clone(model: Path, teacher: Path, out: Path, flags: Sequence[str], *, passes: int, rate: float) -> Path:
+def seeded_jobs(
+    folder: Path, warm: Path, methods: Mapping[str, Sequence[str]], seeds: int, flags: Sequence[str]
+) -> list[Job]:
+    """A run for each method and seed; seeds outside, so that every method has one soon.
+
+    Args:
+        folder: `runs` in it is for theirs.
+        warm: the policy that all begin with.
+        methods: learner and flags of each, by its name in the table.
+        seeds: so many.
+        flags: of all.
+    """
+    made = []
+    for seed in range(seeds):
+        for name, (learner, *own) in methods.items():
+            out = folder / "runs" / f"{name.replace(', ', '-').replace(' ', '')}-{seed}"
+            command = ["-m", f"memenvs.baselines.{learner}", "--model", str(warm), "--out", str(out)]
+            command += ["--seed", str(seed), "--resume", *flags, *own]
+            made.append(Job(name, seed, out, command))
+    return made
+
+
+def steps_flags(steps: int, every: int) -> list[str]:
+    """Flags of a run's length, evaluated every so many steps and saved at its end."""
+    return ["--steps", str(steps), "--save-every", str(steps), "--eval-every", str(every)]
+
+
+GROUPS = ["--groups", "8", "--group-size", "8"]
+UNCHANGED = {"warmed up": ["grpo", *steps_flags(1, 1), "--lr", "0"]}
+"""A run that learns nothing: its one evaluation is of the policy that the others begin with."""
+
+
+def clone(
+    model: Path,
+    teacher: Path,
+    out: Path,
+    flags: Sequence[str],
+    *,
+    passes: int,
+    rate: float,
+    eval_every: int = 125,
+) -> Path:
     """A model after `sft` on all of a teacher's episodes, so many passes long.
 
     Args:
@@ -75,11 +125,13 @@ def clone(model: Path, teacher: Path, out: Path, flags: Sequence[str], *, passes
         flags: of the environment and its evaluation.
         passes: over the episodes.
         rate: of learning.
+        eval_every: steps; 0 for no evaluation.
     """
     command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--keep", "all"]
     command += ["--teacher", str(teacher), "--episodes", str(teacher.read_text().count("\n"))]
     command += ["--passes", str(passes), "--lr", str(rate), "--lr-warmup", "50", "--batch-size", "32"]
-    python([*command, "--save-every", "250", "--resume", *flags])
+    command += ["--save-every", "250", "--eval-every", str(eval_every), "--resume"]
+    python([*command, *flags])
     return last_policy(out)
 
 
@@ -98,7 +150,11 @@ def last_policy(out: Path) -> Path:
 def finish(file: str, title: str, jobs: Sequence[Job], metrics: Sequence[str], last: int = 3) -> str:
     """Write `FILE.json` and `FILE.png`; a Markdown table of each method's mean over seeds.
 
-    Of a run the mean of its last `last` evaluations counts. An interval is the smallest and the largest seed.
+    Of a run the mean of its last `last` evaluations counts; in brackets stand the lowest and the highest
+    seed.
+
+    Raises:
+        ValueError: a method's runs were not evaluated at the same steps.
     """
     made = {job.method: [other for other in jobs if other.method == job.method] for job in jobs}
     found = {
@@ -116,6 +172,9 @@ def finish(file: str, title: str, jobs: Sequence[Job], metrics: Sequence[str], l
         method: {metric: [curve(job.out, metric) for job in members] for metric in metrics}
         for method, members in made.items()
     }
+    for method, curves in record["curves"].items():
+        if len({tuple(steps) for steps, _ in curves[metrics[0]]}) > 1:
+            raise ValueError(f"the seeds of {method} were evaluated at different steps; run them again")
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{file}.json").write_text(json.dumps(record) + "\n")
     _draw(RESULTS / f"{file}.png", title, record["curves"], metrics)
@@ -137,8 +196,10 @@ def _draw(file: Path, title: str, curves: dict, metrics: Sequence[str]) -> None:
     figure, axes = plt.subplots(1, len(metrics), figsize=size, squeeze=False, layout="constrained")
     for axis, metric in zip(axes[0], metrics, strict=True):
         for method, found in curves.items():
-            steps = found[metric][0][0]
-            values = np.array([known[: len(steps)] for _, known in found[metric]])
+            steps, values = found[metric][0][0], np.array([known for _, known in found[metric]])
+            if len(steps) == 1:  # a policy that does not learn
+                axis.axhline(values.mean(), label=method, color="gray", linestyle="dashed")
+                continue
             (line,) = axis.plot(steps, values.mean(0), label=method)
             axis.fill_between(steps, values.min(0), values.max(0), color=line.get_color(), alpha=0.15)
         axis.set(xlabel="training step", ylabel=metric.removeprefix("eval_").replace("_", " "))

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from benchmarks.reproduce.world_tasks import World
+from benchmarks.reproduce.world_tasks import Names
 from memenvs.baselines.demonstrations import Demonstration
 from memenvs.envs.search_text import ASK_WITH_MEMORY, LAST, UNREADABLE, several
 
@@ -37,14 +37,14 @@ class Searcher:
     """Keeps the two answers it has found as its memory, `?` for one it has not, and searches for the first.
 
     Args:
-        world: its names.
+        names: of the world.
         rng: its chance.
         care: probability, each turn, of making no mistake. A mistake is to note a wrong name of the passage,
             to forget what the memory held, or to search for a word.
     """
 
-    def __init__(self, world: World, rng: np.random.Generator, care: float) -> None:
-        self._world, self._rng, self._care = world, rng, care
+    def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:
+        self._names, self._rng, self._care = names, rng, care
 
     def reply(self, memory: str, shown: str, subjects: list[str], answers: list[str], last: bool) -> str:
         """The next reply.
@@ -71,7 +71,7 @@ class Searcher:
         return held + THEN_SEARCH + query + SEARCHED
 
     def _misread(self, shown: str, answer: str) -> str:
-        others = [name for name in self._world.names_in(shown) if name != answer]
+        others = [name for name in self._names.found_in(shown) if name != answer]
         return str(self._rng.choice(others or [UNKNOWN]))
 
 
@@ -89,7 +89,7 @@ def play(
         task, over, turns = inner.questions[number], False, list[tuple[str, str]]()
         answers = [accepted[0] for accepted in task.answers]
         subjects = inner.questions.titles(task.evidence)
-        subjects *= 2 // len(subjects)  # now and then both questions are about one
+        subjects = subjects * (2 // len(subjects))  # now and then both questions are about one
         observation, info = env.reset(seed=0, options={"task": number})
         while not over:
             memory, shown = info["privileged"]["memory"], observation.rpartition("</mem>")[2]

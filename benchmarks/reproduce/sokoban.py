@@ -10,7 +10,16 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.reproduce.runs import Job, finish, last_policy, python, read_args, run_all
+from benchmarks.reproduce.runs import (
+    Job,
+    finish,
+    last_policy,
+    python,
+    read_args,
+    run_all,
+    seeded_jobs,
+    steps_flags,
+)
 from benchmarks.reproduce.sokoban_model import CLOSE, save_sokoban_gpt
 
 WARM = 0.12  # share of the held-out levels that the warmed-up model solves
@@ -45,17 +54,13 @@ def warm_up(folder: Path) -> Path:
 
 
 def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed; seeds outside, so that every method has one soon."""
-    made = []
-    for seed in range(seeds):
-        for name, (learner, reward) in METHODS.items():
-            out = folder / "runs" / f"{name}-{seed}"
-            command = ["-m", f"memenvs.baselines.{learner}", "--model", str(warm), "--out", str(out)]
-            command += ["--reward", reward, "--seed", str(seed), "--steps", str(steps), "--lr", "5e-4"]
-            command += ["--minibatches", "4", "--save-every", str(steps), *SHARED, *HELD_OUT]
-            command += ["--eval-every", "10", "--eval-episodes", "512", "--resume"]
-            made.append(Job(name, seed, out, [*command, *(PPO if learner == "mt_ppo" else GRPO)]))
-    return made
+    """A run for each method and seed."""
+    kinds = {"mt_ppo": PPO, "grpo": GRPO}
+    methods = {
+        name: [learner, "--reward", reward, *kinds[learner]] for name, (learner, reward) in METHODS.items()
+    }
+    flags = [*steps_flags(steps, every=10), "--eval-episodes", "512", "--lr", "5e-4", "--minibatches", "4"]
+    return seeded_jobs(folder, warm, methods, seeds, [*flags, *SHARED, *HELD_OUT])
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from benchmarks.reproduce.world_tasks import World
+from benchmarks.reproduce.world_tasks import Names
 from memenvs.baselines.demonstrations import Demonstration
 from memenvs.envs.tool_qa import NO_TOOL, PROMPT
 
@@ -21,21 +21,22 @@ FIXED = [
     *(CALL, CALLED, *MISCALLED, ANSWER, ANSWERED),
     *("\n\n<result>\n", "\n</result>\n\n", 'Doc 1(Title: "', '") ', NO_TOOL, "Error: Invalid JSON format"),
 ]
-REPLY = 6  # tokens: a call has 3 and the end
+REPLY = 6  # tokens: what a careful reply needs, 4, and room for a word that is none
 
 
 class Caller:
     """Searches for what the question names and answers from what comes back, when it takes care.
 
     Args:
-        world: its names.
+        names: of the world.
         rng: its chance.
-        care: probability that it calls well, and then that it answers well. A call without care is malformed,
-            vague, or no call but a guess; an answer without care is any other name of the result, or bare.
+        care: probability, each turn, of doing it well. Else a call is malformed, vague, or no call but an
+            answer that is a guess among all names of its kind; an answer is another name of the result, now
+            and then without its tags.
     """
 
-    def __init__(self, world: World, rng: np.random.Generator, care: float) -> None:
-        self._world, self._rng, self._care = world, rng, care
+    def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:
+        self._names, self._rng, self._care = names, rng, care
 
     def call(self, question: str, subject: str, answer: str) -> str:
         """The first reply."""
@@ -50,7 +51,7 @@ class Caller:
 
     def answer(self, result: str, answer: str) -> str:
         """The second reply."""
-        seen = self._world.names_in(result)
+        seen = self._names.found_in(result)
         if self._rng.random() < self._care:
             return ANSWER + (answer if answer in seen else self._guess(answer)) + ANSWERED
         others = [name for name in seen if name != answer]
@@ -58,7 +59,7 @@ class Caller:
         return other if self._rng.random() < 0.3 else ANSWER + other + ANSWERED
 
     def _guess(self, answer: str) -> str:
-        return str(self._rng.choice(self._world.of_kind[self._world.kinds[answer]]))
+        return str(self._rng.choice(self._names.of_kind[self._names.kinds[answer]]))
 
 
 def play(env: gym.Env[Any, Any], caller: Caller, tasks: range) -> Iterator[Demonstration]:

@@ -16,19 +16,29 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from benchmarks.reproduce.runs import Job, clone, finish, read_args, run_all
+from benchmarks.reproduce.runs import (
+    GROUPS,
+    UNCHANGED,
+    Job,
+    clone,
+    finish,
+    read_args,
+    run_all,
+    seeded_jobs,
+    steps_flags,
+)
 from benchmarks.reproduce.tool_teacher import FIXED, REPLY, Caller, play
-from benchmarks.reproduce.world_model import save_world_gpt
-from benchmarks.reproduce.world_tasks import ENTITIES, World, save_world_tasks
+from benchmarks.reproduce.world_gpt import save_world_gpt
+from benchmarks.reproduce.world_tasks import ENTITIES, Names, save_world_tasks
 from memenvs.baselines.demonstrations import write_demonstrations
 from memenvs.tasks import open_tasks
 
 ENV = "MemToolQA-v0"
 METHODS = {"MT-GRPO": "turn", "GRPO-MR": "merged", "GRPO-OR": "outcome"}
 METRICS = ("eval_called", "eval_retrieved", "eval_em")
-EVALUATED = 512  # episodes, of as many test tasks
+EVALUATED = 512  # episodes of the test set
 CARE = 0.5  # of the careless caller
-CARELESS = 4  # an episode of its for every fourth question of the warm-up
+CARELESS_EVERY = 4  # an episode of its for every fourth question of the warm-up
 
 
 class Setting:
@@ -37,26 +47,35 @@ class Setting:
     Args:
         folder: for everything.
         entities: of the world.
+        model: name of the model's folder.
         fixed: texts beside this environment's own that the model has a token for.
         window: tokens that it can read.
     """
 
     def __init__(
-        self, folder: Path, entities: int = ENTITIES, fixed: Sequence[str] = (), window: int = 256
+        self,
+        folder: Path,
+        entities: int = ENTITIES,
+        model: str = "model",
+        fixed: Sequence[str] = (),
+        window: int = 256,
     ) -> None:
-        self.folder, self.model, self.world = folder, folder / "model", World(entities)
+        self.folder, self.model, self.names = folder, folder / model, Names(entities)
         self.careful, self.careless = folder / "careful-calls.jsonl", folder / "careless-calls.jsonl"
-        if not (folder / "all").exists():
-            save_world_tasks(folder, self.world)
+        if not (folder / "test").exists():  # the last to be written
+            save_world_tasks(folder, self.names)
         if not self.model.exists():
             save_world_gpt(
-                self.model, self.world, open_tasks(folder / "all"), [*FIXED, *fixed], window=window
+                self.model, self.names, open_tasks(folder / "all"), [*FIXED, *fixed], window=window
             )
         env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm"))
         tasks = range(len(env.unwrapped.questions))
-        for file, care, chosen in ((self.careful, 1.0, tasks), (self.careless, CARE, tasks[::CARELESS])):
+        for file, care, chosen in (
+            (self.careful, 1.0, tasks),
+            (self.careless, CARE, tasks[::CARELESS_EVERY]),
+        ):
             if not file.exists():
-                caller = Caller(self.world, np.random.default_rng(0), care)
+                caller = Caller(self.names, np.random.default_rng(0), care)
                 write_demonstrations(file, play(env, caller, chosen))
 
     def env_args(self, part: str) -> dict[str, Any]:
@@ -64,36 +83,38 @@ class Setting:
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_result": 400}
         return {"tasks": str(self.folder / part), **search}
 
-    def flags(self, part: str, every: int) -> list[str]:
-        """Of every learner, evaluated every so many steps."""
+    def flags(self, part: str) -> list[str]:
+        """Of every learner."""
         flags = ["--env", ENV, "--env-args", json.dumps(self.env_args(part))]
         flags += ["--eval-env-args", json.dumps({"tasks": str(self.folder / "test")})]
         flags += ["--eval-episodes", str(EVALUATED), "--max-new-tokens", str(REPLY)]
-        return [*flags, "--eval-every", str(every), "--num-envs", "128"]
+        return [*flags, "--num-envs", "128"]
 
     def able(self) -> Path:
         """A model that calls and reads."""
         out = self.folder / "able-to-call"
-        return clone(self.model, self.careful, out, self.flags("warm", every=125), passes=2, rate=2e-3)
+        return clone(self.model, self.careful, out, self.flags("warm"), passes=2, rate=2e-3)
 
     def spoiled(self) -> Path:
         """A model that is able to, and often does neither."""
         out = self.folder / "careless-caller"
-        return clone(self.able(), self.careless, out, self.flags("warm", every=125), passes=1, rate=5e-4)
+        return clone(
+            self.able(),
+            self.careless,
+            out,
+            self.flags("warm"),
+            passes=1,
+            rate=5e-4,
+        )
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed; seeds outside, so that every method has one soon."""
-    made = []
-    for seed in range(seeds):
-        for name, reward in METHODS.items():
-            out = setting.folder / "runs" / f"{name}-{seed}"
-            command = ["-m", "memenvs.baselines.grpo", "--model", str(warm), "--out", str(out)]
-            command += ["--methods", '["ToolRewards"]', "--reward", reward, "--seed", str(seed)]
-            command += ["--steps", str(steps), "--lr", "2e-4", "--groups", "8", "--group-size", "8"]
-            command += ["--save-every", str(steps), "--resume", *setting.flags("train", every=5)]
-            made.append(Job(name, seed, out, command))
-    return made
+    """A run for each method and seed."""
+    methods = {name: ["grpo", "--reward", reward] for name, reward in METHODS.items()}
+    flags = [*steps_flags(steps, every=5), *GROUPS, "--lr", "2e-4", "--methods", '["ToolRewards"]']
+    return seeded_jobs(
+        setting.folder, warm, {**UNCHANGED, **methods}, seeds, [*flags, *setting.flags("train")]
+    )
 
 
 def main() -> int:
@@ -102,7 +123,7 @@ def main() -> int:
     setting = Setting(args.folder)
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)
-    print(finish("tool_use", f"Two-turn tool use, {EVALUATED} test tasks", made, METRICS))
+    print(finish("tool_use", f"Two-turn tool use, {EVALUATED} test episodes", made, METRICS))
     return 0
 
 

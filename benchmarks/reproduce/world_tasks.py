@@ -26,11 +26,11 @@ PARTS = {
 YEARS = range(1000, 2030)
 
 
-class World:
+class Names:
     """People, towns, schools and what else the bundled generator makes.
 
     Attributes:
-        entities: so many of them.
+        entities, split, seed: as `memenvs.build.worldgen.generate` takes them.
         kinds: "town" for the name of a town and so on, also of short names; "year" for a year.
 
     Args:
@@ -47,7 +47,7 @@ class World:
         seed: int = 0,
         also: Mapping[str, str] | None = None,
     ) -> None:
-        self.entities = entities
+        self.entities, self.split, self.seed = entities, split, seed
         facts = chronicle.build(entities, split, seed)
         years = {str(year): "year" for year in YEARS}
         own = {name: one.kind for one in facts.entities for name in (one.name, one.short)}
@@ -66,31 +66,31 @@ class World:
         """Finds the names in a text, the longest first."""
         return re.compile("|".join(re.escape(name) for name in sorted(self.kinds, key=len, reverse=True)))
 
-    def names_in(self, text: str) -> list[str]:
+    def found_in(self, text: str) -> list[str]:
         """The names that a text holds, each once, in order."""
         return list(dict.fromkeys(self.pattern.findall(text)))
 
 
-def save_world_tasks(folder: Path, world: World) -> None:
+def save_world_tasks(folder: Path, names: Names) -> None:
     """Write the task sets "all", to be searched, and its parts "warm", "train" and "test".
 
     A question is kept if it names what it asks about, so that a search for that name finds the one document
     that answers it.
     """
-    questions = QUESTIONS * world.entities // ENTITIES
-    made = generate(world.entities, questions, split="train", seed=0, hops=(1,))
+    questions = QUESTIONS * names.entities // ENTITIES
+    made = generate(names.entities, questions, split=names.split, seed=names.seed, hops=(1,))
     tasks = list[Task]()
     for question in made.questions:
-        (number,) = {document for document in question.evidence}
-        title = made.documents[number][0]
-        if title in question.question and title != question.answers[0] in world.kinds:
-            name = f"world-{len(tasks)}"
-            tasks.append(Task(name, question.question, (tuple(question.answers),), (number,), (number,)))
+        (number,) = set(question.evidence)
+        title, answer = made.documents[number][0], question.answers[0]
+        if title in question.question and answer != title and answer in names.kinds:
+            id = f"world-{len(tasks)}"
+            tasks.append(Task(id, question.question, (tuple(question.answers),), (number,), (number,)))
     tokenizer = load_tokenizer("world")
     documents = Documents.tokenized(made.documents, tokenizer)
     for name, (start, end) in PARTS.items():
         part = tasks[int(start * len(tasks)) : int(end * len(tasks))]
-        card = Card("world", arguments={"entities": world.entities, "questions": questions, "part": name})
+        card = Card("world", arguments={"entities": names.entities, "seed": names.seed, "part": name})
         write_task_set(folder / name, Draft(documents, part, Layout()), card, tokenizer)
 
 

@@ -1,11 +1,11 @@
 """Train a small model to read a world's prose, for measures that want one that reads.
 
-python -m benchmarks.world_model FOLDER
+python -m benchmarks.world_reader FOLDER
 python -m memenvs.evaluate discriminate --measure hf:FOLDER/reader/last/policy
 
-A world of its own gives 30,000 questions, each with the sentences that answer it among those of another, so
-that few are met twice and none can be remembered. The bundled test world's names are tokens too, which the
-model never meets: they begin as names of their kind (`benchmarks.reproduce.world_model`).
+A world of its own gives 28,000 questions that are met twice each, with the sentences that answer them among
+those of another. The bundled test world's names are tokens too, which the
+model never meets: they begin as names of their kind (`benchmarks.reproduce.world_gpt`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.reproduce.runs import clone
-from benchmarks.reproduce.world_model import save_world_gpt
-from benchmarks.reproduce.world_tasks import World
+from benchmarks.reproduce.world_gpt import save_world_gpt
+from benchmarks.reproduce.world_tasks import Names
 from memenvs.baselines.demonstrations import Demonstration, write_demonstrations
 from memenvs.build.draft import Draft
 from memenvs.build.world import world
@@ -77,10 +77,18 @@ def main() -> int:
         made = parts(args.folder, args.entities, args.questions)
         write_demonstrations(shown, (one for tasks in made for one in answered(tasks, rng)))
     if not model.exists():
-        names = World(args.entities, "train", seed=1, also=World(*BUNDLED).kinds)
+        names = Names(args.entities, "train", seed=1, also=Names(*BUNDLED).kinds)
         fixed = [*prompt("|", "|").split("|"), *wrap_answer("|", "boxed").split("|"), "\n"]
         save_world_gpt(model, names, open_tasks(args.folder / "questions-0"), fixed, window=512)
-    clone(model, shown, args.folder / "reader", [], passes=args.passes, rate=2e-3)
+    clone(
+        model,
+        shown,
+        args.folder / "reader",
+        ["--env", "MemChunkQA-v0"],
+        passes=args.passes,
+        rate=2e-3,
+        eval_every=0,
+    )
     return 0
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 import transformers
 
-from benchmarks.reproduce.world_tasks import World
+from benchmarks.reproduce.world_tasks import Names
 from memenvs.baselines.small_gpt import save_small_gpt
 from memenvs.tasks import TaskSet
+from memenvs.whole_folder import whole_folder
 
 WORDS = 4096  # tokens that are learned from the world's prose, names left out
 KIND = 0.2  # standard deviation of what names of a kind have in common; that of a name itself is 0.2 too
@@ -18,7 +19,7 @@ KIND = 0.2  # standard deviation of what names of a kind have in common; that of
 
 def save_world_gpt(
     folder: Path,
-    world: World,
+    names: Names,
     tasks: TaskSet,
     fixed: Iterable[str],
     *,
@@ -34,7 +35,7 @@ def save_world_gpt(
 
     Args:
         folder: to be made.
-        world: its names.
+        names: of the world, and others that it may meet.
         tasks: whose questions and documents the other words are learned from.
         fixed: texts of the environment that are one token each.
         width: of the hidden states.
@@ -43,15 +44,23 @@ def save_world_gpt(
         seed: of the weights.
     """
     texts = [task.question for task in tasks] + tasks.texts(range(tasks.n_documents))
-    words = [world.pattern.sub(" ", text) for text in texts]
+    words = [names.pattern.sub(" ", text) for text in texts]
     size = {"width": width, "layers": layers, "window": window, "tied": True, "spread": width**-0.5}
-    save_small_gpt(folder, [*fixed, *world.kinds], texts=words, vocabulary=WORDS, seed=seed, **size)
+    with whole_folder(folder) as new:
+        save_small_gpt(new, [*fixed, *names.kinds], texts=words, vocabulary=WORDS, seed=seed, **size)
+        _begin_by_kind(new, names, torch.Generator().manual_seed(seed))
+    return folder
+
+
+def _begin_by_kind(folder: Path, names: Names, draws: torch.Generator) -> None:
+    """Add to the token of each name what its kind has in common."""
     model = transformers.GPT2LMHeadModel.from_pretrained(folder)
     number = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
-    draws = torch.Generator().manual_seed(seed)
-    common = {kind: KIND * torch.randn(width, generator=draws) for kind in sorted(world.of_kind)}
+    embeddings = model.transformer.wte.weight
+    common = {
+        kind: KIND * torch.randn(embeddings.shape[1], generator=draws) for kind in sorted(names.of_kind)
+    }
     with torch.no_grad():
-        for name, kind in world.kinds.items():
-            model.transformer.wte.weight[number[name]] += common[kind]
+        for name, kind in names.kinds.items():
+            embeddings[number[name]] += common[kind]
     model.save_pretrained(folder)
-    return folder

@@ -2,10 +2,11 @@
 
 python -m benchmarks.world_reader FOLDER
 python -m memenvs.evaluate discriminate --measure hf:FOLDER/reader/last/policy
+python -m memenvs.evaluate discriminate --measure hf:FOLDER/reader/last/policy --tasks FOLDER/questions-30000
 
 A world of its own gives 28,000 questions that are met twice each, with the sentences that answer them among
-those of another. The bundled test world's names are tokens too, which the
-model never meets: they begin as names of their kind (`benchmarks.reproduce.world_gpt`).
+those of another. The names of `world-test` are tokens too, which it never meets: they begin as names of their
+kind (`benchmarks.reproduce.world_gpt`).
 """
 
 from __future__ import annotations
@@ -25,22 +26,15 @@ from memenvs.build.draft import Draft
 from memenvs.build.world import world
 from memenvs.build.write import write_task_set
 from memenvs.card import Card
-from memenvs.envs.chunk_prompts import reading_templates
 from memenvs.metrics import wrap_answer
 from memenvs.tasks import TaskSet, open_tasks
 from memenvs.tokens import load_tokenizer
 from memenvs.wrappers.corruption import corrupt
+from memenvs.wrappers.discriminate import answer_prompt
 
 ENTITIES, QUESTIONS = 10_000, 30_000
 PART = 500  # questions among which a question's other sentences are looked for
 BUNDLED = (1000, "test")  # entities and split of world-test, as `memenvs.build.bundled` makes it
-FORM = wrap_answer("…", "boxed")
-
-
-def prompt(question: str, context: str) -> str:
-    """The final-answer prompt that `discriminate` asks with."""
-    _, answer = reading_templates(None)
-    return answer.fill(question=question, memory=context, turn=1, turns=1, max_memory=0, format=FORM)
 
 
 def parts(folder: Path, entities: int, questions: int) -> Iterator[TaskSet]:
@@ -59,7 +53,7 @@ def answered(tasks: TaskSet, rng: np.random.Generator) -> Iterator[Demonstration
         lines = one.true.split("\n")
         context = "\n".join(lines[i] for i in rng.permutation(len(lines)))
         yield Demonstration(
-            [(prompt(one.question, context), wrap_answer(one.answer, "boxed"))], "rewrite", True
+            [(answer_prompt(one.question, context), wrap_answer(one.answer, "boxed"))], "rewrite", True
         )
 
 
@@ -74,11 +68,11 @@ def main() -> int:
     shown, model = args.folder / "answered.jsonl", args.folder / "model"
     if not shown.exists():
         rng = np.random.default_rng(0)
-        made = parts(args.folder, args.entities, args.questions)
+        *made, _ = parts(args.folder, args.entities, args.questions + PART)  # the last is for measuring
         write_demonstrations(shown, (one for tasks in made for one in answered(tasks, rng)))
     if not model.exists():
         names = Names(args.entities, "train", seed=1, also=Names(*BUNDLED).kinds)
-        fixed = [*prompt("|", "|").split("|"), *wrap_answer("|", "boxed").split("|"), "\n"]
+        fixed = [*answer_prompt("|", "|").split("|"), *wrap_answer("|", "boxed").split("|"), "\n"]
         save_world_gpt(model, names, open_tasks(args.folder / "questions-0"), fixed, window=512)
     clone(
         model,

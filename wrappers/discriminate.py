@@ -67,19 +67,19 @@ def discrimination(scores: Array) -> Discrimination:
     return Discrimination(float(np.mean(ranks)), signal / noise)
 
 
-def information_gain(scorer: Scorer) -> Measure:
-    """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 6)."""
+def answer_prompt(question: str, context: str) -> str:
+    """The prompt that asks for the final answer, with a context for the memory."""
     _, answer = reading_templates(None)
     form = wrap_answer("…", "boxed")
+    return answer.fill(question=question, memory=context, turn=1, turns=1, max_memory=0, format=form)
+
+
+def information_gain(scorer: Scorer) -> Measure:
+    """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 6)."""
 
     def measure(questions: Sequence[Contexts]) -> Array:
         requests = [
-            ScoreRequest(
-                answer.fill(
-                    question=asked.question, memory=context, turn=1, turns=1, max_memory=0, format=form
-                ),
-                wrap_answer(asked.answer, "boxed"),
-            )
+            ScoreRequest(answer_prompt(asked.question, context), wrap_answer(asked.answer, "boxed"))
             for asked in questions
             for context in ("", asked.true, *asked.corrupted)
         ]

@@ -10,12 +10,16 @@ pytest.importorskip("torch", reason="the small model needs torch")
 pytest.importorskip("transformers", reason="the small model needs transformers")
 
 from benchmarks.reproduce import mempo, search_teacher, tool_teacher, tool_use
+from benchmarks.reproduce.search_memory import remembered, shares
 from benchmarks.reproduce.search_teacher import BETWEEN, THEN_ANSWER, THEN_SEARCH, TITLE, UNKNOWN, Searcher
 from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
 from memenvs.baselines import grpo
 from memenvs.baselines.command import read_args
 from memenvs.baselines.demonstrations import read_demonstrations
+from memenvs.baselines.episode import Episode
 from memenvs.baselines.hf_policy import HFPolicy
+from memenvs.baselines.policy import Reply
+from memenvs.tasks import open_tasks
 
 ENTITIES = 300
 SHOWN = f'\n\n<information>{TITLE}Ada Orrel") Ada Orrel was born in Tarsk.</information>\n\n'
@@ -145,6 +149,25 @@ class TestMemPO:
         careful = [sum(reply.startswith("<mem>") for _, reply in one.turns) for one in searches]
         assert max(careful) == 3
         assert np.mean(played) > np.mean(careful)
+
+    def test_shares_say_what_became_of_each_answer(self, setting):
+        tasks = open_tasks(setting.folder / "test-pairs")
+        task = next(task for task in tasks if len(task.evidence) == 2)
+        (one, _), (first, second) = tasks.titles(task.evidence), (accepted[0] for accepted in task.answers)
+        replies = [
+            f"<mem>?; ?{THEN_SEARCH}{one}</search>",
+            f"<mem>{first}; ?{THEN_SEARCH}{one}</search>",  # taken; searched again
+            f"<mem>?; ?{THEN_SEARCH}Which</search>",  # not taken
+            f"<mem>?; {second}{THEN_SEARCH}Which</search>",  # of the second nothing was searched
+            f"<mem>?; {second}{THEN_ANSWER}?; {second}</answer>",  # kept
+        ]
+        played = [Reply(text, np.zeros(1, np.int64), np.zeros(1), True) for text in replies]
+        episode = Episode(0, task.id, replies=played, metrics={"em": 0.5})
+        assert shares([episode], tasks) == {"em": 0.5, "searched": 0.5, "taken": 0.5, "kept": 1.0}
+
+    def test_a_model_is_measured(self, setting):
+        found = remembered(setting.model, mempo.ENV, setting.env_args("test"), 2)
+        assert set(found) == {"em", "searched", "taken", "kept"}
 
     def test_the_learner_takes_the_flags_of_every_run(self, setting):
         made = mempo.jobs(setting, setting.model, seeds=2, steps=7)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,19 @@ import numpy as np
 from benchmarks.reproduce import tool_use
 from benchmarks.reproduce.runs import (
     GROUPS,
+    RESULTS,
     UNCHANGED,
     Job,
     clone,
     finish,
+    last_policy,
     read_args,
     run_all,
     seeded_jobs,
+    shares_table,
     steps_flags,
 )
+from benchmarks.reproduce.search_memory import remembered
 from benchmarks.reproduce.search_teacher import FIXED, REPLY, TURNS, Searcher, play
 from benchmarks.reproduce.world_tasks import ENTITIES, save_pairs
 from memenvs.baselines.demonstrations import write_demonstrations
@@ -98,6 +103,16 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     return seeded_jobs(setting.folder, warm, {**UNCHANGED, **methods}, seeds, flags)
 
 
+def memories(setting: Setting, made: Sequence[Job]) -> str:
+    """Write `mempo_memories.json`, what memories hold at the end; a Markdown table of it."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for job in made:
+        held = remembered(last_policy(job.out), ENV, setting.env_args("test"), 2 * EVALUATED)
+        found.setdefault(job.method, []).append(held)
+    (RESULTS / "mempo_memories.json").write_text(json.dumps(found) + "\n")
+    return shares_table(found)
+
+
 def main() -> int:
     """Run from the command line."""
     args = read_args(__doc__, seeds=3, parallel=1, steps=60)
@@ -105,6 +120,7 @@ def main() -> int:
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)
     print(finish("mempo", f"Two objectives with a memory, {EVALUATED} test episodes", made, METRICS))
+    print(memories(setting, made))
     return 0
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from benchmarks.reproduce.reading_memory import ENV, REPLY, read, shares, signals
 from benchmarks.reproduce.reading_model import save_demonstrations, save_reading_gpt
@@ -28,6 +27,7 @@ from benchmarks.reproduce.runs import (
     read_args,
     run_all,
     seeded_jobs,
+    shares_table,
     steps_flags,
 )
 from memenvs.tokens import load_tokenizer
@@ -114,12 +114,8 @@ def memories(setting: Setting, warm: Path, made: Sequence[Job]) -> str:
     measured = signals(read(warm, env_args, 2 * EVALUATED, measured=True))
     record = {"shares": found, "signals of the warmed-up model": measured}
     (RESULTS / "reading_memories.json").write_text(json.dumps(record) + "\n")
-    columns = list(found["warmed up"][0])
-    lines = ["| method | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
-    for method, seeds in found.items():
-        cells = [f"{np.mean([one[column] for one in seeds]):.3f}" for column in columns]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *(f"{name}: {value:.3f}" for name, value in measured.items())])
+    lines = [f"{name}: {value:.3f}" for name, value in measured.items()]
+    return "\n".join([shares_table(found), "", *lines])
 
 
 def main() -> int:

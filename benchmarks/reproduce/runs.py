@@ -185,6 +185,16 @@ def finish(file: str, title: str, jobs: Sequence[Job], metrics: Sequence[str], l
     return "\n".join(lines)
 
 
+def shares_table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
+    """A Markdown table of each method's means over seeds, a column for each share."""
+    columns = list(next(iter(found.values()))[0])
+    lines = ["| method | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for method, seeds in found.items():
+        cells = [f"{np.mean([one[column] for one in seeds]):.3f}" for column in columns]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def _draw(file: Path, title: str, curves: dict, metrics: Sequence[str]) -> None:
     """One panel a metric: a method's mean as a line, its seeds' range as a band."""
     import matplotlib

@@ -1,0 +1,52 @@
+"""A trained searcher comes in; what its memories hold goes out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.reproduce.search_teacher import REPLY
+from memenvs.baselines.episode import Episode
+from memenvs.baselines.hf_policy import HFPolicy
+from memenvs.baselines.rollout import collect
+from memenvs.baselines.run import group_seeds
+from memenvs.envs.search_text import read_reply
+from memenvs.tasks import TaskSet
+from memenvs.vector import TextVectorEnv
+
+
+def remembered(model: Path, env: str, env_args: dict[str, Any], episodes: int) -> dict[str, float]:
+    """`shares` of episodes of a model, on other draws of tasks and tokens than those of its evaluations."""
+    venv = TextVectorEnv(env, 64, autoreset_mode="Disabled", **env_args)
+    tasks: TaskSet = venv.envs[0].unwrapped.questions
+    played = collect(venv, HFPolicy(model), group_seeds(0, 0, 4, episodes), max_new_tokens=REPLY)
+    return shares(played, tasks)
+
+
+def shares(episodes: Iterable[Episode], tasks: TaskSet) -> dict[str, float]:
+    """What a searcher does well, as shares of the times at which it could.
+
+    `searched`: a question's subject, ever; `taken`: its answer is in the memory right behind such a search;
+    `kept`: an answer that was in a memory is in the next; `em`.
+    """
+    numbers = {task.id: number for number, task in enumerate(tasks)}
+    searched, taken, kept, right = list[bool](), list[bool](), list[bool](), list[float]()
+    for episode in episodes:
+        task = tasks[numbers[episode.task]]
+        subjects = tasks.titles(task.evidence)
+        moves = [read_reply(reply.text, memory=True) for reply in episode.replies]
+        right.append(episode.metrics["em"])
+        for subject, (answer, *_) in zip(subjects * (2 // len(subjects)), task.answers, strict=True):
+            searched.append(any(move.kind == "search" and move.content == subject for move in moves))
+            for before, after in itertools.pairwise(moves):
+                holds = answer in (after.memory or "")
+                if before.kind == "search" and before.content == subject:
+                    taken.append(holds)
+                elif answer in (before.memory or ""):
+                    kept.append(holds)
+    found = {"em": right, "searched": searched, "taken": taken, "kept": kept}
+    return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}

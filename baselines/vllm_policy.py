@@ -15,6 +15,7 @@ from memenvs.baselines.policy import Limit, Reply, reply_limits
 from memenvs.baselines.stops import checked_stops
 from memenvs.baselines.token_text import Ids
 from memenvs.extras import require
+from memenvs.wrappers.scorers.engine import start_engine
 from memenvs.wrappers.scorers.loading import load_tokenizer
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class VLLMPolicy(ChatPolicy):
         made = hasattr(model, "generate")
         if made and engine is not None:
             raise ValueError("engine holds arguments for a model by name; this one is made already")
-        self.llm = model if made else self._vllm.LLM(str(model), **{"logprobs_mode": mode, **(engine or {})})
+        self.llm = model if made else start_engine(str(model), {"logprobs_mode": mode, **(engine or {})})
         config = self.llm.llm_engine.model_config
         if config.logprobs_mode != mode:
             raise ValueError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.extras import require
+from memenvs.wrappers.scorers.engine import start_engine
 from memenvs.wrappers.scorers.pairs import PairTokenizer, TokenPair, Truncate
 from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
 
@@ -40,7 +41,7 @@ class VLLMScorer:
         made = hasattr(model, "generate")
         if made and engine is not None:
             raise ValueError("engine holds arguments for a model by name; this one is made already")
-        self.llm = model if made else vllm.LLM(str(model), **(engine or {}))
+        self.llm = model if made else start_engine(str(model), engine or {})
         self._prompt = vllm.TokensPrompt
         self._sampling = vllm.SamplingParams(
             max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="the small model needs torch")
 pytest.importorskip("transformers", reason="the small model needs transformers")
 
-from benchmarks.reproduce import mempo, search_teacher, tool_teacher, tool_use
+from benchmarks.reproduce import mempo, runs, search_teacher, tool_teacher, tool_use
 from benchmarks.reproduce.search_memory import remembered, shares
 from benchmarks.reproduce.search_teacher import BETWEEN, THEN_ANSWER, THEN_SEARCH, TITLE, UNKNOWN, Searcher
 from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
@@ -77,6 +79,20 @@ class TestWorld:
         )
         assert towns.norm() > 1.0  # 45 tokens with nothing in common have a mean of about 0.3
         assert abs(towns @ people) < 0.5 * towns.norm() * people.norm()
+
+
+def test_warming_up_ends_where_an_evaluation_reaches_the_share(tmp_path, monkeypatch):
+    log, passes = tmp_path / "log.jsonl", []
+
+    def train(command):
+        passes.append(command[command.index("--passes") + 1])
+        log.write_text(json.dumps({"step": len(passes), "eval_success": 0.1 * len(passes)}) + "\n")
+
+    monkeypatch.setattr(runs, "python", train)
+    assert runs.clone_until(0.25, [], tmp_path) == runs.last_policy(tmp_path)
+    assert passes == ["1", "2", "3"]
+    runs.clone_until(0.25, [], tmp_path)
+    assert passes == ["1", "2", "3"]
 
 
 class TestToolUse:

@@ -23,6 +23,7 @@ from benchmarks.reproduce.runs import (
     UNCHANGED,
     Job,
     clone,
+    env_flags,
     finish,
     last_policy,
     read_args,
@@ -81,10 +82,8 @@ class Setting:
 
     def flags(self, part: str) -> list[str]:
         """Of every learner."""
-        flags = ["--env", ENV, "--env-args", json.dumps(self.env_args(part))]
-        flags += ["--eval-env-args", json.dumps({"tasks": str(self.folder / "test-pairs")})]
-        flags += ["--eval-episodes", str(EVALUATED), "--max-new-tokens", str(REPLY)]
-        return [*flags, "--num-envs", "64"]
+        sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 64}
+        return env_flags(ENV, self.env_args(part), self.folder / "test-pairs", **sizes)
 
     def spoiled(self) -> Path:
         """A model that can search and remember, and often forgets; before, it learns to call a tool once."""

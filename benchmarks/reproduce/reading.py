@@ -21,9 +21,10 @@ from benchmarks.reproduce.runs import (
     GROUPS,
     RESULTS,
     Job,
+    clone_until,
+    env_flags,
     finish,
     last_policy,
-    python,
     read_args,
     run_all,
     seeded_jobs,
@@ -42,7 +43,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "InfoMem, wrong side": ("infomem", {"side": "wrong"}),
     "InfoMem, no normalisation": ("infomem", {"normalize": False}),
 }
-EVALUATED = 512  # episodes, of as many test tasks
+EVALUATED = 512  # episodes of the test set
 
 
 class Setting:
@@ -71,10 +72,8 @@ class Setting:
     @property
     def flags(self) -> list[str]:
         """Of every learner."""
-        tasks = {"tasks": str(self.folder / "test")}
-        flags = ["--env", ENV, "--env-args", json.dumps(self.env_args("train"))]
-        flags += ["--eval-env-args", json.dumps(tasks), "--eval-episodes", str(EVALUATED)]
-        return [*flags, "--max-new-tokens", str(REPLY), "--num-envs", "256"]
+        sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 256}
+        return env_flags(ENV, self.env_args("train"), self.folder / "test", **sizes)
 
 
 def warm_up(setting: Setting) -> Path:
@@ -83,16 +82,10 @@ def warm_up(setting: Setting) -> Path:
     if not demonstrations.exists():
         env = gym.make(f"memenvs:{ENV}", **setting.env_args("train"))
         save_demonstrations(demonstrations, env, 5000, seed=0)
-    command = ["-m", "memenvs.baselines.sft", "--model", str(setting.model), "--out", str(out)]
-    command += ["--teacher", str(demonstrations), "--keep", "all", "--episodes", "5000", *setting.flags]
+    command = ["--model", str(setting.model), "--teacher", str(demonstrations), "--keep", "all"]
+    command += ["--episodes", "5000", *setting.flags]
     command += ["--batch-size", "128", "--lr", "2e-3", "--lr-warmup", "50", "--eval-every", "100"]
-    for passes in range(1, 20):
-        log = out / "log.jsonl"
-        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        if any(line.get("eval_success", 0.0) >= WARM for line in lines):
-            break
-        python([*command, "--passes", str(passes), "--resume"])
-    return last_policy(out)
+    return clone_until(WARM, command, out)
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:

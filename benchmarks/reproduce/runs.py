@@ -135,6 +135,49 @@ def clone(
     return last_policy(out)
 
 
+def clone_until(share: float, command: Sequence[str], out: Path) -> Path:
+    """A model after as many passes of `sft` as it takes to succeed in a share of its test episodes.
+
+    Args:
+        share: of one evaluation, that ends it.
+        command: flags of `sft`, all but the number of passes.
+        out: folder of the run; what is there is gone on with.
+    """
+    for passes in range(1, 20):
+        known = curve(out, "eval_success")[1] if (out / "log.jsonl").exists() else []
+        if any(success >= share for success in known):
+            break
+        python(
+            ["-m", "memenvs.baselines.sft", "--out", str(out), *command, "--passes", str(passes), "--resume"]
+        )
+    return last_policy(out)
+
+
+def env_flags(
+    env: str, args: Mapping[str, Any], test: Path, *, episodes: int, reply: int, num_envs: int
+) -> list[str]:
+    """A learner's flags of its environment, and of the one like it that it is evaluated in.
+
+    Args:
+        env: its id.
+        args: its arguments.
+        test: the task set of an evaluation.
+        episodes: of an evaluation.
+        reply: tokens that a reply may have.
+        num_envs: environments played at once.
+    """
+    flags = [
+        "--env",
+        env,
+        "--env-args",
+        json.dumps(args),
+        "--eval-env-args",
+        json.dumps({"tasks": str(test)}),
+    ]
+    flags += ["--eval-episodes", str(episodes), "--max-new-tokens", str(reply)]
+    return [*flags, "--num-envs", str(num_envs)]
+
+
 def curve(out: Path, name: str) -> tuple[list[int], list[float]]:
     """Steps and values of a number in a run's log."""
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from benchmarks.reproduce.runs import (
     Job,
+    clone_until,
     finish,
-    last_policy,
-    python,
     read_args,
     run_all,
     seeded_jobs,
@@ -41,16 +40,10 @@ def warm_up(folder: Path) -> Path:
     model, out = folder / "model", folder / "warm"
     if not model.exists():
         save_sokoban_gpt(model, seed=0)
-    command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--teacher", "gold"]
+    command = ["--model", str(model), "--teacher", "gold"]
     command += ["--episodes", "3200", "--batch-size", "64", "--lr", "2e-3", "--lr-warmup", "50"]
     command += ["--eval-every", "25", "--eval-episodes", "512", *SHARED, *HELD_OUT]
-    for passes in range(1, 20):
-        log = out / "log.jsonl"
-        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        if any(line.get("eval_success", 0.0) >= WARM for line in lines):
-            break
-        python([*command, "--passes", str(passes), "--resume"])
-    return last_policy(out)
+    return clone_until(WARM, command, out)
 
 
 def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:

@@ -7,7 +7,6 @@ each method and writes `docs/results/`.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from benchmarks.reproduce.runs import (
     UNCHANGED,
     Job,
     clone,
+    env_flags,
     finish,
     read_args,
     run_all,
@@ -85,10 +85,8 @@ class Setting:
 
     def flags(self, part: str) -> list[str]:
         """Of every learner."""
-        flags = ["--env", ENV, "--env-args", json.dumps(self.env_args(part))]
-        flags += ["--eval-env-args", json.dumps({"tasks": str(self.folder / "test")})]
-        flags += ["--eval-episodes", str(EVALUATED), "--max-new-tokens", str(REPLY)]
-        return [*flags, "--num-envs", "128"]
+        sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 128}
+        return env_flags(ENV, self.env_args(part), self.folder / "test", **sizes)
 
     def able(self) -> Path:
         """A model that calls and reads."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import cases, needs_oracle
+from reference_values import cases
 
 from memenvs.credit import combine_turns, group_normalize, grpo, mt_grpo, mt_rloo, rloo, spread_turns
 
@@ -21,7 +21,6 @@ def _recorded(case):
     return np.sum(given_["token_level_rewards"], axis=1), given_["index"], mask
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("verl_grpo"))
 @pytest.mark.parametrize(("scale", "key"), [("std", "norm_std=True"), ("none", "norm_std=False")])
 def test_grpo_gives_the_recorded_advantages(case, scale, key):
@@ -30,7 +29,6 @@ def test_grpo_gives_the_recorded_advantages(case, scale, key):
     close(ours[:, None] * mask, case["output"][key], atol=1e-5, rtol=1e-4)
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("verl_rloo"))
 def test_rloo_gives_the_recorded_advantages(case):
     rewards, groups, mask = _recorded(case)
@@ -89,7 +87,6 @@ def _tokens(rollout, turns):
 ASSIGNED = list(_assigned())
 
 
-@needs_oracle
 @pytest.mark.parametrize("rollout", [r for r in ASSIGNED if 0 < r.before < len(r.ends)])
 def test_turns_are_assigned_as_the_papers_say_and_as_recorded_at_coefficient_1(rollout):
     after = len(rollout.ends) - rollout.before
@@ -99,7 +96,6 @@ def test_turns_are_assigned_as_the_papers_say_and_as_recorded_at_coefficient_1(r
     close(ours + more, rollout.tokens[rollout.mask], atol=1e-5)
 
 
-@needs_oracle
 @pytest.mark.parametrize("rollout", [r for r in ASSIGNED if r.before == 0])
 def test_a_rollout_without_a_result_has_its_outcome_where_the_code_falls_back_to_merged_rewards(rollout):
     ours = _tokens(rollout, combine_turns([np.nan] * len(rollout.ends), rollout.outcome))
@@ -107,7 +103,6 @@ def test_a_rollout_without_a_result_has_its_outcome_where_the_code_falls_back_to
     close(rollout.tokens[rollout.mask], rollout.merged, atol=1e-5)
 
 
-@needs_oracle
 @pytest.mark.parametrize("rollout", [r for r in ASSIGNED if r.before and r.before == len(r.ends)])
 def test_a_rollout_cut_behind_its_result_keeps_its_turn_advantage_if_given_the_turn_that_is_missing(rollout):
     turns = combine_turns([rollout.own] * rollout.before + [np.nan], rollout.outcome)[:-1]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from oracle import cases, needs_oracle
+from reference_values import cases
 
 pytest.importorskip("torch")
 
@@ -36,7 +36,6 @@ def flat(case, *names, mask="response_mask"):
     )
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("verl_policy_loss_clip_higher"))
 def test_the_policy_loss_is_as_recorded(case):
     rows, shape, new, old, advantages = flat(case, "log_prob", "old_log_prob", "advantages")
@@ -56,7 +55,6 @@ def test_the_policy_loss_is_as_recorded(case):
         )
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("verl_agg_loss"))
 def test_losses_are_aggregated_as_recorded(case):
     rows, shape, losses = flat(case, "loss_mat", mask="loss_mask")
@@ -70,7 +68,6 @@ def test_losses_are_aggregated_as_recorded(case):
     close(2 * (share * losses).sum(), recorded["token-mean(dp2,ntok=20)"], **NEAR)
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("verl_value_loss"))
 def test_the_value_loss_is_as_recorded(case):
     rows, _, values, old, returns = flat(case, "vpreds", "values", "returns")
@@ -79,7 +76,6 @@ def test_the_value_loss_is_as_recorded(case):
     close(loss.clipped.float().mean(), case["output"]["vf_clipfrac"], **NEAR)
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("verl_kl_penalty"))
 @pytest.mark.parametrize("kind", KL_NAMES)
 def test_the_kl_penalty_is_as_recorded(case, kind):
@@ -87,7 +83,6 @@ def test_the_kl_penalty_is_as_recorded(case, kind):
     close(kl_penalty(*taken, kind), case["output"][KL_NAMES[kind]], **NEAR)
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("verl_masked_stats"))
 def test_the_token_mean_is_the_masked_mean(case):
     rows, _, values = flat(case, "values", mask="mask")

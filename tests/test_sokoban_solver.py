@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracle import cases, needs_oracle
+from reference_values import cases
 
 from memenvs.sokoban import LETTERS, Board, Generator, LevelSet, is_deadlocked, parse, solve
 from memenvs.sokoban.board import BOX, PLAYER, TARGET
@@ -49,7 +49,6 @@ def random_boards(count: int) -> list[np.ndarray]:
     return boards
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("ragen_shortest_path"))
 def test_the_fewest_moves_are_those_of_the_reference_search(case):
     board = parse(case["input"]["board"], LETTERS)

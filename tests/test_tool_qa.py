@@ -1,7 +1,7 @@
 """The two-turn tool environment: its error texts, its one call, its answer."""
 
 import pytest
-from oracle import cases, needs_oracle
+from reference_values import cases
 
 from memenvs.envs.tool_qa import NO_TOOL, ToolQAEnv, call_tool
 from memenvs.tags import first_pair
@@ -22,13 +22,11 @@ def env():
     return ToolQAEnv(tasks="world-test")
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("mt_rl_call_tool"), ids=lambda case: case["input"]["tool_json"][:60])
 def test_a_call_and_its_errors_are_worded_as_recorded(case):
     assert call_tool(case["input"]["tool_json"], stub) == case["output"]
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", [case for case in cases("mt_rl_xml_parse") if "text" in case["input"]])
 def test_tags_are_read_as_recorded(case):
     for tag, content in case["output"]["strip"].items():
@@ -46,7 +44,6 @@ FIRST_TURNS = [
 ]
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", FIRST_TURNS)
 def test_what_comes_back_is_worded_as_recorded(env, monkeypatch, case):
     monkeypatch.setattr(env, "_search", stub)

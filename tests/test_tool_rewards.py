@@ -1,7 +1,7 @@
 """The rewards of the two-turn tool environment, to the digit as recorded."""
 
 import pytest
-from oracle import cases, needs_oracle
+from reference_values import cases
 
 from memenvs.wrappers.tool_rewards import Exchange, ToolRewardsMethod, form_score
 
@@ -25,7 +25,6 @@ def exchanges(messages):
     ]
 
 
-@needs_oracle
 @pytest.mark.parametrize("case", cases("mt_rl_rewards"), ids=lambda case: case["input"]["name"])
 def test_the_six_rewards_are_as_recorded(case):
     parts = ToolRewardsMethod().parts(exchanges(case["input"]["completion"]), case["input"]["answer"])

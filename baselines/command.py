@@ -2,23 +2,77 @@
 
 from __future__ import annotations
 
+import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium as gym
 
 from memenvs.extras import require
 
+RECIPES = Path(__file__).parent / "recipes"
+
 A = TypeVar("A")
 
 
 def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
-    """Flags as the fields of a dataclass; `--help` shows the line under each field."""
-    args: A = require("tyro", "train").cli(
-        kind, args=None if argv is None else list(argv), prog=f"python -m {name}"
-    )
+    """Flags as the fields of a dataclass; `--help` shows the line under each field.
+
+    With `--recipe` the flags of a file are the defaults: one on the command line wins, wherever it stands.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
+    parser.add_argument("--recipe", default="")
+    recipe = parser.parse_known_args(given)[0].recipe
+    cli = require("tyro", "train").cli
+    defaults: dict[str, Any] = {}
+    if recipe:
+        try:
+            flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"error: {error}\n")
+            raise SystemExit(2) from None
+        defaults["default"] = cli(kind, args=flags, prog=f"recipe {recipe}")
+    args: A = cli(kind, args=given, prog=f"python -m {name}", **defaults)
     return args
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship: one for each setting of a paper."""
+    return sorted(path.stem for path in RECIPES.glob("*.txt"))
+
+
+def recipe_flags(recipe: str, kind: type[Any], learner: str) -> list[str]:
+    """The flags of a recipe: a line each, as a shell would read it, with `#` comments.
+
+    Args:
+        recipe: one of `recipe_names()`, or a file.
+        kind: dataclass of the learner's flags.
+        learner: its name, for the error.
+
+    Raises:
+        ValueError: there is no such recipe, or a line of it is no flag of this learner.
+    """
+    names = recipe_names()
+    path = RECIPES / f"{recipe}.txt" if recipe in names else Path(recipe)
+    if not path.is_file():
+        raise ValueError(f"no recipe {recipe!r}; give a file, or one of {', '.join(names)}")
+    known = {f"--{field.name}".replace("_", "-") for field in fields(kind)} - {"--recipe"}
+    known |= {flag.replace("--", "--no-", 1) for flag in known}
+    found: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise ValueError(f"recipe {recipe}, line {number}: {error} in {line.strip()!r}") from error
+        if words and words[0].partition("=")[0].replace("_", "-") not in known:
+            raise ValueError(f"recipe {recipe}, line {number}: {learner} has no flag {words[0]!r}")
+        found += words
+    return found
 
 
 def run(prepare: Callable[[Any], Any], train: Callable[[Any, Any], None], args: Any) -> int:

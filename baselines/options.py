@@ -12,7 +12,7 @@ from memenvs.extras import require
 
 FREE = frozenset(
     (
-        *("out", "resume", "save_every", "steps", "passes", "device", "gradient_checkpointing"),
+        *("recipe", "out", "resume", "save_every", "steps", "passes", "device", "gradient_checkpointing"),
         *("micro_batch_tokens", "num_envs", "sampler_args", "eval_every", "eval_episodes", "eval_env_args"),
     )
 )
@@ -23,6 +23,8 @@ FREE = frozenset(
 class RunArgs:
     """What every way of training shares; the fields are flags."""
 
+    recipe: str = ""
+    """File of flags, or the name of one that ships (docs/papers.md); the command line wins over it."""
     model: str = ""
     """Folder of a causal model, or its name on the hub."""
     out: Path = Path("runs/last")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from memenvs.baselines.journal import Journal
 from memenvs.baselines.run import Run
+from memenvs.retrieval.files import write_json
 
 
 class Steps:
@@ -26,6 +29,9 @@ class Steps:
     def __init__(self, run: Run, last: int, show: tuple[str, ...]) -> None:
         self._run, self._last, self._show = run, last, show
         self._journal = Journal(run.args.out, run.step, quiet=not run.world.first)
+        if run.world.first:  # every flag as it stands, and the recipe that it came from
+            flags = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(run.args).items()}
+            write_json(run.args.out / "args.json", flags)
         self._step, self._asked, self._stopping = run.step, False, False
         self._before: Any = None
 

@@ -1,0 +1,235 @@
+"""Recipes: each holds the numbers of its paper, and what stands on the command line wins over them."""
+
+import importlib.resources
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import gymnasium as gym
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tyro")
+pytest.importorskip("tensorboard")
+
+import memenvs  # noqa: F401
+from memenvs.baselines import grpo
+from memenvs.baselines.command import read_args, recipe_names
+from memenvs.baselines.steps import Steps
+from memenvs.wrappers.registry import make_methods
+
+# Written from the papers' text, not from the files: the number of each and where it stands.
+PAPERS = {
+    ("mt_ppo", "mt_ppo_search"): {  # MT-PPO 5.2, 6.1, 6.2, D.1.3
+        "env": "MemSearchQA-v0",
+        "env_args": {"k": 3, "max_turns": 4, "max_information": 500},
+        "methods": [["SearchRewards", {"search_cost": 0.1}]],
+        "reward": "turn",
+        "gamma": 1.0,
+        "lam": 1.0,
+        "groups": 512,
+        "group_size": 1,
+        "minibatches": 512 // 256,
+        "steps": 500,
+        "lr": 1e-6,
+        "lr_warmup": int(0.285 * 500),
+        "clip": 0.2,
+        "kl_coef": 0.001,
+        "aggregate": "seq-mean-token-mean",
+        "max_new_tokens": 500,
+        "temperature": 1.0,
+        "gradient_checkpointing": True,
+    },
+    ("mt_ppo", "mt_ppo_sokoban"): {  # MT-PPO appendix E
+        "env": "MemSokoban-v0",
+        "env_args": {
+            "max_turns": 3, "max_actions": 3, "max_steps": 100, "min_solution": 5, "rewards": "mt_ppo",
+        },
+        "reward": "turn",
+        "steps": 300,
+    },
+    ("grpo", "mt_grpo_tool"): {  # MT-GRPO 5.2
+        "env": "MemToolQA-v0",
+        "env_args": {"k": 1},
+        "methods": ["ToolRewards"],
+        "reward": "turn",
+        "group_size": 21,
+        "groups": 12 * 4 * 7 // 21,
+        "epochs": 2,
+        "steps": 300,
+        "lr": 1e-6,
+        "kl_coef": 0.0,
+        "aggregate": "seq-mean-token-mean",
+        "max_new_tokens": 1024,
+    },
+    ("grpo", "tamtrl_reading"): {  # TAMTRL 6.1, B.2
+        "env": "MemChunkQA-v0",
+        "env_args": {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"},
+        "reward": "tamtrl",
+        "group_size": 8,
+        "groups": 32,
+        "aggregate": "token-mean",
+        "steps": 800,
+        "lr": 1e-6,
+        "lr_warmup": 20,
+        "weight_decay": 0.01,
+        "kl_coef": 0.001,
+        "entropy_coef": 0.0,
+        "max_new_tokens": 1024,
+    },
+    ("sft", "tamtrl_sft"): {  # TAMTRL B.2, table A1
+        "env": "MemChunkQA-v0",
+        "env_args": {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"},
+        "episodes": 25600,
+        "keep": "success",
+        "passes": 5,
+        "lr": 1e-5,
+    },
+    ("sft", "tamtrl_star"): {  # TAMTRL B.2, table A1
+        "env": "MemChunkQA-v0",
+        "env_args": {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"},
+        "teacher": "self",
+        "episodes": 8 * 25600,
+        "keep": "success",
+        "passes": 5,
+        "lr": 1e-5,
+    },
+    ("grpo", "infomem_reading"): {  # InfoMem table 4, A.3, C.5
+        "env": "MemChunkQA-v0",
+        "env_args": {"chunk_size": 5000, "max_memory": 1024, "metric": "boxed_em"},
+        "reward": "infomem",
+        "reward_args": {"beta": 0.2},
+        "group_size": 8,
+        "groups": 256,
+        "minibatches": 256 // 64,
+        "epochs": 1,
+        "clip": 0.2,
+        "lr": 1e-6,
+        "lr_warmup": 2,
+        "kl_coef": 0.001,
+        "steps": 120,
+        "temperature": 1.0,
+        "max_new_tokens": 1024,
+        "eval_every": 2,
+        "eval_episodes": 128,
+    },
+    ("grpo", "mempo_search"): {  # MemPO 5.3, 5.4
+        "env": "MemSearchQA-v0",
+        "env_args": {"context": "memory", "keep_turns": 1, "max_turns": 16},
+        "reward": "mempo",
+        "group_size": 16,
+        "groups": 128,
+        "lr": 1e-6,
+    },
+    ("sft", "mempo_sft"): {  # MemPO 3.3, 5.3
+        "env": "MemSearchQA-v0",
+        "env_args": {"context": "memory", "keep_turns": 1, "max_turns": 16},
+        "episodes": 10000,
+        "keep": "success",
+        "passes": 1,
+    },
+}  # fmt: skip
+JSON = ("env_args", "methods", "reward_args")
+each = pytest.mark.parametrize(("learner", "recipe"), PAPERS, ids=lambda name: name)
+
+
+def read(learner, *argv):
+    return read_args(
+        importlib.import_module(f"memenvs.baselines.{learner}").Args, argv, f"memenvs.baselines.{learner}"
+    )
+
+
+def test_every_recipe_that_ships_is_held_against_its_paper():
+    assert recipe_names() == sorted(recipe for _, recipe in PAPERS)
+
+
+@each
+def test_a_recipe_holds_its_papers_numbers(learner, recipe):
+    args = read(learner, "--recipe", recipe)
+    wanted = PAPERS[learner, recipe]
+    found = {name: getattr(args, name) for name in wanted}
+    assert {name: json.loads(v) if name in JSON else v for name, v in found.items()} == wanted
+
+
+@each
+def test_the_environment_and_methods_of_a_recipe_open(learner, recipe):
+    args = read(learner, "--recipe", recipe)
+    pytest.importorskip("bm25s")
+    gym.make(args.env, disable_env_checker=True, **json.loads(args.env_args)).reset(seed=0)
+    if methods := json.loads(getattr(args, "methods", "[]")):
+        make_methods(methods)
+    if learner == "grpo":
+        grpo.check(args)
+        grpo.memory_method(args)
+        assert args.num_envs % args.group_size == 0
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--recipe", "mt_ppo_search", "--steps", "7"],
+        ["--steps", "7", "--recipe", "mt_ppo_search"],
+        ["--steps=7", "--recipe=mt_ppo_search"],
+    ],
+)
+def test_a_flag_on_the_command_line_wins_wherever_it_stands(argv):
+    args = read("mt_ppo", *argv)
+    assert (args.steps, args.groups) == (7, 512)
+
+
+def test_a_switch_of_a_recipe_can_be_turned_off():
+    assert not read(
+        "mt_ppo", "--recipe", "mt_ppo_search", "--no-gradient-checkpointing"
+    ).gradient_checkpointing
+
+
+def test_a_recipe_may_be_a_file(tmp_path):
+    (tmp_path / "mine.txt").write_text("# mine\n\n--steps 3   # few\n--stop '</a>' '# b'\n--bf16\n")
+    args = read("mt_ppo", "--recipe", str(tmp_path / "mine.txt"))
+    assert (args.steps, args.stop, args.bf16) == (3, ("</a>", "# b"), True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "error: no recipe '{path}'; give a file, or one of infomem_reading, mempo_search, "),
+        ("--steps 3\n--lamda 1\n", "error: recipe {path}, line 2: mt_ppo has no flag '--lamda'\n"),
+        ("steps 3\n", "error: recipe {path}, line 1: mt_ppo has no flag 'steps'\n"),
+        ("--recipe other\n", "error: recipe {path}, line 1: mt_ppo has no flag '--recipe'\n"),
+        ("--env '{\n", 'error: recipe {path}, line 1: No closing quotation in "--env \'{{"\n'),
+    ],
+)
+def test_what_is_no_recipe_is_refused_in_one_line(text, message, tmp_path, capsys):
+    path = tmp_path / "mine.txt"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        read("mt_ppo", "--recipe", str(path))
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert error.startswith(message.format(path=path))
+    assert error.count("\n") == 1
+
+
+def test_a_recipe_of_another_learner_is_refused_by_its_first_foreign_flag(capsys):
+    with pytest.raises(SystemExit):
+        read("grpo", "--recipe", "mt_ppo_search")
+    assert "grpo has no flag '--gamma'" in capsys.readouterr().err
+
+
+def test_a_run_records_its_recipe_and_every_flag_as_it_stands(tmp_path):
+    out = tmp_path / "run"
+    args = read("mt_ppo", "--recipe", "mt_ppo_search", "--steps", "7", "--out", str(out))
+    run = SimpleNamespace(args=args, step=0, world=SimpleNamespace(first=True))
+    Steps(run, args.steps, ())
+    recorded = json.loads((out / "args.json").read_text())
+    assert (recorded["recipe"], recorded["steps"], recorded["lr"]) == ("mt_ppo_search", 7, 1e-6)
+    assert set(recorded) == set(vars(args))
+
+
+def test_the_recipes_are_package_data():
+    packed = set(importlib.resources.files("memenvs.baselines").joinpath("recipes").iterdir())
+    assert {path.stem for path in packed} == set(recipe_names())
+    assert {path.suffix for path in packed} == {".txt"}
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    assert '"memenvs.baselines" = ["recipes/*.txt"]' in project

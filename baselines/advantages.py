@@ -24,6 +24,7 @@ def group_advantages(
     reward: Reward = "outcome",
     estimator: Estimator = "grpo",
     alpha: float = 1.0,
+    ended: str = "zero",
     scale: str = "std",
     method: TAMTRLMethod | None = None,
 ) -> list[Floats]:
@@ -33,7 +34,7 @@ def group_advantages(
     | --- | --- |
     | `"outcome"` | the outcome reward, normalised in the group (GRPO-OR) |
     | `"merged"` | the sum of all turn rewards, normalised in the group (GRPO-MR) |
-    | `"turn"` | that of its turn, and alpha times that of the result (MT-GRPO eq. 12) |
+    | `"turn"` | those of its turn, of the turns after it and of the result (MT-GRPO: MT-PPO eq. 12) |
     | `"tamtrl"` | eq. 5 to 7, min-max over all episodes given |
     | `"infomem"` | as merged: the method has added its bonus to the last turn (InfoMem eq. 10) |
     | `"mempo"` | as outcome, and inside the memory also that of the memory (MemPO eq. 9) |
@@ -46,7 +47,8 @@ def group_advantages(
         policy: says which characters its tokens stand for, for credit to spans.
         reward: see above.
         estimator: `"rloo"` compares with the mean of the others instead, in the first three.
-        alpha: weight of the outcome in `"turn"`.
+        alpha: discount a turn in `"turn"`, see `mt_grpo`.
+        ended: what an episode that is over counts as in `"turn"`, see `mt_grpo`.
         scale: `"std"`, or `"none"` to leave the standard deviation out, where that is `grpo`'s.
         method: whose signals `"tamtrl"` uses.
     """
@@ -58,9 +60,9 @@ def group_advantages(
         turns = [_between(episode) for episode in episodes]
         results = [outcome + np.nan_to_num(own[-1]) for outcome, own in zip(outcomes, turns, strict=True)]
         if estimator == "rloo":
-            credit = mt_rloo(turns, results, alpha=alpha, groups=groups)
+            credit = mt_rloo(turns, results, alpha=alpha, groups=groups, ended=ended)
         else:
-            credit = mt_grpo(turns, results, alpha=alpha, groups=groups, scale=scale)
+            credit = mt_grpo(turns, results, alpha=alpha, groups=groups, ended=ended, scale=scale)
         return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
     merged = reward in ("merged", "infomem")
     values = [sum(episode.turn_rewards) + episode.charge for episode in episodes] if merged else outcomes

@@ -6,6 +6,7 @@ python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tam
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -45,7 +46,10 @@ class Args(TrainingArgs):
     estimator: Estimator = "grpo"
     """Compare with the group's mean and standard deviation, or with the mean of the others (RLOO)."""
     alpha: float = 1.0
-    """Weight of the outcome beside a turn's own reward (MT-GRPO)."""
+    """Discount a turn of what later turns and the outcome earn (MT-GRPO)."""
+    ended: Literal["zero", "skip"] = "zero"
+    """What an episode that is over counts as at the turns that others of its group still play (MT-GRPO): 0,
+    so that going on is compared with stopping, or nothing."""
     scale: Literal["std", "none"] = "std"
     """Divide by the group's standard deviation, or do not."""
     tree_turns: int = 0
@@ -90,9 +94,11 @@ def check(args: Args) -> None:
         raise ValueError("scale none is for the estimator grpo: rloo divides by nothing")
     if args.reward_args != "{}" and args.reward not in MEMORY_METHODS:
         raise ValueError(f"reward_args are of a memory method, and --reward is {args.reward}")
+    if args.reward != "turn" and (args.tree_turns or (args.alpha, args.ended) != (1.0, "zero")):
+        raise ValueError(f"alpha, ended and tree_turns are for --reward turn, got {args.reward!r}")
+    if not 0.0 <= args.alpha < math.inf:
+        raise ValueError(f"alpha must be at least 0 and finite, got {args.alpha!r}")
     if args.tree_turns:
-        if args.reward != "turn":
-            raise ValueError(f"trees give credit to turns; add --reward turn, got {args.reward!r}")
         if args.dynamic_sampling or args.overlong_buffer:
             raise ValueError("dynamic_sampling and overlong_buffer are for groups, not for trees")
         check_cost(args.groups, args.group_size, args.tree_turns, args.tree_budget)
@@ -141,7 +147,7 @@ def play_groups(
     With dynamic sampling a group in which nobody has an advantage is left out, and others are drawn.
     """
     settings: dict[str, Any] = {"reward": args.reward, "estimator": args.estimator}
-    settings |= {"alpha": args.alpha, "scale": args.scale, "method": method}
+    settings |= {"alpha": args.alpha, "ended": args.ended, "scale": args.scale, "method": method}
     credit = functools.partial(group_advantages, policy=training.policy, **settings)
     kept: dict[int, list[Episode]] = {}
     drawn: list[Episode] = []
@@ -180,7 +186,7 @@ def grow_trees(
             budget=args.tree_budget,
             clock=clock,
         )
-    learned = clock.run("credit", tree_advantages, roots, alpha=args.alpha)
+    learned = clock.run("credit", tree_advantages, roots, alpha=args.alpha, ended=args.ended)
     items = [Item(sample, mine[number], values) for sample, number, values in learned]
     played = [e for seed, root in zip(mine, roots, strict=True) for e in episodes_of(root, seed)]
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())

@@ -9,38 +9,60 @@ import numpy as np
 from memenvs.baselines.episode import Episode, Floats, Sample
 from memenvs.baselines.rollout import NO_REPLY
 from memenvs.baselines.tree import Node
-from memenvs.credit import grpo
+from memenvs.credit import masked_mean, mt_grpo
 
 
-def tree_advantages(roots: Sequence[Node], *, alpha: float = 1.0) -> list[tuple[Sample, int, Floats]]:
+def tree_advantages(
+    roots: Sequence[Node], *, alpha: float = 1.0, ended: str = "zero"
+) -> list[tuple[Sample, int, Floats]]:
     """What each reply of the trees is to learn: its training sequence, its tree's number, advantages (N,).
 
-        A = A^T + alpha A^O    before the last turn                           MT-GRPO eq. 12
-        A = A^O                the last turn
+    MT-PPO eq. 10 to 12, as `mt_grpo` has them, with the G replies to one state for a group. A reply's R^I_l
+    at a later turn l and its R^O are the means over the episodes that went on from it, each reply as likely
+    as the next; K_i is the last turn of the longest of them. A reply without siblings, behind the last
+    branching, has the advantage that its turn has in the comparison of the branches: with one turn of
+    branching, a tree is a flat group. A reply from which every way on broke is compared with none, and
+    teaches nothing.
 
-    Both compare the replies to one state: A^T their turn rewards, of those that did not end the episode;
-    A^O the mean results of the episodes that went on from them. A reply without siblings, behind the last
-    branching, has the advantage A^O of the reply that it stands on. A reply on which the environment broke
-    is compared with none, and teaches nothing.
+    Args:
+        roots: of trees whose episodes are over.
+        alpha: see `mt_grpo`.
+        ended: see `mt_grpo`.
     """
     found = []
     for number, root in enumerate(roots):
-        advantage: dict[int, float] = {id(root): 0.0}
+        credit: dict[int, Floats] = {}  # of a reply: the advantages of its turn and of those behind it
         for parent in (root, *root.nodes()):
-            if not parent.children:
-                continue
-            lone = len(parent.children) == 1
-            outcomes = grpo([child.value() for child in parent.children])
-            earned = [np.nan if child.state is None else child.turn_reward for child in parent.children]
-            turn_part = grpo(earned)
-            for child, result, own in zip(parent.children, outcomes, turn_part, strict=True):
-                result = advantage[id(parent)] if lone else float(result)
-                advantage[id(child)] = result
-                mixed = result if child.state is None else float(own) + alpha * result
+            if len(parent.children) == 1 and id(parent) in credit:
+                credit[id(parent.children[0])] = credit[id(parent)][1:]
+            else:
+                known = [child for child in parent.children if not np.isnan(child.value())]
+                earned = [_earned(child, ended) for child in known]
+                compared = mt_grpo(earned, [child.value() for child in known], alpha=alpha, ended=ended)
+                credit.update({id(child): turns for child, turns in zip(known, compared, strict=True)})
+            for child in parent.children:
                 sample = _written(child)
                 if sample is not None and child.end != "failed":
-                    found.append((sample, number, np.full(len(child.reply.ids), mixed)))
+                    advantage = credit[id(child)][0] if id(child) in credit else 0.0
+                    found.append((sample, number, np.full(len(child.reply.ids), advantage)))
     return found
+
+
+def _earned(node: Node, ended: str) -> Floats:
+    """(K,) R^I of a reply's turn and of those that follow, means over the episodes that went on from it.
+
+    K is the last turn of the longest, whose own entry stands for nothing (`mt_grpo` does not read it).
+    """
+    over = 0.0 if ended == "zero" else np.nan
+    if not node.children:
+        return np.array([over])
+    rows = [_earned(child, ended) for child in node.children if not np.isnan(child.value())]
+    later = np.full((len(rows), max(map(len, rows))), over)
+    for row, earned in zip(later, rows, strict=True):
+        row[: len(earned)] = earned
+    played = ~np.isnan(later)
+    means = np.where(played.any(0), masked_mean(later, played, axis=0), np.nan)
+    return np.append(node.turn_reward, means)
 
 
 def episodes_of(root: Node, group: int) -> list[Episode]:

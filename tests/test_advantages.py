@@ -10,6 +10,7 @@ from memenvs.baselines.episode import Episode, Sample
 from memenvs.baselines.policy import Reply, ScriptedPolicy
 from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
+from memenvs.credit import mt_grpo
 from memenvs.wrappers import Credit, TAMTRLMethod
 from memenvs.wrappers import Episode as Record
 
@@ -188,6 +189,43 @@ class TestTree:
         # a: own 1/sqrt2, value 0.5 against 0: + 0.5/sqrt2; b the reverse; a's children +-1/sqrt2, b's 0
         values = [round(float(advantage[0]) * ROOT2, 3) for _, _, advantage in learned]
         assert values == pytest.approx([1.5, -1.5, 1.0, -1.0, 0.0, 0.0], abs=2e-3)
+
+    @pytest.mark.parametrize("ended", ["zero", "skip"])
+    def test_a_tree_that_branches_at_its_first_turn_is_a_flat_group(self, ended):
+        rewards, outcomes = [[1.0, 2.0, 0.0], [0.0, 0.5, 0.0], [0.0], [3.0, 0.0]], [1.0, 0.0, 1.0, 0.5]
+        root = Node("", {"turn": 0}, state=1, sample=Sample.prompt(np.array([1])))
+        wanted = {}
+        for earned, outcome, flat in zip(
+            rewards, outcomes, mt_grpo(rewards, outcomes, alpha=0.5, ended=ended), strict=True
+        ):
+            parent = root
+            for turn, reward in enumerate(earned):
+                over = turn == len(earned) - 1
+                parent = child(parent, reward, None if over else 1, outcome if over else 0.0)
+                wanted[id(parent)] = flat[turn]
+        learned = tree_advantages([root], alpha=0.5, ended=ended)
+        found = [float(values[0]) for _, _, values in learned]
+        order = [id(node) for parent in (root, *root.nodes()) for node in parent.children]
+        assert found == pytest.approx([wanted[name] for name in order])
+
+    def test_a_reply_has_what_the_turns_behind_it_earn_on_average(self):
+        # root -> a, b, which earn nothing; a -> a1 (earns 3), a2 (ends): mean 1.5; b -> two ends: 0
+        root = Node("", {"turn": 0}, state=1, sample=Sample.prompt(np.array([1])))
+        a, b = (child(root, 0.0, state=1) for _ in range(2))
+        a1 = child(a, 3.0, state=1)
+        for parent in (a, b, b, a1):
+            child(parent, 0.0)
+        learned = tree_advantages([root], alpha=0.5)
+        values = [round(float(advantage[0]) * ROOT2, 3) for _, _, advantage in learned]
+        # a against b at the next turn, times alpha: 0.5; then a1 against a2 at once: 1
+        assert values == pytest.approx([0.5, -0.5, 1.0, -1.0, 0.0, 0.0, 0.0], abs=2e-3)
+
+    def test_a_reply_on_which_the_environment_broke_is_compared_with_none(self):
+        root = Node("", {"turn": 0}, state=1, sample=Sample.prompt(np.array([1])))
+        for outcome in (1.0, np.nan, 0.0):
+            child(root, 0.0, outcome=outcome).end = "failed" if np.isnan(outcome) else "terminated"
+        values = [float(advantage[0]) * ROOT2 for _, _, advantage in tree_advantages([root])]
+        assert values == pytest.approx([1.0, -1.0], abs=1e-3)
 
     def test_a_tree_of_two_turns_has_every_reply_once_with_its_own_tokens(self):
         import gymnasium as gym

@@ -1,5 +1,6 @@
 """Advantages of rollouts and turns: recorded values, numbers by hand, what holds for any numbers."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -42,10 +43,10 @@ class Assigned(NamedTuple):
         ends: of its turns, by the mask.
         before: how many turns come before the tool's first result; 0: there is none.
         mask: (T,) what the policy wrote.
-        own: A^T.
+        own: A^I.
         outcome: A^O.
         merged: the advantage of the merged reward.
-        coef: what the code multiplies A^T with.
+        coef: what the code multiplies A^I with.
         tokens: (T,) the advantages that the code gives.
     """
 
@@ -89,9 +90,12 @@ ASSIGNED = list(_assigned())
 
 @pytest.mark.parametrize("rollout", [r for r in ASSIGNED if 0 < r.before < len(r.ends)])
 def test_turns_are_assigned_as_the_papers_say_and_as_recorded_at_coefficient_1(rollout):
-    after = len(rollout.ends) - rollout.before
-    ours = _tokens(rollout, combine_turns([rollout.own] * rollout.before + [np.nan] * after, rollout.outcome))
-    # The code adds coef * A^T where we, as the papers, have A^T + alpha * A^O; here alpha = 1.
+    # The code has one A^I, of all turns up to the tool's first result: it stands at the last of them, and
+    # eq. 12 hands it to those before.
+    before, after = rollout.before - 1, len(rollout.ends) - rollout.before
+    turns = combine_turns([np.nan] * before + [rollout.own] + [np.nan] * after, rollout.outcome)
+    ours = _tokens(rollout, turns)
+    # The code adds coef * A^I where we, as the papers, have A^I + alpha * A^O; here alpha = 1.
     more = _tokens(rollout, [(rollout.coef - 1) * rollout.own] * rollout.before + [0.0] * after)
     close(ours + more, rollout.tokens[rollout.mask], atol=1e-5)
 
@@ -105,7 +109,8 @@ def test_a_rollout_without_a_result_has_its_outcome_where_the_code_falls_back_to
 
 @pytest.mark.parametrize("rollout", [r for r in ASSIGNED if r.before and r.before == len(r.ends)])
 def test_a_rollout_cut_behind_its_result_keeps_its_turn_advantage_if_given_the_turn_that_is_missing(rollout):
-    turns = combine_turns([rollout.own] * rollout.before + [np.nan], rollout.outcome)[:-1]
+    before = [np.nan] * (rollout.before - 1)
+    turns = combine_turns([*before, rollout.own, np.nan], rollout.outcome)[:-1]
     more = (rollout.coef - 1) * rollout.own
     close(_tokens(rollout, turns) + more, rollout.tokens[rollout.mask], atol=1e-5)
 
@@ -170,11 +175,63 @@ def test_mt_grpo_adds_the_weighted_outcome_before_the_last_turn():
     close(advantages, [[-1.5, -1.0], [1.5, 1.0]])
 
 
-def test_mt_grpo_compares_a_turn_with_those_that_have_one_after_it():
-    # Turn 1: 0, 2 (the third ends there, its 7 is no turn reward) -> -1, 1. Turn 2: the first alone -> 0.
-    # Equal outcomes -> 0.
-    advantages = mt_grpo([[0, 5, 1], [2, 3], [7]], [1, 1, 1], eps=0.0, ddof=0)
+def test_a_turn_has_the_advantages_of_all_turns_after_it():
+    # Turns 1, 2, 3: 1 against 0 -> 1/sqrt 2; outcomes 1, 0 -> 1/sqrt 2. Sums of 4, 3, 2, 1 of them.
+    first, second = mt_grpo([[1, 1, 1, 0], [0] * 4], [1, 0], eps=0.0)
+    close(first, np.array([4, 3, 2, 1]) / 2**0.5)
+    close(second, -first)
+
+
+def test_a_turn_reward_reaches_the_turns_before_it():
+    close(mt_grpo([[0, 1, 0], [0, 0, 0]], [0, 0], eps=0.0)[0], [0.5**0.5, 0.5**0.5, 0])
+
+
+def test_alpha_discounts_what_comes_later_by_the_turn():
+    # Each A^I and A^O is 1 (ddof 0): 1 + 1/2 + 1/4 at the first of three turns
+    close(mt_grpo([[2, 2, 0], [0, 0, 0]], [2, 0], alpha=0.5, eps=0.0, ddof=0)[0], [1.75, 1.5, 1.0])
+
+
+def test_alpha_discounts_the_outcome_from_the_last_turn_of_its_own_rollout():
+    # No turn pays; outcomes 2, 0 -> 1, -1. The second ends a turn sooner.
+    long, short = mt_grpo([[0, 0, 0], [0, 0]], [2, 0], alpha=0.5, eps=0.0, ddof=0)
+    close(long, [0.25, 0.5, 1.0])
+    close(short, [-0.5, -1.0])
+
+
+def test_going_on_is_compared_with_stopping():
+    # Four go on for 0.7, four stop: mean 0.35, std (ddof 1) 0.35 sqrt(8 / 7)
+    far = (7 / 8) ** 0.5
+    advantages = mt_grpo([[0.7, 0]] * 4 + [[0.0]] * 4, [0.0] * 8, eps=0.0)
+    close(np.concatenate(advantages), [far, 0.0] * 4 + [-far] * 4)
+
+
+def test_a_rollout_that_ended_counts_as_zero_at_every_turn_that_it_did_not_play():
+    # Turn 1: 4, 4, 0 (the third stops there, its 7 is no turn reward): less 8/3. Turn 2: 3, 0, 0: less 1.
+    advantages = mt_grpo([[4, 3, 1], [4, 9], [7]], [1, 1, 1], scale="none")
+    close(advantages[0], [4 / 3 + 2, 2, 0])
+    close(advantages[1], [4 / 3 - 1, -1])
+    close(advantages[2], [-8 / 3 - 1])
+
+
+def test_skip_compares_a_turn_with_those_that_have_one_after_it():
+    # Turn 1: 0, 2 (the third ends there) -> -1, 1. Turn 2: the first alone -> 0. Equal outcomes -> 0.
+    advantages = mt_grpo([[0, 5, 1], [2, 3], [7]], [1, 1, 1], ended="skip", eps=0.0, ddof=0)
     close(np.concatenate(advantages), [-1, 0, 0, 1, 0, 0])
+
+
+def test_skip_never_learns_whether_to_go_on():
+    # The mean over those that went on takes away what going on pays.
+    advantages = mt_rloo([[0.7, 0]] * 4 + [[0.0]] * 4, [0.0] * 8, ended="skip")
+    assert np.concatenate(advantages).tolist() == [0.0] * 12
+
+
+@given(rewards=st.lists(st.lists(number, max_size=4), min_size=2, max_size=7), data=st.data())
+def test_leave_one_out_at_the_first_turn_is_that_of_the_whole_return(rewards, data):
+    # What an early end counts as zero makes the sum of all turns a baseline that no action moves.
+    outcomes = data.draw(st.lists(number, min_size=len(rewards), max_size=len(rewards)))
+    turns = [[*earned, 0.0] for earned in rewards]
+    returns = [sum(earned) + outcome for earned, outcome in zip(rewards, outcomes, strict=True)]
+    close([float(a[0]) for a in mt_rloo(turns, outcomes)], rloo(returns), atol=1e-8)
 
 
 def test_mt_grpo_gives_a_turn_without_a_reward_the_outcome_alone():
@@ -207,7 +264,10 @@ def test_mt_grpo_of_one_turn_is_grpo(outcomes):
     close(np.concatenate(advantages), group_normalize(outcomes))
 
 
-@pytest.mark.parametrize("advantage", [mt_grpo, mt_rloo])
+ADVANTAGES = [mt_grpo, mt_rloo, partial(mt_grpo, ended="skip"), partial(mt_rloo, ended="skip")]
+
+
+@pytest.mark.parametrize("advantage", ADVANTAGES)
 @given(turns=rollouts, data=st.data())
 def test_permuting_rollouts_permutes_turn_advantages(advantage, turns, data):
     outcomes = data.draw(st.lists(number, min_size=len(turns), max_size=len(turns)))
@@ -218,7 +278,7 @@ def test_permuting_rollouts_permutes_turn_advantages(advantage, turns, data):
         close(permuted[place], straight[i], atol=1e-8)
 
 
-@pytest.mark.parametrize("advantage", [mt_grpo, mt_rloo])
+@pytest.mark.parametrize("advantage", ADVANTAGES)
 @given(turns=rollouts, last=number, outcome=number)
 def test_what_the_last_turn_earned_is_not_read(advantage, turns, last, outcome):
     outcomes = np.linspace(outcome, outcome + 1, len(turns))
@@ -227,7 +287,7 @@ def test_what_the_last_turn_earned_is_not_read(advantage, turns, last, outcome):
         assert ours.tolist() == theirs.tolist()
 
 
-@pytest.mark.parametrize("advantage", [mt_grpo, mt_rloo])
+@pytest.mark.parametrize("advantage", ADVANTAGES)
 def test_turns_keep_their_number(advantage):
     assert [len(turns) for turns in advantage([[1, 2, 3], [], [4]], [1, 2, 3])] == [3, 0, 1]
     assert advantage([], []) == []
@@ -242,6 +302,9 @@ def test_turns_keep_their_number(advantage):
         lambda: mt_grpo([[1.0]], [1.0, 2.0]),
         lambda: mt_rloo([[1.0]], [1.0], groups=[]),
         lambda: mt_grpo([[[1.0]]], [1.0]),
+        lambda: mt_grpo([[1.0]], [1.0], ended="drop"),
+        lambda: mt_grpo([[1.0]], [1.0], alpha=-0.5),
+        lambda: mt_rloo([[1.0]], [1.0], alpha=float("nan")),
     ],
 )
 def test_what_does_not_fit_together_is_refused(call):

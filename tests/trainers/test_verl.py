@@ -205,11 +205,11 @@ class TestWhatVerlMakesOfIt:
         keys, rows, _ = take(monkeypatch, outputs)
         batch = advantages(keys, rows, "memenvs_mt_grpo")
         found = [batch["advantages"][i][batch["response_mask"][i].bool()].tolist() for i in range(2)]
-        # A^T: +-0.2 / (0.4 / sqrt 2 + 1e-4) = 0.7069 at the turns before the last, and what the last turn
-        # earns, 0.4 and 0, counts as the outcome: the same again.
+        # A^I: +-0.2 / (0.4 / sqrt 2 + 1e-4) = 0.7069 at the turns before the last, and what the last turn
+        # earns, 0.4 and 0, counts as the outcome: the same again. A turn has its own and all that follow.
         for sign, values in zip((1, -1), found, strict=True):
             lengths = [round(len(values) / 3)] * 3
-            wanted = np.repeat(np.multiply(sign, [1.4138, 1.4138, 0.7069]), lengths)
+            wanted = np.repeat(np.multiply(sign, [2.1206, 1.4138, 0.7069]), lengths)
             assert values == pytest.approx(wanted.tolist(), abs=1e-4)
         outside = batch["advantages"][~batch["response_mask"].bool()]
         assert outside.abs().sum() == 0

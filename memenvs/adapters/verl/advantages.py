@@ -26,7 +26,10 @@ Credit = Callable[[Rows, list[Hashable]], Sequence[Any]]
 
 @core_algos.register_adv_est("memenvs_mt_grpo")
 def mt_grpo_by_run(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
-    """MT-GRPO eq. 12 for rows that are whole episodes; what the last turn earns is the outcome."""
+    """MT-GRPO (`mt_grpo`: MT-PPO eq. 12, alpha 1) for rows that are whole episodes.
+
+    What the last turn earns is the outcome; an episode that is over counts as 0 at turns others still play.
+    """
 
     def credit(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
         return mt_grpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups)

@@ -16,11 +16,7 @@ __version__ = "0.1.0"
 __all__ = ["ENV_IDS", "Task", "TaskSet", "TextEnv", "UnicodeText", "get_state", "open_tasks", "set_state"]
 
 register("MemChunkQA-v0", "memenvs.envs.chunk_qa:ChunkQAEnv")
-register(
-    "MemNIAH-v0",
-    "memenvs.envs.chunk_qa:ChunkQAEnv",
-    kwargs={"tasks": "niah", "metric": "string_match_all"},
-)
+register("MemNIAH-v0", "memenvs.envs.chunk_qa:ChunkQAEnv", kwargs={"tasks": "niah"})
 
 register("MemSokoban-v0", "memenvs.envs.sokoban:SokobanEnv")
 register("MemSokobanImage-v0", "memenvs.envs.sokoban_image:SokobanImageEnv")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 CARD, DOCUMENTS, TASKS = "card.json", "documents.arrow", "tasks.arrow"
 
 
@@ -34,6 +34,8 @@ class Card:
         tokenizer: name and fingerprint of the tokenizer whose `gaps` are stored; empty if none are.
         counts: tasks, documents, and the largest sizes of a task: documents, characters, tokens.
         files: bytes and SHA-256 of the data files.
+        environment: the id of the environment that the tasks are made for.
+        metric: a name of `memenvs.metrics.METRICS`; environments score by it unless told otherwise.
         format: version of the folder's layout.
     """
 
@@ -44,6 +46,8 @@ class Card:
     tokenizer: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    environment: str = "MemChunkQA-v0"
+    metric: str = "em"
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -52,14 +56,29 @@ class Card:
 
     @classmethod
     def read(cls, path: Path) -> Card:
-        """The card of a folder, its version checked."""
+        """The card of a folder, its version and the types of its fields checked."""
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            if fields["format"] == FORMAT:
-                return cls(**{**fields, "layout": Layout(**fields["layout"])})
+            given = json.loads(path.read_text(encoding="utf-8"))
+            if given["format"] == FORMAT:
+                card = cls(**{**given, "layout": Layout(**given["layout"])})
+                card._check_types()
+                return card
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
         raise ValueError(
-            f"{path.parent} has task-set format {fields['format']!r}, this memenvs reads {FORMAT}; "
+            f"{path.parent} has task-set format {given['format']!r}, this memenvs reads {FORMAT}; "
             "build it again, or install the memenvs that made it"
         )
+
+    def _check_types(self) -> None:
+        blank = Card("")
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        wanted: dict[str, Any] = {name: getattr(blank, name) for name in found}
+        found |= {f"layout.{name}": value for name, value in asdict(self.layout).items()}
+        wanted |= {f"layout.{name}": value for name, value in asdict(blank.layout).items()}
+        if isinstance(self.files, dict):
+            found |= {f"files.{name}": facts for name, facts in self.files.items()}
+            wanted |= {f"files.{name}": {} for name in self.files}
+        for name, value in found.items():
+            if type(value) is not type(wanted[name]):
+                raise ValueError(f"its {name!r} is {value!r:.80}")

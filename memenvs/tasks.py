@@ -56,6 +56,13 @@ class TaskSet(Sequence[Task]):
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def __repr__(self) -> str:
+        card = self.card
+        return (
+            f"TaskSet({str(self.path)!r}: {len(self):,} tasks of {card.source}, "
+            f"{self.n_documents:,} documents, for {card.environment} by {card.metric})"
+        )
+
     @property
     def n_documents(self) -> int:
         """Documents shared by the tasks."""

@@ -60,6 +60,15 @@ def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, c
     assert "memenvs.play" in summary
 
 
+@pytest.mark.parametrize(("builder", "env"), [("world", "MemChunkQA-v0"), ("niah", "MemNIAH-v0")])
+def test_the_hint_names_the_environment_that_the_set_is_made_for(tmp_path, capsys, builder, env):
+    size = {"world": ("--entities", 60, "--documents", 10), "niah": ("--tokens", 900)}[builder]
+    assert build(builder, *size, "--tasks", 3, "--out", tmp_path / "set") == 0
+    hint = capsys.readouterr().out.partition("python -m memenvs.play ")[2].split("\n")[0]
+    assert hint == f"{env} --tasks {tmp_path / 'set'}"
+    assert open_tasks(tmp_path / "set").card.environment == env
+
+
 def test_a_card_does_not_tell_where_the_tokenizer_lies(hotpot, tmp_path, monkeypatch):
     (tmp_path / "tok").mkdir()
     load_tokenizer("world").backend.save(str(tmp_path / "tok" / "tokenizer.json"))

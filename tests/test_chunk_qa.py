@@ -1,5 +1,7 @@
 """Chunked reading: what is shown, what is kept, what is scored."""
 
+import json
+import shutil
 from pathlib import Path
 
 import gymnasium as gym
@@ -11,7 +13,7 @@ import memenvs  # noqa: F401
 from memenvs.build.multi import multi
 from memenvs.build.niah import niah
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
+from memenvs.card import CARD, Card
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.evaluate import play_tasks
 from memenvs.metrics import BOX_METRICS, METRICS
@@ -70,6 +72,24 @@ def test_gold_scores_one_by_every_metric_in_every_format(sets, name, metric, ans
 def test_a_metric_that_reads_a_box_is_refused_with_another_format(make, metric):
     with pytest.raises(ValueError, match="answer_format='boxed'"):
         make(metric=metric, answer_format="tag")
+
+
+def test_a_set_is_scored_by_its_own_metric_unless_told_otherwise(sets):
+    def earned(**kwargs):
+        env = ChunkQAEnv(sets["niah"], chunk_size=2000, **kwargs)
+        _, info = read_all(env, options={"task": 0})[-1]
+        return env.step(f"\\boxed{{{info['privileged']['answers'][0][1]}}}")[1]  # one of the four values
+
+    assert earned() == 0.25
+    assert earned(metric="em") == 1.0  # takes the values for alternatives
+
+
+def test_the_metric_of_a_card_that_no_environment_knows_is_refused(small_set, tmp_path):
+    copy = shutil.copytree(small_set.path, tmp_path / "set")
+    card = json.loads((copy / CARD).read_text())
+    (copy / CARD).write_text(json.dumps({**card, "metric": "bleu"}))
+    with pytest.raises(ValueError, match="no metric 'bleu'"):
+        ChunkQAEnv(str(copy))
 
 
 @pytest.mark.parametrize("metric", ["em", "boxed_em", "math_em"])
@@ -270,7 +290,6 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"tasks": None}, "pass str(path)"),
         ({"chunk_size": np.int64(1000)}, "pass int(chunk_size)"),
         ({"n_documents": np.int64(10)}, "pass int(n_documents)"),
-        ({"metric": None}, "no metric None"),
         ({"metric": ["em"]}, "no metric ['em']"),
     ],
 )

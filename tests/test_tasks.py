@@ -165,7 +165,7 @@ def test_a_document_number_outside_the_documents_is_named(broken, column):
 
 def test_another_format_names_both(broken):
     change_card(broken, format=99)
-    with pytest.raises(ValueError, match="format 99, this memenvs reads 1"):
+    with pytest.raises(ValueError, match="format 99, this memenvs reads 2"):
         TaskSet(broken)
 
 
@@ -184,11 +184,37 @@ def test_a_file_of_other_content_is_refused(broken):
         TaskSet(broken)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"format": 1, "sauce": 3}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"format": 2, "sauce": 3}'])
 def test_a_card_that_is_none_is_refused(broken, text):
     (broken / CARD).write_text(text)
     with pytest.raises(ValueError, match="card of a task set"):
         TaskSet(broken)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["source", "inputs", "arguments", "layout", "tokenizer", "counts", "files", "environment", "metric"],
+)
+@pytest.mark.parametrize("value", [None, 3, ["x"]])
+def test_a_field_of_a_card_that_is_of_another_type_is_refused_in_one_line(broken, field, value):
+    change_card(broken, **{field: value})
+    with pytest.raises(ValueError, match="card of a task set") as error:
+        TaskSet(broken)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"layout": {"header": None, "separator": ""}}, {"files": {"documents.arrow": None}}]
+)
+def test_a_field_inside_a_field_of_a_card_is_checked_too(broken, change):
+    change_card(broken, **change)
+    with pytest.raises(ValueError, match=r"card of a task set: .*None"):
+        TaskSet(broken)
+
+
+def test_a_set_shows_what_it_is():
+    shown = repr(open_tasks("niah"))
+    assert "100 tasks of bundled niah, 7,371 documents, for MemNIAH-v0 by string_match_all" in shown
 
 
 @pytest.mark.parametrize("name", ["world-train", "world-test", "niah"])

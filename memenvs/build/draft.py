@@ -64,12 +64,16 @@ class Draft:
         tasks: their document numbers are of that pool.
         layout: how documents are shown.
         inputs: the files that were read.
+        environment: the id of the environment that the tasks are made for.
+        metric: the name of the metric that scores them.
     """
 
     documents: Documents
     tasks: list[Task]
     layout: Layout
     inputs: tuple[Path, ...] = ()
+    environment: str = "MemChunkQA-v0"
+    metric: str = "em"
 
 
 def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> NDArray[np.int64]:

@@ -64,6 +64,7 @@ def multi(
         make_items(make, len(source) if count is None else count),
         source.card.layout,
         (source.path / CARD,),
+        metric=source.card.metric,
     )
 
 

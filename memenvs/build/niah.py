@@ -60,7 +60,7 @@ def niah(
 ) -> Draft:
     """Tasks that ask for the values of keys hidden in a long text (RULER's NIAH; the wording is ours).
 
-    A task has one objective, whose accepted answers are all its values (score it by `string_match_all`);
+    A task has one objective, whose accepted answers are all its values (the card says `string_match_all`);
     `evidence[i]` tells `meta["values"][i]`. `meta` also has `variant`, the asked `keys`, and for each of the
     evidence `depths`, where it begins, and `grid`, the depth drawn for it: shares of the text, 0 to 1. A
     haystack of needles is drawn for each task from one pool of the split, which holds no asked key or value.
@@ -92,7 +92,7 @@ def niah(
     )
     hider = _Hider(variant, split, tokens, haystack, needles)
     tasks = [hider.task(i, plan) for i, plan in enumerate(progress(plans, count, "contexts"))]
-    return Draft(hider.documents, tasks, Layout("", ""), inputs)
+    return Draft(hider.documents, tasks, Layout("", ""), inputs, "MemNIAH-v0", "string_match_all")
 
 
 def _hay(

@@ -54,6 +54,8 @@ def write_task_set(
             card,
             inputs={path.name: sha256(path) for path in draft.inputs},
             layout=draft.layout,
+            environment=draft.environment,
+            metric=draft.metric,
             tokenizer={"name": tokenizer.name, "fingerprint": tokenizer.fingerprint},
             counts=_counts(documents, tasks, draft.layout, tokenizer),
             files=files,

@@ -7,6 +7,7 @@ from typing import Any
 
 from memenvs.context import SPLITS, open_reader
 from memenvs.envs.chunk_prompts import ReadingPrompts
+from memenvs.envs.questions import own_metric
 from memenvs.envs.reading import Reading, check_documents, draw_documents, positions_of
 from memenvs.metrics import wrap_answer
 from memenvs.render import reading_turn
@@ -76,7 +77,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
             used. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
-        metric: a name of `memenvs.metrics.METRICS`; `boxed_em` and `math_em` need `"boxed"`.
+        metric: a name of `memenvs.metrics.METRICS`; None: the task set's own. `boxed_em` and `math_em` need
+            `"boxed"`.
         render_mode: `"ansi"` or None.
 
     Version:
@@ -100,20 +102,21 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         n_documents: int | None = None,
         template: dict[str, str] | None = None,
         answer_format: str = "boxed",
-        metric: str = "em",
+        metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         sizes = {"chunk_size": chunk_size, "max_memory": max_memory, "max_answer": max_answer}
         for name, value in sizes.items():
             check_positive(name, value, "tokens")
         _check_choice("split", split, SPLITS)
-        check_scoring(metric, answer_format)
         if not isinstance(tasks, str):
             raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
         self.tasks = open_tasks(tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
-        self.split, self.answer_format, self.metric = split, answer_format, metric
+        self.split, self.answer_format = split, answer_format
+        self.metric = own_metric(self.tasks) if metric is None else metric
+        check_scoring(self.metric, answer_format)
         self.n_documents = check_documents(n_documents, self.tasks.card.counts["max_evidence"])
         self._prompts = ReadingPrompts(template, answer_format, max_memory)
         self._reader = open_reader(self.tasks, self.tokenizer)

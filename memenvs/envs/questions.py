@@ -28,6 +28,11 @@ def open_questions(source: str) -> Sequence[Task]:
     return open_tasks(source)
 
 
+def own_metric(questions: Sequence[Task]) -> str:
+    """The name of the metric that the questions are made for: what the task set's card says, else `em`."""
+    return questions.card.metric if isinstance(questions, TaskSet) else "em"
+
+
 def open_retriever(retriever: str | None, questions: Sequence[Task], source: str) -> Retriever:
     """The retriever of a spec; None searches the task set's own documents by BM25.
 

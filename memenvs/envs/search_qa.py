@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any, Literal
 
-from memenvs.envs.questions import open_questions, open_retriever
+from memenvs.envs.questions import open_questions, open_retriever, own_metric
 from memenvs.envs.search_episode import NOTHING, SearchEpisode
 from memenvs.envs.search_prompts import SearchPrompts
 from memenvs.envs.search_text import LAST, UNREADABLE, cut_passages, harmless, information, read_reply
@@ -69,7 +69,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         context: `"append"` or `"memory"`.
         keep_turns: 1, 3 or `"all"`: turns that a `"memory"` prompt repeats; no matter otherwise.
         tokenizer: `"world"`, a file, a folder or a Hugging Face id.
-        metric: a name of `memenvs.metrics.METRICS`.
+        metric: a name of `memenvs.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
     Version:
@@ -93,7 +93,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         context: str = "append",
         keep_turns: int | Literal["all"] = 1,
         tokenizer: str = "world",
-        metric: str = "em",
+        metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         max_turns = (16 if context == "memory" else 4) if max_turns is None else max_turns
@@ -108,13 +108,14 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
             raise ValueError(f"context must be append or memory, got {context!r}")
         if keep_turns not in KEEP or isinstance(keep_turns, (bool, float)):
             raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
-        get_metric(metric)
         self.questions = open_questions(tasks)
+        self.metric = own_metric(self.questions) if metric is None else metric
+        get_metric(self.metric)
         self.retriever = open_retriever(retriever, self.questions, tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.k, self.max_information, self.max_answer = k, max_information, max_answer
         self.max_turns, self.last_turn = max_turns, max_turns + bool(final_answer_turn)
-        self.remembers, self.keep_turns, self.metric = context == "memory", keep_turns, metric
+        self.remembers, self.keep_turns = context == "memory", keep_turns
         self.context = "rewrite" if self.remembers else "append"
         self._prompts = SearchPrompts(max_turns, self.last_turn, keep_turns if self.remembers else None)
         turn_chars = 2 * MAX_REPLY_CHARS + 64 * max_information

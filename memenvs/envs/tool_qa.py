@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from memenvs.envs.questions import open_questions, open_retriever
+from memenvs.envs.questions import open_questions, open_retriever, own_metric
 from memenvs.envs.search_text import cut_passages, harmless, holds_answer, several
 from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, wrap_answer
@@ -134,7 +134,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         k: passages of a result.
         max_result: tokens of a result.
         tokenizer: counts them.
-        metric: a name of `memenvs.metrics.METRICS`.
+        metric: a name of `memenvs.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
     Version:
@@ -151,16 +151,17 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         k: int = 3,
         max_result: int = 500,
         tokenizer: str = "world",
-        metric: str = "em",
+        metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         check_positive("k", k, "passages")
         check_positive("max_result", max_result, "tokens")
-        get_metric(metric)
         self.questions = open_questions(tasks)
+        self.metric = own_metric(self.questions) if metric is None else metric
+        get_metric(self.metric)
         self.retriever = open_retriever(retriever, self.questions, tasks)
         self.tokenizer = load_tokenizer(tokenizer)
-        self.k, self.max_result, self.metric = k, max_result, metric
+        self.k, self.max_result = k, max_result
         longest = max(len(task.question) for task in self.questions)
         super().__init__(
             len(self.questions), 2000 + longest + 3 * (MAX_REPLY_CHARS + 64 * max_result), render_mode

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Space
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SAMPLE_CHARS = 64
 _PRINTABLE = [character for character in map(chr, range(0x20, 0x250)) if character.isprintable()]
 
@@ -73,10 +75,17 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+def replace_surrogates(text: str) -> str:
+    """`text` with each surrogate, which UTF-8 cannot hold, replaced by U+FFFD; no character moves.
+
+    A Python text may hold them: `json.loads` makes one of an escape without its partner.
+    """
+    return text if is_utf8(text) else _SURROGATE.sub("\ufffd", text)
+
+
 def clean_text(text: str, max_chars: int) -> str:
-    """`text` cut to `max_chars` characters, each lone surrogate replaced by U+FFFD.
+    """`text` cut to `max_chars` characters, its surrogates replaced (`replace_surrogates`).
 
     What a policy writes may be any `str`; past this door it can be tokenised, stored and sent.
     """
-    text = text[:max_chars]
-    return text if is_utf8(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return replace_surrogates(text[:max_chars])

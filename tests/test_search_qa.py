@@ -342,15 +342,21 @@ BAD_LINES = [
     '{"question": "q"}',
     '{"question": "q", "answers": []}',
     '{"question": 3, "answers": ["a"]}',
+    '{"question": "", "answers": ["Ann"]}',
+    '{"question": " ", "answers": ["Ann"]}',
+    '{"question": "\\ud800?", "answers": ["Ann"]}',
+    '{"question": "q", "answers": ["\\ud800"]}',
+    "[" * 100_000,
 ]
 
 
-@pytest.mark.parametrize("line", BAD_LINES)
+@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:40])
 def test_a_file_without_questions_is_one_line(tmp_path, line):
     (tmp_path / "bad.jsonl").write_text(line + "\n")
     with pytest.raises(ValueError, match=r"bad\.jsonl:1") as error:
         SearchQAEnv(tasks=str(tmp_path / "bad.jsonl"), retriever="http://localhost:1")
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 1000
 
 
 def test_an_answer_inside_an_answer_is_one_answer_and_not_the_gold_one(make):

@@ -68,3 +68,7 @@ def test_a_cleaned_text_is_in_the_space_whatever_it_was(text, size):
 
 def test_a_lone_surrogate_becomes_the_replacement_character():
     assert clean_text("a\ud800b", 10) == "a\ufffdb"
+
+
+def test_two_surrogates_in_a_row_stay_two_characters():
+    assert clean_text("a\ud83d\ude00b", 10) == "a\ufffd\ufffdb"  # places in the raw text stay places here

@@ -1,9 +1,11 @@
 """The two-turn tool environment: its error texts, its one call, its answer."""
 
+import json
+
 import pytest
 from reference_values import cases
 
-from memenvs.envs.tool_qa import NO_TOOL, ToolQAEnv, call_tool
+from memenvs.envs.tool_qa import EMPTY, NO_TOOL, ToolQAEnv, call_tool
 from memenvs.tags import first_pair
 
 CALL = '<reasoning>r</reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "%s"}}\n</tool>'
@@ -108,3 +110,37 @@ def test_an_answer_in_a_result_earns_nothing_and_is_shown_harmless(env, monkeypa
 
 def test_deeply_nested_json_is_an_error_text():
     assert call_tool("[" * 100_000, stub) == "Error: Invalid JSON format"
+
+
+@pytest.mark.parametrize("name", ["", False, 0, [], {}])
+def test_a_call_whose_name_is_empty_or_false_has_no_name(name):
+    assert call_tool(json.dumps({"name": name}), stub) == "Error: Tool command must specify 'name'"
+
+
+@pytest.mark.parametrize("query", ["", "   ", "qqqq zzzz"])
+def test_a_search_that_finds_nothing_is_an_error_and_no_call_that_ran(env, query):
+    first, _ = env.reset(options={"task": 0})
+    reply = CALL % query
+    came = env.step(reply)[0][len(first) + len(reply) :]
+    assert came == f"\n\n{EMPTY}\n\n"  # as the original: without <result>
+    assert env.step(ANSWER % "x")[4]["metrics"]["called"] == 0.0
+
+
+@pytest.mark.parametrize("call", ['{"name":"\\ud800"}', '{"name":"wiki_search","args":{"\\udfff":1}}'])
+def test_half_a_character_written_as_a_json_escape_stays_out_of_the_observation(env, call):
+    env.reset(options={"task": 0})
+    observation = env.step(f"<tool>{call}</tool>")[0]
+    assert env.observation_space.contains(observation)
+    assert "\ufffd" in observation
+
+
+def test_a_dump_of_all_answers_is_cut_before_it_is_scored():
+    env = ToolQAEnv(tasks="world-test", metric="sub_em", max_answer=16)
+    tasks = list(env.questions)
+    last = len(tasks) - 1
+    env.reset(options={"task": last})
+    dump = " ".join(task.answers[0][0] for task in tasks)
+    assert tasks[last].answers[0][0] in dump
+    assert env.step(ANSWER % dump)[1] == 0.0
+    env.reset(options={"task": last})
+    assert env.step(ANSWER % tasks[last].answers[0][0])[1] == 1.0

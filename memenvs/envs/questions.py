@@ -10,6 +10,7 @@ from pathlib import Path
 
 from memenvs.metrics import normalize_answer
 from memenvs.retrieval import Retriever, load_retriever
+from memenvs.spaces import is_utf8
 from memenvs.tasks import Task, TaskSet, open_tasks
 
 _OPEN_KEYS = ("answers", "golden_answers", "answer")
@@ -65,10 +66,13 @@ def _task(line: str, number: int, path: Path) -> Task:
         found = next(record[key] for key in _OPEN_KEYS if key in record)
         answers = tuple([found] if isinstance(found, str) else found)
         question = record["question"]
-    except (ValueError, KeyError, TypeError, StopIteration) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, StopIteration) as error:
         raise ValueError(f"{path}:{number} has no 'question' with 'answers' ({error!r})") from error
-    if not isinstance(question, str) or not answers or not all(isinstance(a, str) and a for a in answers):
-        raise ValueError(f"{path}:{number}: 'question' must be a text and 'answers' texts that are not empty")
+    texts = (question, *answers)
+    if not answers or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(f"{path}:{number}: 'question' and 'answers' must be texts that are not empty")
+    if not all(map(is_utf8, texts)):
+        raise ValueError(f"{path}:{number} has a lone surrogate in its texts; replace it, as by U+FFFD")
     told = tuple(answer for answer in answers if normalize_answer(answer))  # "The" would pay an empty answer
     if not told:
         raise ValueError(f"{path}:{number}: no answer of {answers} is more than articles; leave the line out")

@@ -14,12 +14,14 @@ from memenvs.metrics import get_metric, wrap_answer
 from memenvs.prompts import Template
 from memenvs.render import conversation_turn
 from memenvs.scoring import Grade, gold_answer, grade_answer
+from memenvs.spaces import replace_surrogates
 from memenvs.tags import first_pair
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
 
 TOOL = "wiki_search"
 NO_TOOL = "Error: Tool command not found or invalid XML format. Please ensure correct formatting."
+EMPTY = "Error: Tool execution returned empty output."
 
 PROMPT = Template(
     """\
@@ -57,7 +59,7 @@ def call_tool(command: str, search: Callable[[str], Any]) -> str:
     if not isinstance(call, dict):
         return "Error: Tool command must be a JSON object"
     name, args = call.get("name"), call.get("args", {})
-    if name is None:
+    if not name:
         return "Error: Tool command must specify 'name'"
     if isinstance(name, (list, dict)):
         return f"Error: unhashable type: '{type(name).__name__}'"
@@ -95,7 +97,7 @@ class ToolEpisode(Episode):
         history: each turn's reply and what came back.
         answer: the answer given; None without one.
         called: whether the tool ran without an error.
-        result: the tool's result.
+        result: the tool's result, an error text too; empty where it found nothing.
     """
 
     history: list[tuple[str, str]] = field(default_factory=list)
@@ -112,8 +114,8 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         `<reasoning>…</reasoning><answer>…</answer>`. An answer in the first turn ends the episode.
 
     Observation:
-        The question, then the reply and `<result>…</result>` or an error text. `info["context"]` is
-        `"append"`.
+        The question, then the reply and `<result>…</result>` or an error text; a search that finds nothing
+        is an error too. `info["context"]` is `"append"`.
 
     Reward:
         `outcome`: the metric of the answer. The turn rewards of the paper are `memenvs.wrappers.ToolRewards`.
@@ -133,6 +135,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         retriever: as for `SearchQAEnv`.
         k: passages of a result.
         max_result: tokens of a result.
+        max_answer: tokens of the answer that count.
         tokenizer: counts them.
         metric: a name of `memenvs.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
@@ -150,18 +153,20 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         retriever: str | None = None,
         k: int = 3,
         max_result: int = 500,
+        max_answer: int = 256,
         tokenizer: str = "world",
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         check_positive("k", k, "passages")
         check_positive("max_result", max_result, "tokens")
+        check_positive("max_answer", max_answer, "tokens")
         self.questions = open_questions(tasks)
         self.metric = own_metric(self.questions) if metric is None else metric
         get_metric(self.metric)
         self.retriever = open_retriever(retriever, self.questions, tasks)
         self.tokenizer = load_tokenizer(tokenizer)
-        self.k, self.max_result = k, max_result
+        self.k, self.max_result, self.max_answer = k, max_result, max_answer
         longest = max(len(task.question) for task in self.questions)
         super().__init__(
             len(self.questions), 2000 + longest + 3 * (MAX_REPLY_CHARS + 64 * max_result), render_mode
@@ -209,7 +214,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         episode = self.episode
         answer = first_pair(reply, "answer")
         if answer is not None:
-            episode.answer = harmless(answer.text.strip())
+            episode.answer, _ = self.tokenizer.head(harmless(answer.text.strip()), self.max_answer)
             episode.history.append((reply, ""))
             episode.end = "terminated"
             return {"outcome": self._grade().outcome}
@@ -225,9 +230,11 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         command = first_pair(reply, "tool")
         if command is None:
             return NO_TOOL
-        self.episode.result = call_tool(command.text.strip(), self._search)
-        self.episode.called = not self.episode.result.startswith("Error:")
-        return f"<result>\n{harmless(self.episode.result)}\n</result>"
+        result = replace_surrogates(call_tool(command.text.strip(), self._search))
+        if not result.strip():
+            return EMPTY
+        self.episode.result, self.episode.called = result, not result.startswith("Error:")
+        return f"<result>\n{harmless(result)}\n</result>"
 
     def _search(self, query: str) -> str:
         return cut_passages(self.find(query), self.tokenizer, self.max_result)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from memenvs.spaces import replace_surrogates as clean
+
 MAX_QUERY_CHARS = 2_000  # E5 reads 256 tokens; a policy may write 100 kB of noise
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Passage(NamedTuple):
@@ -66,11 +66,6 @@ class Retriever(Protocol):
             KeyError: an id is not in the corpus.
         """
         ...
-
-
-def clean(text: str) -> str:
-    """`text` with lone surrogates, which no file, tokenizer or socket takes, as U+FFFD."""
-    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def check_search(queries: Sequence[str], k: int) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memenvs.baselines.hf_policy import HFPolicy
 from memenvs.extras import require
 from memenvs.whole_folder import whole_folder
+
+if TYPE_CHECKING:
+    from memenvs.baselines.hf_policy import HFPolicy
 
 LAST = "last"
 

@@ -23,20 +23,21 @@ def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
     """Flags as the fields of a dataclass; `--help` shows the line under each field.
 
     With `--recipe` the flags of a file are the defaults: one on the command line wins, wherever it stands.
+    Without tyro, or with a recipe that cannot be read, it exits with the status 2 and one line.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
     parser.add_argument("--recipe", default="")
     recipe = parser.parse_known_args(given)[0].recipe
-    cli = require("tyro", "train").cli
     defaults: dict[str, Any] = {}
-    if recipe:
-        try:
+    try:
+        cli = require("tyro", "train").cli
+        if recipe:
             flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
-        except (OSError, ValueError) as error:
-            sys.stderr.write(f"error: {error}\n")
-            raise SystemExit(2) from None
-        defaults["default"] = cli(kind, args=flags, prog=f"recipe {recipe}")
+            defaults["default"] = cli(kind, args=flags, prog=f"recipe {recipe}")
+    except (ImportError, OSError, ValueError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(2) from None
     args: A = cli(kind, args=given, prog=f"python -m {name}", **defaults)
     return args
 

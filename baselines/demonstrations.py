@@ -6,15 +6,17 @@ import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from memenvs.baselines.episode import Sample
-from memenvs.baselines.hf_policy import HFPolicy
 from memenvs.policies import Policy, make_policy
 from memenvs.text_env import feedback
+
+if TYPE_CHECKING:
+    from memenvs.baselines.hf_policy import HFPolicy
 
 
 class Demonstration(NamedTuple):

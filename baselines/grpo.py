@@ -17,7 +17,7 @@ from memenvs.baselines.advantages import Estimator, Reward, group_advantages
 from memenvs.baselines.command import read_args, run
 from memenvs.baselines.episode import Episode, sound
 from memenvs.baselines.measure import measure, precision
-from memenvs.baselines.options import TrainingArgs, read_json
+from memenvs.baselines.options import Count, NonNegative, TrainingArgs, Whole, check_ranges, read_json
 from memenvs.baselines.report import summary, timings
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import group_seeds
@@ -45,23 +45,23 @@ class Args(TrainingArgs):
     """Settings of the memory method, as JSON."""
     estimator: Estimator = "grpo"
     """Compare with the group's mean and standard deviation, or with the mean of the others (RLOO)."""
-    alpha: float = 1.0
+    alpha: NonNegative = 1.0
     """Discount a turn of what later turns and the outcome earn (MT-GRPO)."""
     ended: Literal["zero", "skip"] = "zero"
     """What an episode that is over counts as at the turns that others of its group still play (MT-GRPO): 0,
     so that going on is compared with stopping, or nothing."""
     scale: Literal["std", "none"] = "std"
     """Divide by the group's standard deviation, or do not."""
-    tree_turns: int = 0
+    tree_turns: Whole = 0
     """Branch every reply of the first so many turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
     G episodes a task."""
-    tree_budget: int = 10_000
+    tree_budget: Count = 10_000
     """Replies a step that trees may sample; a run that would need more is refused."""
-    dynamic_sampling: int = 0
+    dynamic_sampling: Whole = 0
     """DAPO: draw up to so many more batches of tasks until enough groups differ in what they earned."""
-    overlong_buffer: int = 0
+    overlong_buffer: Whole = 0
     """DAPO: charge an episode's last so many tokens before overlong_max; 0 charges nothing."""
-    overlong_max: int = 4096
+    overlong_max: Count = 4096
     """Tokens of all replies of an episode at which the charge is 1."""
 
 
@@ -78,11 +78,9 @@ def check(args: Args) -> None:
     Raises:
         ValueError: with the flags.
     """
+    check_ranges(args)
     if args.group_size < 2:
         raise ValueError(f"a group compares at least 2 episodes, got group_size {args.group_size}")
-    for name in ("dynamic_sampling", "overlong_buffer", "tree_turns"):
-        if getattr(args, name) < 0:
-            raise ValueError(f"{name} must be at least 0, got {getattr(args, name)!r}")
     if args.overlong_buffer > args.overlong_max:
         raise ValueError(
             f"overlong_buffer must be at most overlong_max {args.overlong_max}, got {args.overlong_buffer}"

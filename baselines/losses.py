@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memenvs.credit import overlong_penalty
 from memenvs.credit.checks import check_choice
-from memenvs.extras import require
+from memenvs.extras import Lazy
 
 if TYPE_CHECKING:
     import torch
 else:
-    torch = require("torch", "train")
+    torch = Lazy("torch", "train")  # the command line shows its help without it
 
 __all__ = [
     "PolicyLoss",

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from memenvs.baselines.batches import micro_batches
 from memenvs.baselines.episode import Floats, Sample
-from memenvs.baselines.hf_policy import HFPolicy
 from memenvs.baselines.options import RunArgs
 from memenvs.baselines.policy import Evaluation
 from memenvs.baselines.world import World
 from memenvs.extras import require
+
+if TYPE_CHECKING:
+    from memenvs.baselines.hf_policy import HFPolicy
 
 
 def precision(policy: HFPolicy, args: RunArgs) -> AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ from memenvs.baselines.advantages import Placement, token_advantages
 from memenvs.baselines.command import read_args, run
 from memenvs.baselines.episode import sound
 from memenvs.baselines.measure import measure
-from memenvs.baselines.options import TrainingArgs
+from memenvs.baselines.options import Share, TrainingArgs, Whole, check_ranges
 from memenvs.baselines.report import summary, timings
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.steps import Steps
@@ -32,21 +32,24 @@ class Args(TrainingArgs):
     reward: Placement = "turn"
     """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
     ("merged", PPO-MR) or the outcome alone ("outcome", PPO-OR)."""
-    gamma: float = 1.0
+    gamma: Share = 1.0
     """Discount a token."""
-    lam: float = 1.0
+    lam: Share = 1.0
     """Lambda of generalised advantage estimation."""
     whiten: bool = True
     """Give advantages mean 0 and standard deviation 1 over the batch."""
-    critic_warmup: int = 0
+    critic_warmup: Whole = 0
     """First steps, in which the critic alone learns."""
 
 
 def prepare(args: Args) -> Training:
     """Everything that a run needs."""
-    for name in ("gamma", "lam"):
-        if not 0 <= getattr(args, name) <= 1:
-            raise ValueError(f"{name} must be from 0 to 1, got {getattr(args, name)!r}")
+    check_ranges(args)
+    if args.critic_warmup >= args.steps:
+        raise ValueError(
+            f"critic_warmup must be below steps {args.steps}, or the policy never learns, "
+            f"got {args.critic_warmup}"
+        )
     return Training(args, World(args.device), value_head=True)
 
 

@@ -3,12 +3,52 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from memenvs.baselines import losses
 from memenvs.extras import require
+
+
+class Range(NamedTuple):
+    """Bounds of a flag's number, written beside its field: `lr: Annotated[float, Range(0)]`.
+
+    Attributes:
+        low: the least value.
+        high: the greatest value; infinity where there is no bound (the number itself is always finite).
+        low_open: `low` itself is refused.
+        high_open: `high` itself is refused.
+    """
+
+    low: float
+    high: float = math.inf
+    low_open: bool = False
+    high_open: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is finite and within the bounds."""
+        above = value > self.low if self.low_open else value >= self.low
+        below = value < self.high if self.high_open else value <= self.high
+        return math.isfinite(value) and above and below
+
+    def __str__(self) -> str:
+        low = f"{'above' if self.low_open else 'at least'} {self.low:g}"
+        return (
+            low
+            if math.isinf(self.high)
+            else f"{low} and {'below' if self.high_open else 'at most'} {self.high:g}"
+        )
+
+
+Count = Annotated[int, Range(1)]
+Whole = Annotated[int, Range(0)]
+NonNegative = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(0, low_open=True)]
+Share = Annotated[float, Range(0, 1)]
+Beta = Annotated[float, Range(0, 1, high_open=True)]
 
 FREE = frozenset(
     (
@@ -31,9 +71,9 @@ class RunArgs:
     """Folder for checkpoints and logs."""
     resume: bool = False
     """Go on from the checkpoint in the folder."""
-    save_every: int = 50
+    save_every: Count = 50
     """Steps between checkpoints."""
-    seed: int = 0
+    seed: Whole = 0
     """Of everything that is drawn."""
     device: str | None = None
     """Of torch; by default a GPU if there is one."""
@@ -41,37 +81,39 @@ class RunArgs:
     """Compute in bfloat16, keep float32 weights (on a GPU)."""
     gradient_checkpointing: bool = False
     """Compute activations again instead of keeping them."""
-    micro_batch_tokens: int = 8192
+    micro_batch_tokens: Count = 8192
     """Tokens of a forward pass, padding included; bounds memory."""
-    lr: float = 1e-6
+    lr: NonNegative = 1e-6
     """Learning rate (AdamW)."""
-    lr_warmup: int = 0
+    lr_warmup: Whole = 0
     """Steps over which the learning rate rises to it."""
-    weight_decay: float = 0.0
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    """Decay rates of the mean gradient and of its square (AdamW)."""
+    weight_decay: NonNegative = 0.0
     """Weight decay (AdamW)."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: Positive = 1.0
     """The gradient's norm is cut to this."""
     env: str = "MemSokoban-v0"
     """Id of the environment."""
     env_args: str = "{}"
     """Its arguments, as JSON."""
-    num_envs: int = 128
+    num_envs: Count = 128
     """Environments played at once, a multiple of the group size."""
-    max_new_tokens: int = 512
+    max_new_tokens: Count = 512
     """Tokens of a reply."""
     sampler: Literal["hf", "vllm"] = "hf"
     """Who writes: the model in training itself, or a vLLM engine beside it that takes its weights over."""
     sampler_args: str = "{}"
     """Arguments of vllm.LLM, as JSON: '{"gpu_memory_utilization": 0.4}'."""
-    temperature: float = 1.0
+    temperature: NonNegative = 1.0
     """Of sampling, and of all log-probabilities."""
     stop: tuple[str, ...] = ()
     """Strings that end a reply."""
     chat: bool | None = None
     """Show prompts as chats; by default where the tokenizer has a template."""
-    eval_every: int = 0
+    eval_every: Whole = 0
     """Steps between evaluations; 0 for none."""
-    eval_episodes: int = 128
+    eval_episodes: Count = 128
     """Episodes of an evaluation, one each of so many tasks drawn once."""
     eval_env_args: str = "{}"
     """What is different in its environment, as JSON."""
@@ -81,30 +123,32 @@ class RunArgs:
 class UpdateArgs(RunArgs):
     """How a policy is updated from what it has sampled; the fields are flags of the learners."""
 
-    epochs: int = 1
+    temperature: Positive = 1.0
+    """Of sampling, and of all log-probabilities."""
+    epochs: Count = 1
     """Passes over the episodes of a step."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Optimizer steps a pass; groups stay together."""
-    clip: float = 0.2
+    clip: Annotated[float, Range(0, 1, low_open=True, high_open=True)] = 0.2
     """The ratio of probabilities is cut below 1 - clip."""
-    clip_high: float | None = None
+    clip_high: Positive | None = None
     """… and above 1 + clip_high (DAPO's clip-higher); equal to clip by default."""
-    dual_clip: float | None = None
+    dual_clip: Annotated[float, Range(1, low_open=True)] | None = None
     """Bound c > 1 on the loss of negative advantages; off by default."""
     aggregate: losses.Mode = "token-mean"
     """How the losses of tokens become one: each token weighs the same (DAPO), or each sequence (GRPO) …
     Where prompts are fresh, and on trees, a sequence is a turn."""
-    horizon: int | None = None
+    horizon: Count | None = None
     """Tokens that "seq-mean-token-sum-norm" divides by."""
-    kl_coef: float = 0.0
+    kl_coef: NonNegative = 0.0
     """Weight of the divergence from the reference model; 0 loads none."""
     kl_kind: losses.Kind = "k3"
     """Its estimator."""
-    entropy_coef: float = 0.0
+    entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
-    value_coef: float = 0.5
+    value_coef: Positive = 0.5
     """Weight of the critic's loss, where there is one."""
-    value_clip: float | None = None
+    value_clip: Positive | None = None
     """The critic's step from its old values is cut to this; off by default."""
 
 
@@ -116,38 +160,66 @@ class TrainingArgs(UpdateArgs):
     """Reward methods around the environment, as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
     scorer: str = "policy"
     """Who scores for them: the policy itself as it is now, or a fixed one ("hf:MODEL", "lexical")."""
-    steps: int = 100
+    steps: Count = 100
     """Training steps."""
-    groups: int = 16
+    groups: Count = 16
     """Tasks a step."""
-    group_size: int = 8
+    group_size: Count = 8
     """G, episodes of a task."""
     reference: str = ""
     """Model that kl_coef pulls to; by default the model the run began with."""
 
 
-def check_update(args: UpdateArgs) -> None:
-    """Refuse numbers out of range, before anything is loaded.
+def check_ranges(args: Any) -> None:
+    """Refuse a number outside the `Range` that stands beside its field, also inside a tuple or an option.
 
     Raises:
-        ValueError: with the flag and its value.
+        ValueError: with the flag, its bounds and its value.
     """
-    check_at_least_1(args, "epochs", "minibatches", "micro_batch_tokens")
-    if not 0 < args.clip < 1:
-        raise ValueError(f"clip must be between 0 and 1, got {args.clip!r}")
-    if args.clip_high is not None and args.clip_high <= 0:
-        raise ValueError(f"clip_high must be above 0, got {args.clip_high!r}")
-    if args.dual_clip is not None and args.dual_clip <= 1:
-        raise ValueError(f"dual_clip must be above 1, got {args.dual_clip!r}")
+    for name, hint in get_type_hints(type(args), include_extras=True).items():
+        given = getattr(args, name, None)
+        values = given if isinstance(given, tuple) else (given,)
+        for bounds in _ranges(hint):
+            for value in values:
+                if isinstance(value, int | float) and not bounds.holds(value):
+                    raise ValueError(f"{name} must be {bounds}, got {value!r}")
+
+
+def _ranges(hint: Any) -> Iterator[Range]:
+    """The ranges in a type, wherever in it they stand."""
+    yield from (part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Range))
+    for part in get_args(hint):
+        yield from _ranges(part)
+
+
+def check_update(args: UpdateArgs) -> None:
+    """Refuse flags of an update that contradict each other or would do nothing, before anything is loaded.
+
+    Raises:
+        ValueError: with the flags and their values.
+    """
     if (args.aggregate == "seq-mean-token-sum-norm") != (args.horizon is not None):
         raise ValueError(
             f"horizon is what aggregate seq-mean-token-sum-norm divides by: give both or none, got "
             f"aggregate {args.aggregate} and horizon {args.horizon!r}"
         )
-    if args.horizon is not None and args.horizon < 1:
-        raise ValueError(f"horizon must be at least 1 token, got {args.horizon!r}")
-    if args.temperature <= 0:
-        raise ValueError(f"temperature must be above 0 to learn from what is drawn, got {args.temperature!r}")
+    if args.kl_coef and args.kl_kind == "k1":
+        raise ValueError("kl_kind k1 has a mean gradient of 0 as a loss; give k3, k2 or abs")
+
+
+def check_training(args: TrainingArgs) -> None:
+    """Refuse flags of a run that contradict each other or would do nothing, before anything is loaded.
+
+    Raises:
+        ValueError: with the flags and their values.
+    """
+    check_update(args)
+    if args.num_envs % args.group_size:
+        raise ValueError(f"num_envs must be a multiple of group_size {args.group_size}, got {args.num_envs}")
+    if args.reference and not args.kl_coef:
+        raise ValueError(f"reference {args.reference!r} is what kl_coef pulls to; give --kl-coef too")
+    if args.lr_warmup > args.steps:
+        raise ValueError(f"lr_warmup must be at most steps {args.steps}, got {args.lr_warmup}")
 
 
 def check_device(device: str | None) -> None:
@@ -178,10 +250,3 @@ def read_json(name: str, text: str, kind: type) -> Any:
     if not isinstance(found, kind):
         raise ValueError(f"{name} must be a JSON {kind.__name__}, got {text!r}")
     return found
-
-
-def check_at_least_1(args: Any, *names: str) -> None:
-    """Refuse a number below 1."""
-    for name in names:
-        if getattr(args, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(args, name)!r}")

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memenvs.baselines import checkpoint
+from memenvs.baselines import policy as policies
 from memenvs.baselines.episode import Episode
-from memenvs.baselines.hf_policy import HFPolicy
 from memenvs.baselines.measure import precision
-from memenvs.baselines.options import FREE, RunArgs, check_at_least_1, check_device, read_json
+from memenvs.baselines.options import FREE, RunArgs, check_device, check_ranges, read_json
 from memenvs.baselines.policy import Policy
 from memenvs.baselines.report import summary
 from memenvs.baselines.rollout import Clock, collect
-from memenvs.baselines.vllm_policy import VLLMPolicy
 from memenvs.baselines.world import World
 from memenvs.extras import require
 from memenvs.text_env import TextEnv
 from memenvs.vector import TextVectorEnv
+
+if TYPE_CHECKING:
+    from memenvs.baselines.policy import HFPolicy, VLLMPolicy
 
 
 class Run:
@@ -40,7 +42,9 @@ class Run:
     """
 
     def __init__(self, args: RunArgs, world: World, *, value_head: bool = False) -> None:
-        check_at_least_1(args, "num_envs", "max_new_tokens", "save_every", "micro_batch_tokens")
+        check_ranges(args)
+        for name in ("env_args", "eval_env_args", "sampler_args"):
+            read_json(name, getattr(args, name), dict)
         if not args.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
         check_device(args.device)
@@ -54,9 +58,10 @@ class Run:
         if args.gradient_checkpointing:
             _checkpoint_gradients(self.policy.model)
         self.optimizer = require("torch", "train").optim.AdamW(
-            self.policy.parameters(), lr=args.lr, weight_decay=args.weight_decay
+            self.policy.parameters(), lr=args.lr, betas=args.betas, weight_decay=args.weight_decay
         )
-        self.sampler = self._make_sampler()
+        self._engine = self._start_engine()
+        self.sampler: Policy = self._engine or self.policy
         self.restore()
         self._eval_venv: TextVectorEnv | None = None
         if args.eval_every:
@@ -102,8 +107,8 @@ class Run:
 
     def refresh_sampler(self) -> None:
         """Let the engine that samples, if there is one, take over the weights of the policy."""
-        if isinstance(self.sampler, VLLMPolicy):
-            self.sampler.load_weights(self.policy)
+        if self._engine is not None:
+            self._engine.load_weights(self.policy)
 
     def set_rate(self, step: int) -> None:
         """Set the learning rate of a step."""
@@ -124,22 +129,22 @@ class Run:
         if self.world.first:
             checkpoint.save(self.args.out, self.policy, self.optimizer, step, asdict(self.args))
 
-    def _make_sampler(self) -> Policy:
+    def _start_engine(self) -> VLLMPolicy | None:
         args = self.args
         engine = {"dtype": "bfloat16" if args.bf16 else "float32"} | read_json(
             "sampler_args", args.sampler_args, dict
         )
         if args.sampler == "hf":
-            return self.policy
+            return None
         if self.world.size > 1:
             raise ValueError("sampler vllm works in one process; use --sampler hf with several")
-        return VLLMPolicy(
+        return policies.VLLMPolicy(
             args.model, temperature=args.temperature, stop=args.stop, chat=args.chat, engine=engine
         )
 
     def _load(self, model: str, value_head: bool) -> HFPolicy:
         args = self.args
-        return HFPolicy(
+        return policies.HFPolicy(
             model,
             temperature=args.temperature,
             stop=args.stop,

@@ -26,7 +26,7 @@ from memenvs.baselines.demonstrations import (
 )
 from memenvs.baselines.episode import Sample, sound
 from memenvs.baselines.measure import evaluate_in
-from memenvs.baselines.options import RunArgs, check_at_least_1, read_json
+from memenvs.baselines.options import Count, NonNegative, RunArgs, read_json
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run, group_seeds
 from memenvs.baselines.steps import Steps
@@ -38,17 +38,17 @@ from memenvs.extras import require
 class Args(RunArgs):
     """Behaviour cloning; with the model as its own teacher and the filter, STaR."""
 
-    lr: float = 1e-4
+    lr: NonNegative = 1e-4
     """Learning rate (AdamW)."""
     teacher: str = "gold"
     """Who plays: "self" (the model), a policy of memenvs.policies, module:function, or a .jsonl file."""
-    episodes: int = 1000
+    episodes: Count = 1000
     """Episodes to play, or to read."""
     keep: Literal["success", "all"] = "success"
     """Learn from episodes that solved their task (STaR's filter), or from all."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Training sequences an optimizer step."""
-    passes: int = 1
+    passes: Count = 1
     """Times that every sequence is seen."""
 
 
@@ -62,7 +62,6 @@ class Cloning(Run):
     args: Args
 
     def __init__(self, args: Args, world: World) -> None:
-        check_at_least_1(args, "episodes", "batch_size", "passes")
         super().__init__(args, world)
         self.samples = samples_of(self)
 

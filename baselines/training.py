@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from memenvs.baselines.episode import Episode
-from memenvs.baselines.options import TrainingArgs, check_at_least_1, check_update, read_json
+from memenvs.baselines.options import TrainingArgs, check_ranges, check_training, read_json
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run, group_seeds
 from memenvs.baselines.world import World
@@ -36,17 +36,14 @@ class Training(Run):
     def __init__(
         self, args: TrainingArgs, world: World, *, value_head: bool, methods: Sequence[Any] = ()
     ) -> None:
-        check_at_least_1(args, "steps", "groups", "group_size")
-        check_update(args)
-        if args.num_envs % args.group_size:
-            raise ValueError(
-                f"num_envs must be a multiple of group_size {args.group_size}, got {args.num_envs}"
-            )
+        check_ranges(args)
+        check_training(args)
+        named = read_json("methods", args.methods, list)
         super().__init__(args, world, value_head=value_head)
         self.reference = self._load(args.reference or args.model, False) if args.kl_coef else None
         self._scorer: Timed | None = None
         self._tree_env: gym.Env[Any, Any] | None = None
-        self.venv = self._with_methods([*read_json("methods", args.methods, list), *methods])
+        self.venv = self._with_methods([*named, *methods])
 
     def rollouts(self, step: int, clock: Clock, part: int = 0) -> list[Episode]:
         """The episodes of a step, of all processes, in the order of their groups.

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from memenvs.baselines import losses
 from memenvs.baselines.batches import micro_batches, padding_share
 from memenvs.baselines.episode import Episode, Floats, Sample
-from memenvs.baselines.hf_policy import HFPolicy
 from memenvs.baselines.measure import evaluate_in
 from memenvs.baselines.options import UpdateArgs
 from memenvs.baselines.world import World
 from memenvs.extras import require
+
+if TYPE_CHECKING:
+    from memenvs.baselines.hf_policy import HFPolicy
 
 
 class Item(NamedTuple):
@@ -140,7 +142,9 @@ def _backward(
         "policy_loss": clipped.losses.mean(),
         "clip_fraction": clipped.clipped.float().mean(),
         "entropy": -old.mean(),  # of what was sampled, at its temperature
-        "kl_old": losses.kl_penalty(told.logprobs.detach(), old).mean(),
+        "kl_old": losses.kl_penalty(
+            old, told.logprobs.detach()
+        ).mean(),  # old sampled the tokens: KL(old || new)
     }
     if args.kl_coef:
         reference = _tensor([_known(sample.reference) for sample in samples], told.logprobs)

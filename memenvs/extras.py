@@ -6,6 +6,21 @@ import importlib
 from typing import Any
 
 
+class Lazy:
+    """A library that is imported, by `require`, when something of it is first used.
+
+    Args:
+        module: its name.
+        extra: what brings it.
+    """
+
+    def __init__(self, module: str, extra: str) -> None:
+        self._module, self._extra = module, extra
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(require(self._module, self._extra), name)
+
+
 def require(module: str, extra: str) -> Any:
     """Import a module where it is used.
 

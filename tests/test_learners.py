@@ -259,7 +259,7 @@ class TestArguments:
             (["--model", "{model}", "--reward", "turn", "--alpha", "-1"], "alpha must be at least 0"),
             (["--model", "{model}", "--tree-turns", "9", "--reward", "turn"], "the budget is 10,000"),
             (["--model", "{model}", "--reward", "tamtrl"], "tamtrl needs info"),
-            (["--model", "{model}", "--clip", "1.5"], "clip must be between 0 and 1, got 1.5"),
+            (["--model", "{model}", "--clip", "1.5"], "clip must be above 0 and below 1, got 1.5"),
             (["--model", "{model}", "--dual-clip", "0.5"], "dual_clip must be above 1, got 0.5"),
             (["--model", "{model}", "--horizon", "9"], "give both or none"),
             (["--model", "{model}", "--temperature", "0"], "temperature must be above 0"),

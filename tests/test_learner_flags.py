@@ -1,0 +1,124 @@
+"""What a learner's command line refuses, before it loads anything, and what it says without torch."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tyro")
+
+from memenvs.baselines import grpo, mt_ppo, sft
+
+
+def refusal(learner, flags, tmp_path, capsys):
+    """The one line that a learner says; its model is nowhere, so that it cannot have been looked for."""
+    assert learner.main(["--model", "nowhere", "--out", str(tmp_path / "run"), *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("learner", "flag", "value", "bounds"),
+    [
+        (grpo, "kl_coef", "-1", "at least 0"),
+        (grpo, "kl_coef", "nan", "at least 0"),
+        (grpo, "entropy_coef", "nan", "at least 0"),
+        (grpo, "entropy_coef", "-0.1", "at least 0"),
+        (grpo, "max_grad_norm", "0", "above 0"),
+        (grpo, "max_grad_norm", "inf", "above 0"),
+        (grpo, "lr", "-1e-6", "at least 0"),
+        (grpo, "lr", "nan", "at least 0"),
+        (grpo, "lr_warmup", "-5", "at least 0"),
+        (grpo, "weight_decay", "-1", "at least 0"),
+        (grpo, "betas", "0.9 1", "at least 0 and below 1"),
+        (grpo, "temperature", "inf", "above 0"),
+        (grpo, "clip", "1.5", "above 0 and below 1"),
+        (grpo, "clip_high", "-0.1", "above 0"),
+        (grpo, "dual_clip", "1", "above 1"),
+        (grpo, "horizon", "0", "at least 1"),
+        (grpo, "alpha", "nan", "at least 0"),
+        (grpo, "epochs", "0", "at least 1"),
+        (grpo, "minibatches", "0", "at least 1"),
+        (grpo, "groups", "-4", "at least 1"),
+        (grpo, "steps", "0", "at least 1"),
+        (grpo, "seed", "-1", "at least 0"),
+        (grpo, "save_every", "0", "at least 1"),
+        (grpo, "eval_every", "-1", "at least 0"),
+        (grpo, "eval_episodes", "0", "at least 1"),
+        (grpo, "micro_batch_tokens", "0", "at least 1"),
+        (grpo, "dynamic_sampling", "-1", "at least 0"),
+        (grpo, "overlong_max", "0", "at least 1"),
+        (mt_ppo, "value_coef", "-3", "above 0"),
+        (mt_ppo, "value_clip", "-1", "above 0"),
+        (mt_ppo, "gamma", "1.5", "at least 0 and at most 1"),
+        (mt_ppo, "lam", "nan", "at least 0 and at most 1"),
+        (mt_ppo, "critic_warmup", "-1", "at least 0"),
+        (sft, "episodes", "0", "at least 1"),
+        (sft, "batch_size", "0", "at least 1"),
+        (sft, "passes", "0", "at least 1"),
+        (sft, "temperature", "-1", "at least 0"),
+    ],
+)
+def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
+    learner, flag, value, bounds, tmp_path, capsys
+):
+    line = refusal(learner, [f"--{flag.replace('_', '-')}", *value.split()], tmp_path, capsys)
+    assert line.startswith(f"error: {flag} must be {bounds}, got ")
+
+
+@pytest.mark.parametrize(
+    ("learner", "flags", "message"),
+    [
+        (grpo, "--kl-coef 0.1 --kl-kind k1", "kl_kind k1 has a mean gradient of 0 as a loss"),
+        (grpo, "--reference other", "give --kl-coef too"),
+        (grpo, "--steps 10 --lr-warmup 11", "lr_warmup must be at most steps 10, got 11"),
+        (grpo, "--num-envs 12", "num_envs must be a multiple of group_size 8, got 12"),
+        (grpo, "--methods {}", "methods must be a JSON list, got '{}'"),
+        (grpo, "--sampler-args []", "sampler_args must be a JSON dict, got '[]'"),
+        (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup must be below steps 10"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_one_line_before_a_model_is_looked_for(
+    learner, flags, message, tmp_path, capsys
+):
+    assert message in refusal(learner, flags.split(), tmp_path, capsys)
+
+
+def without(library, learner, flags):
+    """A learner's command where a library is not installed."""
+    script = f"""
+import runpy, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {library!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+sys.argv = ["learner", *{flags!r}]
+runpy.run_module("memenvs.baselines.{learner}", run_name="__main__", alter_sys=True)
+"""
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ)
+
+
+@pytest.mark.parametrize("learner", ["grpo", "mt_ppo", "sft"])
+def test_help_needs_no_torch(learner):
+    done = without("torch", learner, ["--help"])
+    assert done.returncode == 0, done.stderr
+    assert "--max-grad-norm" in done.stdout
+
+
+def test_a_run_without_torch_is_one_line():
+    done = without("torch", "grpo", ["--model", "any"])
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: No module named 'torch'")
+
+
+def test_help_without_the_libraries_of_the_learners_is_one_line():
+    done = without("tyro", "grpo", ["--help"])
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: No module named 'tyro'")

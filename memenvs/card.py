@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from memenvs.integrity import seal, unseal
+
 FORMAT = 2
 CARD, DOCUMENTS, TASKS = "card.json", "documents.arrow", "tasks.arrow"
 
@@ -51,24 +53,29 @@ class Card:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """The card as indented JSON."""
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        """The card as indented JSON, sealed by the SHA-256 of its fields."""
+        return json.dumps(seal(asdict(self)), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Card:
-        """The card of a folder, its version and the types of its fields checked."""
+        """The card of a folder, its version, its seal and the types of its fields checked."""
         try:
             given = json.loads(path.read_text(encoding="utf-8"))
-            if given["format"] == FORMAT:
-                card = cls(**{**given, "layout": Layout(**given["layout"])})
-                card._check_types()
-                return card
+            written = given["format"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
-        raise ValueError(
-            f"{path.parent} has task-set format {given['format']!r}, this memenvs reads {FORMAT}; "
-            "build it again, or install the memenvs that made it"
-        )
+        if written != FORMAT:
+            raise ValueError(
+                f"{path.parent} has task-set format {written!r}, this memenvs reads {FORMAT}; "
+                "build it again, or install the memenvs that made it"
+            )
+        given = unseal(given, path)
+        try:
+            card = cls(**{**given, "layout": Layout(**given["layout"])})
+            card._check_types()
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
+        return card
 
     def _check_types(self) -> None:
         blank = Card("")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from memenvs.card import DOCUMENTS, TASKS, Card
+from memenvs.integrity import check_file
 
 SCHEMAS = {
     DOCUMENTS: pa.schema(
@@ -37,12 +37,12 @@ COUNTS = (
 
 
 def read_table(path: Path, name: str, card: Card) -> pa.RecordBatch:
-    """One data file, mapped into memory."""
-    file, promised = path / name, card.files.get(name, {}).get("bytes")
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing; build the task set again")
-    if file.stat().st_size != promised:
-        raise ValueError(f"{file} has {file.stat().st_size} bytes, its card says {promised}; build it again")
+    """One data file, mapped into memory once it is known to be the one that the card describes.
+
+    Arrow trusts what it maps: a changed offset would give other texts, or end the process.
+    """
+    file = path / name
+    check_file(file, card.files.get(name, {}))
     try:
         table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
     except pa.ArrowInvalid as error:
@@ -118,12 +118,3 @@ def _check_evidence(path: Path, tasks: pa.RecordBatch, n_documents: int) -> None
                 f"{path / TASKS} has document {stray} as evidence of task {task}, which does not read it; "
                 "build it again"
             )
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

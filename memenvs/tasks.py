@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from memenvs.card import CARD, DOCUMENTS, TASKS, Card
 from memenvs.data import bundled
-from memenvs.tables import check_tables, read_table, sha256
+from memenvs.tables import check_tables, read_table
 from memenvs.tokens import Gaps
 
 
@@ -121,15 +121,6 @@ class TaskSet(Sequence[Task]):
         values, bounds = column.values.to_numpy(), column.offsets.to_numpy()
         return [values[start:end] for start, end in itertools.pairwise(bounds)]
 
-    def verify(self) -> None:
-        """Read every byte; `ValueError` where a file's SHA-256 is not the card's."""
-        for name, facts in self.card.files.items():
-            digest = sha256(self.path / name)
-            if digest != facts["sha256"]:
-                raise ValueError(
-                    f"{self.path / name} has SHA-256 {digest}, its card {facts['sha256']}; build it again"
-                )
-
 
 def shown(title: str, text: str) -> str:
     """A document as it is read: title, newline, text; the text alone where it has no title."""
@@ -141,7 +132,8 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: the folder is not a whole task set of this format.
+        ValueError: the folder is not a whole task set of this format, or its files are not those that were
+            built (`memenvs.integrity`; MEMENVS_VERIFY=0 reads them unchecked).
     """
     path = Path(name).expanduser()
     if not (path / CARD).is_file() and path.name == str(name):

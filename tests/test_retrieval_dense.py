@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -16,8 +17,10 @@ from memenvs.retrieval import Corpus
 from memenvs.retrieval.dense import DenseRetriever
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.indexes import build, open_index, settings
+from memenvs.retrieval.lexical import LexicalRetriever
 from memenvs.retrieval.nearest import Nearest, recall
-from memenvs.retrieval.vectors import _chunks, encode_corpus
+from memenvs.retrieval.protocol import Passage
+from memenvs.retrieval.vectors import _chunks, encode_corpus, open_vectors
 
 WORDS = "the engine of a moth query passage compiler london night program insect".split()
 RNG = np.random.default_rng(0)
@@ -184,20 +187,47 @@ def test_an_encoder_of_another_dimension_is_refused_with_both(folder):
         DenseRetriever(folder, str(minilm))
 
 
-def test_an_index_file_of_another_count_is_refused_with_both(corpus, encoder, folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "index")
-    build_index(corpus, copy, "hnsw", encoder, progress=False, say=lambda line: None)
-    few = np.load(folder / "vectors.npy")[:300]
-    build("hnsw", few, settings("hnsw", 300, 32), copy / "index.faiss")
+def test_an_index_file_of_another_count_is_refused_with_both(folder, tmp_path):
+    vectors, how = np.load(folder / "vectors.npy"), settings("hnsw", 300, 32)
+    build("hnsw", vectors[:300], how, tmp_path / "index.faiss")
     with pytest.raises(ValueError, match=r"holds 300 vectors of dimension 32.*have 1200 of 32"):
-        DenseRetriever(copy, encoder)
+        open_index("hnsw", vectors, how, tmp_path / "index.faiss")
 
 
-def test_vectors_of_another_count_are_refused_with_both(encoder, folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "index")
-    np.save(copy / "vectors.npy", np.load(folder / "vectors.npy")[:300])
-    with pytest.raises(ValueError, match=r"shape \(300, 32\).*\(1200, 32\)"):
-        DenseRetriever(copy, encoder)
+def test_vectors_of_another_count_are_refused_with_both(folder):
+    with pytest.raises(ValueError, match=r"shape \(1200, 32\).*\(300, 32\)"):
+        open_vectors(folder, 300, 32)
+
+
+@pytest.mark.parametrize("kind", ["lexical", "flat", "hnsw"])
+def test_a_flipped_bit_in_an_index_is_refused_in_one_line_or_changes_nothing(kind, encoder, tmp_path):
+    passages = [Passage(str(i), f'"Thing {i}"\nwith code {i * 7}') for i in range(40)]
+    index = tmp_path / "index"
+    build_index(Corpus.from_passages(passages), index, kind, encoder, progress=False, say=lambda line: None)
+
+    def answers(folder):
+        opened = LexicalRetriever.open(folder) if kind == "lexical" else DenseRetriever(folder, encoder)
+        hits = opened.search(["code 21", "thing 9"], 3)
+        return hits, opened.passages([id for row in hits.ids for id in row])
+
+    before, rng = answers(index), np.random.default_rng(0)
+    files = [file.relative_to(index) for file in sorted(index.rglob("*")) if file.is_file()]
+    refused = dict.fromkeys(files, 0)
+    for file in files:
+        for bit in rng.integers(0, 8 * (index / file).stat().st_size, 300).tolist():
+            copy = shutil.copytree(index, tmp_path / "copy", copy_function=os.link)
+            data = bytearray((index / file).read_bytes())
+            data[bit // 8] ^= 1 << bit % 8
+            (copy / file).unlink()
+            (copy / file).write_bytes(data)
+            try:
+                found = answers(copy)
+            except ValueError as error:
+                refused[file] += "\n" not in str(error)
+            else:
+                refused[file] += found == before
+            shutil.rmtree(copy)
+    assert refused == dict.fromkeys(files, 300)
 
 
 def test_an_index_opens_with_its_encoder_at_another_place(folder, tiny_bert, tmp_path):

@@ -19,7 +19,7 @@ from memenvs.retrieval.indexes import INDEX, SEED, build, open_index, settings
 from memenvs.retrieval.lexical import BM25, index_words
 from memenvs.retrieval.nearest import Nearest, recall
 from memenvs.retrieval.protocol import Passage
-from memenvs.retrieval.vectors import encode_corpus, refuse_other
+from memenvs.retrieval.vectors import VECTORS, encode_corpus, refuse_other
 
 INDEXES = ("lexical", "flat", "hnsw", "ivfpq")
 PROBES, PROBE_K = 200, 10  # queries and depth of the recall that is measured
@@ -101,9 +101,7 @@ def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
     (out / CARD).unlink(missing_ok=True)
     shutil.rmtree(out / BM25, ignore_errors=True)
     os.replace(partial, out / BM25)
-    card = IndexCard("lexical", "bm25", len(corpus), corpus.sha256)
-    card.write(out)
-    return card
+    return IndexCard("lexical", "bm25", len(corpus), corpus.sha256).write(out, out / BM25)
 
 
 def _build_dense(
@@ -124,8 +122,7 @@ def _build_dense(
     card = IndexCard(
         "dense", index, len(corpus), corpus.sha256, encoder.arguments(), encoder.dimension, how, measured
     )
-    card.write(out)
-    return card
+    return card.write(out, out / VECTORS, *([] if index == "flat" else [out / INDEX]))
 
 
 def _probes(corpus: Corpus) -> list[str]:

@@ -16,7 +16,8 @@ from memenvs.build.draft import Documents, Draft, frame_tokens
 from memenvs.build.export import export
 from memenvs.build.replacing import replacing
 from memenvs.card import CARD, DOCUMENTS, TASKS, Card, Layout
-from memenvs.tables import SCHEMAS, sha256
+from memenvs.integrity import describe, sha256
+from memenvs.tables import SCHEMAS
 from memenvs.tasks import Task, TaskSet, open_tasks
 from memenvs.tokens import TextTokenizer
 
@@ -46,10 +47,7 @@ def write_task_set(
     with replacing(out) as partial:
         _write(partial / DOCUMENTS, _document_columns(documents))
         _write(partial / TASKS, _task_columns(tasks))
-        files = {
-            name: {"bytes": (partial / name).stat().st_size, "sha256": sha256(partial / name)}
-            for name in (DOCUMENTS, TASKS)
-        }
+        files = {name: describe(partial / name) for name in (DOCUMENTS, TASKS)}
         card = replace(
             card,
             inputs={path.name: sha256(path) for path in draft.inputs},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from memenvs.integrity import check_file, describe, seal, unseal
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.files import read_json, write_json
 
@@ -26,6 +27,8 @@ class IndexCard:
         dimension: of the vectors; 0 for a lexical index.
         settings: of the index, as it was built and as it is searched.
         recall: `{"k", "queries", "recall"}` against flat; empty where the index is exact.
+        files: bytes and SHA-256 of the index's own files, by their place in the folder. The corpus has a card
+            of its own.
         format: version of the folder's layout.
     """
 
@@ -37,11 +40,20 @@ class IndexCard:
     dimension: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     recall: dict[str, float] = field(default_factory=dict)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
     format: int = FORMAT
 
-    def write(self, folder: Path) -> None:
-        """Write the card into its folder."""
-        write_json(folder / CARD, asdict(self))
+    def write(self, folder: Path, *parts: Path) -> IndexCard:
+        """Describe the files of the index, write the card into its folder, and give it back."""
+        files = [file for part in parts for file in (sorted(part.iterdir()) if part.is_dir() else [part])]
+        card = replace(self, files={file.relative_to(folder).as_posix(): describe(file) for file in files})
+        write_json(folder / CARD, seal(asdict(card)))
+        return card
+
+    def check_files(self, folder: Path) -> None:
+        """Refuse files of the index that are not those that were built (ValueError, FileNotFoundError)."""
+        for name, promised in self.files.items():
+            check_file(folder / name, promised)
 
     @classmethod
     def read(cls, folder: Path, kind: str | None = None) -> IndexCard:
@@ -62,6 +74,7 @@ class IndexCard:
             raise ValueError(
                 f"{path} has format {fields.get('format')}, this version reads {FORMAT}; build it again"
             )
+        fields = unseal(fields, path)
         try:
             card = cls(**fields)
         except TypeError as error:

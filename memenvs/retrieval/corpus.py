@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from memenvs.integrity import check_file, describe, seal, unseal
 from memenvs.retrieval.files import read_json, whole, write_json
 from memenvs.retrieval.protocol import Passage, clean
 
@@ -48,19 +49,17 @@ class Corpus:
 
         Raises:
             FileNotFoundError: there is none.
-            ValueError: its files do not fit together.
+            ValueError: its files are not those that were written (`memenvs.integrity`; MEMENVS_VERIFY=0
+                reads them unchecked).
         """
         folder = Path(folder)
         if not (folder / CARD).exists():
             raise FileNotFoundError(f"no corpus in {folder}: it has no {CARD}; {BUILD}")
-        card = read_json(folder / CARD)
+        card = unseal(read_json(folder / CARD), folder / CARD)
+        for name in (PASSAGES, ORDER, RANK):
+            check_file(folder / name, card.get("files", {}).get(name, {}))
         table = pa.ipc.open_file(pa.memory_map(str(folder / PASSAGES))).read_all()
         order, rank = (np.load(folder / name, mmap_mode="r") for name in (ORDER, RANK))
-        if not card["count"] == len(table) == len(order) == len(rank):
-            raise ValueError(
-                f"{folder}: {CARD} counts {card['count']} passages, {PASSAGES} holds {len(table)}, "
-                f"{ORDER} {len(order)}, {RANK} {len(rank)}; build the index again"
-            )
         return cls(table, order, rank, card["sha256"])
 
     @classmethod
@@ -145,7 +144,8 @@ def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:
     for name, numbers in zip((ORDER, RANK), _sort_ids(ids), strict=True):
         with whole(folder / name) as partial, partial.open("wb") as file:
             np.save(file, numbers)
-    write_json(folder / CARD, {"count": len(ids), "sha256": digest})
+    files = {name: describe(folder / name) for name in (PASSAGES, ORDER, RANK)}
+    write_json(folder / CARD, seal({"count": len(ids), "sha256": digest, "files": files}))
     return Corpus.open(folder)
 
 

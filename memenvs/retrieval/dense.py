@@ -38,6 +38,7 @@ class DenseRetriever:
         self.card = card = IndexCard.read(folder, kind="dense")
         self.corpus = Corpus.open(folder / "corpus")
         card.check_corpus(folder, self.corpus)
+        card.check_files(folder)
         self.encoder = encoder if isinstance(encoder, Encoder) else self._load(encoder, device)
         self._check_encoder(folder)
         vectors = open_vectors(folder, card.count, card.dimension)

@@ -1,0 +1,72 @@
+"""What it costs to check a task set's SHA-256 when it is opened, against opening it unchecked.
+
+python -m benchmarks.integrity [--gigabytes 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from memenvs.build.draft import Documents, Draft
+from memenvs.build.write import write_task_set
+from memenvs.card import Card, Layout
+from memenvs.data import bundled
+from memenvs.integrity import SWITCH
+from memenvs.tasks import Task, open_tasks
+from memenvs.tokens import load_tokenizer
+
+RUNS = 5
+OPEN = """
+import sys, time
+from memenvs.tasks import open_tasks
+open_tasks("niah")  # imports and pages that both ways share
+started = time.perf_counter()
+open_tasks(sys.argv[1])
+print(time.perf_counter() - started)
+"""
+
+
+def main() -> None:
+    """Measure and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=4.0, help="of the large set, on disk")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        large = large_set(Path(folder) / "set", args.gigabytes)
+        print("set | GB | unchecked, s | checked, s | more, s")
+        for name, path in {"world-train": bundled("world-train"), "large": large}.items():
+            size = sum(file.stat().st_size for file in path.iterdir()) / 1e9
+            without, checked = (median(path, switch) for switch in ("0", "1"))
+            print(f"{name} | {size:.4f} | {without:.4f} | {checked:.4f} | {checked - without:.4f}")
+
+
+def large_set(out: Path, gigabytes: float) -> Path:
+    """A set of so many gigabytes: documents of a megabyte, ten a task."""
+    tokenizer = load_tokenizer("world")
+    prose = "\n".join(open_tasks("world-train").shown(range(500)))
+    text = (prose * (1_000_000 // len(prose) + 1))[:1_000_000]
+    one = Documents.tokenized([("", text)], tokenizer)
+    count = int(gigabytes * 1e9 / (len(text.encode()) + one.gaps[0].nbytes))
+    documents = Documents([""] * count, [text] * count, one.gaps * count)
+    tasks = [
+        Task(f"t{i}", "Which?", (("this",),), tuple(range(i, i + 10)), (i,)) for i in range(0, count - 10, 10)
+    ]
+    return write_task_set(out, Draft(documents, tasks, Layout()), Card("made"), tokenizer).path
+
+
+def median(path: Path, switch: str) -> float:
+    """Seconds to open a set for the first time in a process."""
+    command, environment = [sys.executable, "-c", OPEN, str(path)], {**os.environ, SWITCH: switch}
+    return statistics.median(
+        float(subprocess.check_output(command, env=environment, text=True)) for _ in range(RUNS)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,8 @@ from reference_values import cases
 
 from memenvs.build.__main__ import main
 from memenvs.card import CARD, DOCUMENTS, TASKS
+from memenvs.metrics import boxed_em, em, wrap_answer
+from memenvs.scoring import gold_answer
 from memenvs.tasks import open_tasks
 from memenvs.tokens import load_tokenizer
 
@@ -470,9 +472,9 @@ def test_several_objectives_are_exported_as_one_answer(world, tmp_path):
     args = ("--source", world, "--objectives", 2, "--tasks", 3, "--export", *forms)
     assert build("multi", *args, "--out", out) == 0
     joined = [["; ".join(accepted[0] for accepted in task.answers)] for task in open_tasks(out)]
-    for form in forms[:2]:
-        rows = pq.read_table(out / f"{form}.parquet").to_pylist()
-        assert [row["reward_model"]["ground_truth"] for row in rows] == joined
+    memagent, verl = (pq.read_table(out / f"{form}.parquet").to_pylist() for form in forms[:2])
+    assert [row["reward_model"]["ground_truth"] for row in memagent] == joined
+    assert [row["reward_model"]["ground_truth"]["target"] for row in verl] == joined
     rows = [json.loads(line) for line in (out / "ruler.jsonl").read_text().split("\n") if line]
     assert [row["outputs"] for row in rows] == joined
     assert "2 answers in the order of the questions" in rows[0]["input"]
@@ -496,6 +498,7 @@ def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
     assert sorted(memagent[2]["extra_info"]) == theirs["output"]["extra_info"]
     assert memagent[2]["prompt"] == [{"role": "user", "content": tasks[2].question}]
     assert memagent[2]["reward_model"] == {"style": "rule", "ground_truth": list(tasks[2].answers[0])}
+    assert verl[2]["reward_model"] == {"style": "rule", "ground_truth": {"target": list(tasks[2].answers[0])}}
     assert memagent[2]["extra_info"] == {"index": 2, "question": tasks[2].question, "num_docs": 10}
     assert set(verl[0]) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
     assert memagent[2]["context"] in verl[2]["prompt"][0]["content"]
@@ -511,6 +514,75 @@ def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
         *(f"{f}.parquet" for f in forms[:2]),
         *(f"{f}.jsonl" for f in forms[2:]),
     }
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Rows for MemAgent and verl of a world, of three of its questions at once, and of needles."""
+    folder = tmp_path_factory.mktemp("exported")
+    sources = {
+        "world": ("--entities", 60, "--documents", 10),
+        "multi": ("--source", folder / "world", "--objectives", 3),
+        "niah": ("--variant", "multivalue", "--tokens", 900),
+    }
+    found = {}
+    for name, args in sources.items():
+        forms = ("--export", "memagent", "verl")
+        assert build(name, *args, "--tasks", 6, *forms, "--out", folder / name) == 0
+        rows = [pq.read_table(folder / name / f"{form}.parquet").to_pylist() for form in forms[1:]]
+        found[name] = (open_tasks(folder / name), *rows)
+    return found
+
+
+@pytest.mark.parametrize("name", ["world", "multi", "niah"])
+def test_memagent_pays_the_gold_reply_of_every_set_and_no_wrong_one(exported, name):
+    tasks, rows, _ = exported[name]
+    for task, row in zip(tasks, rows, strict=True):
+        assert row["data_source"] == "hotpotqa"  # by which its default score finds boxed_em
+        accepted = row["reward_model"]["ground_truth"]
+        gold = gold_answer(task.answers, tasks.card.metric)
+        assert boxed_em(wrap_answer(gold, "boxed"), accepted) == 1.0
+        assert boxed_em("\\boxed{nonsense}", accepted) == boxed_em("", accepted) == 0.0
+
+
+@pytest.mark.parametrize("name", ["world", "multi", "niah"])
+def test_verl_pays_the_gold_reply_of_every_set_and_no_wrong_one(exported, name):
+    tasks, _, rows = exported[name]
+    for task, row in zip(tasks, rows, strict=True):
+        assert row["data_source"] == "searchR1_hotpotqa"  # by which its default score finds Search-R1's EM
+        assert "<answer>" in row["prompt"][0]["content"]
+        accepted = row["reward_model"]["ground_truth"]["target"]
+        assert em(gold_answer(task.answers, tasks.card.metric), accepted) == 1.0
+        assert em("nonsense", accepted) == em("", accepted) == 0.0
+
+
+def test_all_needles_earn_in_any_order_and_some_of_them_nothing(exported):
+    tasks, memagent, verl = exported["niah"]
+    first, second, third, fourth = tasks[0].answers[0]
+    whole, part = f"{third}, {first}, {fourth}, {second}", f"{third}, {first}"
+    accepted = memagent[0]["reward_model"]["ground_truth"]
+    assert (boxed_em(f"\\boxed{{{whole}}}", accepted), boxed_em(f"\\boxed{{{part}}}", accepted)) == (1, 0)
+    accepted = verl[0]["reward_model"]["ground_truth"]["target"]
+    assert (em(whole, accepted), em(part, accepted), em(first, accepted)) == (1, 0, 0)
+
+
+def test_an_answer_that_memagent_cannot_find_is_refused(tmp_path, capsys):
+    source = tmp_path / "h.json"
+    source.write_text(json.dumps([{**HOTPOT, "answer": "a" * 300}]))
+    args = ("--source", source, "--documents", 3, "--out", tmp_path / "set")
+    assert build("hotpotqa", *args, "--export", "memagent") == 2
+    assert "in its last 300 characters" in one_line(capsys)
+    assert build("hotpotqa", *args, "--export", "verl") == 0
+
+
+def test_spans_of_a_json_line_are_places_in_its_context(hotpot, tmp_path):
+    out = tmp_path / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--export", "jsonl", "--out", out) == 0
+    for line in (out / "jsonl.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert [position for position, _, _ in row["spans"]] == row["evidence"]
+        assert [row["context"][start:end] for _, start, end in row["spans"]] == ["A one.", " B two."]
+        assert "spans" not in row["meta"]
 
 
 def test_help_teaches_by_example(capsys):

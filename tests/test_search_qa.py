@@ -87,6 +87,12 @@ def test_passages_are_shown_as_search_r1_shows_them(case):
         ("<mem>m</mem>" + search("q"), True, True),
         (search("q"), True, False),
         ("<mem>m</mem>" + search("q"), False, False),
+        # MT-PPO 5.2: each tag exactly once, and no other
+        ("<think>a<think>b</think><answer>c</answer>", False, False),
+        ("<think>a <information>b</information></think><answer>c</answer>", False, False),
+        ("<think>a</think><search>q <answer>c</search>", False, False),
+        ("<think>1 < 2, so <b>a</b></think><answer>c</answer>", False, True),
+        ("<mem>a <search> b</mem><think>t</think><answer>c</answer>", True, True),
     ],
 )
 def test_a_well_formed_reply_is_its_tags_and_nothing_else(reply, memory, well_formed):

@@ -64,7 +64,7 @@ class Move(NamedTuple):
         kind: `"search"`, `"answer"` or, where there is neither, `""`.
         content: the query or the answer, stripped.
         well_formed: the reply is a thought (after a memory, where one is asked for) and one of them, and
-            nothing else.
+            nothing else; no tag that agents or environments use stands inside (MT-PPO 5.2: each once).
         memory: what stands in `<mem>`; None where nothing does.
     """
 
@@ -94,8 +94,9 @@ def read_reply(reply: str, *, memory: bool = False) -> Move:
     if not pairs:
         return Move("", "", False, remembered)
     _, kind, pair = min(pairs)
-    well_formed = in_order(reply, "think", kind) is not None and (remembered is not None or not memory)
-    return Move(kind, pair.text.strip(), well_formed, remembered)
+    parts = in_order(reply, "think", kind)
+    once = parts is not None and not any(_KNOWN_TAGS.search(part.text) for part in parts)
+    return Move(kind, pair.text.strip(), once and (remembered is not None or not memory), remembered)
 
 
 def _cut(reply: str) -> int:

@@ -14,6 +14,7 @@ from memenvs.baselines.episode import Episode, Sample
 from memenvs.baselines.policy import Ids, Policy, Reply
 from memenvs.text_env import Info, feedback
 from memenvs.vector import TextVectorEnv
+from memenvs.wrappers import Episode as Record
 from memenvs.wrappers import VectorRewardWrapper
 
 NO_REPLY = Reply("", np.zeros(0, np.int64), np.zeros(0), finished=False)
@@ -159,7 +160,7 @@ class Seat:
         if isinstance(venv, VectorRewardWrapper) and episode.replies:
             episode.record = venv.record(i)
             if venv.spends_outcome:
-                episode.outcomes = [0.0] * (len(episode.replies) - 1) + episode.turn_rewards[-1:]
+                episode.outcomes = replaced_outcomes(episode.record)
         ended = bool(episode.metrics) and venv.unwrapped.envs[i].unwrapped.episode.end
         episode.end = "failed" if episode.error else ended or "truncated"
         self._close()
@@ -174,6 +175,21 @@ class Seat:
         if self._sample is not None and self._sample.written.any():
             self.episode.samples.append(self._sample.trimmed())
         self._sample = None
+
+
+def replaced_outcomes(record: Record) -> list[float]:
+    """(K,) R^O of each turn where methods replace the environment's outcome: what they gave the last turn.
+
+    A credit that lies on a span of characters is an advantage of those, and no part of the result.
+    """
+    last = len(record.turns) - 1
+    spans = [
+        credit.value
+        for credits in record.credits.values()
+        for credit in credits
+        if credit.turn == last and credit.span is not None and not np.isnan(credit.value)
+    ]
+    return [0.0] * last + [record.turn_rewards[-1] - sum(spans)]
 
 
 def sample_within(

@@ -123,9 +123,10 @@ def test_mempos_credit_is_a_span_of_the_action():
     env = MemPO(gym.make("MemSearchQA-v0", **MEMORY), "lexical")
     replies = ["<mem>dark</mem><think></think><search>town</search>", "<mem>1623</mem><answer>1623</answer>"]
     info = play(env, replies, options={"task": 0})[-1][4]
-    credits = info["credits"]["mempo"]
+    *credits, result = info["credits"]["mempo"]
     assert [replies[credit.turn][slice(*credit.span)] for credit in credits] == ["dark", "1623"]
     assert credits[1].value > credits[0].value
+    assert (result.turn, result.span, result.value) == (1, None, 0.0)  # right, but without its <think>
 
 
 def test_search_rewards_are_paid_at_their_turn():
@@ -205,6 +206,30 @@ def test_an_answer_that_is_impossible_without_the_memory_is_no_infinite_reward()
     steps = run(venv, [["a", "b", "c", "\\boxed{1623}"]] * 2, options={"task": 0})
     assert np.isfinite([rewards for rewards, _ in steps]).all()
     assert venv.infos_list[0]["metrics"]["infomem_unscored"] == 1.0
+
+
+def test_a_memory_that_cannot_be_measured_leaves_the_result_of_its_episode_known():
+    class Broken(LexicalScorer):
+        def logprobs(self, requests):
+            return [np.full(2, math.nan) for _ in requests]
+
+    env = MemPO(gym.make("MemSearchQA-v0", **MEMORY), Broken())
+    reply = "<mem>1623</mem><think></think><answer>1623</answer>"
+    _, reward, _, _, info = play(env, [reply], options={"task": 0})[-1]
+    memory, result = info["credits"]["mempo"]
+    assert (math.isnan(memory.value), result.value, reward) == (True, 1.0, 1.0)
+
+
+def test_an_answer_without_its_memory_earns_nothing_by_mempo():
+    env = MemPO(gym.make("MemSearchQA-v0", **MEMORY), "lexical")
+    _, reward, _, _, info = play(env, ["junk <answer>1623</answer>"], options={"task": 0})[-1]
+    assert (info["metrics"]["outcome"], info["metrics"]["format"], reward) == (1.0, 0.0, 0.0)
+
+
+def test_a_method_that_is_wrapped_twice_is_refused_since_it_would_pay_twice():
+    env = TAMTRL(TAMTRL(reading(), "lexical"), "lexical")
+    with pytest.raises(ValueError, match="component 'tamtrl' below this wrapper already; wrap once"):
+        env.reset(seed=0)
 
 
 def test_a_wrapper_of_gymnasiums_may_stand_between():
@@ -381,7 +406,8 @@ def test_credits_come_exactly_when_the_group_is_complete():
     assert venv.completed_groups == []
     venv.step([answer, answer], mask=np.array([False, True]))
     (group,) = venv.completed_groups
-    assert [len(episode.credits["mempo"]) for episode in group] == [1, 2]
+    memories = [[credit for credit in episode.credits["mempo"] if credit.span] for episode in group]
+    assert [len(credits) for credits in memories] == [1, 2]
 
 
 def test_what_a_group_brings_an_ended_episode_is_paid_late():
@@ -426,7 +452,7 @@ def test_an_episode_that_ends_with_the_group_before_is_paid_for_itself_alone():
     venv.step([answer, search])
     venv.reset(options={"task": 0, "reset_mask": np.array([True, False])})
     _, rewards, *_ = venv.step([answer, answer])
-    assert rewards[0] == 1.0  # the outcome; its group is not complete
+    assert rewards[0] == 0.0  # MemPO's own reward of the result comes with its group, which is not complete
 
 
 def test_a_reset_of_all_drops_what_was_waited_for():

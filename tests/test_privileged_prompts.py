@@ -3,7 +3,8 @@
 import gymnasium as gym
 import pytest
 
-ASKED = {"question", "target", "memory", "prompt_with_memory", "prompt_without_memory", "prompt_with_history"}
+PROMPTS = {"prompt_with_memory", "prompt_without_memory", "prompt_with_history"}
+ASKED = {"question", "target", "target_wrapped", "memory", *PROMPTS}
 SEARCH = "<mem>I know {}</mem><think></think><search>town</search>"
 
 
@@ -53,8 +54,15 @@ def test_the_prompt_without_memory_differs_in_the_memory_alone(reading):
     assert told["prompt_with_memory"].replace("\nnotes\n", "\n\n") == told["prompt_without_memory"]
 
 
-def test_the_target_is_the_gold_reply(reading):
-    assert reads(reading)[-2][1]["target"] == "\\boxed{River Yulloa}"
+def test_the_target_is_the_bare_answer_and_as_a_reply_would_give_it(reading):
+    told = reads(reading)[-2][1]
+    assert (told["target"], told["target_wrapped"]) == ("River Yulloa", "\\boxed{River Yulloa}")
+
+
+def test_the_target_of_a_search_is_the_bare_answer_and_in_its_tag():
+    _, info = gym.make("MemSearchQA-v0", tasks="world-test", context="memory").reset(options={"task": 1})
+    told = info["privileged"]
+    assert (told["target"], told["target_wrapped"]) == ("River Yulloa", "<answer>River Yulloa</answer>")
 
 
 @pytest.mark.parametrize("keep_turns", [1, 3, "all"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from memenvs.wrappers import (
+    Credit,
     Episode,
     InfoMemMethod,
     JudgeMethod,
@@ -21,15 +22,18 @@ from memenvs.wrappers.scorers import ScoreRequest
 close = np.testing.assert_allclose
 HALF, QUARTER = math.log(0.5), math.log(0.25)
 TEACHER = {"teacher_prompt": "evidence here", "teacher_prompt_global": "all evidence"}
-FINAL = {"prompt_with_memory": "q m", "prompt_without_memory": "q", "target": "y", "memory": "m"}
-WRITTEN = {"prompt_with_memory": "q m", "target": "y", "memory": "m"}
+FINAL = {
+    **{"prompt_with_memory": "q m", "prompt_without_memory": "q", "memory": "m"},
+    **{"target": "y", "target_wrapped": "\\boxed{y}"},
+}
+WRITTEN = {"prompt_with_memory": "q m", "target": "y", "target_wrapped": "<answer>y</answer>", "memory": "m"}
 HISTORY = {"prompt_with_history": "q h"}
 
 
 def told(**privileged):
     return {
         "context": "rewrite",
-        "metrics": {"success": privileged.pop("success", 0.0), "em": privileged.pop("em", 0.0)},
+        "metrics": {name: privileged.pop(name, 0.0) for name in ("success", "em", "format")},
         "events": privileged.pop("events", {}),
         "privileged": privileged,
     }
@@ -39,7 +43,7 @@ def turn(action="notes", end="", before=None, **after):
     return Turn("read this", action, told(**(before or {})), "", told(**after), end)
 
 
-def episode(method, signals, *, outcome=0.0, actions=None, memory="notes"):
+def episode(method, signals, *, outcome=0.0, proper=1.0, actions=None, memory="notes"):
     """An episode of given signals whose last turn answers; `memory` after every turn, or a list of them."""
     last = len(signals) - 1
     memories = [memory] * len(signals) if isinstance(memory, str) else memory
@@ -48,6 +52,7 @@ def episode(method, signals, *, outcome=0.0, actions=None, memory="notes"):
             action=actions[k] if actions else "notes",
             end="terminated" if k == last else "",
             success=float(outcome == 1.0),
+            format=proper,
             memory=memories[k],
         )
         for k in range(len(signals))
@@ -127,6 +132,10 @@ class TestInfoMem:
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q", "y")]
         assert InfoMemMethod().requests(turn(**FINAL)) == []
 
+    def test_the_answer_can_be_scored_in_its_form(self):
+        asked = InfoMemMethod(target="wrapped").requests(turn(end="terminated", **FINAL))
+        assert asked == [ScoreRequest("q m", "\\boxed{y}"), ScoreRequest("q", "\\boxed{y}")]
+
     def test_query_pmi_scores_the_question_from_the_memory_alone(self):
         method = InfoMemMethod(condition="query")
         with_memory, without = method.requests(turn(end="terminated", memory="m", question="who?"))
@@ -175,6 +184,25 @@ class TestMemPO:
         asked = MemPOMethod().requests(turn("<mem>m</mem>", before=HISTORY, **WRITTEN))
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q h", "y")]
 
+    def test_the_answer_can_be_scored_in_its_tag(self):
+        asked = MemPOMethod(target="wrapped", bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
+        assert asked == [ScoreRequest("q m", "<answer>y</answer>")]
+
+    @pytest.mark.parametrize(
+        ("outcome", "proper", "reward"),
+        [(1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0)],
+    )
+    def test_a_trajectory_earns_one_if_and_only_if_it_is_right_and_in_form(self, outcome, proper, reward):
+        method = MemPOMethod()
+        assert method.spends_outcome
+        played = episode(method, [0, 0], outcome=outcome, proper=proper, memory="")
+        assert method.compose([played]) == [[Credit(1, reward, of_signal=False)]]
+
+    def test_the_environments_outcome_can_be_kept_instead(self):
+        method = MemPOMethod(trajectory="outcome")
+        assert not method.spends_outcome
+        assert method.compose([episode(method, [0, 0], outcome=0.5, memory="")]) == [[]]
+
     def test_without_a_bias_the_history_is_not_asked_for(self):
         asked = MemPOMethod(bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
         assert asked == [ScoreRequest("q m", "y")]
@@ -201,23 +229,23 @@ class TestMemPO:
         actions = ["<mem>ab</mem><search>x</search>", "<mem>c</mem><answer>y</answer>"]
         group = [episode(method, r, actions=actions, memory=["ab", "c"]) for r in ([1, 3], [2, 2])]
         credits = method.compose(group)
-        # R = 1, 3, 2, 2: mean 2, std sqrt(1 / 2)
-        close(values(credits[0]), [-(2**0.5), 2**0.5])
-        assert [actions[c.turn][slice(*c.span)] for c in credits[0]] == ["ab", "c"]
+        # R = 1, 3, 2, 2: mean 2, std sqrt(1 / 2); the last credit is the trajectory's reward
+        close(values(credits[0]), [-(2**0.5), 2**0.5, 0.0])
+        assert [actions[c.turn][slice(*c.span)] for c in credits[0][:-1]] == ["ab", "c"]
 
     def test_a_turn_without_a_memory_gets_no_credit(self):
-        method = MemPOMethod()
+        method = MemPOMethod(trajectory="outcome")
         actions = ["<search>x</search>", "<mem>c</mem><answer>y</answer>"]
         group = [episode(method, [0, r], actions=actions, memory=["", "c"]) for r in (1, 2)]
         assert [[c.turn for c in credits] for credits in method.compose(group)] == [[1], [1]]
 
     def test_a_reply_that_is_the_memory_is_credited_up_to_where_it_was_cut(self):
-        method = MemPOMethod()
+        method = MemPOMethod(trajectory="outcome")
         group = [episode(method, [r, 0], actions=["notes and more", "answer"]) for r in (1, 2)]
         assert [(c.turn, c.span) for c in method.compose(group)[0]] == [(0, (0, 5))]
 
     def test_alone_memories_are_normalised_over_all_so_far(self):
-        method = MemPOMethod(eps=0.0, ddof=0)
+        method = MemPOMethod(trajectory="outcome", eps=0.0, ddof=0)
         actions = ["<mem>a</mem>"]
         method.compose([episode(method, [1], actions=actions, memory="a")])
         close(values(method.compose([episode(method, [3], actions=actions, memory="a")])[0]), [1.0])
@@ -239,7 +267,7 @@ class TestMemPO:
         assert memory_span(turn("<mem>x</mem> the answer", "terminated", memory="notes")) is None
 
 
-RIGHT = {"searched": 0.0, "retrieved": 0.0, "well_formed": 1.0, "searches": 2.0}
+RIGHT = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 1.0, "searches": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -259,8 +287,9 @@ RIGHT = {"searched": 0.0, "retrieved": 0.0, "well_formed": 1.0, "searches": 2.0}
         ("", {"searched": 1.0, "searches": 1.0}, 0.0, 0.1 - 0.1),
         ("", {"searched": 1.0, "searches": 2.0, "well_formed": 0.0}, 0.0, -0.2 - 0.2),
         ("", {"searched": 1.0, "retrieved": 1.0, "searches": 2.0, "well_formed": 0.0}, 0.0, 0.3 - 0.2 - 0.2),
-        ("", {"well_formed": 0.0, "searches": 2.0}, 0.0, -0.2),  # no search, no cost
-        ("", {"searches": 2.0}, 0.0, 0.1),
+        ("", {"well_formed": 0.0, "searches": 2.0}, 0.0, -0.2 - 0.2),  # earlier searches go on costing
+        ("", {"searches": 2.0}, 0.0, 0.1 - 0.2),
+        ("", {"searches": 0.0}, 0.0, 0.1),
     ],
 )
 def test_every_branch_of_the_search_rewards(end, changed, em, expected):
@@ -273,6 +302,11 @@ def test_every_weight_of_the_search_rewards_can_be_set():
     searched = {**RIGHT, "searched": 1.0, "retrieved": 1.0}
     assert method.parts(turn(events=searched)) == {"retrieval": 5.0, "format": 6.0, "search": -16.0}
     assert method.parts(turn(events={**RIGHT, "well_formed": 0.0}))["format"] == -7.0
+    assert SearchRewardsMethod(once=True).parts(turn(events=searched))["retrieval"] == 0.0
+    assert (
+        SearchRewardsMethod(once=True).parts(turn(events={**searched, "retrieved_new": 1.0}))["retrieval"]
+        == 0.3
+    )
     assert method.signal(turn(end="terminated", events=RIGHT, em=1.0), []) == 2.0
     assert method.signal(turn(end="terminated", events=RIGHT), []) == 3.0
     assert method.signal(turn(end="truncated", events=RIGHT), []) == -4.0
@@ -289,6 +323,9 @@ def test_every_weight_of_the_search_rewards_can_be_set():
         lambda: InfoMemMethod(eps=-1.0),
         lambda: MemPOMethod(bias="all"),
         lambda: MemPOMethod(measure="bits"),
+        lambda: MemPOMethod(trajectory="loose"),
+        lambda: MemPOMethod(target="boxed"),
+        lambda: InfoMemMethod(target="boxed"),
         lambda: SearchRewardsMethod(search_cost=-0.1),
     ],
 )
@@ -316,6 +353,7 @@ def test_a_setting_that_there_is_none_of_is_refused():
         (TAMTRLMethod, {"view": "both"}),
         (SearchRewardsMethod, {"exact": math.nan}),
         (SearchRewardsMethod, {"search_cost": -0.1}),
+        (SearchRewardsMethod, {"once": 1}),
         (ToolRewardsMethod, {"execution": None}),
         (JudgeMethod, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
         (JudgeMethod, {"url": "http://x/v1", "model": "m", "max_chars": 0}),

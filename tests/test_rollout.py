@@ -1,15 +1,18 @@
 """Rollouts: the tokens a policy wrote, and no others, are marked; what breaks takes nothing else along."""
 
+import math
+
 import numpy as np
 import pytest
 
 from memenvs.baselines.batches import micro_batches, padding_share
 from memenvs.baselines.episode import Sample, sound
 from memenvs.baselines.policy import Reply, ScriptedPolicy
-from memenvs.baselines.rollout import NO_REPLY, collect
+from memenvs.baselines.rollout import NO_REPLY, collect, replaced_outcomes
 from memenvs.tokens import load_tokenizer
 from memenvs.vector import TextVectorEnv
-from memenvs.wrappers import VectorRewardWrapper
+from memenvs.wrappers import Credit, VectorRewardWrapper
+from memenvs.wrappers import Episode as Record
 
 READING = {"tasks": "world-test", "chunk_size": 400, "n_documents": 4}
 
@@ -52,6 +55,25 @@ class TestAppend:
 
 
 class TestRecords:
+    def test_a_replaced_outcome_is_what_the_last_turn_earned_without_credit_to_spans(self):
+        credits = [
+            Credit(0, 7.0, (0, 1)),
+            Credit(1, 2.5, (0, 1)),
+            Credit(1, math.nan, (1, 2)),
+            Credit(1, 1.0),
+        ]
+        record = Record(turns=[None, None], credits={"mempo": credits}, turn_rewards=[7.0, 3.5])
+        assert replaced_outcomes(record) == [0.0, 1.0]
+
+    def test_mempo_compares_its_own_reward_of_the_result_and_not_the_environments(self):
+        options = {"tasks": "world-test", "context": "memory"}
+        venv = VectorRewardWrapper(venv_of("MemSearchQA-v0", 2, **options), ["MemPO"], "lexical", 2)
+        task = venv.unwrapped.envs[0].reset(seed=5)[1]["privileged"]["target_wrapped"]
+        replies = iter([f"<mem>m</mem><think></think>{task}", f"junk {task}"])
+        good, bad = collect(venv, ScriptedPolicy(lambda prompt: next(replies)), [5], 2)
+        assert (good.outcome, bad.outcome) == (1.0, 1.0)
+        assert (sum(good.outcomes), sum(bad.outcomes)) == (1.0, 0.0)
+
     def test_fewer_tasks_than_environments_are_recorded_too(self):
         venv = VectorRewardWrapper(venv_of("MemChunkQA-v0", 4, **READING), ["TAMTRL"], "lexical", 1)
         (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "a memory"), [3])

@@ -128,19 +128,55 @@ def test_an_answer_is_scored_by_normalised_exact_match(make):
 def test_a_search_run_reports_its_events(make):
     env = make()
     _, info = env.reset(seed=0)
-    assert info["events"] == {"searched": 0.0, "retrieved": 0.0, "well_formed": 0.0, "searches": 0.0}
+    nothing = dict.fromkeys(("searched", "retrieved", "retrieved_new", "well_formed", "searches"), 0.0)
+    assert info["events"] == nothing
     assert env.step(search("Thames"))[4]["events"] == {
         "searched": 1.0,
         "retrieved": 0.0,
+        "retrieved_new": 0.0,
         "well_formed": 1.0,
         "searches": 1.0,
     }
     assert env.step("x" + search("Seine"))[4]["events"] == {
         "searched": 1.0,
         "retrieved": 1.0,
+        "retrieved_new": 1.0,
         "well_formed": 0.0,
         "searches": 2.0,
     }
+
+
+def test_a_passage_with_the_answer_is_new_once(make):
+    env = make()
+    env.reset(seed=0)
+    found = [env.step(search(query))[4]["events"] for query in ("Thames", "Seine", "Seine", "Thames Seine")]
+    assert [events["retrieved"] for events in found] == [0.0, 1.0, 1.0, 1.0]
+    assert [events["retrieved_new"] for events in found] == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_a_passage_that_was_cut_before_its_answer_is_new_when_the_answer_is_shown(make):
+    env = make(max_information=25)
+    env.reset(seed=0)
+    found = [env.step(search(query))[4]["events"] for query in ("Thames Seine", "Seine", "Seine")]
+    assert [events["retrieved_new"] for events in found] == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("replies", "format", "share"),
+    [
+        ([search("Seine"), answer("Paris")], 1.0, 1.0),
+        ([answer("no")], 1.0, 1.0),  # a wrong answer in the right form
+        (["x" + search("Seine"), answer("Paris")], 0.0, 0.5),
+        ([search("Seine"), "so " + answer("Paris")], 0.0, 0.5),
+        ([search("Seine")] * 5, 0.0, 1.0),  # the last turn is no answer
+    ],
+)
+def test_the_format_of_an_episode_is_all_or_nothing(make, replies, format, share):
+    env = make()
+    env.reset(seed=0)
+    for reply in replies:
+        metrics = env.step(reply)[4]["metrics"]
+    assert (metrics["format"], metrics["format_share"]) == (format, share)
 
 
 def test_after_the_last_search_one_turn_is_left_in_which_only_an_answer_counts(make):

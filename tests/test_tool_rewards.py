@@ -1,9 +1,15 @@
-"""The rewards of the two-turn tool environment, to the digit as recorded."""
+"""The rewards of the two-turn tool environment: as recorded, to the digit; and what earns none of them."""
 
+from dataclasses import fields
+
+import gymnasium as gym
 import pytest
 from reference_values import cases
 
-from memenvs.wrappers.tool_rewards import Exchange, ToolRewardsMethod, form_score
+from memenvs.tags import first_pair
+from memenvs.text_env import MAX_REPLY_CHARS
+from memenvs.wrappers import Episode, ToolRewards, ToolRewardsMethod, Turn
+from memenvs.wrappers.tool_rewards import form_score
 
 NAMES = {
     "execution": "tool_execution",
@@ -13,25 +19,86 @@ NAMES = {
     "form": "xml_format",
     "tags": "xml_tag_usage",
 }
+CALL = '<reasoning>r</reasoning><tool>{"name": "%s", "args": {"query": "%s"}}</tool>'
+ANSWER = "<reasoning>r</reasoning><answer>%s</answer>"
 
 
-def exchanges(messages):
-    """Each assistant's message with the user's message right behind it."""
-    following = [*messages[1:], {"role": "", "content": ""}]
-    return [
-        Exchange(message["content"], behind["content"] if behind["role"] == "user" else "")
-        for message, behind in zip(messages, following, strict=False)
-        if message["role"] == "assistant"
-    ]
+# Our environment has no episode without a reply.
+PLAYED = [case for case in cases("mt_rl_rewards") if case["input"]["completion"]]
 
 
-@pytest.mark.parametrize("case", cases("mt_rl_rewards"), ids=lambda case: case["input"]["name"])
-def test_the_six_rewards_are_as_recorded(case):
-    parts = ToolRewardsMethod().parts(exchanges(case["input"]["completion"]), case["input"]["answer"])
-    assert parts == pytest.approx(
-        {ours: case["output"][theirs] for ours, theirs in NAMES.items()}, rel=0, abs=0
-    )
+def played(case):
+    """The recorded messages as turns, with the events that our environment reports of such a turn."""
+    messages, accepted = case["input"]["completion"], case["input"]["answer"]
+    turns = []
+    for message, behind in zip(messages, [*messages[1:], {"role": "", "content": ""}], strict=True):
+        if message["role"] != "assistant":
+            continue
+        response = behind["content"] if behind["role"] == "user" else ""
+        called = first_pair(message["content"], "tool") is not None and bool(response)
+        result = first_pair(response, "result")
+        ran = called and result is not None and not result.text.strip().startswith("Error:")
+        retrieved = ran and any(answer in result.text.lower() for answer in accepted)
+        events = {"called": float(called), "ran": float(ran), "retrieved": float(retrieved)}
+        info = {"events": events, "privileged": {"answers": [accepted]}}
+        turns.append(Turn("", message["content"], info, "", info))
+    return Episode(turns)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["input"]["name"])
+def test_each_of_the_six_rewards_is_as_recorded(case, name):
+    alone = {field.name: 0.0 for field in fields(ToolRewardsMethod) if field.name != name}
+    (credits,) = ToolRewardsMethod(**alone).compose([played(case)])
+    assert sum(credit.value for credit in credits) == pytest.approx(case["output"][NAMES[name]], abs=1e-15)
 
 
 def test_the_form_is_never_worth_less_than_a_fifth():
     assert form_score("nothing of it") == 0.2
+
+
+@pytest.fixture
+def env():
+    return ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"), form=0.0, tags=0.0)
+
+
+def test_an_error_text_that_repeats_the_answers_is_no_result(env):
+    _, info = env.reset(options={"task": 0})
+    gold = info["privileged"]["answers"][0][0]
+    observation, reward, _, _, info = env.step(CALL % (gold, "x"))
+    assert f"Unknown tool '{gold}'" in observation
+    assert (reward, info["rewards"]["tool_rewards"]) == (0.0, 0.0)
+
+
+def test_a_call_that_finds_the_answer_earns_its_run_and_its_result(env):
+    env.reset(options={"task": 0})
+    questions = env.unwrapped.questions
+    title = questions.titles(questions[0].evidence)[-1]
+    _, reward, _, _, info = env.step(CALL % ("wiki_search", title))
+    assert info["events"] == {"called": 1.0, "ran": 1.0, "retrieved": 1.0}
+    assert reward == pytest.approx(0.2 + 0.5)
+
+
+def test_a_call_behind_a_million_characters_that_the_environment_cut_off_is_none(env):
+    env.reset(options={"task": 0})
+    late = "x" * MAX_REPLY_CHARS + CALL % ("wiki_search", "town")
+    assert env.step(late)[4]["events"]["called"] == 0.0
+
+
+def test_a_call_in_a_reply_of_over_a_million_characters_earns_what_it_did(env):
+    env.reset(options={"task": 0})
+    long = CALL % ("wiki_search", "town") + "x" * MAX_REPLY_CHARS
+    assert env.step(long)[1] >= 0.2
+
+
+def test_an_answer_behind_the_millionth_character_is_none(env):
+    _, info = env.reset(options={"task": 0})
+    gold = info["privileged"]["answers"][0][0]
+    env.step("hello")
+    assert env.step("x" * MAX_REPLY_CHARS + ANSWER % gold)[1] == 0.0
+
+
+def test_the_second_turn_calls_nothing(env):
+    env.reset(options={"task": 0})
+    env.step(CALL % ("wiki_search", "x"))
+    assert env.step(CALL % ("wiki_search", "x"))[4]["events"] == {"called": 0.0, "ran": 0.0, "retrieved": 0.0}

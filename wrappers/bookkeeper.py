@@ -30,7 +30,10 @@ class Bookkeeper:
         self.methods = list(methods)
         self.names = [method.name for method in self.methods]
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
-            raise ValueError(f"two methods are called {twice[0]!r}; wrap twice, or give one another name")
+            raise ValueError(
+                f"two methods are called {twice[0]!r}, and each would pay in full; leave one out, or make a "
+                "subclass with another `name`"
+            )
         self.spends_outcome = any(method.spends_outcome for method in self.methods)
 
     def open(self, observation: Any, info: Info, error: str = "") -> Account:
@@ -45,6 +48,11 @@ class Bookkeeper:
             ValueError: a method needs what this environment does not tell.
         """
         for method in () if error else self.methods:
+            if method.name in info["rewards"]:
+                raise ValueError(
+                    f"there is a component {method.name!r} below this wrapper already; wrap once, or make a "
+                    "subclass with another `name`"
+                )
             for path in method.needs:
                 _check_told(method, path, info)
         empty: dict[str, list[Any]] = {name: [] for name in self.names}
@@ -183,10 +191,10 @@ def _uncredited(method: RewardMethod, episode: Episode) -> list[Credit]:
 
 
 def _measured(credits: list[Credit], signals: list[float]) -> list[Credit]:
-    """The credits; NaN at a turn whose signal is none, whatever a formula makes of it."""
+    """The credits; NaN where one rests on a signal that is none, whatever a formula makes of it."""
     return [
         credit._replace(value=math.nan, reason=credit.reason or NO_NUMBER)
-        if math.isnan(signals[credit.turn])
+        if credit.of_signal and math.isnan(signals[credit.turn])
         else credit
         for credit in credits
     ]

@@ -22,6 +22,7 @@ from memenvs.wrappers.settings import (
 )
 
 CONDITIONS = ("answer", "query")
+TARGETS = {"bare": "target", "wrapped": "target_wrapped"}
 
 ASKED_OF = Template(
     """\
@@ -43,9 +44,9 @@ class InfoMemMethod(RewardMethod):
         r~     = z-score of r_gain inside the successful rollouts of the group          eq. 9
         R      = outcome + beta * r~                                                    eq. 10
 
-    Both likelihoods are taken in the final-answer prompt, y* in the form a reply would give it. The signal of
-    the last turn is r_gain in nats a token; its credit is beta * r~, beside the outcome, which stays a
-    component of its own. One success of a group keeps its raw gain, as a z-score would erase it.
+    Both likelihoods are of the bare answer behind the final-answer prompt (appendix D). The signal of the
+    last turn is r_gain in nats a token; its credit is beta * r~, beside the outcome, which stays a component
+    of its own. One success of a group keeps its raw gain, as a z-score would erase it.
 
     Alone, the z-score compares with the gains of the earlier rollouts on the same side; the first of a side
     keeps its raw gain.
@@ -59,6 +60,7 @@ class InfoMemMethod(RewardMethod):
         condition: `"answer"`, or `"query"`: the likelihood of the question given the memory alone (QueryPMI),
             which needs no answer.
         outcome: False leaves the outcome out of the sum (its component counts 0).
+        target: y* as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
     """
 
     beta: float = 0.2
@@ -68,6 +70,7 @@ class InfoMemMethod(RewardMethod):
     normalize: bool = True
     condition: str = "answer"
     outcome: bool = True
+    target: str = "bare"
     _seen: dict[bool, Running] = field(
         default_factory=lambda: {True: Running(), False: Running()}, init=False, repr=False, compare=False
     )
@@ -83,6 +86,7 @@ class InfoMemMethod(RewardMethod):
         check_flags(normalize=self.normalize, outcome=self.outcome)
         check_choice("side", self.side, SIDES)
         check_choice("condition", self.condition, CONDITIONS)
+        check_choice("target", self.target, TARGETS)
 
     @property
     def spends_outcome(self) -> bool:
@@ -94,7 +98,11 @@ class InfoMemMethod(RewardMethod):
         """The memory, and what its value is measured by."""
         if self.condition == "query":
             return ("privileged/memory", "privileged/question")
-        return ("privileged/prompt_with_memory", "privileged/prompt_without_memory", "privileged/target")
+        return (
+            "privileged/prompt_with_memory",
+            "privileged/prompt_without_memory",
+            f"privileged/{TARGETS[self.target]}",
+        )
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """At the last turn, the answer (or the question) with the memory and without."""
@@ -105,7 +113,7 @@ class InfoMemMethod(RewardMethod):
             prompts = [ASKED_OF.fill(memory=memory) for memory in (told["memory"], "")]
             return [ScoreRequest(prompt, told["question"]) for prompt in prompts]
         prompts = [told["prompt_with_memory"], told["prompt_without_memory"]]
-        return [ScoreRequest(prompt, told["target"]) for prompt in prompts]
+        return [ScoreRequest(prompt, told[TARGETS[self.target]]) for prompt in prompts]
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """r_gain at the last turn, 0.0 before."""

@@ -13,6 +13,7 @@ from memenvs.credit import mempo
 from memenvs.spaces import clean_text
 from memenvs.tags import first_pair
 from memenvs.text_env import MAX_REPLY_CHARS
+from memenvs.wrappers.infomem import TARGETS
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.running import Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -20,20 +21,25 @@ from memenvs.wrappers.settings import check_at_least, check_choice, check_ddof
 
 BIASES = ("history", "none")
 MEASURES = ("probability", "log")
+TRAJECTORIES = ("strict", "outcome")
 
 
 @dataclass
 class MemPOMethod(RewardMethod):
     """Give the tokens of each memory an advantage of their own (MemPO eq. 4 to 9).
 
+        r_i      = 1 if the answer is right and the format proper, else 0      section 4.1
         R_ij     = P(y* given q, mem_ij) - b,    P = exp(mean log p)
         A_memory = (R_ij - mean) / (std + eps)   over all memories of the group
 
     b is P(y* given q, the turns before j). The text of eq. 4 was not legible in our copy: this is our reading
     of it, and `bias="none"` is the other. The signal is R_ij; the credit is A_memory on the span of
     characters inside `<mem>…</mem>` (or, where the whole reply becomes the memory, on what was kept of it).
-    A_trajectory, the outcome normalised in its group, goes on every token: the outcome is a component of the
-    environment's own, and `memenvs.credit.mempo` gives both.
+
+    r_i is a credit to the last turn and takes the place of the environment's outcome, whose component counts
+    0 and stays in `info["metrics"]["outcome"]`. Right and proper are the environment's metrics `success` and
+    `format`: half of two questions right is 0, and so is an answer without its `<mem>`. A_trajectory, r_i
+    normalised in its group, goes on every token: `memenvs.credit.mempo` gives both advantages.
 
     A turn that wrote no memory gets no credit. Alone, memories are normalised by the mean and the standard
     deviation of all memories so far.
@@ -41,12 +47,16 @@ class MemPOMethod(RewardMethod):
     Args:
         bias: `"history"` or `"none"` (b = 0).
         measure: `"probability"`, or `"log"`: mean log p in place of P.
+        trajectory: r_i as above (`"strict"`), or `"outcome"`: the environment's outcome stays what it is.
+        target: y* as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
         eps: added to the standard deviation.
         ddof: of it.
     """
 
     bias: str = "history"
     measure: str = "probability"
+    trajectory: str = "strict"
+    target: str = "bare"
     eps: float = 1e-6
     ddof: int = 1
     _seen: Running = field(default_factory=Running, init=False, repr=False, compare=False)
@@ -60,21 +70,30 @@ class MemPOMethod(RewardMethod):
         check_ddof(self.ddof)
         check_choice("bias", self.bias, BIASES)
         check_choice("measure", self.measure, MEASURES)
+        check_choice("trajectory", self.trajectory, TRAJECTORIES)
+        check_choice("target", self.target, TARGETS)
+
+    @property
+    def spends_outcome(self) -> bool:
+        """Where r_i is the paper's."""
+        return self.trajectory == "strict"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The prompt with the memory and with the history, and the answer."""
+        """The prompt with the memory and with the history, the answer, and what makes a trajectory right."""
         prompts = ("privileged/prompt_with_memory", "privileged/prompt_with_history")
-        return (*prompts[: 2 if self.bias == "history" else 1], "privileged/memory", "privileged/target")
+        asked = (*prompts[: 2 if self.bias == "history" else 1], f"privileged/{TARGETS[self.target]}")
+        return (*asked, "privileged/memory", *(("metrics/format",) if self.spends_outcome else ()))
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The answer after the memory, and after the turns before."""
         if memory_span(turn) is None:
             return []
         told = turn.info["privileged"]
-        asked = [ScoreRequest(told["prompt_with_memory"], told["target"])]
+        answer = told[TARGETS[self.target]]
+        asked = [ScoreRequest(told["prompt_with_memory"], answer)]
         if self.bias == "history":
-            asked.append(ScoreRequest(turn.before["privileged"]["prompt_with_history"], told["target"]))
+            asked.append(ScoreRequest(turn.before["privileged"]["prompt_with_history"], answer))
         return asked
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
@@ -87,7 +106,7 @@ class MemPOMethod(RewardMethod):
         return likely[0] - (likely[1] if len(likely) > 1 else 0.0)
 
     def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """A_memory on the span of each memory."""
+        """A_memory on the span of each memory, and r_i at the last turn."""
         spans = [[memory_span(turn) for turn in episode.turns] for episode in episodes]
         signals = [
             [
@@ -100,10 +119,10 @@ class MemPOMethod(RewardMethod):
             self._seen.add(signals[0])
             normal = [[self._seen.normal(value, eps=self.eps, ddof=self.ddof) for value in signals[0]]]
         else:
-            outcomes = [episode.outcome for episode in episodes]
-            advantages = mempo(outcomes, signals, eps=self.eps, ddof=self.ddof)
+            rewards = [trajectory_reward(episode) for episode in episodes]
+            advantages = mempo(rewards, signals, eps=self.eps, ddof=self.ddof)
             normal = [turns.tolist() for turns in advantages.memory]
-        return [
+        memories = [
             [
                 Credit(k, value, span)
                 for k, (value, span) in enumerate(zip(values, places, strict=True))
@@ -111,6 +130,13 @@ class MemPOMethod(RewardMethod):
             ]
             for values, places in zip(normal, spans, strict=True)
         ]
+        results = [self._result(episode) for episode in episodes]
+        return [[*credits, *result] for credits, result in zip(memories, results, strict=True)]
+
+    def _result(self, episode: Episode) -> list[Credit]:
+        if not self.spends_outcome or not episode.turns:
+            return []
+        return [Credit(len(episode.turns) - 1, trajectory_reward(episode), of_signal=False)]
 
     def get_state(self) -> dict[str, Any]:
         """The statistics of all memories so far."""
@@ -119,6 +145,12 @@ class MemPOMethod(RewardMethod):
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
         self._seen = Running(**state)
+
+
+def trajectory_reward(episode: Episode) -> float:
+    """1.0 if and only if the answer is right and the format proper, else 0.0 (MemPO section 4.1)."""
+    proper = bool(episode.turns) and episode.turns[-1].info["metrics"]["format"] == 1.0
+    return float(episode.success and proper)
 
 
 def memory_span(turn: Turn) -> tuple[int, int] | None:

@@ -47,12 +47,14 @@ class Credit(NamedTuple):
         value: the value; NaN where none could be found.
         span: [start, end) in characters of the action; None for the whole turn.
         reason: why the value is NaN.
+        of_signal: whether the value rests on the turn's signal, so that it is NaN where the signal is.
     """
 
     turn: int
     value: float
     span: tuple[int, int] | None = None
     reason: str = ""
+    of_signal: bool = True
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from memenvs.wrappers.method import RewardMethod, Turn
 from memenvs.wrappers.scorers import TokenScores
-from memenvs.wrappers.settings import check_at_least, check_numbers
+from memenvs.wrappers.settings import check_at_least, check_flags, check_numbers
 
 
 @dataclass
@@ -18,11 +18,14 @@ class SearchRewardsMethod(RewardMethod):
         other turns:  retrieval + format + search
                       retrieval  0.3 if an accepted answer stands in the passages that came back
                       format     0.1 if the reply is well-formed, -0.2 if not
-                      search     -search_cost * searches so far, if the turn searched
+                      search     -search_cost * searches so far
 
     The last turn is well-formed if it is a well-formed answer: one that runs out of turns searching is not.
     The first line contains the outcome, so the environment's own component of it counts 0 in the sum and
     stays in `info["metrics"]["outcome"]`. Everything is known at its turn and paid there.
+
+    As in the paper, one search that finds the answer pays `retrieval` as often as it is repeated, up to three
+    times more than it costs; with `once=True` a passage pays the first time (docs/exploits.md).
 
     Args:
         exact: last turn, exact and well-formed.
@@ -32,6 +35,7 @@ class SearchRewardsMethod(RewardMethod):
         well_formed: another turn in the right form.
         ill_formed: another turn not in it.
         search_cost: lambda_s >= 0; the paper's 0.1 steadied training, 0.3 hurt it.
+        once: pay `retrieval` only for a passage that the episode has not shown before.
     """
 
     exact: float = 1.0
@@ -41,12 +45,14 @@ class SearchRewardsMethod(RewardMethod):
     well_formed: float = 0.1
     ill_formed: float = -0.2
     search_cost: float = 0.1
+    once: bool = False
 
     name = "search_rewards"
 
     def __post_init__(self) -> None:
-        check_numbers(**self.settings())
+        check_numbers(**{name: value for name, value in self.settings().items() if name != "once"})
         check_at_least("search_cost", self.search_cost, 0)
+        check_flags(once=self.once)
 
     @property
     def spends_outcome(self) -> bool:
@@ -68,9 +74,9 @@ class SearchRewardsMethod(RewardMethod):
         if turn.over:
             return {"outcome": self._last(turn)}
         return {
-            "retrieval": self.retrieval if events["retrieved"] else 0.0,
+            "retrieval": self.retrieval if events["retrieved_new" if self.once else "retrieved"] else 0.0,
             "format": self.well_formed if events["well_formed"] else self.ill_formed,
-            "search": -self.search_cost * events["searches"] if events["searched"] else 0.0,
+            "search": -self.search_cost * events["searches"],
         }
 
     def _last(self, turn: Turn) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
+from memenvs.spaces import clean_text
 from memenvs.tags import first_pair
+from memenvs.text_env import MAX_REPLY_CHARS
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.scorers import TokenScores
 from memenvs.wrappers.settings import check_numbers
@@ -14,16 +15,9 @@ from memenvs.wrappers.settings import check_numbers
 FIELDS = (("reasoning",), ("tool", "answer"))
 
 
-class Exchange(NamedTuple):
-    """A reply, and what the environment said to it ("" where nothing came back)."""
-
-    reply: str
-    response: str
-
-
 @dataclass
 class ToolRewardsMethod(RewardMethod):
-    """Reward the call at its turn, and answer and form at the end (MT-GRPO's six rewards).
+    """Reward the call at its turn, and answer and form at the end (MT-PPO appendix G.2: six rewards).
 
         turn:     execution  0.2 * (calls that ran without an error / calls)
                   found      0.5 if an accepted answer stands in the first result
@@ -32,10 +26,11 @@ class ToolRewardsMethod(RewardMethod):
                   form       0.2 * mean over replies of `form_score`
                   tags       0.2 * mean over replies of `tag_score`
 
-    Accepted answers are compared in lower case, as the code they are from does. As there, every reply's form
-    is worth at least 0.2 (a check of spacing that is always true), so that 0.04 is the least. The outcome is
-    contained, so the environment's own component of it counts 0 in the sum and stays in
-    `info["metrics"]["outcome"]`.
+    What a call did is read from the environment's events, not from its texts: an error text that repeats the
+    policy's own words is no result. Accepted answers are compared in lower case, as the code they are from
+    does. As there, every reply's form is worth at least 0.2 (a check of spacing that is always true), so that
+    0.04 is the least. The outcome is contained, so the environment's own component of it counts 0 in the sum
+    and stays in `info["metrics"]["outcome"]`.
 
     The turn rewards are paid at their turn, what depends on all replies at the end.
 
@@ -67,50 +62,43 @@ class ToolRewardsMethod(RewardMethod):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The accepted answers."""
-        return ("privileged/answers",)
+        """What a call did, and the accepted answers."""
+        return ("events/called", "events/ran", "events/retrieved", "privileged/answers")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """What this turn's call earned by itself."""
-        exchange = _exchange(turn)
-        found = self.found * _holds(_result(exchange), _accepted(turn))
-        return self.execution * bool(_ran(exchange)) + found
+        events = turn.info["events"]
+        return self.execution * events["ran"] + self.found * events["retrieved"]
 
     def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """The rewards of the call at the turns of the calls, the others at the last turn."""
-        return [self._credits(episode) for episode in episodes]
+        """The rewards of the calls at their turns, the others at the last turn."""
+        return [self._credits(episode.turns) for episode in episodes]
 
-    def parts(self, replies: Sequence[Exchange], accepted: Sequence[str]) -> dict[str, float]:
-        """The six rewards of a whole episode.
+    def _credits(self, turns: Sequence[Turn]) -> list[Credit]:
+        events = [turn.info["events"] for turn in turns]
+        calls = [k for k, happened in enumerate(events) if happened["called"]]
+        credits = [Credit(k, self.execution * events[k]["ran"] / len(calls)) for k in calls]
+        credits += [Credit(k, self.found * events[k]["retrieved"]) for k in calls[:1]]
+        replies = [clean_text(turn.action, MAX_REPLY_CHARS) for turn in turns]  # as the environment read them
+        outcome = sum(self.result_parts(replies, _accepted(turns[-1])).values())
+        return [*credits, Credit(len(turns) - 1, outcome)]
+
+    def result_parts(self, replies: Sequence[str], accepted: Sequence[str]) -> dict[str, float]:
+        """The four rewards of a whole episode that depend on its replies alone.
 
         Args:
-            replies: every reply and what came back.
+            replies: of all turns.
             accepted: accepted answers in lower case.
         """
-        calls = [ran for exchange in replies if (ran := _ran(exchange)) is not None]
         answer = _last_answer(replies)
         given = "" if answer is None else answer.lower()
         said = answer is not None
-        first = next((found for exchange in replies if (found := _result(exchange)) is not None), None)
         return {
-            "execution": self.execution * (sum(calls) / len(calls)) if calls else 0.0,
-            "found": self.found * _holds(first, accepted),
             "present": self.present * (said and any(text in given for text in accepted)),
             "exact": self.exact * (said and any(text == given for text in accepted)),
-            "form": self.form * _mean([form_score(reply) for reply, _ in replies]),
-            "tags": self.tags * max(0.0, _mean([tag_score(reply) for reply, _ in replies])),
+            "form": self.form * _mean([form_score(reply) for reply in replies]),
+            "tags": self.tags * max(0.0, _mean([tag_score(reply) for reply in replies])),
         }
-
-    def _credits(self, episode: Episode) -> list[Credit]:
-        replies = [_exchange(turn) for turn in episode.turns]
-        parts = self.parts(replies, _accepted(episode.turns[-1]))
-        calls = [k for k, exchange in enumerate(replies) if _ran(exchange) is not None]
-        ran = [k for k in calls if _ran(replies[k])]
-        credits = [Credit(k, parts["execution"] / len(ran)) for k in ran]
-        results = [k for k, exchange in enumerate(replies) if _result(exchange) is not None]
-        credits += [Credit(k, parts["found"]) for k in results[:1]]
-        outcome = parts["present"] + parts["exact"] + parts["form"] + parts["tags"]
-        return [*credits, Credit(len(replies) - 1, outcome)]
 
 
 def form_score(reply: str) -> float:
@@ -140,39 +128,9 @@ def tag_score(reply: str) -> float:
     return _mean([1 - abs(count - 1) for count in counts])
 
 
-def _exchange(turn: Turn) -> Exchange:
-    """The reply of a turn and what came back, which the next observation ends in."""
-    shown: Any = turn.next_observation
-    text = shown if isinstance(shown, str) else ""
-    if turn.info["context"] != "append":
-        return Exchange(turn.action, text)
-    return Exchange(turn.action, text[len(turn.observation) + len(turn.action) :])
-
-
-def _ran(exchange: Exchange) -> bool | None:
-    """Whether the call of a reply ran without an error; None where it made none that was answered."""
-    if first_pair(exchange.reply, "tool") is None or not exchange.response:
-        return None
-    result = _result(exchange)
-    return result is not None and not result.startswith("Error:")
-
-
-def _result(exchange: Exchange) -> str | None:
-    """The result of the call that a reply made; None without a call or a result."""
-    pair = first_pair(exchange.response, "result")
-    called = first_pair(exchange.reply, "tool") is not None
-    return pair.text.strip() if called and pair is not None else None
-
-
-def _holds(result: str | None, accepted: Sequence[str]) -> bool:
-    return result is not None and any(text in result.lower() for text in accepted)
-
-
-def _last_answer(replies: Sequence[Exchange]) -> str | None:
+def _last_answer(replies: Sequence[str]) -> str | None:
     answers: Iterator[str] = (
-        pair.text.strip()
-        for reply, _ in reversed(replies)
-        if (pair := first_pair(reply, "answer")) is not None
+        pair.text.strip() for reply in reversed(replies) if (pair := first_pair(reply, "answer")) is not None
     )
     return next(answers, None)
 

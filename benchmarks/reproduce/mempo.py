@@ -38,10 +38,12 @@ from benchmarks.reproduce.world_tasks import ENTITIES, save_pairs
 from memenvs.baselines.demonstrations import write_demonstrations
 
 ENV = "MemSearchQA-v0"
+# Half right is half a reward, and the models of nothing know an answer in its tag alone.
+REWARD = {"trajectory": "outcome", "target": "wrapped"}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "GRPO": ("outcome", {}),
-    "MemPO": ("mempo", {}),
-    "MemPO, b = 0": ("mempo", {"bias": "none"}),
+    "MemPO": ("mempo", REWARD),
+    "MemPO, b = 0": ("mempo", {**REWARD, "bias": "none"}),
 }
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak")
 EVALUATED = 256  # episodes of the test set

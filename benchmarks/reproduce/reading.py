@@ -34,14 +34,15 @@ from benchmarks.reproduce.runs import (
 from memenvs.tokens import load_tokenizer
 
 WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends
+WRAPPED = {"target": "wrapped"}  # a model from nothing knows an answer in its form alone
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "outcome only": ("outcome", {}),
     "TAMTRL": ("tamtrl", {}),
     "TAMTRL, no min-max": ("tamtrl", {"minmax": False}),
     "TAMTRL, plus": ("tamtrl", {"combine": "plus"}),
-    "InfoMem": ("infomem", {}),
-    "InfoMem, wrong side": ("infomem", {"side": "wrong"}),
-    "InfoMem, no normalisation": ("infomem", {"normalize": False}),
+    "InfoMem": ("infomem", WRAPPED),
+    "InfoMem, wrong side": ("infomem", {**WRAPPED, "side": "wrong"}),
+    "InfoMem, no normalisation": ("infomem", {**WRAPPED, "normalize": False}),
 }
 EVALUATED = 512  # episodes of the test set
 

@@ -53,7 +53,9 @@ def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = 
     tasks: TaskSet = venv.envs[0].unwrapped.tasks
     if measured:
         scorer = HFScorer(policy.model, policy.tokenizer)
-        venv = VectorRewardWrapper(venv, [TAMTRLMethod(), InfoMemMethod()], scorer, group_size=1)
+        venv = VectorRewardWrapper(
+            venv, [TAMTRLMethod(), InfoMemMethod(target="wrapped")], scorer, group_size=1
+        )
     played = collect(venv, policy, group_seeds(0, 0, 4, episodes), max_new_tokens=REPLY)
     numbers = {task.id: number for number, task in enumerate(tasks)}
     return [_read(episode, tasks, numbers[episode.task]) for episode in played]

@@ -99,8 +99,8 @@ def play(
             observation, _, terminated, truncated, info = env.step(reply)
             over, told = terminated or truncated, info["privileged"]
             if told["memory"] == BETWEEN.join(answers) and rng.random() < 0.5:
-                turns.append((told["prompt_with_memory"], told["target"]))
+                turns.append((told["prompt_with_memory"], told["target_wrapped"]))
             seen = [TITLE + subject in told["prompt_with_history"] for subject in subjects]
             if not over and all(seen) and rng.random() < 0.5:
-                turns.append((told["prompt_with_history"], told["target"]))
+                turns.append((told["prompt_with_history"], told["target_wrapped"]))
         yield Demonstration(turns, "rewrite", info["metrics"]["success"] == 1.0)

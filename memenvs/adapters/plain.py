@@ -52,7 +52,15 @@ def told(info: Info) -> dict[str, Any]:
     if "credits" in info:
         shown["credits"] = {
             # A reason may quote, behind its colon, a judge that has read the answer.
-            method: [{**credit._asdict(), "reason": credit.reason.partition(":")[0]} for credit in credits]
+            method: [
+                {
+                    "turn": credit.turn,
+                    "value": credit.value,
+                    "span": credit.span,
+                    "reason": credit.reason.partition(":")[0],
+                }
+                for credit in credits
+            ]
             for method, credits in info["credits"].items()
         }
     return plain(shown)

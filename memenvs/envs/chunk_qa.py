@@ -58,7 +58,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     Privileged:
         `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1);
         `evidence_in_chunk` (their parts inside the chunk that is shown); and what reward methods ask a
-        scorer about: `question`; `target`, the gold reply; `memory` as it stands;
+        scorer about: `question`; `target`, the bare answer, and `target_wrapped`, the answer in the form that
+        is asked for; `memory` as it stands;
         `prompt_with_memory` and `prompt_without_memory`, the answer prompt with that memory and an empty one;
         `prompt_with_history`, the same as the former: the turns before reach the agent in its memory only;
         `teacher_prompt`, this turn's prompt with the evidence inside the chunk in the chunk's place, and
@@ -186,7 +187,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _privileged(self) -> dict[str, Any]:
         reading, episode = self._reading, self.episode
-        target = wrap_answer(gold_answer(reading.task.answers, self.metric), self.answer_format)
+        target = gold_answer(reading.task.answers, self.metric)
         return {
             "answers": [list(accepted) for accepted in reading.task.answers],
             "evidence": reading.whole_evidence(),
@@ -194,6 +195,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             "evidence_in_chunk": reading.evidence_in(episode.turn),
             "question": reading.task.question,
             "target": target,
+            "target_wrapped": wrap_answer(target, self.answer_format),
             "memory": episode.memories[-1],
             **self._prompts.for_scorers(reading, episode.turn, episode.memories[-1]),
         }

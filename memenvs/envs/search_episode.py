@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from memenvs.envs.search_text import Move, holds_answer
+from memenvs.envs.search_text import Move, holds_answer, passages_shown
 from memenvs.metrics import Objectives, multi_objective, wrap_answer
 from memenvs.scoring import Grade
 from memenvs.tasks import Task
 from memenvs.text_env import Episode
 
-NOTHING = {"searched": 0.0, "retrieved": 0.0, "well_formed": 0.0}
+NOTHING = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 0.0}
 
 
 @dataclass
@@ -24,8 +25,9 @@ class SearchEpisode(Episode):
         answer: the answer given; None without one.
         searches: searches run.
         retrieved: whether any search found an accepted answer in its passages.
+        found: contents of the passages in which one has been shown.
         well_formed: replies that were.
-        events: of the last turn: `searched`, `retrieved`, `well_formed`, 1.0 or 0.0.
+        events: of the last turn, 1.0 or 0.0: `searched`, `retrieved`, `retrieved_new`, `well_formed`.
     """
 
     memory: str = ""
@@ -34,19 +36,35 @@ class SearchEpisode(Episode):
     answer: str | None = None
     searches: int = 0
     retrieved: bool = False
+    found: list[str] = field(default_factory=list)
     well_formed: int = 0
     events: dict[str, float] = field(default_factory=dict)
 
-    def record(self, move: Move, shown: str | None, task: Task) -> None:
-        """Keep what a reply did; `shown` are the passages of a search that was run."""
-        found = shown is not None and holds_answer(shown, task.answers)
+    def record(self, move: Move, passages: Sequence[str] | None, shown: str, task: Task) -> None:
+        """Keep what a reply did.
+
+        Args:
+            move: the reply.
+            passages: contents that a search brought; None where none was run.
+            shown: what the agent reads of them.
+            task: that is played.
+        """
+        searched = passages is not None
+        retrieved = searched and holds_answer(shown, task.answers)
+        new = [
+            contents
+            for contents, text in zip(passages or [], passages_shown(passages or [], shown), strict=True)
+            if retrieved and contents not in self.found and holds_answer(text, task.answers)
+        ]
+        self.found += new
         self.memory = move.memory or ""
-        self.searches += shown is not None
-        self.retrieved |= found
+        self.searches += searched
+        self.retrieved |= retrieved
         self.well_formed += move.well_formed
         self.events = {
-            "searched": float(shown is not None),
-            "retrieved": float(found),
+            "searched": float(searched),
+            "retrieved": float(retrieved),
+            "retrieved_new": float(bool(new)),
             "well_formed": float(move.well_formed),
         }
 
@@ -67,7 +85,8 @@ class SearchEpisode(Episode):
             **{name: getattr(grade, name) for name in ("em", "f1", "sub_em")},
             "em_sum": sums.em,
             "f1_sum": sums.f1,
-            "format": self.well_formed / len(self.history),
+            "format": float(self.answer is not None and self.well_formed == len(self.history)),
+            "format_share": self.well_formed / len(self.history),
             "searches": self.searches,
             "retrieved": self.retrieved,
             "turns": len(self.history),

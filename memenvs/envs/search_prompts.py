@@ -41,9 +41,11 @@ class SearchPrompts:
         """What reward methods ask a scorer about; see `SearchQAEnv`, under Privileged."""
         turns = self._last_turn  # one number of turns, so that prompts share a prefix
         past = "".join(reply + came for reply, came in episode.history)
+        target = gold_answer(task.answers, metric)
         return {
             "question": task.question,
-            "target": wrap_answer(gold_answer(task.answers, metric), "tag"),
+            "target": target,
+            "target_wrapped": wrap_answer(target, "tag"),
             "memory": episode.memory,
             "prompt_with_memory": self._remembering(task, episode.memory, "", turns),
             "prompt_without_memory": self._remembering(task, "", "", turns),

@@ -43,19 +43,21 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     Info:
         `events` of this turn: `searched`, `retrieved` (an accepted answer stands in the passages),
-        `well_formed`, and `searches` so far, all floats.
+        `retrieved_new` (in one that no earlier search of the episode has shown), `well_formed`, and
+        `searches` so far, all floats.
 
     Metrics:
         `success` (outcome 1.0), `em`, `f1`, `sub_em` (means over objectives), `em_sum`, `f1_sum` (sums, by
-        MEM1's rules), `format` (share of well-formed replies), `searches`, `retrieved`, `turns`,
+        MEM1's rules), `format` (1.0 if every reply was well formed and the last one an answer, MT-PPO D.1.2),
+        `format_share` (share of well-formed replies), `searches`, `retrieved`, `turns`,
         `prompt_tokens`, `prompt_tokens_peak`.
 
     Privileged:
         `answers`; `evidence`: the documents the answer needs, where the task set knows them. With
-        `context="memory"` also what reward methods ask a scorer about: `question`; `target`, the gold answer
-        in its tag; `memory` as it stands; `prompt_with_memory` and `prompt_without_memory`, the prompt with
-        that memory and an empty one, without passages; `prompt_with_history`, with an empty memory and every
-        turn so far in full.
+        `context="memory"` also what reward methods ask a scorer about: `question`; `target`, the bare
+        answer, and `target_wrapped`, the answer in its tag; `memory` as it stands; `prompt_with_memory` and
+        `prompt_without_memory`, the prompt with that memory and an empty one, without passages;
+        `prompt_with_history`, with an empty memory and every turn so far in full.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
@@ -77,7 +79,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     """
 
     metric_names = (
-        *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format"),
+        *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
         *("searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
     )
 
@@ -169,14 +171,15 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         episode, move = self.episode, read_reply(reply, memory=self.remembers)
         played = len(episode.history) + 1
         # The one thing that can fail comes first: a retriever that is away leaves the episode as it was.
-        shown = self._search(move.content) if move.kind == "search" and self._searching else None
-        episode.record(move, shown, self._task)
+        passages = self.find(move.content) if move.kind == "search" and self._searching else None
+        shown = cut_passages(passages or [], self.tokenizer, self.max_information)
+        episode.record(move, passages, shown, self._task)
         if move.kind == "answer":
             episode.answer = self.tokenizer.head(harmless(move.content), self.max_answer)[0]
             episode.end = "terminated"
         elif played >= self.last_turn:
             episode.end = "truncated"
-        came = "" if move.kind == "answer" else information(shown or "") if move.kind else UNREADABLE
+        came = "" if move.kind == "answer" else information(shown) if move.kind else UNREADABLE
         if not episode.end and played >= self.max_turns:
             came += LAST
         episode.history.append((reply, came))
@@ -187,9 +190,6 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     @property
     def _searching(self) -> bool:
         return len(self.episode.history) < self.max_turns
-
-    def _search(self, query: str) -> str:
-        return cut_passages(self.find(query), self.tokenizer, self.max_information)
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -136,6 +137,12 @@ def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: 
     if sum(map(len, gaps)) > max_tokens:
         shown = shown[: int(np.concatenate(gaps)[:max_tokens].sum())]
     return shown.strip()
+
+
+def passages_shown(passages: Sequence[str], shown: str) -> list[str]:
+    """What `cut_passages` left of each passage in the text that it made of them; empty where nothing."""
+    ends = list(accumulate(len(_block(number, contents)) for number, contents in enumerate(passages, 1)))
+    return [shown[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 @functools.lru_cache(maxsize=20_000)

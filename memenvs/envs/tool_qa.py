@@ -16,10 +16,11 @@ from memenvs.render import conversation_turn
 from memenvs.scoring import Grade, gold_answer, grade_answer
 from memenvs.spaces import replace_surrogates
 from memenvs.tags import first_pair
-from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
+from memenvs.text_env import MAX_REPLY_CHARS, Episode, Info, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
 
 TOOL = "wiki_search"
+NOTHING = {"called": 0.0, "ran": 0.0, "retrieved": 0.0}
 NO_TOOL = "Error: Tool command not found or invalid XML format. Please ensure correct formatting."
 EMPTY = "Error: Tool execution returned empty output."
 
@@ -98,12 +99,14 @@ class ToolEpisode(Episode):
         answer: the answer given; None without one.
         called: whether the tool ran without an error.
         result: the tool's result, an error text too; empty where it found nothing.
+        events: of the last turn, 1.0 or 0.0: `called`, `ran`, `retrieved`.
     """
 
     history: list[tuple[str, str]] = field(default_factory=list)
     answer: str | None = None
     called: bool = False
     result: str = ""
+    events: dict[str, float] = field(default_factory=dict)
 
 
 class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
@@ -122,6 +125,10 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
 
     End:
         `terminated` by an answer, `truncated` after the second turn without one.
+
+    Info:
+        `events` of this turn, floats: `called` (a tool call was answered, be it by an error), `ran` (without
+        an error), `retrieved` (an accepted answer stands in the passages that it found).
 
     Metrics:
         `success`, `em`, `f1`, `called` (the tool ran without an error), `retrieved` (an accepted answer
@@ -212,6 +219,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
+        episode.events = {}
         answer = first_pair(reply, "answer")
         if answer is not None:
             episode.answer, _ = self.tokenizer.head(harmless(answer.text.strip()), self.max_answer)
@@ -230,11 +238,22 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         command = first_pair(reply, "tool")
         if command is None:
             return NO_TOOL
+        episode = self.episode
         result = replace_surrogates(call_tool(command.text.strip(), self._search))
         if not result.strip():
+            episode.events = {"called": 1.0}
             return EMPTY
-        self.episode.result, self.episode.called = result, not result.startswith("Error:")
+        episode.result, episode.called = result, not result.startswith("Error:")
+        episode.events = {
+            "called": 1.0,
+            "ran": float(episode.called),
+            "retrieved": float(self._retrieved),
+        }
         return f"<result>\n{harmless(result)}\n</result>"
+
+    @property
+    def _retrieved(self) -> bool:
+        return self.episode.called and holds_answer(self.episode.result, self._task.answers)
 
     def _search(self, query: str) -> str:
         return cut_passages(self.find(query), self.tokenizer, self.max_result)
@@ -249,7 +268,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
             "em": scores.em,
             "f1": scores.f1,
             "called": episode.called,
-            "retrieved": episode.called and holds_answer(episode.result, self._task.answers),
+            "retrieved": self._retrieved,
             "turns": len(episode.history),
         }
 
@@ -258,3 +277,6 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
 
     def _task_id(self) -> str:
         return self._task.id
+
+    def _info(self, rewards: dict[str, float]) -> Info:
+        return {**super()._info(rewards), "events": {**NOTHING, **self.episode.events}}

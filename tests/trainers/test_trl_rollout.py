@@ -219,7 +219,7 @@ class TestRewrite:
         reading = venv_of("MemChunkQA-v0", **READING)
         told = reading.envs[0].reset(seed=1)[1]["privileged"]
         school = told["evidence"][0][:80]
-        script = ((school, "nothing"), (school, school), (told["target"], told["target"]))
+        script = ((school, "nothing"), (school, school), (told["target_wrapped"], told["target_wrapped"]))
         venv = VectorRewardWrapper(reading, ["TAMTRL"], scorer="lexical", group_size=2)
         trainer = make(ByTurn, venv, script=script, credit={"reward": "tamtrl"}, options={"max_steps": 1})
         trainer.train()

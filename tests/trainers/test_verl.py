@@ -220,7 +220,7 @@ class TestWhatVerlMakesOfIt:
             made = loop(["a", "b", final], env="MemChunkQA-v0", settings=READING)
             if final == "gold":
                 env = made._make()
-                made.server_manager.replies[2] = env.reset(seed=1)[1]["privileged"]["target"]
+                made.server_manager.replies[2] = env.reset(seed=1)[1]["privileged"]["target_wrapped"]
             told.append(play(made))
         keys, rows, _ = take(monkeypatch, told)
         assert [key[-3:] for key in keys] == ["0_0", "0_1", "0_2", "1_0", "1_1", "1_2"]

@@ -10,6 +10,7 @@ import numpy as np
 from memenvs.baselines.episode import Episode, Floats
 from memenvs.baselines.policy import Policy
 from memenvs.credit import gae, grpo, mt_grpo, mt_rloo, place_rewards, rloo, tamtrl, whiten
+from memenvs.wrappers import Episode as Record
 from memenvs.wrappers import TAMTRLMethod
 
 Estimator = Literal["grpo", "rloo"]
@@ -144,13 +145,16 @@ def _between(episode: Episode) -> Floats:
 
 
 def _tamtrl(episodes: Sequence[Episode], method: TAMTRLMethod) -> list[Floats]:
-    teacher = [method.teacher(episode.record) if episode.record else [] for episode in episodes]
+    records = [episode.record or Record() for episode in episodes]
     credit = tamtrl(
-        teacher,
-        [episode.outcome + episode.charge for episode in episodes],
+        [record.signals.get(method.name, []) for record in records],
+        [episode.outcome for episode in episodes],
         tasks=[episode.group for episode in episodes],
+        answers=[method.answers(record) for record in records],
         minmax=method.minmax,
         combine=method.combine,
+        # Eq. 6 gives a failed rollout 0 at every turn, and DAPO adds its length penalty to that.
+        penalties=[episode.charge for episode in episodes],
     )
     return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
 

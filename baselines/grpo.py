@@ -6,7 +6,6 @@ python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tam
 from __future__ import annotations
 
 import functools
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -58,7 +57,8 @@ class Args(TrainingArgs):
     tree_budget: Count = 10_000
     """Replies a step that trees may sample; a run that would need more is refused."""
     dynamic_sampling: Whole = 0
-    """DAPO: draw up to so many more batches of tasks until enough groups differ in what they earned."""
+    """DAPO: draw up to so many more batches of tasks until enough groups differ in what they earned; with a
+    memory method, until enough groups have both right and wrong answers (TAMTRL eq. 3)."""
     overlong_buffer: Whole = 0
     """DAPO: charge an episode's last so many tokens before overlong_max; 0 charges nothing."""
     overlong_max: Count = 4096
@@ -94,8 +94,6 @@ def check(args: Args) -> None:
         raise ValueError(f"reward_args are of a memory method, and --reward is {args.reward}")
     if args.reward != "turn" and (args.tree_turns or (args.alpha, args.ended) != (1.0, "zero")):
         raise ValueError(f"alpha, ended and tree_turns are for --reward turn, got {args.reward!r}")
-    if not 0.0 <= args.alpha < math.inf:
-        raise ValueError(f"alpha must be at least 0 and finite, got {args.alpha!r}")
     if args.tree_turns:
         if args.dynamic_sampling or args.overlong_buffer:
             raise ValueError("dynamic_sampling and overlong_buffer are for groups, not for trees")
@@ -142,7 +140,7 @@ def play_groups(
 ) -> tuple[list[Item], list[Episode]]:
     """What the episodes of a step are to learn, and all that were played for them.
 
-    With dynamic sampling a group in which nobody has an advantage is left out, and others are drawn.
+    With dynamic sampling a group that teaches nothing is left out, and others are drawn.
     """
     settings: dict[str, Any] = {"reward": args.reward, "estimator": args.estimator}
     settings |= {"alpha": args.alpha, "ended": args.ended, "scale": args.scale, "method": method}
@@ -154,7 +152,9 @@ def play_groups(
         drawn += fresh
         charge_length(fresh, args.overlong_buffer, args.overlong_max)
         usable = sound(fresh)
-        if args.dynamic_sampling:
+        if args.dynamic_sampling and method:
+            usable = half_right(usable)
+        elif args.dynamic_sampling:
             advantages = clock.run("credit", credit, usable)
             differ = {e.group for e, values in zip(usable, advantages, strict=True) if values.any()}
             usable = [episode for episode in usable if episode.group in differ]
@@ -165,6 +165,17 @@ def play_groups(
     chosen = [episode for members in list(kept.values())[: args.groups] for episode in members]
     # Once more where groups were left out: TAMTRL's credit depends on all that are chosen.
     return items_of(chosen, clock.run("credit", credit, chosen)), drawn
+
+
+def half_right(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes of the groups with 0 < correct < G, DAPO's constraint (TAMTRL eq. 3).
+
+    A group that is all right differs too in what its memories earn; the constraint counts answers alone.
+    """
+    found: dict[int, set[bool]] = {}
+    for episode in episodes:
+        found.setdefault(episode.group, set()).add(episode.metrics["success"] == 1.0)
+    return [episode for episode in episodes if len(found[episode.group]) == 2]
 
 
 def grow_trees(

@@ -11,8 +11,9 @@ from memenvs.baselines.policy import Reply, ScriptedPolicy
 from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
 from memenvs.credit import mt_grpo
-from memenvs.wrappers import Credit, TAMTRLMethod
+from memenvs.wrappers import Credit
 from memenvs.wrappers import Episode as Record
+from memenvs.wrappers.method import Turn
 
 POLICY = ScriptedPolicy(str)
 ROOT2 = math.sqrt(2)
@@ -117,16 +118,35 @@ class TestGroups:
         first, _ = group_advantages(pair, POLICY, reward="mempo")
         assert first == pytest.approx([1 / ROOT2, 1 / ROOT2 + 2.0, 1 / ROOT2], abs=1e-5)
 
-    def test_tamtrl_spreads_each_turn_over_its_tokens(self, pair, monkeypatch):
-        # p = 0.2, 0.6 with outcome 1, and 0.6, 0.2 with outcome 0; min-max: 0, 1 | 1, 0; times r: 0, 1 | 0, 0
-        # mean 0.25, std (ddof 1) 0.5: advantages -0.5, 1.5 | -0.5, -0.5
-        seen = {id(pair[0]): [0.2, 0.6], id(pair[1]): [0.6, 0.2]}
-        for one in pair:
-            one.record = Record(signals={"tamtrl": seen[id(one)]})
-        monkeypatch.setattr(TAMTRLMethod, "teacher", lambda self, record: record.signals["tamtrl"])
+    def test_tamtrl_spreads_each_turn_over_its_tokens(self, pair):
+        # p = 0.2, then the answer, with outcome 1; 0.6 and the answer with outcome 0: p^ = 0 | 1
+        # R = 0, 1 | 0, 0: mean 0.25, std (ddof 1) 0.5: advantages -0.5, 1.5 | -0.5, -0.5
+        taught(pair, [0.2, 0.6])
         first, second = group_advantages(pair, POLICY, reward="tamtrl")
         assert first == pytest.approx([-0.5, -0.5, 1.5], abs=1e-5)
         assert second == pytest.approx([-0.5, -0.5, -0.5], abs=1e-5)
+
+    def test_a_memory_that_could_not_be_measured_learns_nothing(self, pair):
+        # one p is left, so that its p^ is 0: R = -, 1 | 0, 0: mean 1/3, std sqrt(1/3)
+        taught(pair, [math.nan, 0.6])
+        first, second = group_advantages(pair, POLICY, reward="tamtrl")
+        assert first == pytest.approx([0.0, 0.0, 2 / math.sqrt(3)], abs=1e-5)
+        assert second == pytest.approx([-1 / math.sqrt(3)] * 3, abs=1e-5)
+
+    def test_a_charge_on_a_failure_does_not_ask_the_teacher(self, pair):
+        # R = 0, 1 | -1, -1, though the teacher would have written the second's memory
+        taught(pair, [0.2, 0.6])
+        pair[1].charge = -1.0
+        _, second = group_advantages(pair, POLICY, reward="tamtrl")
+        # mean -1/4, squares 1/16 + 25/16 + 9/16 + 9/16 = 11/4, std = sqrt(11/12)
+        assert second == pytest.approx([-0.75 / math.sqrt(11 / 12)] * 3, abs=1e-5)
+
+
+def taught(episodes, scores):
+    """Give episodes of two turns the teacher's score of the first; the second is the answer."""
+    for one, score in zip(episodes, scores, strict=True):
+        turns = [Turn("", "", {}, "", {"metrics": {}}), Turn("", "", {}, "", {"metrics": {}}, "terminated")]
+        one.record = Record(turns, signals={"tamtrl": [score, 0.0]})
 
 
 class TestTokens:

@@ -56,16 +56,19 @@ def test_an_infinite_value_is_refused():
         group_normalize([1.0, np.inf])
 
 
+ANSWERS = [[False, False, True], [False, True]]
+
+
 def test_tamtrl_spends_the_outcome_by_the_teachers_view():
-    # batch min 0.1, max 0.5: p^ = 0, 1 | 0.5; the answer turn (NaN) takes r itself
-    rewards = tamtrl_rewards([[0.1, 0.5, np.nan], [0.3, np.nan]], [1.0, 0.4])
+    # batch min 0.1, max 0.5: p^ = 0, 1 | 0.5; the answer turn takes r itself
+    rewards = tamtrl_rewards([[0.1, 0.5, 9.0], [0.3, 9.0]], [1.0, 0.4], answers=ANSWERS)
     close(rewards[0], [0.0, 1.0, 1.0])
     close(rewards[1], [0.2, 0.4])
 
 
 def test_tamtrl_normalises_over_all_turns_of_a_task():
     # R = 0, 1, 1 | 0, 0: mean 0.4, squares .16 + .36 + .36 + .16 + .16 = 1.2, std = sqrt(1.2 / 4)
-    advantages = tamtrl([[0.1, 0.5, np.nan], [0.3, np.nan]], [1.0, 0.0], eps=0.0)
+    advantages = tamtrl([[0.1, 0.5, 0.0], [0.3, 0.0]], [1.0, 0.0], answers=ANSWERS, eps=0.0)
     std = 0.3**0.5
     close(advantages[0], [-0.4 / std, 0.6 / std, 0.6 / std])
     close(advantages[1], [-0.4 / std, -0.4 / std])
@@ -79,7 +82,19 @@ def test_tamtrl_takes_the_extremes_over_the_batch_and_the_mean_over_a_task():
 
 
 def test_tamtrl_can_add_instead():
-    close(tamtrl_rewards([[0.0, 1.0, np.nan]], [0.5], combine="plus")[0], [0.5, 1.5, 0.5])
+    close(tamtrl_rewards([[0.0, 1.0, 0.0]], [0.5], answers=ANSWERS[:1], combine="plus")[0], [0.5, 1.5, 0.5])
+
+
+def test_a_memory_that_could_not_be_measured_gets_no_credit_and_moves_no_other():
+    # p^ = 0, -, 1: R = 0, -, 1 and r = 1; mean 2/3, std (ddof 1) sqrt(1/3) over the three that are known
+    (advantages,) = tamtrl([[0.2, np.nan, 0.6, 0.0]], [1.0], answers=[[False] * 3 + [True]], eps=0.0)
+    close(advantages, [-2 / 3**0.5, 0.0, 1 / 3**0.5, 1 / 3**0.5])
+
+
+def test_a_penalty_is_the_same_at_every_turn_whatever_the_teacher_thought():
+    # p^ = 0, 1 | 1, 0: a failed rollout has 0 by eq. 6, and its penalty of -1 behind it
+    rewards = tamtrl_rewards([[0.2, 0.6], [0.6, 0.2]], [1.0, 0.0], penalties=[-0.5, -1.0])
+    close(rewards, [[-0.5, 0.5], [-1.0, -1.0]])
 
 
 def test_tamtrl_without_minmax_uses_the_probabilities_themselves():
@@ -216,6 +231,9 @@ def test_no_rollouts_give_no_credits():
     [
         lambda: tamtrl([[1.0]], [1.0, 2.0]),
         lambda: tamtrl([[1.0]], [1.0], combine="sum"),
+        lambda: tamtrl([[1.0]], [1.0], answers=[[True, False]]),
+        lambda: tamtrl([[1.0]], [1.0], answers=[[1.0]]),
+        lambda: tamtrl([[1.0]], [1.0], penalties=[0.0, 0.0]),
         lambda: infomem([1.0], [1.0, 2.0], [True]),
         lambda: infomem_bonus([1.0], [True], side="left"),
         lambda: mempo([1.0], [[1.0], [2.0]]),

@@ -100,6 +100,28 @@ def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
     assert not np.allclose(np.concatenate(whole[:2]), np.concatenate(half))
 
 
+@pytest.mark.parametrize("reward", ["tamtrl", "infomem", "mempo"])
+def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wrong(
+    reward, tiny_model, tmp_path, monkeypatch
+):
+    args = arguments(grpo, tiny_model, tmp_path / "run", reward=reward, dynamic_sampling=1)
+    training = grpo.prepare(args)
+    # Of each draw of two groups the first is all right, the second half.
+    rollouts = training.rollouts
+
+    def judged(*given):
+        episodes = rollouts(*given)
+        for number, episode in enumerate(episodes):
+            episode.metrics["success"] = episode.outcome = float(number < 3)
+        return episodes
+
+    monkeypatch.setattr(training, "rollouts", judged)
+    items, drawn = grpo.play_groups(training, args, 1, Clock(), grpo.memory_method(args))
+    assert len(drawn) == 8
+    second = {episode.group for episode in (*drawn[2:4], *drawn[6:8])}
+    assert {item.group for item in items} == second
+
+
 def test_gradient_checkpointing_changes_no_number(tiny_model, tmp_path):
     lines = []
     for switch in (False, True):

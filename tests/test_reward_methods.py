@@ -365,7 +365,12 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):
         method(**settings)
 
 
-def test_the_teacher_is_handed_on_as_the_batch_formula_wants_it():
+def test_the_answer_turn_is_marked_unless_the_teacher_scores_it():
     method = TAMTRLMethod()
-    close(method.teacher(episode(method, [0.2, 0.4, 0.0])), [0.2, 0.4, math.nan])
-    close(TAMTRLMethod(final_turn="teacher").teacher(episode(method, [0.2, 0.4])), [0.2, 0.4])
+    assert method.answers(episode(method, [0.2, 0.4, 0.0])) == [False, False, True]
+    assert TAMTRLMethod(final_turn="teacher").answers(episode(method, [0.2, 0.4])) == [False, False]
+
+
+def test_a_memory_without_a_score_is_no_answer_turn():
+    (credits,) = TAMTRLMethod().compose([episode(TAMTRLMethod(), [0.2, math.nan, 0.4, 0.0], outcome=1.0)])
+    close([credit.value for credit in credits], [0.0, math.nan, 1.0, 1.0])

@@ -28,9 +28,11 @@ class TAMTRLMethod(RewardMethod):
 
     C_t is the evidence inside chunk t. The mean is one of probabilities, not of their logarithms. The signal
     is p_t, the credits are R_t; their advantage over the turns of a task (eq. 7) is `memenvs.credit.tamtrl`.
+    A memory that could not be measured has a signal and a credit of NaN, which pay nothing.
 
-    Min-max runs over the group. The paper takes the whole batch: a learner that holds it passes `teacher` of
-    all episodes to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this method so far.
+    Min-max runs over the group. The paper takes the whole batch: a learner that holds it passes the signals
+    and `answers` of all episodes to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this
+    method so far.
 
     In product form the outcome is spent: its component counts 0, and `info["metrics"]["outcome"]` keeps it.
     In the form "plus" the outcome stays where it is and each turn gets p^_t.
@@ -85,23 +87,23 @@ class TAMTRLMethod(RewardMethod):
         probabilities = np.exp(scores[0])
         return float(probabilities.mean() if self.length_norm else probabilities.sum())
 
-    def teacher(self, episode: Episode) -> list[float]:
-        """p_t (K,) as `memenvs.credit.tamtrl` wants it: NaN at an answer turn that takes the outcome."""
-        return [
-            signal if self._scored(turn) else np.nan
-            for turn, signal in zip(episode.turns, episode.signals[self.name], strict=True)
-        ]
+    def answers(self, episode: Episode) -> list[bool]:
+        """(K,) as `memenvs.credit.tamtrl` wants it: whether a turn takes the outcome, and p_t is not read."""
+        return [not self._scored(turn) for turn in episode.turns]
 
     def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """R_t of every turn."""
-        teacher = [self.teacher(episode) for episode in episodes]
+        teacher = [episode.signals[self.name] for episode in episodes]
+        answers = [self.answers(episode) for episode in episodes]
         bounds = None
         if len(episodes) == 1:
-            self._seen.add(teacher[0])
+            self._seen.add(p for p, answer in zip(teacher[0], answers[0], strict=True) if not answer)
             bounds = (self._seen.low, self._seen.high) if self._seen.count else None
         # In the form "plus" the outcome keeps its own component, so that none is added here.
         outcomes = [episode.outcome if self.spends_outcome else 0.0 for episode in episodes]
-        rewards = tamtrl_rewards(teacher, outcomes, minmax=self.minmax, combine=self.combine, bounds=bounds)
+        rewards = tamtrl_rewards(
+            teacher, outcomes, answers=answers, minmax=self.minmax, combine=self.combine, bounds=bounds
+        )
         return [[Credit(k, value) for k, value in enumerate(turns.tolist())] for turns in rewards]
 
     def get_state(self) -> dict[str, Any]:

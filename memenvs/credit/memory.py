@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.credit.checks import Array, check_choice, check_lengths, one_row
+from memenvs.credit.checks import Array, Mask, check_choice, check_lengths, check_shapes, one_row
 from memenvs.credit.groups import group_normalize, members
 
 COMBINES = ("product", "plus")
@@ -31,8 +31,10 @@ def tamtrl_rewards(
     teacher: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
+    answers: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
     combine: str = "product",
+    penalties: ArrayLike | None = None,
     bounds: tuple[float, float] | None = None,
 ) -> list[Array]:
     """Turn rewards R_t, for each rollout (K_i,), from the teacher's view of each memory.
@@ -40,25 +42,38 @@ def tamtrl_rewards(
         p^_t = (p_t - min p) / (max p - min p)    over the whole batch        TAMTRL eq. 5
         R_t  = p^_t * r   (or r + p^_t: `combine="plus"`)                     TAMTRL eq. 6
 
-    A turn with p_t NaN was not shown to the teacher (the answer turn) and takes the outcome itself: R_t = r.
-    Where all p_t are equal, p^_t is 0.
+    A p_t of NaN is a memory that could not be measured: its R_t is NaN, no reward at all. Where all p_t are
+    equal, p^_t is 0.
 
     Args:
         teacher: p_t, for each rollout of the batch (K_i,).
         outcomes: r (G,).
+        answers: for each rollout (K_i,) bool, True at a turn that was not shown to the teacher (the answer)
+            and takes the outcome itself: R_t = r, its p_t is not read. None: no turn is.
         minmax: without it p^_t = p_t.
         combine: `"product"` or `"plus"`.
+        penalties: (G,), added to every R_t of a rollout behind eq. 6, such as DAPO's length penalty; None: 0.
         bounds: smallest and largest p, where a larger batch has been seen than this one.
+
+    Raises:
+        ValueError: `combine` is unknown, or the parts do not fit together.
     """
     check_choice("combine", combine, COMBINES)
     scores = [one_row("teacher", p) for p in teacher]
     rewards = one_row("outcomes", outcomes)
-    check_lengths(teacher=scores, outcomes=rewards)
+    added = np.zeros_like(rewards) if penalties is None else one_row("penalties", penalties)
+    shown = [~_flags(turns) for turns in ([[False] * len(p) for p in scores] if answers is None else answers)]
+    check_lengths(teacher=scores, outcomes=rewards, answers=shown, penalties=added)
+    for p, mask in zip(scores, shown, strict=True):
+        check_shapes(teacher=p, answers=mask)
     if minmax:
-        low, high = bounds or _bounds(scores)
+        low, high = bounds or _bounds([p[mask] for p, mask in zip(scores, shown, strict=True)])
         scores = [(p - low) / (high - low) if high > low else np.where(np.isnan(p), p, 0.0) for p in scores]
     together = [p * r if combine == "product" else p + r for p, r in zip(scores, rewards, strict=True)]
-    return [np.where(np.isnan(p), r, both) for p, r, both in zip(scores, rewards, together, strict=True)]
+    return [
+        np.where(mask, both, r) + penalty
+        for mask, both, r, penalty in zip(shown, together, rewards, added, strict=True)
+    ]
 
 
 def tamtrl(
@@ -66,8 +81,10 @@ def tamtrl(
     outcomes: ArrayLike,
     *,
     tasks: Sequence[object] | None = None,
+    answers: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
     combine: str = "product",
+    penalties: ArrayLike | None = None,
     eps: float = 1e-6,
     ddof: int = 1,
 ) -> list[Array]:
@@ -75,18 +92,26 @@ def tamtrl(
 
         A_t = (R_t - mean R) / (std R + eps)    over all turns of a task's rollouts    TAMTRL eq. 7
 
-    Min-max (eq. 5) runs over the whole batch, mean and std over each task alone.
+    Min-max (eq. 5) runs over the whole batch, mean and std over each task alone. A memory that could not be
+    measured (NaN) is in none of them, and gets 0.
 
     Args:
         teacher: see `tamtrl_rewards`.
         outcomes: r (G,), all rollouts of the batch.
         tasks: the task of each rollout; None: all of one.
+        answers: see `tamtrl_rewards`.
         minmax: see `tamtrl_rewards`.
         combine: see `tamtrl_rewards`.
+        penalties: see `tamtrl_rewards`.
         eps: added to std.
         ddof: of std.
+
+    Raises:
+        ValueError: see `tamtrl_rewards`.
     """
-    rewards = tamtrl_rewards(teacher, outcomes, minmax=minmax, combine=combine)
+    rewards = tamtrl_rewards(
+        teacher, outcomes, answers=answers, minmax=minmax, combine=combine, penalties=penalties
+    )
     names = [0] * len(rewards) if tasks is None else list(tasks)
     check_lengths(teacher=rewards, tasks=names)
     advantages = [np.zeros_like(turns) for turns in rewards]
@@ -196,6 +221,14 @@ def _normalize_turns(turns: list[Array], eps: float, ddof: int) -> list[Array]:
         return []
     joined = group_normalize(np.concatenate(turns), eps=eps, ddof=ddof)
     return np.split(joined, np.cumsum([len(scores) for scores in turns])[:-1])
+
+
+def _flags(turns: ArrayLike) -> Mask:
+    """(K,) bool."""
+    array = np.asarray(turns)
+    if array.ndim != 1 or (array.size and array.dtype != np.bool_):
+        raise ValueError(f"answers must be one row of booleans, got {array.dtype} of shape {array.shape}")
+    return array.astype(np.bool_)
 
 
 def _bounds(scores: list[Array]) -> tuple[float, float]:

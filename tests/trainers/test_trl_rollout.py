@@ -224,8 +224,9 @@ class TestRewrite:
         trainer = make(ByTurn, venv, script=script, credit={"reward": "tamtrl"}, options={"max_steps": 1})
         trainer.train()
         records = [episode.record for episode in trainer.rollout_func.episodes]
-        taught = [TAMTRLMethod().teacher(record) for record in records]
-        wanted = np.concatenate(tamtrl(taught, [1.0, 1.0], tasks=[1, 1]))
+        taught = [record.signals["tamtrl"] for record in records]
+        answers = [TAMTRLMethod().answers(record) for record in records]
+        wanted = np.concatenate(tamtrl(taught, [1.0, 1.0], tasks=[1, 1], answers=answers))
         rows = [trainer.by_run(trainer.batches[0], row)[0] for row in range(6)]
         assert rows == pytest.approx(wanted.tolist(), abs=1e-4)
         assert rows[3] < rows[4] < rows[5]  # nothing, the evidence, the answer

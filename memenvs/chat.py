@@ -1,8 +1,7 @@
-"""Chat messages go out to an OpenAI-compatible endpoint; a reply with its token counts comes back."""
+"""A client of chat endpoints that speak OpenAI's protocol."""
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from memenvs.json_http import JSONClient
@@ -16,7 +15,7 @@ class Completion(NamedTuple):
     """A reply of an endpoint.
 
     Attributes:
-        text: of the message; empty where it has none.
+        text: of the message.
         finish: why it ended: `"stop"`, `"length"` or another word of the server's.
         stop: the stop string that ended it, where the server tells; it is not part of the text.
         tells_stop: whether this server tells which stop string ended a reply.
@@ -57,10 +56,9 @@ class ChatClient:
             EndpointError: no answer in `tries` tries, a refusal, or an answer that is no completion.
         """
         try:
-            body = self._client.post("/chat/completions", fields)
+            return self._client.post("/chat/completions", fields, read_completion)
         except ValueError as error:
             raise EndpointError(str(error)) from error
-        return read_completion(body, self.url)
 
     def models(self) -> list[str]:
         """Names of the models that are served.
@@ -69,34 +67,39 @@ class ChatClient:
             EndpointError: as for `complete`.
         """
         try:
-            return [str(entry["id"]) for entry in json.loads(self._client.get("/models"))["data"]]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise EndpointError(f"{self.url} does not list its models: {error!r}; name one") from error
+            return self._client.get("/models", lambda found: [str(entry["id"]) for entry in found["data"]])
+        except (ValueError, EndpointError) as error:
+            raise EndpointError(f"{self.url} does not list its models ({error}); name one") from error
 
 
-def read_completion(body: bytes, url: str) -> Completion:
+def read_completion(found: Any) -> Completion:
     """The first choice of a completion.
 
+    A message of thoughts alone, which a server with a reasoning parser keeps apart (`reasoning_content`,
+    `reasoning`), is an empty reply: the model wrote no other.
+
+    Args:
+        found: the JSON of the answer.
+
     Raises:
-        EndpointError: there is none; `url` is named.
+        KeyError, TypeError, …: it is no completion, or its message holds neither text nor thoughts.
     """
-    try:
-        found = json.loads(body)
-        choice = found["choices"][0]
-        content = choice["message"]["content"]
-        usage = found.get("usage") or {}
-        counts = [_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")]
-        # vLLM calls it stop_reason, SGLang matched_stop; both give a number where a token ended the reply
-        told = next((choice[name] for name in ("stop_reason", "matched_stop") if name in choice), False)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise EndpointError(f"{url} does not speak the protocol: {error!r} in {body[:200]!r}") from error
-    return Completion(
-        content if isinstance(content, str) else "",
-        str(choice.get("finish_reason", "")),
-        told if isinstance(told, str) else "",
-        told is not False,
-        *counts,
-    )
+    choice = found["choices"][0]
+    message, finish = choice["message"], str(choice.get("finish_reason", ""))
+    content = message["content"]
+    if content is None and any(_is_text(message.get(name)) for name in ("reasoning_content", "reasoning")):
+        content = ""
+    if not isinstance(content, str):
+        raise TypeError(f"the content of the message is {content!r:.80}, no text")
+    usage = found.get("usage") or {}
+    counts = [_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")]
+    # vLLM calls it stop_reason, SGLang matched_stop; both give a number where a token ended the reply
+    told = next((choice[name] for name in ("stop_reason", "matched_stop") if name in choice), False)
+    return Completion(content, finish, told if isinstance(told, str) else "", told is not False, *counts)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _count(value: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""A JSON request to one HTTP server goes out, the body of its answer comes back, or one clear error."""
+"""JSON requests to one HTTP server, with tries and one clear error."""
 
 from __future__ import annotations
 
@@ -7,12 +7,31 @@ import json
 import os
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes
 LONGEST_PAUSE = 30.0  # seconds
+
+T = TypeVar("T")
+
+
+class _Reply(NamedTuple):
+    """An answer.
+
+    Attributes:
+        status: of HTTP.
+        body: of it.
+        after: seconds that the server asks to wait.
+        bounded: whether HTTP says where the body ends, so that a cut one is an error of its own.
+    """
+
+    status: int
+    body: bytes
+    after: float
+    bounded: bool
 
 
 class JSONClient:
@@ -25,7 +44,7 @@ class JSONClient:
         tries: of a request, the first included; the pauses between them double from `pause`, or are what the
             server asks for by `Retry-After` where that is more; never above `LONGEST_PAUSE`.
         pause: seconds.
-        away: raised when the server did not answer.
+        away: raised when the server did not answer, or not in its protocol.
         mend: what to do about that; the error ends in it.
         key: sent as `Authorization: Bearer`; in no message.
 
@@ -59,44 +78,60 @@ class JSONClient:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._mine = threading.local()
 
-    def post(self, path: str, fields: dict[str, Any]) -> bytes:
-        """The body of a 200 answer to a POST, after as many tries as it takes and is allowed.
+    def post(self, path: str, fields: dict[str, Any], read: Callable[[Any], T]) -> T:
+        """What `read` makes of the JSON in a 200 answer to a POST, after as many tries as are allowed.
+
+        An answer that was cut is asked for again. `read` may fail as code fails on data of another shape
+        (KeyError, TypeError …): the answer is then not one of the protocol.
 
         Raises:
-            ConnectionError: of the class `away`: no answer in `tries` tries.
+            ConnectionError: of the class `away`: no answer in `tries` tries, or none of the protocol.
             ValueError: the server refused the request; its reason is in the message.
         """
-        return self._ask("POST", path, json.dumps(fields).encode())
+        return self._ask("POST", path, json.dumps(fields).encode(), read)
 
-    def get(self, path: str) -> bytes:
-        """The body of a 200 answer to a GET; see `post`."""
-        return self._ask("GET", path, None)
+    def get(self, path: str, read: Callable[[Any], T]) -> T:
+        """What `read` makes of the JSON in a 200 answer to a GET; see `post`."""
+        return self._ask("GET", path, None, read)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+    def _ask(self, method: str, path: str, body: bytes | None, read: Callable[[Any], T]) -> T:
         began, last, asked = time.monotonic(), "", 0.0
         for attempt in range(self._tries):
             if attempt:
                 time.sleep(min(max(self._pause * 2 ** (attempt - 1), asked), LONGEST_PAUSE))
                 asked = 0.0
             try:
-                status, reply, asked = self._exchange(method, path, body)
+                reply = self._exchange(method, path, body)
             except (OSError, http.client.HTTPException) as error:
                 self._connection().close()  # it opens again at the next request
                 last = f"{type(error).__name__}: {error}"
                 continue
-            if status == 200:
-                return reply
-            last = f"HTTP {status}: {_reason(reply)}"
-            if status not in RETRIED:
-                raise ValueError(f"{self.url} refused the request, {last}")
+            if reply.status != 200:
+                last, asked = f"HTTP {reply.status}: {_reason(reply.body)}", reply.after
+                if reply.status not in RETRIED:
+                    raise ValueError(f"{self.url} refused the request, {last}")
+                continue
+            try:
+                found = json.loads(reply.body)
+            except (ValueError, RecursionError) as error:
+                if not reply.bounded:
+                    last = f"an answer that is no JSON, perhaps cut: {error}"
+                    continue
+                raise self._misunderstood(error, reply.body) from error
+            try:
+                return read(found)
+            except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                raise self._misunderstood(error, reply.body) from error
         seconds = time.monotonic() - began
         raise self._away(
             f"no answer from {self.url} in {self._tries} tries over {seconds:.1f} s "
             f"(last: {last}); {self._mend}"
         )
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
-        """Status, body, and the seconds that the server asks to wait."""
+    def _misunderstood(self, error: Exception, body: bytes) -> ConnectionError:
+        return self._away(f"{self.url} does not speak the protocol: {error!r} in {body[:200]!r}")
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> _Reply:
         connection = self._connection()
         kind = {"Content-Type": "application/json"} if body is not None else {}
         connection.request(method, self._path + path, body, kind | self._headers)
@@ -104,8 +139,11 @@ class JSONClient:
         reply = response.read(MAX_REPLY + 1)
         if len(reply) > MAX_REPLY:
             raise http.client.HTTPException(f"an answer of more than {MAX_REPLY:,} bytes")
+        if response.length:  # http.client raises for a short body only where all of it is asked for
+            raise http.client.IncompleteRead(reply, response.length)
         after = response.getheader("Retry-After", "")
-        return response.status, reply, float(after) if after.isdecimal() else 0.0
+        bounded = response.chunked or response.length is not None
+        return _Reply(response.status, reply, float(after) if after.isdecimal() else 0.0, bounded)
 
     def _connection(self) -> http.client.HTTPConnection:
         """This thread's connection; never one from before a fork, which the parent still reads."""
@@ -131,5 +169,5 @@ def _reason(reply: bytes) -> Any:
     try:
         fields = json.loads(reply)
         return fields["error"]["message"] if "error" in fields else fields["detail"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return reply[:200].decode(errors="replace")

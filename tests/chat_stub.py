@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         choice = {"message": {"role": "assistant", "content": text}, "index": 0}
         choice |= {"finish_reason": "stop", "stop_reason": None}
         counted = sum(len(message["content"].split()) for message in fields["messages"])
-        usage = {"prompt_tokens": counted, "completion_tokens": len((text or "").split())}
+        usage = {"prompt_tokens": counted, "completion_tokens": len(str(text or "").split())}
         usage["total_tokens"] = sum(usage.values())
         choice |= parts[0] if parts else {}
         body = {"id": "chat-1", "object": "chat.completion", "created": 0, "model": fields.get("model", "")}

@@ -1,6 +1,8 @@
 """The chat client: what a completion holds, what is tried again, what is refused."""
 
 import json
+import socket
+import threading
 
 import pytest
 from chat_stub import ChatStub
@@ -23,8 +25,8 @@ def ask(stub, **settings):
     return client(stub, **settings).complete({"model": "m", "messages": [{"role": "user", "content": "a b"}]})
 
 
-def body(**choice):
-    return json.dumps({"choices": [{"message": {"content": "x"}, **choice}]}).encode()
+def completion(**choice):
+    return {"choices": [{"message": {"content": "x"}, **choice}]}
 
 
 def test_a_completion_has_text_end_and_counts(stub):
@@ -37,8 +39,18 @@ def test_a_server_that_counts_nothing_leaves_the_counts_out(stub):
     assert ask(stub)[-2:] == (None, None)
 
 
-def test_a_message_without_content_is_empty():
-    assert read_completion(b'{"choices": [{"message": {"content": null}}]}', "u").text == ""
+@pytest.mark.parametrize("content", [None, 7, ["x"], True])
+def test_a_message_without_text_is_no_reply(stub, content):
+    stub.reply = lambda fields: (200, content)
+    stub.usage = False
+    with pytest.raises(EndpointError, match=r"the content of the message is .*, no text"):
+        ask(stub)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_a_message_of_thoughts_alone_is_an_empty_reply(name):
+    found = read_completion(completion(message={"content": None, name: "hmm"}, finish_reason="length"))
+    assert (found.text, found.finish) == ("", "length")
 
 
 @pytest.mark.parametrize(
@@ -52,14 +64,99 @@ def test_a_message_without_content_is_empty():
     ],
 )
 def test_the_stop_string_is_known_where_the_server_tells(choice, stop, tells):
-    found = read_completion(body(**choice), "u")
+    found = read_completion(completion(**choice))
     assert (found.stop, found.tells_stop) == (stop, tells)
 
 
-@pytest.mark.parametrize("reply", [b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}'])
+class RawServer:
+    """Answers each connection with the next of some bytes and hangs up; `asked` counts them."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.thread = threading.Thread(target=self.serve)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.socket.getsockname()[1]}/v1"
+
+    def serve(self):
+        while self.answers:
+            connection, _ = self.socket.accept()
+            with connection, connection.makefile("rb") as lines:
+                size = 0
+                while (line := lines.readline()).strip():
+                    if line.lower().startswith(b"content-length:"):
+                        size = int(line.split(b":")[1])
+                lines.read(size)
+                self.asked += 1
+                connection.sendall(self.answers.pop(0))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self.thread.join()
+        self.socket.close()
+
+
+GOOD = json.dumps(completion()).encode()
+
+
+def sized(body, size=None):
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (size or len(GOOD)) + body
+
+
+def unsized(body):
+    return b"HTTP/1.1 200 OK\r\n\r\n" + body
+
+
+def chunked(body):
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(GOOD) + body
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        sized(GOOD[:9]),
+        sized(b""),
+        unsized(GOOD[:9]),
+        unsized(b""),
+        chunked(GOOD[:9]),
+        b"HTTP/1.1 200 OK\r\nCon",
+        b"",
+    ],
+)
+def test_an_answer_that_is_cut_is_asked_for_again(cut):
+    with RawServer(cut, sized(GOOD)) as server:
+        assert ask(server).text == "x"
+    assert server.asked == 2
+
+
+def test_an_answer_that_is_always_cut_is_one_error():
+    with (
+        RawServer(*[sized(GOOD[:9])] * 3) as server,
+        pytest.raises(EndpointError, match=r"in 3 tries.*Incomplete"),
+    ):
+        ask(server)
+
+
+@pytest.mark.parametrize(
+    "reply", [b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b"[" * 100_000]
+)
 def test_what_is_no_completion_is_refused(reply):
-    with pytest.raises(EndpointError, match="http://host does not speak the protocol"):
-        read_completion(reply, "http://host")
+    with (
+        RawServer(sized(reply, len(reply))) as server,
+        pytest.raises(EndpointError, match="does not speak the protocol"),
+    ):
+        ask(server)
+
+
+def test_the_reason_of_a_refusal_may_be_nested_too_deep_to_be_read():
+    refusal = b"HTTP/1.1 400 Bad\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000
+    with RawServer(refusal) as server, pytest.raises(EndpointError, match=r"HTTP 400: \[\[\["):
+        ask(server)
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503])

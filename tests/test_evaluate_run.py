@@ -429,6 +429,7 @@ def test_a_stop_string_that_a_server_keeps_is_not_put_twice(chat, tmp_path):
         ((503, "busy"), "in 2 tries"),
         ((400, "too long"), "HTTP 400: too long"),
         ((200, "x", {"message": ...}), "does not speak the protocol"),
+        ((200, None), "the content of the message is None"),
     ],
 )
 def test_an_endpoint_that_fails_is_counted_and_the_run_goes_on(reply, reason, chat, quick, tmp_path, capsys):

@@ -172,7 +172,7 @@ def test_a_refusal_is_not_asked_again(endpoint):
 
 def test_what_is_no_chat_endpoint_is_nan(endpoint):
     stub = endpoint(lambda prompt: (200, None))
-    assert credits(stub)[0].reason.startswith("unreadable")
+    assert credits(stub)[0].reason.startswith("endpoint: ")
 
 
 def test_no_more_requests_run_at_once_than_allowed(endpoint):

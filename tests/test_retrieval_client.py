@@ -124,7 +124,17 @@ def test_a_refusal_is_not_tried_again(server):
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("body", [b"<html>", {"result": 3}, {"result": [[{"id": "1"}]]}, {"answers": []}])
+OTHERS = [
+    b"<html>",
+    b"[" * 100_000,
+    {"result": 3},
+    {"result": [[{"id": "1"}]]},
+    {"result": [[{"document": {"id": "1", "contents": "x"}, "score": 10**400}]]},
+    {"answers": []},
+]
+
+
+@pytest.mark.parametrize("body", OTHERS, ids=lambda body: f"{body!r:.40}")
 def test_an_answer_in_another_protocol_is_named(server, body):
     server.script = [body]
     with pytest.raises(RetrieverError, match="does not speak the protocol"):

@@ -170,8 +170,8 @@ def test_a_model_that_is_not_served_is_named_beside_those_that_are(stub, tiny_mo
         ({"choices": [{"text": "x"}]}, "gave none of 4 prompt_logprobs"),
         ({"choices": [{"prompt_logprobs": [None]}]}, "gave 1 of 4 prompt_logprobs"),
         ({"choices": [{"prompt_logprobs": [None, {}, {}, {}]}]}, "in another shape: KeyError"),
-        ({"choices": []}, "no list 'choices'"),
-        ({"answer": 1}, "no list 'choices'"),
+        ({"choices": []}, "does not speak the protocol"),
+        ({"answer": 1}, "does not speak the protocol"),
     ],
 )
 def test_an_answer_without_logprobs_is_refused(scorer, stub, body, reason):

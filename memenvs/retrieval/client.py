@@ -1,11 +1,11 @@
-"""A client of a retrieval server: queries out over HTTP, ids and scores back, passages remembered."""
+"""A client of a retrieval server, which remembers the passages it brought."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from memenvs.json_http import JSONClient
 from memenvs.retrieval.protocol import Hits, Passage, clean
@@ -73,8 +73,11 @@ class HTTPRetriever:
         hits = Hits([], [])
         for start in range(0, len(queries), self.batch):
             asked = queries[start : start + self.batch]
-            reply = self._client.post("/retrieve", {"queries": asked, "topk": k, "return_scores": True})
-            for answer in self._parse(reply, len(asked)):
+            fields = {"queries": asked, "topk": k, "return_scores": True}
+            answers = self._client.post("/retrieve", fields, _read_answers)
+            if len(answers) != len(asked):
+                raise RetrieverError(f"{self.url} gave {len(answers)} answers to {len(asked)} queries")
+            for answer in answers:
                 hits.ids.append([passage.id for passage, _ in answer])
                 hits.scores.append([score for _, score in answer])
                 self._remember([passage for passage, _ in answer])
@@ -88,22 +91,12 @@ class HTTPRetriever:
             while len(self._passages) > self.remembered:
                 self._passages.popitem(last=False)
 
-    def _parse(self, reply: bytes, expected: int) -> list[list[tuple[Passage, float]]]:
-        try:
-            answers = [
-                [
-                    (
-                        Passage(clean(str(hit["document"]["id"])), clean(hit["document"]["contents"])),
-                        float(hit["score"]),
-                    )
-                    for hit in answer
-                ]
-                for answer in json.loads(reply)["result"]
-            ]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RetrieverError(
-                f"{self.url} does not speak the protocol: {error!r} in {reply[:200]!r}"
-            ) from error
-        if len(answers) != expected:
-            raise RetrieverError(f"{self.url} gave {len(answers)} answers to {expected} queries")
-        return answers
+
+def _read_answers(found: Any) -> list[list[tuple[Passage, float]]]:
+    """The passages of each query and their scores, from the JSON of an answer."""
+    return [[_read_hit(hit) for hit in answer] for answer in found["result"]]
+
+
+def _read_hit(hit: Any) -> tuple[Passage, float]:
+    document = hit["document"]
+    return Passage(clean(str(document["id"])), clean(document["contents"])), float(hit["score"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -90,38 +89,34 @@ class ServerScorer:
     @functools.cached_property
     def _window(self) -> int | None:
         """Tokens that a pair may have; None where the server does not say."""
-        fields = self._read(self._client.get("/v1/models"), "data")
-        served = {entry["id"]: entry for entry in fields}
+        served = self._client.get("/v1/models", _read_models)
         if self.model not in served:
             raise ValueError(f"{self.url} serves {', '.join(map(repr, served))}, not {self.model!r}")
-        length = served[self.model].get("max_model_len")
+        length = served[self.model]
         return None if length is None else int(length) - 1
 
     def _score(self, pair: TokenPair) -> TokenScores:
         if not pair.continuation:
             return np.zeros(0)
         ids = [*pair.prompt, *pair.continuation]
-        reply = self._client.post(
-            "/v1/completions",
-            {"model": self.model, "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0},
-        )
-        given = self._read(reply, "choices")[0].get("prompt_logprobs")
+        fields = {"model": self.model, "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+        given = self._client.post("/v1/completions", fields, _read_prompt_logprobs)
         if not isinstance(given, list) or len(given) != len(ids):
             found = len(given) if isinstance(given, list) else "none"
             raise ScorerError(f"{self.url} gave {found} of {len(ids)} prompt_logprobs; is it vLLM's server?")
         first = len(pair.prompt)
         try:
-            chosen = [given[i][str(token)]["logprob"] for i, token in enumerate(ids[first:], start=first)]
-            return np.array(chosen, dtype=np.float64)
+            chosen = [float(given[i][str(token)]["logprob"]) for i, token in enumerate(ids[first:], first)]
         except (ValueError, KeyError, TypeError) as error:
             raise ScorerError(f"{self.url} gave prompt_logprobs in another shape: {error!r}") from error
+        return np.array(chosen, dtype=np.float64)
 
-    def _read(self, reply: bytes, name: str) -> list[dict[str, Any]]:
-        """The list of objects under a name in a JSON reply."""
-        try:
-            found = json.loads(reply)[name]
-            if isinstance(found, list) and found and all(isinstance(item, dict) for item in found):
-                return found
-        except (ValueError, KeyError, TypeError):
-            pass
-        raise ScorerError(f"{self.url} does not speak OpenAI's protocol: no list {name!r} in {reply[:200]!r}")
+
+def _read_models(found: Any) -> dict[str, int | None]:
+    """The window of each model served; None where the server does not say."""
+    return {str(entry["id"]): entry.get("max_model_len") for entry in found["data"]}
+
+
+def _read_prompt_logprobs(found: Any) -> Any:
+    """What a completion says of its prompt's tokens; None where it says nothing."""
+    return found["choices"][0].get("prompt_logprobs")

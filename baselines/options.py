@@ -54,6 +54,7 @@ FREE = frozenset(
     (
         *("recipe", "out", "resume", "save_every", "steps", "passes", "device", "gradient_checkpointing"),
         *("micro_batch_tokens", "num_envs", "sampler_args", "eval_every", "eval_episodes", "eval_env_args"),
+        *("keep", "best_metric"),
     )
 )
 """Arguments that a resumed run may have different: they change how long it runs or how it computes."""
@@ -72,7 +73,9 @@ class RunArgs:
     resume: bool = False
     """Go on from the checkpoint in the folder."""
     save_every: Count = 50
-    """Steps between checkpoints."""
+    """Steps between checkpoints, OUT/checkpoints/step-N; the last one is also OUT/last."""
+    keep: Count = 3
+    """The last so many checkpoints are kept, and the best."""
     seed: Whole = 0
     """Of everything that is drawn."""
     device: str | None = None
@@ -117,6 +120,9 @@ class RunArgs:
     """Episodes of an evaluation, one each of so many tasks drawn once."""
     eval_env_args: str = "{}"
     """What is different in its environment, as JSON."""
+    best_metric: str | None = None
+    """The evaluation's metric whose highest value, the earliest of equal ones, makes a checkpoint OUT/best;
+    by default success."""
 
 
 @dataclass

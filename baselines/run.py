@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ class Run:
 
     Attributes:
         step: steps done.
+        best: the best evaluation so far.
 
     Args:
         args: of the run.
@@ -47,6 +49,8 @@ class Run:
             read_json(name, getattr(args, name), dict)
         if not args.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
+        if args.best_metric and not args.eval_every:
+            raise ValueError(f"best_metric {args.best_metric!r} is of evaluations; give --eval-every too")
         check_device(args.device)
         found = checkpoint.find(args.out)
         if found and not args.resume:
@@ -54,6 +58,8 @@ class Run:
         if found and (other := checkpoint.differences(found, asdict(args), FREE)):
             raise ValueError(f"{args.out} was begun with {other[0]}; resume with the same, or begin anew")
         self.args, self.world, self.step = args, world, 0
+        self.best: checkpoint.Best | None = None
+        self._eval_venv = self._make_eval_venv() if args.eval_every else None
         self.policy = self._load(args.model, value_head)
         if args.gradient_checkpointing:
             _checkpoint_gradients(self.policy.model)
@@ -63,15 +69,14 @@ class Run:
         self._engine = self._start_engine()
         self.sampler: Policy = self._engine or self.policy
         self.restore()
-        self._eval_venv: TextVectorEnv | None = None
-        if args.eval_every:
-            self._eval_venv = self.make_venv(read_json("eval_env_args", args.eval_env_args, dict))
 
     def restore(self) -> None:
         """Go on from the checkpoint, if there is one."""
         found = checkpoint.find(self.args.out)
         if found:
-            self.step = checkpoint.restore(found, self.policy, self.optimizer)
+            self.step, self.best = checkpoint.restore(found, self.policy, self.optimizer)
+            if self.best and self.best.measured != self._measured:
+                self.best = None
             self.refresh_sampler()
 
     def begin_again(self) -> None:
@@ -123,11 +128,51 @@ class Run:
         episodes = self.play(self._eval_venv, seeds, 1, Clock())
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
 
+    def is_best(self, step: int, evaluation: dict[str, float]) -> bool:
+        """Whether a step's evaluation is better than all before it; then it is the best from now on.
+
+        An evaluation of which nothing was played to its end is never the best.
+        """
+        value = evaluation.get(f"eval_{self._best_metric}", math.nan)
+        if math.isnan(value) or (self.best is not None and value <= self.best.value):
+            return False
+        self.best = checkpoint.Best(step, value, self._measured)
+        return True
+
     def save(self, step: int) -> None:
         """Write a checkpoint, by the first process."""
         self.step = step
         if self.world.first:
-            checkpoint.save(self.args.out, self.policy, self.optimizer, step, asdict(self.args))
+            args = asdict(self.args)
+            checkpoint.save(
+                self.args.out, self.policy, self.optimizer, step, args, best=self.best, keep=self.args.keep
+            )
+
+    @property
+    def _best_metric(self) -> str:
+        return (self.args.best_metric or "success").removeprefix("eval_")
+
+    @property
+    def _measured(self) -> list[Any]:
+        """What an evaluation's number is of."""
+        args = self.args
+        return [self._best_metric, args.eval_episodes, read_json("eval_env_args", args.eval_env_args, dict)]
+
+    def _make_eval_venv(self) -> TextVectorEnv:
+        """The environments of evaluations.
+
+        Raises:
+            ValueError: they have no such metric as is to choose the best checkpoint.
+        """
+        venv = self.make_venv(read_json("eval_env_args", self.args.eval_env_args, dict))
+        _, info = venv.envs[0].reset(seed=0)
+        known = sorted({*info["metrics"], "outcome", "return"})
+        if self._best_metric not in known:
+            raise ValueError(
+                f"best_metric must be one of {', '.join(known)} with {self.args.env}, "
+                f"got {self.args.best_metric!r}"
+            )
+        return venv
 
     def _start_engine(self) -> VLLMPolicy | None:
         args = self.args

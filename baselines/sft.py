@@ -5,6 +5,7 @@ python -m memenvs.baselines.sft --model FOLDER --env MemSokoban-v0 --teacher gol
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -30,8 +31,8 @@ from memenvs.baselines.options import Count, NonNegative, RunArgs, read_json
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run, group_seeds
 from memenvs.baselines.steps import Steps
+from memenvs.baselines.update import apply_gradients
 from memenvs.baselines.world import World
-from memenvs.extras import require
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Args(RunArgs):
     """Who plays: "self" (the model), a policy of memenvs.policies, module:function, or a .jsonl file."""
     episodes: Count = 1000
     """Episodes to play, or to read."""
-    keep: Literal["success", "all"] = "success"
+    learn_from: Literal["success", "all"] = "success"
     """Learn from episodes that solved their task (STaR's filter), or from all."""
     batch_size: Count = 32
     """Training sequences an optimizer step."""
@@ -86,11 +87,12 @@ def train(cloning: Cloning, args: Args) -> None:
                 loss = -told.logprobs.sum() / tokens
                 loss.backward()
                 nats += float(loss.detach())
-            world.add_gradients(policy.parameters())
-            require("torch", "train").nn.utils.clip_grad_norm_(policy.parameters(), args.max_grad_norm)
-            optimizer.step()
+            norm = apply_gradients(
+                optimizer, policy.parameters(), args.max_grad_norm, world, finite=math.isfinite(nats)
+            )
 
-            numbers = {"loss": world.add(nats)[0]}
+            numbers = {"loss": world.add(nats)[0]} if norm is not None else {}
+            numbers["nonfinite"] = float(norm is None)
             numbers["tokens_per_second"] = tokens / (time.perf_counter() - start)
             steps.end(numbers)
 
@@ -109,18 +111,18 @@ def samples_of(cloning: Cloning) -> list[Sample]:
         cloning.begin_again()
         played = sound(cloning.play(cloning.make_venv(), seeds, 1, Clock()))
         cloning.restore()
-        kept = [e for e in played if args.keep == "all" or e.metrics["success"] == 1.0]
+        kept = [e for e in played if args.learn_from == "all" or e.metrics["success"] == 1.0]
         samples = [sample for episode in kept for sample in episode.samples]
     else:
         samples = [
             sample
             for shown in _shown(args, seeds)
-            if args.keep == "all" or shown.success
+            if args.learn_from == "all" or shown.success
             for sample in to_samples(cloning.policy, shown)
         ]
     if not samples:
         raise ValueError(
-            f"no episode of the teacher {args.teacher!r} is left to learn from (keep {args.keep})"
+            f"no episode of the teacher {args.teacher!r} is left to learn from (learn_from {args.learn_from})"
         )
     return samples
 

@@ -49,8 +49,10 @@ class Steps:
         """Evaluate and save where it is time to, and write the step's numbers down."""
         run, step = self._run, self._step
         self._stopping = run.world.any(self._asked)
-        self._journal.write(step, {**numbers, **({} if self._stopping else run.evaluate(step))}, self._show)
-        if step % run.args.save_every == 0 or step == self._last or self._stopping:
+        evaluation = {} if self._stopping else run.evaluate(step)
+        self._journal.write(step, {**numbers, **evaluation}, self._show)
+        best = run.is_best(step, evaluation)
+        if best or step % run.args.save_every == 0 or step == self._last or self._stopping:
             run.save(step)
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,7 +63,8 @@ def update(
 ) -> dict[str, float]:
     """Train on all items, `epochs` times in `minibatches` optimizer steps; means of what was seen.
 
-    Without an item nothing is done, and `skipped` is 1.
+    Without an item nothing is done, and `skipped` is 1. An optimizer step whose loss or gradient is not
+    finite is not taken, and counted as `nonfinite`; the means are those of the others.
 
     The loss of a minibatch is one weighted sum over its tokens, so that it does not depend on how it is cut
     into micro-batches or dealt to processes.
@@ -79,26 +81,53 @@ def update(
     if not items:
         return {"skipped": 1.0}
     head: Any = policy.value_head
-    seen = Means()
+    seen, skipped = Means(), 0
     for epoch in range(args.epochs):
         rng = np.random.default_rng([*seed, epoch])
         for minibatch in _minibatches(items, args.minibatches, rng):
             optimizer.zero_grad(set_to_none=True)
+            told = Means()
             whole = sorted(minibatch, key=lambda item: len(item.sample.ids))
             lengths = [len(item.advantages) for item in whole]
             mine = world.share(whole)
             batches = micro_batches([len(item.sample.ids) for item in mine], args.micro_batch_tokens)
             for batch in batches:
-                _backward(policy, [mine[i] for i in batch], lengths, args, critic_only, seen)
+                _backward(policy, [mine[i] for i in batch], lengths, args, critic_only, told)
             if critic_only:
                 policy.model.zero_grad(set_to_none=True)
             trained = policy.parameters() if not critic_only else list(head.parameters())
-            world.add_gradients(trained)
-            norm = require("torch", "train").nn.utils.clip_grad_norm_(trained, args.max_grad_norm)
-            optimizer.step()
-            seen.add({"grad_norm": float(norm)}, 1)
-            seen.add({"padding": padding_share([len(item.sample.ids) for item in mine], batches)}, 1)
-    return seen.means(world)
+            norm = apply_gradients(optimizer, trained, args.max_grad_norm, world, finite=told.finite)
+            if norm is None:
+                skipped += 1
+                continue
+            told.add({"grad_norm": norm}, 1)
+            told.add({"padding": padding_share([len(item.sample.ids) for item in mine], batches)}, 1)
+            seen.merge(told)
+    return {**seen.means(world), "nonfinite": float(skipped)}
+
+
+def apply_gradients(
+    optimizer: Any, parameters: Sequence[Any], max_norm: float, world: World, *, finite: bool = True
+) -> float | None:
+    """One optimizer step by the gradients of all processes, their norm clipped; the norm before clipping.
+
+    Where the norm is not finite, or a process says that its loss was not, nothing is changed, neither
+    weights nor the optimizer's state, and None is returned.
+
+    Args:
+        optimizer: of the parameters.
+        parameters: with the gradients of this process.
+        max_norm: above 0.
+        world: the processes.
+        finite: whether the loss of this process was finite.
+    """
+    world.add_gradients(parameters)
+    norm = float(require("torch", "train").nn.utils.clip_grad_norm_(parameters, max_norm))
+    if world.any(not finite) or not math.isfinite(norm):  # the norm is the same in all processes
+        optimizer.zero_grad(set_to_none=True)
+        return None
+    optimizer.step()
+    return norm
 
 
 class Means:
@@ -112,6 +141,17 @@ class Means:
         for name, value in numbers.items():
             total, count = self._sums.get(name, (0.0, 0.0))
             self._sums[name] = (total + value * weight, count + weight)
+
+    def merge(self, other: Means) -> None:
+        """Count what another has counted."""
+        for name, (total, weight) in other._sums.items():
+            mine, count = self._sums.get(name, (0.0, 0.0))
+            self._sums[name] = (mine + total, count + weight)
+
+    @property
+    def finite(self) -> bool:
+        """Whether every number so far was finite."""
+        return all(math.isfinite(total) for total, _ in self._sums.values())
 
     def means(self, world: World) -> dict[str, float]:
         """The means over all processes."""

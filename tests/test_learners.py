@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,10 @@ pytest.importorskip("torch")
 pytest.importorskip("tyro")
 pytest.importorskip("tensorboard")
 
+from safetensors.torch import load_file
+
 from memenvs.baselines import checkpoint, grpo, mt_ppo, sft
+from memenvs.evaluation.arguments import run_parser
 
 TESTS = Path(__file__).parent
 SMALL = {"max_new_tokens": 5, "num_envs": 64}
@@ -30,8 +34,8 @@ def game(tmp_path_factory):
     env_args = easy_sokoban.save_levels(folder)
     model = easy_sokoban.save_model(folder / "model", env_args)
     args = sft.Args(
-        model=str(model), out=folder / "sft", env_args=env_args, teacher="easy_sokoban:any_move", keep="all",
-        episodes=256, passes=6, lr=3e-3, lr_warmup=5, save_every=1000, **SMALL,
+        model=str(model), out=folder / "sft", env_args=env_args, teacher="easy_sokoban:any_move",
+        learn_from="all", episodes=256, passes=6, lr=3e-3, lr_warmup=5, save_every=1000, **SMALL,
     )  # fmt: skip
     sft.train(sft.prepare(args), args)
     return env_args, str(folder / "sft" / "last" / "policy")
@@ -204,6 +208,106 @@ class TestGoingOn:
         assert process.wait(60) == 0
         found = checkpoint.find(tmp_path / "run")
         assert json.loads((found / "state.json").read_text())["step"] == len(read(tmp_path / "run"))
+
+
+class TestCheckpoints:
+    def test_the_last_ones_are_kept_under_the_names_that_evaluation_offers(self, game, tmp_path):
+        run(grpo, game, tmp_path / "run", steps=5, groups=2, save_every=1, keep=2)
+        assert names(tmp_path / "run") == ["step-4", "step-5"]
+        assert (tmp_path / "run" / "last").resolve().name == "step-5"
+        offered = re.search(r"hf:\S+/(checkpoints/step-)\d+(/policy)\s", run_parser().epilog)
+        assert (tmp_path / "run" / f"{offered[1]}4{offered[2]}" / "config.json").exists()
+
+    def test_the_best_evaluation_is_kept_the_earliest_of_equal_ones(self, game, tmp_path):
+        play(game, tmp_path / "run", [0.2, 0.5, 0.5, 0.3])
+        assert names(tmp_path / "run") == ["step-2", "step-4"]
+        assert (tmp_path / "run" / "best").resolve().name == "step-2"
+
+    def test_a_resumed_run_remembers_the_best(self, game, tmp_path):
+        play(game, tmp_path / "run", [0.2, 0.5])
+        play(game, tmp_path / "run", [0.2, 0.5, 0.4], resume=True)
+        assert (tmp_path / "run" / "best").resolve().name == "step-2"
+        play(game, tmp_path / "run", [0.2, 0.5, 0.4, 0.6], resume=True)
+        assert (tmp_path / "run" / "best").resolve().name == "step-4"
+        assert names(tmp_path / "run") == ["step-4"]
+
+    def test_another_evaluation_is_not_compared_with_the_best_of_before(self, game, tmp_path):
+        play(game, tmp_path / "run", [0.9, 0.8])
+        play(game, tmp_path / "run", [0.9, 0.8, 0.1], resume=True, eval_episodes=9)
+        assert (tmp_path / "run" / "best").resolve().name == "step-3"
+
+    def test_the_best_is_by_the_metric_that_is_named(self, game, tmp_path):
+        play(game, tmp_path / "run", [0.1, 0.9], name="steps", best_metric="eval_steps")
+        assert (tmp_path / "run" / "best").resolve().name == "step-2"
+
+    def test_an_evaluation_in_which_everything_broke_is_not_the_best(self, game, tmp_path):
+        play(game, tmp_path / "run", [0.1], name="failed")
+        assert not (tmp_path / "run" / "best").exists()
+
+    @pytest.mark.parametrize(
+        ("flags", "message"),
+        [
+            (["--best-metric", "em"], "best_metric 'em' is of evaluations; give --eval-every too"),
+            (
+                ["--best-metric", "em", "--eval-every", "5"],
+                "best_metric must be one of deadlocked, effective",
+            ),
+        ],
+    )
+    def test_a_metric_that_no_evaluation_has_is_refused(self, flags, message, tmp_path, capsys):
+        assert grpo.main(["--model", "nowhere", "--out", str(tmp_path / "run"), *flags]) == 2
+        assert message in capsys.readouterr().err
+
+    def test_a_folder_in_the_place_of_a_link_is_refused_before_the_first_step(self, game, tmp_path, capsys):
+        (tmp_path / "run" / "last").mkdir(parents=True)
+        assert grpo.main(["--model", game[1], "--out", str(tmp_path / "run")]) == 2
+        assert "last is not a link to a checkpoint; move it away" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("learner", [mt_ppo, grpo, sft])
+    def test_a_step_whose_gradient_is_no_number_spoils_no_checkpoint(self, learner, game, tmp_path):
+        env_args, model = game
+        long = {"episodes": 24, "batch_size": 8} if learner is sft else {"groups": 8, "steps": 3}
+        args = learner.Args(model=model, out=tmp_path / "run", env_args=env_args, lr=2e-3, **long, **SMALL)
+        prepared = learner.prepare(args)
+        passes = iter([False, True, False])
+        step = prepared.set_rate
+
+        def spoil_the_second(number):
+            hook.broken = next(passes)
+            return step(number)
+
+        hook = BrokenGradient()
+        prepared.set_rate = spoil_the_second
+        prepared.policy.model.get_input_embeddings().weight.register_hook(hook)
+        learner.train(prepared, args)
+        assert [line["nonfinite"] for line in read(tmp_path / "run")] == [0.0, 1.0, 0.0]
+        saved = load_file(tmp_path / "run" / "last" / "policy" / "model.safetensors")
+        assert all(bool(weight.isfinite().all()) for weight in saved.values())
+
+
+class BrokenGradient:
+    """A hook that makes a gradient NaN when it is told to."""
+
+    broken = False
+
+    def __call__(self, gradient):
+        return gradient * float("nan") if self.broken else gradient
+
+
+def names(out):
+    return sorted(path.name for path in (out / "checkpoints").iterdir())
+
+
+def play(game, out, values, name="success", **options):
+    """A run with an evaluation after every step, whose numbers are given."""
+    env_args, model = game
+    args = grpo.Args(
+        model=model, out=out, env_args=env_args, steps=len(values), groups=2, keep=1, save_every=10,
+        eval_every=1, **SMALL, **options,
+    )  # fmt: skip
+    training = grpo.prepare(args)
+    training.evaluate = lambda step: {f"eval_{name}": values[step - 1]}
+    grpo.train(training, args)
 
 
 @pytest.mark.parametrize("module", ["mt_ppo", "grpo"])

@@ -88,6 +88,26 @@ def test_the_reference_pulls_back(policy, items):
     assert told["kl_ref"] == pytest.approx(np.exp(-1), rel=1e-4)
 
 
+def test_kl_old_is_of_the_policy_that_sampled(policy, items):
+    for item in items:
+        item.sample.logprobs = np.where(item.sample.written, item.sample.logprobs + 0.25, 0.0)
+    _, told = weights_after(policy, items)
+    # d = log old - log new = 0.25, on tokens that old wrote: k3 = exp(-0.25) - 1 + 0.25
+    assert told["kl_old"] == pytest.approx(np.exp(-0.25) - 0.75, rel=1e-4)
+
+
+def test_a_minibatch_whose_loss_is_no_number_is_skipped_and_counted(policy, items):
+    spoiled = [
+        item._replace(advantages=item.advantages * np.inf) if item.group == 1 else item for item in items
+    ]
+    alone, _ = weights_after(policy, [item for item in items if item.group == 2])
+    after, told = weights_after(policy, spoiled, minibatches=2)
+    assert told["nonfinite"] == 1
+    assert np.isfinite(told["policy_loss"])
+    for one, other in zip(alone, after, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
 def test_minibatches_keep_groups_together(policy, items):
     _, told = weights_after(policy, items, minibatches=2, epochs=1)
     assert told["clip_fraction"] >= 0

@@ -83,7 +83,7 @@ def warm_up(setting: Setting) -> Path:
     if not demonstrations.exists():
         env = gym.make(f"memenvs:{ENV}", **setting.env_args("train"))
         save_demonstrations(demonstrations, env, 5000, seed=0)
-    command = ["--model", str(setting.model), "--teacher", str(demonstrations), "--keep", "all"]
+    command = ["--model", str(setting.model), "--teacher", str(demonstrations), "--learn-from", "all"]
     command += ["--episodes", "5000", *setting.flags]
     command += ["--batch-size", "128", "--lr", "2e-3", "--lr-warmup", "50", "--eval-every", "100"]
     return clone_until(WARM, command, out)

@@ -127,7 +127,7 @@ def clone(
         rate: of learning.
         eval_every: steps; 0 for no evaluation.
     """
-    command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--keep", "all"]
+    command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--learn-from", "all"]
     command += ["--teacher", str(teacher), "--episodes", str(teacher.read_text().count("\n"))]
     command += ["--passes", str(passes), "--lr", str(rate), "--lr-warmup", "50", "--batch-size", "32"]
     command += ["--save-every", "250", "--eval-every", str(eval_every), "--resume"]

@@ -14,7 +14,7 @@ examples:
   python -m memenvs.evaluate run --env MemSearchQA-v0 --env-args tasks=world-test k=5 \\
       --policy openai:http://127.0.0.1:8000/v1 --stop "</search>" "</answer>" --samples 4 --out runs/search
   python -m memenvs.evaluate run --env MemSokoban-v0 --env-args level_split=test --tasks 0:200 \\
-      --policy hf:checkpoints/step-200 --out runs/sokoban
+      --policy hf:runs/mt_ppo/checkpoints/step-200/policy --out runs/sokoban
 
 A run that died goes on where it stopped, by the same command; --tasks and --samples may grow, --concurrency
 may change. docs/evaluate.md tells what is averaged.

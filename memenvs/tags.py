@@ -1,8 +1,10 @@
-"""A reply comes in; what stands between its tags goes out, in time linear in the reply."""
+"""Tags in a reply: what stands between them, and where its thought ends, in time linear in the reply."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+THOUGHTS = ("strip", "opened", "keep")
 
 
 class Tagged(NamedTuple):
@@ -50,3 +52,31 @@ def in_order(reply: str, *tags: str) -> list[Tagged] | None:
         pairs.append(pair)
         at = pair.end
     return None if reply[at:].strip() else pairs
+
+
+def thought_end(reply: str, thoughts: str = "strip") -> int:
+    """Where a reply goes on behind the thought that opens it, in characters; 0 where no thought does.
+
+    The thought is a leading `<think>…</think>`, or all that stands before a `</think>` without a `<think>`
+    before it (the chat template wrote that one), and the white space behind. A `<think>` that leads and is
+    never closed was cut by the limit of the reply: then nothing is left, and the end is the reply's length.
+
+    Args:
+        reply: the reply.
+        thoughts: `"strip"`; `"opened"`, where the chat template writes `<think>` before every reply, so that
+            a reply without `</think>` is a thought that was cut; or `"keep"`, for which the answer is 0.
+
+    >>> "<think>Ada?</think> She wrote it."[thought_end("<think>Ada?</think> She wrote it."):]
+    'She wrote it.'
+    >>> thought_end("Ada? </think>Ada"), thought_end("<think>Ada?"), thought_end("Ada <think>?</think>")
+    (13, 11, 0)
+    """
+    if thoughts == "keep":
+        return 0
+    closing = reply.find("</think>")
+    leads = thoughts == "opened" or reply.lstrip().startswith("<think>")
+    if closing < 0:
+        return len(reply) if leads else 0
+    if not leads and "<think>" in reply[:closing]:
+        return 0
+    return len(reply) - len(reply[closing + len("</think>") :].lstrip())

@@ -84,7 +84,8 @@ def test_a_set_is_scored_by_its_own_metric_unless_told_otherwise(sets):
     assert earned(metric="em") == 1.0  # takes the values for alternatives
 
 
-def test_the_metric_of_a_card_that_no_environment_knows_is_refused(small_set, tmp_path):
+def test_the_metric_of_a_card_that_no_environment_knows_is_refused(small_set, tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMENVS_VERIFY", "0")  # the card of a builder that knows more metrics
     copy = shutil.copytree(small_set.path, tmp_path / "set")
     card = json.loads((copy / CARD).read_text())
     (copy / CARD).write_text(json.dumps({**card, "metric": "bleu"}))
@@ -152,6 +153,54 @@ def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
     while not env.episode.end:
         info = env.step("short")[4]
     assert info["metrics"]["memory_overflow"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "reply", "memory"),
+    [
+        ("strip", "<think>Is it her?</think>\n\nShe was.", "She was."),
+        ("strip", "Is it her?</think> She was.", "She was."),  # the chat template wrote <think>
+        ("strip", "<think>Is it h", ""),  # cut: no memory
+        ("strip", "She <think>?</think> was.", "She <think>?</think> was."),  # it does not open the reply
+        ("opened", "Is it h", ""),
+        ("keep", "<think>Is it her?</think> She was.", "<think>Is it her?</think> She was."),
+    ],
+)
+def test_the_thought_that_opens_a_reply_is_no_memory(make, thoughts, reply, memory):
+    env = make(thoughts=thoughts)
+    env.reset(seed=0)
+    observation, _, _, _, info = env.step(reply)
+    assert memory_of(observation) == info["privileged"]["memory"] == memory
+    span = info["privileged"]["memory_span"]
+    assert (reply[slice(*span)] if span else "") == memory
+
+
+def test_the_limit_of_a_memory_does_not_count_the_thought(make):
+    env = make(max_memory=5)
+    env.reset(seed=0)
+    reply = "<think>" + "hm " * 100 + "</think>" + "a memory of many words " * 5
+    start, end = env.step(reply)[4]["privileged"]["memory_span"]
+    assert start == reply.index("</think>") + len("</think>")
+    assert 0 < env.tokenizer.count(reply[start:end]) <= 5
+    assert env.episode.overflows == 1
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "reply", "outcome"),
+    [
+        ("strip", "<think>perhaps \\boxed{GOLD}</think> I do not know.", 0.0),
+        ("strip", "<think>" + "hm " * 2000 + "</think>\\boxed{GOLD}", 1.0),
+        ("keep", "<think>perhaps \\boxed{GOLD}</think> I do not know.", 1.0),
+    ],
+)
+def test_an_answer_counts_behind_the_thought_only(make, thoughts, reply, outcome):
+    env = make(thoughts=thoughts)
+    _, info = read_all(env, seed=0)[-1]
+    gold = info["privileged"]["answers"][0][0]
+    _, reward, _, _, info = env.step(reply.replace("GOLD", gold))
+    assert reward == outcome
+    assert ("<think>" in info["privileged"]["reply"]) == (thoughts == "keep")
+    assert info["privileged"]["memory_span"] is None
 
 
 def test_what_stands_behind_max_answer_does_not_count(make):
@@ -279,6 +328,7 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"n_documents": 1}, "n_documents=1"),
         ({"split": "sentence"}, "token, document"),
         ({"answer_format": "xml"}, "boxed, tag"),
+        ({"thoughts": True}, "strip, opened, keep"),
         ({"metric": "bleu"}, "string_match_all"),
         ({"tokenizer": "/no/such"}, "tokenizer"),
         ({"template": {"read": "{question}"}}, "{memory}"),

@@ -40,6 +40,10 @@ def told(**privileged):
 
 
 def turn(action="notes", end="", before=None, **after):
+    """A turn; where the action holds the memory, that is where it was written."""
+    memory = after.get("memory", "")
+    at = action.find(memory) if memory else -1
+    after.setdefault("memory_span", None if at < 0 else [at, at + len(memory)])
     return Turn("read this", action, told(**(before or {})), "", told(**after), end)
 
 
@@ -75,11 +79,16 @@ class TestTAMTRL:
         assert asked == [ScoreRequest("all evidence", "notes")]
 
     def test_the_answer_turn_is_scored_only_by_a_teacher(self):
-        last = turn("my answer", "terminated", before=TEACHER, memory="notes")
+        action = "<think>so</think> my answer"
+        last = turn(action, "terminated", before=TEACHER, memory="notes", reply="my answer")
         assert TAMTRLMethod().requests(last) == []
         assert TAMTRLMethod(final_turn="teacher").requests(last) == [
             ScoreRequest("evidence here", "my answer")
         ]
+
+    def test_a_reading_turn_that_a_limit_outside_ends_is_scored_by_its_memory(self):
+        last = turn("notes", "truncated", before=TEACHER, memory="notes", reply="")
+        assert TAMTRLMethod(final_turn="teacher").requests(last) == [ScoreRequest("evidence here", "notes")]
 
     def test_the_signal_is_the_mean_of_probabilities(self):
         assert TAMTRLMethod().signal(turn(), [np.array([HALF, QUARTER])]) == pytest.approx(0.375)
@@ -250,21 +259,9 @@ class TestMemPO:
         method.compose([episode(method, [1], actions=actions, memory="a")])
         close(values(method.compose([episode(method, [3], actions=actions, memory="a")])[0]), [1.0])
 
-    @pytest.mark.parametrize(
-        ("reply", "memory", "written"),
-        [
-            ("<mem> ab </mem><search>x</search>", "ab", " ab "),
-            ("first <mem>ab</mem><search>x</search>", "", None),  # it does not open the reply
-            ("<mem>ab</mem> and more", "<mem>ab</mem> and", "<mem>ab</mem> and"),  # the reply is the memory
-            ("\ud800 notes", "\ufffd notes", "\ud800 notes"),  # as the environment cleaned it
-        ],
-    )
-    def test_the_span_is_what_the_environment_took_for_the_memory(self, reply, memory, written):
-        span = memory_span(turn(reply, memory=memory))
-        assert (reply[slice(*span)] if span else None) == written
-
-    def test_tags_in_an_answer_are_no_memory_where_the_reply_was(self):
-        assert memory_span(turn("<mem>x</mem> the answer", "terminated", memory="notes")) is None
+    def test_the_span_is_the_one_that_the_environment_tells(self):
+        assert memory_span(turn(memory="", memory_span=[5, 7])) == (5, 7)
+        assert memory_span(turn(memory="", memory_span=None)) is None
 
 
 RIGHT = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 1.0, "searches": 2.0}

@@ -251,19 +251,106 @@ def test_information_is_cut_at_its_tokens_and_always_closed():
     assert shown.startswith("Doc 1(Title: Title) many")
 
 
-def test_memory_mode_shows_the_question_the_memory_and_the_last_feedback_only(make):
+def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make):
     env = make(context="memory")
     _, info = env.reset(seed=0)
     assert info["context"] == "rewrite"
-    second = env.step("<mem>first note</mem>" + search("Seine"))[0]
+    env.step("<mem>first note</mem>" + search("Seine"))
     third = env.step("<mem>second note</mem>" + search("Thames"))[0]
-    assert "first note" in second
-    assert "The Seine flows" in second
-    assert "second note" in third
-    assert "The Thames flows" in third
+    assert "Which city is on the Seine?" in third
+    assert third.endswith(
+        "\n<mem>\nsecond note\n</mem>\n<think>hm</think><search>Thames</search>"
+        '\n\n<information>Doc 1(Title: "Thames") The Thames flows through London.</information>\n\n'
+    )
+    assert third.count("second note") == 1  # the memory of the last turn is not shown twice
     assert "first note" not in third
     assert "The Seine flows" not in third
-    assert "Which city is on the Seine?" in third
+
+
+@pytest.mark.parametrize(
+    ("keep", "said"),
+    [(1, "your last turn, nothing"), (3, "your last 3 turns, nothing"), ("all", "every turn.")],
+)
+def test_the_prompt_says_which_turns_it_shows(make, keep, said):
+    assert (
+        f"Of earlier turns you see your own memory and {said}"
+        in make(context="memory", keep_turns=keep).reset(seed=0)[0]
+    )
+
+
+def test_earlier_kept_turns_are_shown_with_their_own_memories(make):
+    env = make(context="memory", keep_turns=3)
+    env.reset(seed=0)
+    env.step("<mem>old</mem>" + search("Seine"))
+    observation = env.step("<mem>new</mem>" + search("Thames"))[0]
+    assert observation.index("<mem>\nnew\n</mem>") < observation.index("<mem>old</mem>" + search("Seine"))
+    assert observation.count("new\n") == 1
+
+
+def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
+    env = make(context="memory", max_memory=5)
+    first, _ = env.reset(seed=0)
+    assert "in up to 5 tokens" in first
+    reply = "<mem> " + "note " * 50 + "</mem>" + search("Seine")
+    info = env.step(reply)[4]
+    kept = info["privileged"]["memory"]
+    assert 0 < load_tokenizer("world").count(kept) <= 5
+    start, end = info["privileged"]["memory_span"]
+    assert (start, reply[start:end]) == (len("<mem>"), " " + kept)
+    assert env.step("<mem></mem>" + answer("x"))[4]["metrics"]["memory_overflow"] == 1.0
+
+
+THOUGHT = "<think>maybe <mem>no</mem> <answer>Paris</answer></think>\n"
+
+
+@pytest.mark.parametrize("opening", [THOUGHT, THOUGHT.removeprefix("<think>")])
+def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening):
+    env = make(context="memory")
+    env.reset(seed=0)
+    reply = opening + "<mem>kept</mem><search>Thames</search>"
+    _, reward, terminated, _, info = env.step(reply)
+    assert (reward, terminated) == (0.0, False)
+    assert env.shelf.calls == [["Thames"]]
+    assert info["privileged"]["memory"] == "kept"
+    start, end = info["privileged"]["memory_span"]
+    assert reply[start:end] == "kept"
+    assert info["events"]["well_formed"] == 1.0  # the thought may stand before the memory
+
+
+def test_kept_thoughts_leave_a_memory_behind_them_unread(make):
+    env = make(context="memory", thoughts="keep")
+    env.reset(seed=0)
+    told = env.step("<think>t</think><mem>kept</mem><search>Thames</search>")[4]["privileged"]
+    assert (told["memory"], told["memory_span"]) == ("", None)
+
+
+def test_a_thought_that_was_cut_is_neither_memory_nor_query(make):
+    env = make(context="memory")
+    env.reset(seed=0)
+    info = env.step("<think><mem>kept</mem><search>Thames</search>")[4]
+    assert env.shelf.calls == []
+    assert info["privileged"]["memory"] == ""
+
+
+def test_without_a_memory_tags_inside_a_thought_are_read_as_search_r1_reads_them(make):
+    env = make()
+    env.reset(seed=0)
+    assert env.step("<think>so <answer>Paris</answer></think>")[1:3] == (1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("context", "text", "shown"),
+    [
+        ("append", "{question} {searches}{several} {x}", "Which city is on the Seine? 4 {x}"),
+        ("memory", "{question} {memory}|{recent}|{turns} {shown} {max_memory}", "||17 your own memory and"),
+    ],
+)
+def test_another_template_is_used_and_its_braces_kept(make, context, text, shown):
+    env = make(context=context, template={"ask": text})
+    observation, _ = env.reset(seed=0)
+    assert shown in observation
+    for reply in (search("Seine"), "x" * 100_000):
+        assert env.observation_space.contains(env.step(reply)[0])
 
 
 @pytest.mark.parametrize(("keep", "seen"), [(1, False), (3, True), ("all", True)])
@@ -365,6 +452,11 @@ def test_real_questions_find_their_gold_passage(real_data):
     [
         ({"context": "rewrite"}, "append or memory"),
         ({"keep_turns": 2}, "1, 3 or 'all'"),
+        ({"thoughts": "drop"}, "strip, opened, keep"),
+        ({"max_memory": 0}, "max_memory"),
+        ({"template": {"ask": "{memory}"}}, "{question}"),
+        ({"template": {"ask": "{question}"}, "context": "memory"}, "{memory}"),
+        ({"template": {"read": "{question}"}}, "unknown part 'read'; it may have 'ask'"),
         ({"k": 0}, "k must be"),
         ({"max_turns": 0}, "max_turns"),
         ({"metric": "bleu"}, "string_match_all"),
@@ -421,7 +513,9 @@ def test_tags_inside_the_memory_mean_nothing(make):
 def test_a_memory_that_does_not_open_the_reply_is_none(make):
     env = make(context="memory")
     env.reset(seed=0)
-    assert "noted" not in env.step("<think><mem>noted</mem></think><search>Seine</search>")[0]
+    for reply in ("<think><mem>noted</mem></think><search>Seine</search>", "so <mem>noted</mem>"):
+        told = env.step(reply)[4]["privileged"]
+        assert (told["memory"], told["memory_span"]) == ("", None)
 
 
 def test_a_retriever_that_fails_leaves_the_episode_as_it_was(make, monkeypatch):

@@ -144,3 +144,11 @@ def test_a_dump_of_all_answers_is_cut_before_it_is_scored():
     assert env.step(ANSWER % dump)[1] == 0.0
     env.reset(options={"task": last})
     assert env.step(ANSWER % tasks[last].answers[0][0])[1] == 1.0
+
+
+def test_another_template_is_used():
+    env = ToolQAEnv(tasks="world-test", template={"ask": "Q: {question}{several} {x}"})
+    observation, _ = env.reset(options={"task": 0})
+    assert observation == f"Q: {env.questions[0].question} {{x}}"
+    with pytest.raises(ValueError, match=r"no place \{question\}"):
+        ToolQAEnv(tasks="world-test", template={"ask": "Q:"})

@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 
 from memenvs.credit import mempo
-from memenvs.spaces import clean_text
-from memenvs.tags import first_pair
-from memenvs.text_env import MAX_REPLY_CHARS
 from memenvs.wrappers.infomem import TARGETS
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.running import Running
@@ -83,7 +80,7 @@ class MemPOMethod(RewardMethod):
         """The prompt with the memory and with the history, the answer, and what makes a trajectory right."""
         prompts = ("privileged/prompt_with_memory", "privileged/prompt_with_history")
         asked = (*prompts[: 2 if self.bias == "history" else 1], f"privileged/{TARGETS[self.target]}")
-        return (*asked, "privileged/memory", *(("metrics/format",) if self.spends_outcome else ()))
+        return (*asked, "privileged/memory_span", *(("metrics/format",) if self.spends_outcome else ()))
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The answer after the memory, and after the turns before."""
@@ -156,16 +153,8 @@ def trajectory_reward(episode: Episode) -> float:
 def memory_span(turn: Turn) -> tuple[int, int] | None:
     """Where in the action the memory was written, in characters; None where none was.
 
-    That is what stands inside the `<mem>…</mem>` that opens the reply. Where the environment takes the reply
-    itself for the memory, it is what it kept of it; the last turn then answers and writes none.
+    The environment says: it is what stands inside the `<mem>…</mem>` that it took for the memory, or what it
+    kept of a reply that is the memory as a whole.
     """
-    reply = clean_text(turn.action, MAX_REPLY_CHARS)  # as the environment read it; no character moves
-    memory = turn.info["privileged"]["memory"]
-    pair = first_pair(reply, "mem")
-    # A pair that the environment did not take for the memory is none: one behind other text, or in a reply
-    # that is the memory as a whole.
-    if pair is not None and not reply[: pair.start].strip() and pair.text.strip() == memory:
-        return pair.start + len("<mem>"), pair.end - len("</mem>")
-    if turn.over or not memory or not reply.startswith(memory):
-        return None
-    return 0, len(memory)
+    span = turn.info["privileged"]["memory_span"]
+    return None if span is None else (span[0], span[1])

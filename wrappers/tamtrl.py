@@ -70,14 +70,17 @@ class TAMTRLMethod(RewardMethod):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The teacher's prompt and the memory."""
-        return (f"privileged/{VIEWS[self.view]}", "privileged/memory")
+        """The teacher's prompt, the memory, and the final reply if that is scored."""
+        written = ("privileged/memory_span", "privileged/reply") if self.final_turn == "teacher" else ()
+        return (f"privileged/{VIEWS[self.view]}", "privileged/memory", *written)
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The memory that was written, under the teacher's prompt."""
         if not self._scored(turn):
             return []
-        written = turn.action if turn.over else turn.info["privileged"]["memory"]
+        told = turn.info["privileged"]
+        answered = turn.over and told["memory_span"] is None  # a limit outside may end a reading turn
+        written = told["reply"] if answered else told["memory"]
         return [ScoreRequest(turn.before["privileged"][VIEWS[self.view]], written)]
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,17 @@ def shares(episodes: Iterable[Episode], tasks: TaskSet) -> dict[str, float]:
         task = tasks[numbers[episode.task]]
         subjects = tasks.titles(task.evidence)
         moves = [read_reply(reply.text, memory=True) for reply in episode.replies]
+        memories = [move.memory.text if move.memory else "" for move in moves]
         right.append(episode.metrics["em"])
         for subject, (answer, *_) in zip(subjects * (2 // len(subjects)), task.answers, strict=True):
             searched.append(any(move.kind == "search" and move.content == subject for move in moves))
-            for before, after in itertools.pairwise(moves):
-                holds = answer in (after.memory or "")
+            for (before, memory), next_memory in zip(
+                zip(moves, memories, strict=True), memories[1:], strict=False
+            ):
+                holds = answer in next_memory
                 if before.kind == "search" and before.content == subject:
                     taken.append(holds)
-                elif answer in (before.memory or ""):
+                elif answer in memory:
                     kept.append(holds)
     found = {"em": right, "searched": searched, "taken": taken, "kept": kept}
     return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.reproduce.world_tasks import Names
 from memenvs.baselines.demonstrations import Demonstration
-from memenvs.envs.search_text import ASK_WITH_MEMORY, LAST, UNREADABLE, several
+from memenvs.envs.search_text import ASK_WITH_MEMORY, LAST, SHOWN, UNREADABLE, several
 
 TURNS = 5  # in which a search is run; one more is for an answer only
 UNKNOWN, BETWEEN = "?", "; "
@@ -23,7 +23,13 @@ FIXED = [
         part
         for turns in range(1, TURNS + 2)
         for part in ASK_WITH_MEMORY.fill(
-            question="|", memory="|", recent="|", turns=turns, several=several(2)
+            question="|",
+            memory="|",
+            recent="|",
+            turns=turns,
+            several=several(2),
+            shown=SHOWN[1],
+            max_memory=1024,
         ).split("|")
     ),
     *(MEM, "</mem>", THEN_SEARCH, SEARCHED, THEN_ANSWER, "<answer>", ANSWERED, UNKNOWN + BETWEEN, BETWEEN),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from memenvs.envs.reading import Reading
-from memenvs.prompts import Template
+from memenvs.prompts import Template, replace_templates
 from memenvs.scoring import answer_form
 
-READ = """\
+_READ = """\
 You are reading a long text section by section, to answer a question when you have read it all. Only what \
 you write into your memory is carried from one section to the next.
 
@@ -29,7 +29,7 @@ what this section tells about it, and leave the rest out. Your whole reply becom
 {max_memory} tokens.
 """
 
-ANSWER = """\
+_ANSWER = """\
 You have read the whole text and kept this memory of it. Answer the question from the memory.
 
 <question>
@@ -46,22 +46,16 @@ Give the answer as short as it can be, in the form {format}.
 _PLACES = ("turn", "turns", "max_memory", "format")
 
 
-def reading_templates(template: dict[str, str] | None) -> tuple[Template, Template]:
-    """The reading and the answering template, given ones before our own.
+TEMPLATES = {
+    "read": Template(_READ, required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
+    "answer": Template(_ANSWER, required=("question", "memory"), optional=_PLACES, name="answer"),
+}
 
-    Raises:
-        ValueError: not such a dictionary, an unknown part, or a part without a place that it must have.
-    """
-    given = {} if template is None else template
-    if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
-        raise ValueError(f"template must be {{'read': text, 'answer': text}}, got {template!r:.80}")
-    texts = {"read": READ, "answer": ANSWER, **given}
-    if unknown := [part for part in texts if part not in {"read", "answer"}]:
-        raise ValueError(f"template has an unknown part {unknown[0]!r}; its parts are 'read' and 'answer'")
-    return (
-        Template(texts["read"], required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
-        Template(texts["answer"], required=("question", "memory"), optional=_PLACES, name="answer"),
-    )
+
+def reading_templates(template: dict[str, str] | None) -> tuple[Template, Template]:
+    """The reading and the answering template, given ones before our own; see `replace_templates`."""
+    templates = replace_templates(TEMPLATES, template)
+    return templates["read"], templates["answer"]
 
 
 class ReadingPrompts:

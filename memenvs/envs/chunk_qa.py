@@ -12,6 +12,7 @@ from memenvs.envs.reading import Reading, check_documents, draw_documents, posit
 from memenvs.metrics import wrap_answer
 from memenvs.render import reading_turn
 from memenvs.scoring import check_scoring, gold_answer, grade
+from memenvs.tags import THOUGHTS, thought_end
 from memenvs.tasks import Task, open_tasks
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.tokens import HEAD_CHARS, check_positive, load_tokenizer
@@ -25,12 +26,14 @@ class ReadingEpisode(Episode):
         documents: document numbers in reading order.
         memories: what each reading turn left in the memory; the last one is the memory now.
         overflows: memories that were cut at `max_memory`.
-        reply: the final reply.
+        memory_span: where the last reply wrote the memory, [start, end) in characters; None if it wrote none.
+        reply: what counts of the final reply.
     """
 
     documents: tuple[int, ...] = ()
     memories: list[str] = field(default_factory=lambda: [""])
     overflows: int = 0
+    memory_span: tuple[int, int] | None = None
     reply: str = ""
 
 
@@ -40,7 +43,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     Action:
         At each of the K reading turns the whole reply becomes the memory, cut at `max_memory` tokens; at the
         answer turn the reply holds the answer as `\boxed{…}` or `<answer>…</answer>`. Several objectives
-        are answered in one, separated by ";".
+        are answered in one, separated by ";". The thought that opens a reply is dropped before anything
+        else: it is neither memory nor answer. A reply that is nothing but a thought, as one cut before
+        `</think>`, is empty, and so is the memory it leaves.
 
     Observation:
         Question, memory and chunk; at the end question and memory. `info["context"]` is `"rewrite"`.
@@ -59,7 +64,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1);
         `evidence_in_chunk` (their parts inside the chunk that is shown); and what reward methods ask a
         scorer about: `question`; `target`, the bare answer, and `target_wrapped`, the answer in the form that
-        is asked for; `memory` as it stands;
+        is asked for; `memory` as it stands; `memory_span`, where the last reply wrote it ([start, end) in
+        characters; None at reset, for an empty one and at the answer turn); `reply`, what counts of the final
+        reply;
         `prompt_with_memory` and `prompt_without_memory`, the answer prompt with that memory and an empty one;
         `prompt_with_history`, the same as the former: the turns before reach the agent in its memory only;
         `teacher_prompt`, this turn's prompt with the evidence inside the chunk in the chunk's place, and
@@ -78,6 +85,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
             used. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
+        thoughts: `"strip"` drops a leading `<think>…</think>`, and what stands before a lone `</think>`;
+            `"opened"` also takes a reply without `</think>` for a thought that was cut, as it is where the
+            chat template writes `<think>` itself; `"keep"` drops nothing.
         metric: a name of `memenvs.metrics.METRICS`; None: the task set's own. `boxed_em` and `math_em` need
             `"boxed"`.
         render_mode: `"ansi"` or None.
@@ -103,6 +113,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         n_documents: int | None = None,
         template: dict[str, str] | None = None,
         answer_format: str = "boxed",
+        thoughts: str = "strip",
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -110,11 +121,13 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         for name, value in sizes.items():
             check_positive(name, value, "tokens")
         _check_choice("split", split, SPLITS)
+        _check_choice("thoughts", thoughts, THOUGHTS)
         if not isinstance(tasks, str):
             raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
         self.tasks = open_tasks(tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
+        self.thoughts = thoughts
         self.split, self.answer_format = split, answer_format
         self.metric = own_metric(self.tasks) if metric is None else metric
         check_scoring(self.metric, answer_format)
@@ -165,12 +178,15 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
+        start = thought_end(reply, self.thoughts)
         if not self._answering:
-            memory, cut = self.tokenizer.head(reply, self.max_memory)
+            memory, cut = self.tokenizer.head(reply[start:], self.max_memory)
             episode.memories.append(memory)
+            episode.memory_span = (start, start + len(memory)) if memory else None
             episode.overflows += cut
             return {}
-        episode.reply, _ = self.tokenizer.head(reply, self.max_answer)
+        episode.memory_span = None
+        episode.reply, _ = self.tokenizer.head(reply[start:], self.max_answer)
         episode.end = "terminated"
         return {"outcome": self._grade().outcome}
 
@@ -197,6 +213,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             "target": target,
             "target_wrapped": wrap_answer(target, self.answer_format),
             "memory": episode.memories[-1],
+            "memory_span": episode.memory_span and list(episode.memory_span),
+            "reply": episode.reply,
             **self._prompts.for_scorers(reading, episode.turn, episode.memories[-1]),
         }
 

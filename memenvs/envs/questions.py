@@ -50,6 +50,12 @@ def open_retriever(retriever: str | None, questions: Sequence[Task], source: str
     return load_retriever(f"lexical:{questions.path}")
 
 
+def extents(questions: Sequence[Task]) -> tuple[int, int]:
+    """The most characters of a question, and the most objectives of a task."""
+    sizes = [(len(task.question), len(task.answers)) for task in questions]
+    return max(chars for chars, _ in sizes), max(objectives for _, objectives in sizes)
+
+
 @functools.lru_cache(maxsize=8)
 def _open_lines(path: Path, changed: int) -> list[Task]:
     opener = gzip.open if path.suffix == ".gz" else open

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from memenvs.envs.search_text import Move, holds_answer, passages_shown
 from memenvs.metrics import Objectives, multi_objective, wrap_answer
 from memenvs.scoring import Grade
+from memenvs.tags import Tagged
 from memenvs.tasks import Task
 from memenvs.text_env import Episode
+from memenvs.tokens import TextTokenizer
 
 NOTHING = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 0.0}
 
@@ -19,7 +21,10 @@ class SearchEpisode(Episode):
     """An episode of searching.
 
     Attributes:
-        memory: what the last `<mem>` said.
+        memory: what was kept of the last `<mem>`.
+        memory_span: where the last reply wrote it, [start, end) in characters; None if it wrote none.
+        behind_memory: the last reply without its `<mem>…</mem>`.
+        overflows: memories that were cut at `max_memory`.
         history: each turn's reply and what came back.
         prompts: each observation so far; with `"append"` the first alone, which the others begin with.
         answer: the answer given; None without one.
@@ -31,6 +36,9 @@ class SearchEpisode(Episode):
     """
 
     memory: str = ""
+    memory_span: tuple[int, int] | None = None
+    behind_memory: str = ""
+    overflows: int = 0
     history: list[tuple[str, str]] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
     answer: str | None = None
@@ -57,7 +65,6 @@ class SearchEpisode(Episode):
             if retrieved and contents not in self.found and holds_answer(text, task.answers)
         ]
         self.found += new
-        self.memory = move.memory or ""
         self.searches += searched
         self.retrieved |= retrieved
         self.well_formed += move.well_formed
@@ -67,6 +74,18 @@ class SearchEpisode(Episode):
             "retrieved_new": float(bool(new)),
             "well_formed": float(move.well_formed),
         }
+
+    def remember(self, reply: str, written: Tagged | None, tokenizer: TextTokenizer, max_memory: int) -> None:
+        """Keep at most `max_memory` tokens of what the `<mem>` of a reply says; nothing without one."""
+        if written is None:
+            self.memory, self.memory_span, self.behind_memory = "", None, reply
+            return
+        self.behind_memory = reply[: written.start] + reply[written.end :]
+        self.memory, cut = tokenizer.head(written.text.strip(), max_memory)
+        self.overflows += cut
+        start = written.start + len("<mem>")
+        kept = len(written.text) - len(written.text.lstrip()) + len(self.memory)
+        self.memory_span = (start, start + (kept if cut else len(written.text)))
 
     def metrics(self, task: Task, grade: Grade, prompt_tokens: list[int]) -> dict[str, float]:
         """The metrics of the ended episode; see `SearchQAEnv`.
@@ -87,6 +106,7 @@ class SearchEpisode(Episode):
             "f1_sum": sums.f1,
             "format": float(self.answer is not None and self.well_formed == len(self.history)),
             "format_share": self.well_formed / len(self.history),
+            "memory_overflow": self.overflows,
             "searches": self.searches,
             "retrieved": self.retrieved,
             "turns": len(self.history),

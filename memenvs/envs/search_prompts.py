@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from memenvs.envs.search_episode import SearchEpisode
-from memenvs.envs.search_text import ASK, ASK_WITH_MEMORY, several
+from memenvs.envs.search_text import ASK, ASK_WITH_MEMORY, SHOWN, several
 from memenvs.metrics import wrap_answer
+from memenvs.prompts import replace_templates
 from memenvs.scoring import gold_answer
 from memenvs.tasks import Task
 
@@ -15,29 +16,60 @@ class SearchPrompts:
     """The prompts of a searching agent.
 
     Args:
+        template: `{"ask": …}` instead of our own, or None.
         max_turns: turns in which a search is run, which the prompt tells.
         last_turn: turns in all.
         keep_turns: what a prompt with a memory repeats; None for an agent without one, whose prompt grows.
+        max_memory: tokens of a memory, which the prompt tells.
     """
 
-    def __init__(self, max_turns: int, last_turn: int, keep_turns: int | Literal["all"] | None) -> None:
+    def __init__(
+        self,
+        template: dict[str, str] | None,
+        max_turns: int,
+        last_turn: int,
+        keep_turns: int | Literal["all"] | None,
+        max_memory: int,
+    ) -> None:
+        own = ASK if keep_turns is None else ASK_WITH_MEMORY
+        self._ask = replace_templates({"ask": own}, template)["ask"]
         self._max_turns, self._last_turn, self._keep_turns = max_turns, last_turn, keep_turns
+        self._max_memory = max_memory
 
     def prompt(self, task: Task, episode: SearchEpisode) -> str:
         """What the agent reads next; with a memory nothing once the episode has ended."""
         if self._keep_turns is None:
-            how = several(len(task.answers))
-            start = ASK.fill(question=task.question, searches=self._max_turns, several=how)
-            return start + "".join(reply + came for reply, came in episode.history)
+            return self._fill(task) + "".join(reply + came for reply, came in episode.history)
         if episode.end:
             return ""
         recent = episode.history if self._keep_turns == "all" else episode.history[-int(self._keep_turns) :]
-        # With one turn kept, only what came back is shown: its reply is what the memory stands for.
-        shown = [came if self._keep_turns == 1 else reply + came for reply, came in recent]
-        left = self._last_turn - len(episode.history)
-        return self._remembering(task, episode.memory, "".join(shown), left)
+        shown = "".join(reply + came for reply, came in recent[:-1])
+        if recent:  # the memory of the last reply stands above already
+            shown += episode.behind_memory + recent[-1][1]
+        return self._remembering(task, episode.memory, shown, self._last_turn - len(episode.history))
 
-    def for_scorers(self, task: Task, episode: SearchEpisode, metric: str) -> dict[str, str]:
+    def longest(self, turn: int, question: int, objectives: int) -> int:
+        """Characters of the longest prompt.
+
+        Args:
+            turn: most characters of a turn, reply and what came back.
+            question: most characters of a question.
+            objectives: most objectives of a task.
+        """
+        history = (self._last_turn + 1) * turn
+        frame = self._ask.longest(
+            question=question,
+            several=len(several(objectives)),
+            searches=len(str(self._max_turns)),
+            turns=len(str(self._last_turn)),
+            shown=max(map(len, SHOWN.values())),
+            max_memory=len(str(self._max_memory)),
+            memory=turn,
+            recent=history,
+        )
+        return frame + (history if self._keep_turns is None else 0)
+
+    def for_scorers(self, task: Task, episode: SearchEpisode, metric: str) -> dict[str, Any]:
         """What reward methods ask a scorer about; see `SearchQAEnv`, under Privileged."""
         turns = self._last_turn  # one number of turns, so that prompts share a prefix
         past = "".join(reply + came for reply, came in episode.history)
@@ -47,14 +79,21 @@ class SearchPrompts:
             "target": target,
             "target_wrapped": wrap_answer(target, "tag"),
             "memory": episode.memory,
+            "memory_span": episode.memory_span and list(episode.memory_span),
             "prompt_with_memory": self._remembering(task, episode.memory, "", turns),
             "prompt_without_memory": self._remembering(task, "", "", turns),
             "prompt_with_history": self._remembering(task, "", past, turns),
         }
 
-    @staticmethod
-    def _remembering(task: Task, memory: str, recent: str, turns: int) -> str:
-        how = several(len(task.answers))
-        return ASK_WITH_MEMORY.fill(
-            question=task.question, memory=memory, recent=recent, turns=turns, several=how
+    def _remembering(self, task: Task, memory: str, recent: str, turns: int) -> str:
+        return self._fill(task, memory=memory, recent=recent, turns=turns)
+
+    def _fill(self, task: Task, **values: object) -> str:
+        return self._ask.fill(
+            question=task.question,
+            several=several(len(task.answers)),
+            searches=self._max_turns,
+            shown=SHOWN.get(self._keep_turns or 1),
+            max_memory=self._max_memory,
+            **values,
         )

@@ -5,14 +5,23 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any, Literal
 
-from memenvs.envs.questions import open_questions, open_retriever, own_metric
+from memenvs.envs.questions import extents, open_questions, open_retriever, own_metric
 from memenvs.envs.search_episode import NOTHING, SearchEpisode
 from memenvs.envs.search_prompts import SearchPrompts
-from memenvs.envs.search_text import LAST, UNREADABLE, cut_passages, harmless, information, read_reply
+from memenvs.envs.search_text import (
+    LAST,
+    UNREADABLE,
+    Move,
+    cut_passages,
+    harmless,
+    information,
+    read_reply,
+)
 from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, wrap_answer
 from memenvs.render import conversation_turn
 from memenvs.scoring import Grade, gold_answer, grade_answer
+from memenvs.tags import THOUGHTS
 from memenvs.tasks import TaskSet
 from memenvs.text_env import MAX_REPLY_CHARS, Info, TextEnv
 from memenvs.tokens import check_positive, load_tokenizer
@@ -26,13 +35,15 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     Action:
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
         its first `</search>`, else at its first `</answer>`; the first complete pair decides. With
-        `context="memory"` every reply opens with `<mem>…</mem>`.
+        `context="memory"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may stand
+        before it, and nothing inside that counts: neither a memory nor a query nor an answer.
 
     Observation:
         `context="append"`: the question, then every reply and what came back: passages as
         `<information>Doc 1(Title: …) …</information>`, at most `max_information` tokens of them.
-        `context="memory"`: the question, the memory the agent wrote, and its last `keep_turns` turns; a fresh
-        prompt each time (`info["context"]` is `"rewrite"`).
+        `context="memory"`: the question, the memory the agent wrote, and its last `keep_turns` turns: the
+        whole reply (the memory of the last one stands above it) and what came back; a fresh prompt each time
+        (`info["context"]` is `"rewrite"`).
 
     Reward:
         `outcome`: the metric of the answer, at the turn that gives it.
@@ -49,13 +60,14 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     Metrics:
         `success` (outcome 1.0), `em`, `f1`, `sub_em` (means over objectives), `em_sum`, `f1_sum` (sums, by
         MEM1's rules), `format` (1.0 if every reply was well formed and the last one an answer, MT-PPO D.1.2),
-        `format_share` (share of well-formed replies), `searches`, `retrieved`, `turns`,
-        `prompt_tokens`, `prompt_tokens_peak`.
+        `format_share` (share of well-formed replies), `memory_overflow` (memories cut), `searches`,
+        `retrieved`, `turns`, `prompt_tokens`, `prompt_tokens_peak`.
 
     Privileged:
         `answers`; `evidence`: the documents the answer needs, where the task set knows them. With
         `context="memory"` also what reward methods ask a scorer about: `question`; `target`, the bare
-        answer, and `target_wrapped`, the answer in its tag; `memory` as it stands; `prompt_with_memory` and
+        answer, and `target_wrapped`, the answer in its tag; `memory` as it stands; `memory_span`, where the
+        last reply wrote it ([start, end) in characters; None where it wrote none); `prompt_with_memory` and
         `prompt_without_memory`, the prompt with that memory and an empty one, without passages;
         `prompt_with_history`, with an empty memory and every turn so far in full.
 
@@ -70,6 +82,12 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         max_answer: tokens of the answer that count.
         context: `"append"` or `"memory"`.
         keep_turns: 1, 3 or `"all"`: turns that a `"memory"` prompt repeats; no matter otherwise.
+        max_memory: tokens of `<mem>` kept; of a longer one the beginning.
+        thoughts: which thought may stand before `<mem>`: `"strip"`, `"opened"` or `"keep"` (none may), as for
+            `ChunkQAEnv`; no matter without a memory, where Search-R1 reads tags inside thoughts too.
+        template: `{"ask": …}` with the places `{question}` and, for `"memory"`, `{memory}` and `{recent}`;
+            `{several}` (how to give several answers) may be used; without a memory `{searches}` too, with
+            one `{turns}` (turns left), `{shown}` (what is repeated), `{max_memory}`. Own wording by default.
         tokenizer: `"world"`, a file, a folder or a Hugging Face id.
         metric: a name of `memenvs.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
@@ -80,7 +98,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     metric_names = (
         *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
-        *("searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
+        *("memory_overflow", "searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
     )
 
     def __init__(
@@ -94,6 +112,9 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         max_answer: int = 1024,
         context: str = "append",
         keep_turns: int | Literal["all"] = 1,
+        max_memory: int = 1024,
+        thoughts: str = "strip",
+        template: dict[str, str] | None = None,
         tokenizer: str = "world",
         metric: str | None = None,
         render_mode: str | None = None,
@@ -104,12 +125,15 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
             ("max_turns", max_turns, "turns"),
             ("max_information", max_information, "tokens"),
             ("max_answer", max_answer, "tokens"),
+            ("max_memory", max_memory, "tokens"),
         ):
             check_positive(name, value, unit)
         if context not in ("append", "memory"):
             raise ValueError(f"context must be append or memory, got {context!r}")
         if keep_turns not in KEEP or isinstance(keep_turns, (bool, float)):
             raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
+        if thoughts not in THOUGHTS:
+            raise ValueError(f"thoughts must be one of {', '.join(THOUGHTS)}, got {thoughts!r}")
         self.questions = open_questions(tasks)
         self.metric = own_metric(self.questions) if metric is None else metric
         get_metric(self.metric)
@@ -119,14 +143,17 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         self.max_turns, self.last_turn = max_turns, max_turns + bool(final_answer_turn)
         self.remembers, self.keep_turns = context == "memory", keep_turns
         self.context = "rewrite" if self.remembers else "append"
-        self._prompts = SearchPrompts(max_turns, self.last_turn, keep_turns if self.remembers else None)
+        self.max_memory, self.thoughts = max_memory, thoughts
+        self._prompts = SearchPrompts(
+            template, max_turns, self.last_turn, keep_turns if self.remembers else None, max_memory
+        )
         turn_chars = 2 * MAX_REPLY_CHARS + 64 * max_information
-        longest = max(len(task.question) for task in self.questions)
-        super().__init__(len(self.questions), 2000 + longest + (self.last_turn + 1) * turn_chars, render_mode)
+        longest = self._prompts.longest(turn_chars, *extents(self.questions))
+        super().__init__(len(self.questions), longest, render_mode)
 
     def query_of(self, reply: str) -> str | None:
         """See `Searching`."""
-        move = read_reply(reply, memory=self.remembers)
+        move = self._read(reply)
         return move.content if move.kind == "search" and self._searching else None
 
     def gold_reply(self) -> str:
@@ -168,12 +195,14 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         return episode.prompts[-1] if known else self._prompts.prompt(self._task, episode)
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode, move = self.episode, read_reply(reply, memory=self.remembers)
+        episode, move = self.episode, self._read(reply)
         played = len(episode.history) + 1
         # The one thing that can fail comes first: a retriever that is away leaves the episode as it was.
         passages = self.find(move.content) if move.kind == "search" and self._searching else None
         shown = cut_passages(passages or [], self.tokenizer, self.max_information)
         episode.record(move, passages, shown, self._task)
+        if self.remembers:
+            episode.remember(reply, move.memory, self.tokenizer, self.max_memory)
         if move.kind == "answer":
             episode.answer = self.tokenizer.head(harmless(move.content), self.max_answer)[0]
             episode.end = "terminated"
@@ -186,6 +215,9 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         if self.remembers and not episode.end:
             episode.prompts.append(self._prompts.prompt(self._task, episode))
         return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
+
+    def _read(self, reply: str) -> Move:
+        return read_reply(reply, memory=self.remembers, thoughts=self.thoughts)
 
     @property
     def _searching(self) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from memenvs.metrics import normalize_answer
 from memenvs.prompts import Template
-from memenvs.tags import first_pair, in_order
+from memenvs.tags import Tagged, first_pair, in_order, thought_end
 from memenvs.tokens import Gaps, TextTokenizer
 
 ASK = Template(
@@ -26,15 +26,15 @@ Question: {question}
 """,
     required=("question",),
     optional=("searches", "several"),
+    name="ask",
 )
 
 ASK_WITH_MEMORY = Template(
     """\
-Answer the question with the help of a search engine. You do not see earlier turns: all that reaches you is \
-your own memory and what your last search found. So open every reply with <mem>…</mem>: all you have learned \
-so far and what is still to be found. Then think inside <think>…</think>. Then either search by \
-<search>query</search>, or, when you know the answer, give it as short as it can be inside \
-<answer>…</answer>{several}. There are {turns} turns left.
+Answer the question with the help of a search engine. Of earlier turns you see {shown}. So open every reply \
+with <mem>…</mem>: all you have learned so far and what is still to be found, in up to {max_memory} tokens. \
+Then think inside <think>…</think>. Then either search by <search>query</search>, or, when you know the \
+answer, give it as short as it can be inside <answer>…</answer>{several}. There are {turns} turns left.
 
 Question: {question}
 
@@ -43,8 +43,16 @@ Question: {question}
 </mem>
 {recent}""",
     required=("question", "memory", "recent"),
-    optional=("turns", "several"),
+    optional=("turns", "several", "shown", "max_memory"),
+    name="ask",
 )
+
+SHOWN = {
+    1: "your own memory and your last turn, nothing else",
+    3: "your own memory and your last 3 turns, nothing else",
+    "all": "your own memory and every turn",
+}
+"""What a prompt with a memory says that it repeats, by the number of turns."""
 
 UNREADABLE = """
 There was neither <search>query</search> nor <answer>text</answer> in that. Use one of them.
@@ -64,18 +72,19 @@ class Move(NamedTuple):
     Attributes:
         kind: `"search"`, `"answer"` or, where there is neither, `""`.
         content: the query or the answer, stripped.
-        well_formed: the reply is a thought (after a memory, where one is asked for) and one of them, and
-            nothing else; no tag that agents or environments use stands inside (MT-PPO 5.2: each once).
-        memory: what stands in `<mem>`; None where nothing does.
+        well_formed: the reply is a thought and one of them, and nothing else; no tag that agents or
+            environments use stands inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
+            reply, and the thought may stand before it or behind.
+        memory: the `<mem>…</mem>` that opens the reply; None where none does.
     """
 
     kind: Literal["search", "answer", ""]
     content: str
     well_formed: bool
-    memory: str | None = None
+    memory: Tagged | None = None
 
 
-def read_reply(reply: str, *, memory: bool = False) -> Move:
+def read_reply(reply: str, *, memory: bool = False, thoughts: str = "strip") -> Move:
     """Read one reply of a searching agent, as Search-R1 does.
 
     It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair
@@ -83,21 +92,29 @@ def read_reply(reply: str, *, memory: bool = False) -> Move:
 
     Args:
         reply: the reply.
-        memory: it opens with `<mem>…</mem>`, whose tags mean nothing; without it it is not well formed.
+        memory: it opens with `<mem>…</mem>`, whose tags mean nothing; without it it is not well formed. Nor
+            do the tags of a thought before it mean anything.
+        thoughts: what is such a thought: see `memenvs.tags.thought_end`.
     """
-    remembered: str | None = None
-    if memory:
-        written = first_pair(reply, "mem")
-        if written and not reply[: written.start].strip():
-            remembered, reply = written.text.strip(), reply[written.end :]
+    if not memory:
+        return _read(reply)
+    start = thought_end(reply, thoughts)
+    written = first_pair(reply, "mem", start)
+    if written is None or reply[start : written.start].strip():
+        return _read(reply[start:])._replace(well_formed=False)
+    return _read(reply[written.end :], thought=start > 0)._replace(memory=written)
+
+
+def _read(reply: str, *, thought: bool = False) -> Move:
+    """The move of a reply without its memory; `thought` says that one stood before that."""
     kept = reply[: _cut(reply)]
     pairs = [(pair.start, tag, pair) for tag in _KINDS if (pair := first_pair(kept, tag))]
     if not pairs:
-        return Move("", "", False, remembered)
+        return Move("", "", False)
     _, kind, pair = min(pairs)
-    parts = in_order(reply, "think", kind)
+    parts = in_order(reply, "think", kind) or (in_order(reply, kind) if thought else None)
     once = parts is not None and not any(_KNOWN_TAGS.search(part.text) for part in parts)
-    return Move(kind, pair.text.strip(), once and (remembered is not None or not memory), remembered)
+    return Move(kind, pair.text.strip(), once)
 
 
 def _cut(reply: str) -> int:

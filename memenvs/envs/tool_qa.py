@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from memenvs.envs.questions import open_questions, open_retriever, own_metric
+from memenvs.envs.questions import extents, open_questions, open_retriever, own_metric
 from memenvs.envs.search_text import cut_passages, harmless, holds_answer, several
 from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, wrap_answer
-from memenvs.prompts import Template
+from memenvs.prompts import Template, replace_templates
 from memenvs.render import conversation_turn
 from memenvs.scoring import Grade, gold_answer, grade_answer
 from memenvs.spaces import replace_surrogates
@@ -42,6 +42,7 @@ Question: {question}
 """,
     required=("question",),
     optional=("several",),
+    name="ask",
 )
 
 
@@ -144,6 +145,8 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         max_result: tokens of a result.
         max_answer: tokens of the answer that count.
         tokenizer: counts them.
+        template: `{"ask": …}` with the place `{question}`; `{several}` (how to give several answers) may be
+            used. Own wording by default.
         metric: a name of `memenvs.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
@@ -162,6 +165,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         max_result: int = 500,
         max_answer: int = 256,
         tokenizer: str = "world",
+        template: dict[str, str] | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -174,10 +178,11 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         self.retriever = open_retriever(retriever, self.questions, tasks)
         self.tokenizer = load_tokenizer(tokenizer)
         self.k, self.max_result, self.max_answer = k, max_result, max_answer
-        longest = max(len(task.question) for task in self.questions)
-        super().__init__(
-            len(self.questions), 2000 + longest + 3 * (MAX_REPLY_CHARS + 64 * max_result), render_mode
-        )
+        self._ask = replace_templates({"ask": PROMPT}, template)["ask"]
+        question, objectives = extents(self.questions)
+        longest = self._ask.longest(question=question, several=len(several(objectives)))
+        turn_chars = 2 * MAX_REPLY_CHARS + 64 * max_result  # an error may repeat the reply
+        super().__init__(len(self.questions), longest + 2 * turn_chars, render_mode)
 
     def query_of(self, reply: str) -> str | None:
         """See `Searching`."""
@@ -214,7 +219,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         self._task = self.questions[self.episode.task]
 
     def _observe(self) -> str:
-        start = PROMPT.fill(question=self._task.question, several=several(len(self._task.answers)))
+        start = self._ask.fill(question=self._task.question, several=several(len(self._task.answers)))
         return start + "".join(reply + came for reply, came in self.episode.history)
 
     def _play(self, reply: str) -> dict[str, float]:

@@ -162,6 +162,7 @@ class Seat:
             if venv.spends_outcome:
                 episode.outcomes = replaced_outcomes(episode.record)
         ended = bool(episode.metrics) and venv.unwrapped.envs[i].unwrapped.episode.end
+        episode.error = episode.error or _no_outcome(venv, episode.record)
         episode.end = "failed" if episode.error else ended or "truncated"
         self._close()
         return episode
@@ -190,6 +191,17 @@ def replaced_outcomes(record: Record) -> list[float]:
         if credit.turn == last and credit.span is not None and not np.isnan(credit.value)
     ]
     return [0.0] * last + [record.turn_rewards[-1] - sum(spans)]
+
+
+def _no_outcome(venv: Any, record: Record | None) -> str:
+    """Why the method that replaces the outcome could not tell it, in a line; empty where it could."""
+    replaced = [method.name for method in getattr(venv, "methods", ()) if method.spends_outcome]
+    for name in replaced:
+        for credit in record.credits[name] if record else []:
+            last = record is not None and credit.turn == len(record.turns) - 1
+            if last and not credit.of_signal and np.isnan(credit.value):
+                return f"no outcome: {name}: {credit.reason}"
+    return ""
 
 
 def sample_within(

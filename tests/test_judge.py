@@ -9,8 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import gymnasium as gym
 import pytest
 
-from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn
-from memenvs.wrappers.judge import read_verdict
+from memenvs.baselines.policy import ScriptedPolicy
+from memenvs.baselines.rollout import collect
+from memenvs.envs.tool_qa import NO_TOOL
+from memenvs.text_env import MAX_REPLY_CHARS
+from memenvs.vector import TextVectorEnv
+from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn, VectorRewardWrapper
+from memenvs.wrappers.judge import read_lines, read_verdict
 from memenvs.wrappers.judge_prompts import transcript
 
 
@@ -71,7 +76,7 @@ def endpoint():
 
 
 def judge(stub, **settings):
-    return JudgeMethod(stub.url, "m", **{"pause": 0.01, **settings})
+    return JudgeMethod(stub.url, "m", **{"rubric": "general", "pause": 0.01, **settings})
 
 
 def episode(actions=("first", "second"), context="rewrite"):
@@ -243,7 +248,19 @@ def test_the_record_shows_replies_answers_and_how_many_turns(endpoint):
 
 def test_a_record_of_one_growing_prompt_repeats_nothing():
     record = json.loads(transcript(episode(("one", "two"), context="append"), 1000))
-    assert record[1] == {"turn": 2, "read": " back 0", "reply": "two"}
+    assert record == [
+        {"turn": 1, "read": "the task", "reply": "one", "came_back": " back 0"},
+        {"turn": 2, "reply": "two", "came_back": " back 1"},
+    ]
+
+
+def test_what_came_back_for_a_reply_that_the_environment_cut_is_still_told():
+    env = gym.make("MemToolQA-v0", tasks="world-test")
+    first, before = env.reset(seed=0)
+    long = "x" * (MAX_REPLY_CHARS + 5)
+    second, _, _, _, info = env.step(long)
+    (entry,) = json.loads(transcript(Episode([Turn(first, long, before, second, info)]), 100))
+    assert entry["came_back"].strip() == NO_TOOL
 
 
 def test_nothing_an_agent_writes_can_end_the_record():
@@ -266,7 +283,7 @@ def test_a_rubric_of_ones_own_is_used(endpoint):
 
 def test_it_wraps_an_environment_and_reports_what_it_could_not_score(endpoint):
     stub = endpoint("no idea")
-    env = Judge(gym.make("MemToolQA-v0", tasks="world-test"), url=stub.url, model="m")
+    env = Judge(gym.make("MemToolQA-v0", tasks="world-test"), url=stub.url, model="m", rubric="general")
     env.reset(options={"task": 2})
     _, reward, _, _, info = env.step("<answer>sheaf</answer>")
     assert (reward, info["metrics"]["judge_unscored"]) == (1.0, 1.0)
@@ -282,8 +299,151 @@ def test_it_wraps_an_environment_and_reports_what_it_could_not_score(endpoint):
         {"concurrency": 0},
         {"tries": 0},
         {"prompt": "no place"},
+        {"rubric": "poetry"},
+        {"outcome": "drop"},
     ],
 )
 def test_a_wrong_setting_is_refused(settings):
     with pytest.raises(ValueError):
         JudgeMethod(**{"url": "http://localhost:1/v1", "model": "m", **settings})
+
+
+REASONED = "<reasoning>\nTurn 1 …\n</reasoning>\n<score>\n%s\n</score>"
+SEARCHED = ["<think></think><search>town</search>", "<think></think><answer>sheaf</answer>"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "scores"),
+    [
+        (REASONED % "Turn1: 0.3\nTurn2: -1.0", [0.3, -1.0]),
+        (REASONED % "Turn 1: 0\n\nturn2: +0.2", [0.0, 0.2]),
+        ("<score>Turn1: .5\nTurn2: 1.</score>", [0.5, 1.0]),
+        # a reply that the judge quotes is no verdict
+        ("<reasoning>It wrote </reasoning><score>x</score>. " + REASONED % "Turn1: 0\nTurn2: 0", [0.0, 0.0]),
+    ],
+)
+def test_scores_are_read_line_by_line_behind_the_reasoning(verdict, scores):
+    assert read_lines(verdict, 2, -1, 1) == [(score, "") for score in scores]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        ("", "unreadable"),
+        ("Turn1: 1.0\nTurn2: 1.0", "unreadable"),
+        ("<score>", "unreadable"),
+        (REASONED % "Turn1: 1.0\nTurn2: 1.0" + " I hope this helps", "unreadable"),
+        (REASONED % "Turn1: 1.0 (fine)\nTurn2: 1.0", "unreadable"),
+        (REASONED % "1.0\n1.0", "unreadable"),
+        (REASONED % "Turn1: nan\nTurn2: 1.0", "unreadable"),
+        ("<score>Turn1: 1.0</score><score>Turn1: 1.0\nTurn2: 1.0</score>", "unreadable"),
+        (REASONED % "Turn1: 1.0", "wrong number"),
+        (REASONED % "Turn2: 1.0\nTurn1: 1.0", "wrong number"),
+        (REASONED % "Turn1: 1.0\nTurn2: 1.0\nTurn3: 1.0", "wrong number"),
+        (REASONED % "Turn1: 1.5\nTurn2: -7.0", "out of range"),
+        ('{"scores": [1, 1]}', "unreadable"),
+    ],
+)
+def test_lines_in_another_form_are_nan_with_the_reason(verdict, reason):
+    found = read_lines(verdict, 2, -1, 1)
+    assert [(math.isnan(value), why.partition(":")[0]) for value, why in found] == [(True, reason)] * 2
+
+
+@pytest.mark.parametrize(
+    ("said", "score"), [("1.0", 1.0), ("0.0", 0.0), ("0.7", None), ("2", None), ("", None)]
+)
+def test_an_outcome_in_lines_is_one_or_zero(said, score):
+    ((value, reason),) = read_lines(REASONED % said, None, 0, 1)
+    assert (value == score) if score is not None else (math.isnan(value) and reason != "")
+
+
+def test_the_prompt_decides_how_its_verdict_is_read(endpoint):
+    lines = "Mine: {transcript}. Give <score>Turn1: X.X …</score>"
+    found = credits(endpoint(REASONED % "Turn1: -0.5\nTurn2: 1.0"), prompt=lines)
+    assert [c.value for c in found] == [-0.5, 1.0]
+    found = credits(endpoint('{"scores": [0.5, 1]}'), prompt='Mine: {transcript}. Give {"scores": […]}')
+    assert [c.value for c in found] == [0.5, 1.0]
+
+
+def test_the_rubric_of_a_search_holds_the_papers_figures(endpoint):
+    stub = endpoint(REASONED % "Turn1: 0.3\nTurn2: 0.2")
+    credits(stub, rubric="search")
+    (asked,) = stub.prompts
+    for figure in (
+        "-1.0",
+        "0.2",
+        "1.0",
+        "+0.1",
+        "-0.2",
+        "+0.3",
+        "-0.1 times",
+        "5 tokens",
+        "exactly 2 scores",
+    ):
+        assert figure in asked
+    assert "{turns}" not in asked
+
+
+def test_a_search_is_judged_turn_by_turn_in_lines(endpoint):
+    stub = endpoint(REASONED % "Turn1: 0.3\nTurn2: 0.2")
+    env = Judge(gym.make("MemSearchQA-v0", tasks="world-test"), url=stub.url, model="m")
+    env.reset(options={"task": 2})
+    env.step(SEARCHED[0])
+    info = env.step("<think></think><answer>nothing</answer>")[4]
+    assert info["turn_rewards"] == pytest.approx([0.3, 0.2])
+
+
+def test_an_environment_that_does_not_search_needs_another_rubric():
+    env = Judge(gym.make("MemSokoban-v0"), url="http://localhost:1/v1", model="m")
+    with pytest.raises(ValueError, match=r"judge needs info\[events\]"):
+        env.reset(seed=0)
+
+
+class TestOutcome:
+    def rewards(self, endpoint, verdict, **settings):
+        env = Judge(
+            gym.make("MemSearchQA-v0", tasks="world-test"), url=endpoint(verdict).url, model="m", **settings
+        )
+        env.reset(options={"task": 2})
+        for reply in SEARCHED:  # the answer is right
+            info = env.step(reply)[4]
+        return info["turn_rewards"]
+
+    def test_scores_stand_beside_it(self, endpoint):
+        assert self.rewards(endpoint, REASONED % "Turn1: 0.5\nTurn2: -1.0") == pytest.approx([0.5, 0.0])
+
+    def test_scores_replace_it(self, endpoint):
+        found = self.rewards(endpoint, REASONED % "Turn1: 0.5\nTurn2: -1.0", outcome="replace")
+        assert found == pytest.approx([0.5, -1.0])
+
+    def test_a_score_of_the_outcome_replaces_it(self, endpoint):
+        found = self.rewards(endpoint, REASONED % "0.0", level="outcome", outcome="replace")
+        assert found == [0.0, 0.0]
+
+    def test_scores_are_multiplied_with_it(self, endpoint):
+        verdict = REASONED % "Turn1: 0.5\nTurn2: -1.0"
+        assert self.rewards(endpoint, verdict, outcome="multiply") == pytest.approx([0.5, -1.0])
+
+    def test_a_failed_episode_gets_nothing_of_scores_that_are_multiplied(self, endpoint):
+        stub = endpoint(REASONED % "Turn1: 0.5\nTurn2: 1.0")
+        env = Judge(
+            gym.make("MemSearchQA-v0", tasks="world-test"), url=stub.url, model="m", outcome="multiply"
+        )
+        env.reset(options={"task": 2})
+        env.step(SEARCHED[0])
+        assert env.step("<think></think><answer>no</answer>")[4]["turn_rewards"] == [0.0, 0.0]
+
+    def played(self, endpoint, verdict):
+        """An episode of the right answer, judged by its outcome alone."""
+        settings = {"url": endpoint(verdict).url, "model": "m", "level": "outcome", "outcome": "replace"}
+        venv = TextVectorEnv("MemSearchQA-v0", 1, autoreset_mode="Disabled", tasks="world-test")
+        venv = VectorRewardWrapper(venv, [["Judge", settings]])
+        (episode,) = collect(venv, ScriptedPolicy(lambda prompt: SEARCHED[1]), [0])
+        return episode
+
+    def test_learners_take_the_judges_score_for_the_outcome_reward(self, endpoint):
+        assert self.played(endpoint, REASONED % "1.0").outcomes == [1.0]
+
+    def test_learners_leave_out_an_episode_whose_outcome_the_judge_did_not_give(self, endpoint):
+        episode = self.played(endpoint, "I cannot say")
+        assert (episode.end, episode.error.partition(":")[0]) == ("failed", "no outcome")

@@ -14,11 +14,14 @@ from typing import Any
 
 from memenvs.chat import EndpointError
 from memenvs.wrappers.judge_client import ChatEndpoint
-from memenvs.wrappers.judge_prompts import judge_template, reference, transcript
+from memenvs.wrappers.judge_prompts import RUBRICS, judge_template, reference, transcript
 from memenvs.wrappers.method import Credit, Episode, RewardMethod
 from memenvs.wrappers.settings import check_at_least, check_choice, check_numbers, check_whole
 
 LEVELS = ("turn", "outcome")
+OUTCOMES = ("keep", "replace", "multiply")
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
+_LINE = re.compile(rf"Turn\s*(\d+)\s*:\s*({_NUMBER})", re.IGNORECASE)
 _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _log = logging.getLogger(__name__)
 
@@ -28,24 +31,36 @@ Score = tuple[float, str]
 
 @dataclass
 class JudgeMethod(RewardMethod):
-    """Let a judge model score an episode, a number a turn or one for all (rubrics after MT-PPO D.2).
+    """Let a judge model score an episode, a number a turn or one for all (MT-PPO 5.3 and appendix D.2).
 
     The judge is asked when an episode has ended, once for all its turns; episodes that end together are asked
     about at once, at most `concurrency` at a time. The record it reads is JSON, so that nothing an agent
     writes can end it.
 
-    A verdict that is not the JSON object asked for, has another number of scores, or a score out of range is
-    NaN with the reason in its `Credit`, never 0; so is an endpoint that stays away. `failures` counts the
-    reasons, the log warns of each once, and `info["metrics"]["judge_unscored"]` counts the credits.
+    The rubric `"search"` is that of appendix D.2, in our own words, for environments that search: the last
+    turn gets -1, 0.2 or 1; an earlier one +0.1 or -0.2 for its form, +0.3 for what it found, -0.1 for each
+    search so far; as an outcome 1 or 0. `"general"` asks of any task how far each turn moved it on, 0 to 1.
+
+    The prompt decides how the verdict is read. One that holds `<score>` asks for lines `Turn1: X.X` (or one
+    number) inside `<score>…</score>`, behind the `<reasoning>…</reasoning>` if there is one; any other
+    asks for one JSON object, `{"scores": […]}` or `{"score": …}`. A verdict in another form or with another
+    number of scores is NaN with the reason in its `Credit`, never 0, like a score out of range and an
+    endpoint that stays away. `failures` counts the reasons, the log warns of each once, and
+    `info["metrics"]["judge_unscored"]` counts the credits. Where the outcome is replaced, a learner leaves
+    out an episode whose last turn has no score.
 
     Args:
         url: of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
         model: its name there.
         level: `"turn"`, or `"outcome"`: one score, given to the last turn.
-        prompt: a rubric of your own, with the place `{transcript}` and, if wanted, `{reference}`, `{turns}`,
-            `{low}`, `{high}`; it must ask for `{"scores": […]}` or `{"score": …}`.
+        rubric: `"search"` or `"general"`.
+        prompt: a rubric of your own instead, with the place `{transcript}` and, if wanted, `{reference}`,
+            `{turns}`, `{low}`, `{high}`.
+        outcome: `"keep"` pays scores beside the environment's outcome; `"replace"` pays them instead, so
+            that the last turn's score is the outcome reward (PPO-OR by a judge: `level="outcome"`);
+            `"multiply"` pays each score times the outcome instead (TAMTRL's LLM-judge, appendix B.2).
         weight: of a score in the reward.
-        low: smallest score.
+        low: smallest score; by default -1 for lines of turns, 0 otherwise.
         high: largest score.
         concurrency: requests at a time.
         max_chars: characters shown of each text of the record, the middle left out.
@@ -60,9 +75,11 @@ class JudgeMethod(RewardMethod):
     url: str
     model: str
     level: str = "turn"
+    rubric: str = "search"
     prompt: str | None = None
+    outcome: str = "keep"
     weight: float = 1.0
-    low: float = 0.0
+    low: float | None = None
     high: float = 1.0
     concurrency: int = 8
     max_chars: int = 8000
@@ -79,13 +96,18 @@ class JudgeMethod(RewardMethod):
 
     def __post_init__(self) -> None:
         check_choice("level", self.level, LEVELS)
+        check_choice("rubric", self.rubric, RUBRICS)
+        check_choice("outcome", self.outcome, OUTCOMES)
         for name in ("concurrency", "max_chars", "max_tokens", "tries"):
             check_whole(name, getattr(self, name), 1)
-        check_numbers(weight=self.weight, low=self.low, high=self.high, timeout=self.timeout)
+        text = self.prompt or RUBRICS[self.rubric][self.level]
+        self._template, self._in_lines = judge_template(text), "<score>" in text
+        least = -1.0 if self._in_lines and self.level == "turn" else 0.0
+        self._low: float = least if self.low is None else self.low
+        check_numbers(weight=self.weight, low=self._low, high=self.high, timeout=self.timeout)
         check_at_least("pause", self.pause, 0)
-        if not self.low < self.high:
-            raise ValueError(f"low must be under high, got {self.low!r} and {self.high!r}")
-        self._template = judge_template(self.level, self.prompt)
+        if not self._low < self.high:
+            raise ValueError(f"low must be under high, got {self._low!r} and {self.high!r}")
         self._endpoint = ChatEndpoint(
             self.url,
             self.model,
@@ -97,8 +119,18 @@ class JudgeMethod(RewardMethod):
             key_variable=self.key_variable,
         )
 
+    @property
+    def spends_outcome(self) -> bool:
+        """Where scores take the outcome's place, or contain it."""
+        return self.outcome != "keep"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The rubric of a search needs an environment that searches."""
+        return ("events/searches",) if self.rubric == "search" and self.prompt is None else ()
+
     def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """The scores of each episode, times `weight`."""
+        """The scores of each episode, times `weight`, and the outcome where that is wanted."""
         if not episodes:
             return []
         with ThreadPoolExecutor(min(self.concurrency, len(episodes))) as pool:
@@ -112,8 +144,9 @@ class JudgeMethod(RewardMethod):
 
     def _credits(self, episode: Episode, scores: list[Score]) -> list[Credit]:
         first = 0 if self.level == "turn" else len(episode.turns) - 1
+        weight = self.weight * (episode.outcome if self.outcome == "multiply" else 1.0)
         return [
-            Credit(turn, self.weight * value, reason=reason)
+            Credit(turn, weight * value, reason=reason, of_signal=False)
             for turn, (value, reason) in enumerate(scores, first)
         ]
 
@@ -123,13 +156,14 @@ class JudgeMethod(RewardMethod):
             transcript=transcript(episode, self.max_chars),
             reference=reference(episode),
             turns=turns,
-            low=f"{self.low:g}",
+            low=f"{self._low:g}",
             high=f"{self.high:g}",
         )
         count = turns if self.level == "turn" else None
 
         def read(reply: str) -> list[Score]:
-            return read_verdict(reply, count, self.low, self.high)
+            reader = read_lines if self._in_lines else read_verdict
+            return reader(reply, count, self._low, self.high)
 
         try:
             reply = self._endpoint.ask(asked, lambda reply: not any(reason for _, reason in read(reply)))
@@ -164,6 +198,42 @@ def read_verdict(reply: str, count: int | None, low: float, high: float) -> list
         size = len(given) if isinstance(given, list) else "no list"
         return _all(count, f"wrong number: {size} scores for {count} turns")
     return [_score(value, low, high) for value in given]
+
+
+def read_lines(reply: str, count: int | None, low: float, high: float) -> list[Score]:
+    r"""The scores of a verdict in the form of MT-PPO's appendix D.2.
+
+    What stands behind the last `</reasoning>` (or the whole reply without one) must be one
+    `<score>…</score>`.
+
+    Args:
+        reply: the judge's reply.
+        count: lines `Turn1: X.X`, `Turn2: X.X`, … that it must hold, in order; None wants one number, which
+            is `low` or `high`.
+        low: smallest score.
+        high: largest score.
+
+    >>> read_lines("<reasoning>…</reasoning><score>Turn1: -0.2\nTurn2: 1.0</score>", 2, -1, 1)
+    [(-0.2, ''), (1.0, '')]
+    """
+    verdict = reply.rpartition("</reasoning>")[2].strip()
+    inside = verdict.removeprefix("<score>").removesuffix("</score>")
+    if len(inside) != len(verdict) - len("<score></score>") or "<score>" in inside:
+        return _all(count, f"unreadable: not one <score> behind the reasoning but {verdict[:120]!r}")
+    lines = [line.strip() for line in inside.strip().splitlines() if line.strip()]
+    if count is None:
+        if len(lines) != 1 or not re.fullmatch(_NUMBER, lines[0]):
+            return _all(count, f"unreadable: not one number but {inside[:60]!r}")
+        value = float(lines[0])
+        if value not in (low, high):
+            return _all(count, f"out of range: {value!r} is neither {low:g} nor {high:g}")
+        return [(value, "")]
+    found = [_LINE.fullmatch(line) for line in lines]
+    if not all(found):
+        return _all(count, f"unreadable: not lines of 'Turn1: X.X' but {inside[:120]!r}")
+    if [int(line[1]) for line in found if line] != list(range(1, count + 1)):
+        return _all(count, f"wrong number: {len(lines)} lines, not Turn1 to Turn{count} in order")
+    return [_score(float(line[2]), low, high) for line in found if line]
 
 
 def _score(value: Any, low: float, high: float) -> Score:

@@ -29,9 +29,10 @@ class MemPOMethod(RewardMethod):
         R_ij     = P(y* given q, mem_ij) - b,    P = exp(mean log p)
         A_memory = (R_ij - mean) / (std + eps)   over all memories of the group
 
-    b is P(y* given q, the turns before j). The text of eq. 4 was not legible in our copy: this is our reading
-    of it, and `bias="none"` is the other. The signal is R_ij; the credit is A_memory on the span of
-    characters inside `<mem>…</mem>` (or, where the whole reply becomes the memory, on what was kept of it).
+    b is P(y* given q, the turns before j). Eq. 4 is a picture in our copy of the paper: this is our reading
+    of the text around it, and `bias="none"` leaves b out. The signal is R_ij; the credit is A_memory on the
+    span of characters inside `<mem>…</mem>` (or, where the whole reply becomes the memory, on what was kept
+    of it).
 
     r_i is a credit to the last turn and takes the place of the environment's outcome, whose component counts
     0 and stays in `info["metrics"]["outcome"]`. Right and proper are the environment's metrics `success` and

@@ -9,14 +9,14 @@ import functools
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
 from memenvs.baselines.command import read_args, run
 from memenvs.baselines.episode import Episode, sound
 from memenvs.baselines.measure import measure, precision
-from memenvs.baselines.options import Count, NonNegative, TrainingArgs, Whole, check_ranges, read_json
+from memenvs.baselines.options import Count, NonNegative, TrainingArgs, Whole, check_ranges
 from memenvs.baselines.report import summary, timings
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import group_seeds
@@ -40,8 +40,8 @@ class Args(TrainingArgs):
     reward: Reward = "outcome"
     """What is compared inside a group: the outcome (GRPO-OR), the sum of all turns (GRPO-MR: "merged"), each
     turn for itself (MT-GRPO: "turn"), or what a memory method makes of it."""
-    reward_args: str = "{}"
-    """Settings of the memory method, as JSON."""
+    reward_args: dict[str, Any] = field(default_factory=dict)
+    """Settings of the memory method: minmax=false."""
     estimator: Estimator = "grpo"
     """Compare with the group's mean and standard deviation, or with the mean of the others (RLOO)."""
     alpha: NonNegative = 1.0
@@ -90,7 +90,7 @@ def check(args: Args) -> None:
         raise ValueError("estimator and scale are not for --reward tamtrl and trees, which have their own")
     if args.estimator == "rloo" and args.scale == "none":
         raise ValueError("scale none is for the estimator grpo: rloo divides by nothing")
-    if args.reward_args != "{}" and args.reward not in MEMORY_METHODS:
+    if args.reward_args and args.reward not in MEMORY_METHODS:
         raise ValueError(f"reward_args are of a memory method, and --reward is {args.reward}")
     if args.reward != "turn" and (args.tree_turns or (args.alpha, args.ended) != (1.0, "zero")):
         raise ValueError(f"alpha, ended and tree_turns are for --reward turn, got {args.reward!r}")
@@ -131,8 +131,7 @@ def memory_method(args: Args) -> RewardMethod | None:
     """The method that `reward` names, if it names one."""
     if args.reward not in MEMORY_METHODS:
         return None
-    settings = read_json("reward_args", args.reward_args, dict)
-    return make_methods([[MEMORY_METHODS[args.reward], settings]])[0]
+    return make_methods([[MEMORY_METHODS[args.reward], args.reward_args]])[0]
 
 
 def play_groups(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
+import gymnasium as gym
+
+from memenvs.arguments import check_env_arguments
 from memenvs.baselines import losses
 from memenvs.extras import require
+from memenvs.text_env import TextEnv
 
 
 class Range(NamedTuple):
@@ -98,16 +102,16 @@ class RunArgs:
     """The gradient's norm is cut to this."""
     env: str = "MemSokoban-v0"
     """Id of the environment."""
-    env_args: str = "{}"
-    """Its arguments, as JSON."""
+    env_args: dict[str, Any] = field(default_factory=dict)
+    """Its arguments: max_turns=2 level_split=test, or one JSON object (`python -m memenvs list ID`)."""
     num_envs: Count = 128
     """Environments played at once, a multiple of the group size."""
     max_new_tokens: Count = 512
     """Tokens of a reply."""
     sampler: Literal["hf", "vllm"] = "hf"
     """Who writes: the model in training itself, or a vLLM engine beside it that takes its weights over."""
-    sampler_args: str = "{}"
-    """Arguments of vllm.LLM, as JSON: '{"gpu_memory_utilization": 0.4}'."""
+    sampler_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of vllm.LLM: gpu_memory_utilization=0.4."""
     temperature: NonNegative = 1.0
     """Of sampling, and of all log-probabilities."""
     stop: tuple[str, ...] = ()
@@ -118,8 +122,8 @@ class RunArgs:
     """Steps between evaluations; 0 for none."""
     eval_episodes: Count = 128
     """Episodes of an evaluation, one each of so many tasks drawn once."""
-    eval_env_args: str = "{}"
-    """What is different in its environment, as JSON."""
+    eval_env_args: dict[str, Any] = field(default_factory=dict)
+    """What is different in its environment: level_split=test."""
     best_metric: str | None = None
     """The evaluation's metric whose highest value, the earliest of equal ones, makes a checkpoint OUT/best;
     by default success."""
@@ -241,6 +245,22 @@ def check_device(device: str | None) -> None:
         raise ValueError(f"device must be one of torch's, as cpu or cuda:0, got {device!r}") from error
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {device!r}, and torch finds no GPU here")
+
+
+def check_env(args: RunArgs) -> None:
+    """Make the run's environments once, training's and evaluation's, before a model is loaded for wrong ones.
+
+    Raises:
+        ValueError: an argument that it does not take, or that it refuses; or it is no environment of texts.
+        gymnasium.error.Error: there is no such environment.
+    """
+    for different in ({}, args.eval_env_args):
+        options = {**args.env_args, **different}
+        check_env_arguments(args.env, options)
+        made: gym.Env[Any, Any] = gym.make(args.env, disable_env_checker=True, **options)
+        if not isinstance(made.unwrapped, TextEnv):
+            raise ValueError(f"env must be an environment of texts, as MemSokoban-v0, got {args.env!r}")
+        made.close()
 
 
 def read_json(name: str, text: str, kind: type) -> Any:

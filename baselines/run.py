@@ -13,13 +13,12 @@ from memenvs.baselines import checkpoint
 from memenvs.baselines import policy as policies
 from memenvs.baselines.episode import Episode
 from memenvs.baselines.measure import precision
-from memenvs.baselines.options import FREE, RunArgs, check_device, check_ranges, read_json
+from memenvs.baselines.options import FREE, RunArgs, check_device, check_env, check_ranges
 from memenvs.baselines.policy import Policy
 from memenvs.baselines.report import summary
 from memenvs.baselines.rollout import Clock, collect
 from memenvs.baselines.world import World
 from memenvs.extras import require
-from memenvs.text_env import TextEnv
 from memenvs.vector import TextVectorEnv
 
 if TYPE_CHECKING:
@@ -45,13 +44,12 @@ class Run:
 
     def __init__(self, args: RunArgs, world: World, *, value_head: bool = False) -> None:
         check_ranges(args)
-        for name in ("env_args", "eval_env_args", "sampler_args"):
-            read_json(name, getattr(args, name), dict)
         if not args.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
         if args.best_metric and not args.eval_every:
             raise ValueError(f"best_metric {args.best_metric!r} is of evaluations; give --eval-every too")
         check_device(args.device)
+        check_env(args)
         found = checkpoint.find(args.out)
         if found and not args.resume:
             raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
@@ -87,18 +85,11 @@ class Run:
             self.refresh_sampler()
 
     def make_venv(self, different: dict[str, Any] | None = None) -> TextVectorEnv:
-        """The run's environments, with some arguments different.
-
-        Raises:
-            ValueError: it is no environment of texts.
-        """
-        options = {**read_json("env_args", self.args.env_args, dict), **(different or {})}
-        venv = TextVectorEnv(
+        """The run's environments, with some arguments different."""
+        options = {**self.args.env_args, **(different or {})}
+        return TextVectorEnv(
             self.args.env, self.args.num_envs, autoreset_mode="Disabled", errors="truncate", **options
         )
-        if not isinstance(venv.envs[0].unwrapped, TextEnv):
-            raise ValueError(f"env must be an environment of texts, as MemSokoban-v0, got {self.args.env!r}")
-        return venv
 
     def play(self, venv: Any, seeds: Sequence[int], group_size: int, clock: Clock) -> list[Episode]:
         """The episodes of groups, dealt to all processes, in the groups' order."""
@@ -156,7 +147,7 @@ class Run:
     def _measured(self) -> list[Any]:
         """What an evaluation's number is of."""
         args = self.args
-        return [self._best_metric, args.eval_episodes, read_json("eval_env_args", args.eval_env_args, dict)]
+        return [self._best_metric, args.eval_episodes, args.eval_env_args]
 
     def _make_eval_venv(self) -> TextVectorEnv:
         """The environments of evaluations.
@@ -164,7 +155,7 @@ class Run:
         Raises:
             ValueError: they have no such metric as is to choose the best checkpoint.
         """
-        venv = self.make_venv(read_json("eval_env_args", self.args.eval_env_args, dict))
+        venv = self.make_venv(self.args.eval_env_args)
         _, info = venv.envs[0].reset(seed=0)
         known = sorted({*info["metrics"], "outcome", "return"})
         if self._best_metric not in known:
@@ -176,9 +167,7 @@ class Run:
 
     def _start_engine(self) -> VLLMPolicy | None:
         args = self.args
-        engine = {"dtype": "bfloat16" if args.bf16 else "float32"} | read_json(
-            "sampler_args", args.sampler_args, dict
-        )
+        engine = {"dtype": "bfloat16" if args.bf16 else "float32"} | args.sampler_args
         if args.sampler == "hf":
             return None
         if self.world.size > 1:

@@ -27,7 +27,7 @@ from memenvs.baselines.demonstrations import (
 )
 from memenvs.baselines.episode import Sample, sound
 from memenvs.baselines.measure import evaluate_in
-from memenvs.baselines.options import Count, NonNegative, RunArgs, read_json
+from memenvs.baselines.options import Count, NonNegative, RunArgs
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run, group_seeds
 from memenvs.baselines.steps import Steps
@@ -131,7 +131,7 @@ def _shown(args: Args, seeds: Sequence[int]) -> list[Demonstration]:
     """What a teacher plays, or what a file holds."""
     if args.teacher.endswith(".jsonl"):
         return read_demonstrations(Path(args.teacher))[: args.episodes]
-    env = gym.make(args.env, disable_env_checker=True, **read_json("env_args", args.env_args, dict))
+    env = gym.make(args.env, disable_env_checker=True, **args.env_args)
     return list(play_teacher(env, find_teacher(args.teacher, env, args.seed), seeds))
 
 

@@ -62,8 +62,7 @@ class Training(Run):
     def tree_env(self) -> gym.Env[Any, Any]:
         """One environment with the run's methods, for trees; made once."""
         if self._tree_env is None:
-            options = read_json("env_args", self.args.env_args, dict)
-            env: gym.Env[Any, Any] = gym.make(self.args.env, disable_env_checker=True, **options)
+            env: gym.Env[Any, Any] = gym.make(self.args.env, disable_env_checker=True, **self.args.env_args)
             methods = read_json("methods", self.args.methods, list)
             scorer = None if self.args.scorer == "policy" else self.args.scorer
             self._tree_env = RewardWrapper(env, methods, scorer) if methods else env

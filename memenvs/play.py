@@ -6,14 +6,19 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
+from memenvs.arguments import NAMED, check_env_arguments, read_arguments
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.evaluate import play_episode
 from memenvs.policies import make_policy
+from memenvs.sokoban import solve
+from memenvs.text_env import TextEnv
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
@@ -21,23 +26,21 @@ _COLOUR = re.compile(r"\x1b\[\d+m")
 def main(argv: Sequence[str] | None = None) -> int:
     """Play one episode on the terminal; 2 and one line on standard error where it cannot be."""
     args = _parser().parse_args(argv)
-    kwargs: dict[str, Any] = {"tasks": args.tasks} if args.tasks else {}
     try:
-        for setting in args.set:
-            name, separator, value = setting.partition("=")
-            if not separator:
-                raise ValueError(f"--set wants NAME=VALUE, got {setting!r}")
-            kwargs[name] = int(value) if value.lstrip("-").isdigit() else value
-        env = gym.make(args.env, render_mode="ansi", **kwargs)
-        policy = make_policy(args.policy, env, args.seed)
+        env_args = read_arguments(args.env_args, "--env-args")
+        check_env_arguments(args.env, env_args)
+        env: gym.Env[Any, Any] = gym.make(args.env, render_mode="ansi", **env_args)
+        env = gym.wrappers.RecordEpisodeStatistics(env)  # its info["episode"]["r"] is the return
+        policy = _make_policy(args.policy, env, args.seed)
         info = play_episode(
             env, policy, task=args.task, seed=args.seed, watch=lambda: show(str(env.render()) + "\n\n")
         )
-    except (ValueError, OSError, TypeError, gym.error.Error) as error:
+    except (ValueError, OSError, TypeError, ImportError, gym.error.Error) as error:
         sys.stderr.write(f"memenvs.play: error: {error}\n")
         return 2
-    shown = ", ".join(f"{name} {value:g}" for name, value in info["metrics"].items())
-    show(f"return {sum(info['turn_rewards']):g}; {shown}\n")
+    numbers = info["metrics"] if "metrics" in info else {k: v for k, v in info.items() if k != "episode"}
+    shown = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
+    show(f"return {info['episode']['r']:g}; {shown}\n")
     return 0
 
 
@@ -47,20 +50,44 @@ def show(text: str) -> None:
     sys.stdout.write(_COLOUR.sub("", text) if plain else text)
 
 
+def _make_policy(name: str | None, env: gym.Env[Any, Any], seed: int) -> Callable[[Any, Any], Any]:
+    """A policy by name; without one, `lexical` for chunked reading and `gold` for the others."""
+    inner = env.unwrapped
+    name = name or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
+    if isinstance(inner, TextEnv):
+        return make_policy(name, env, seed)
+    if not isinstance(inner, SokobanGridEnv):
+        raise TypeError(f"play shows text environments and MemSokobanGrid-v0, not {type(inner).__name__}")
+    if name not in ("gold", "random"):
+        raise ValueError(f"unknown policy {name!r}; MemSokobanGrid-v0 is played by gold or random")
+    if name == "random":
+        env.action_space.seed(seed)
+        return lambda observation, info: env.action_space.sample()
+    plan: list[int] = []
+
+    def follow(observation: Any, info: Any) -> int:
+        if info["steps"] == 0:
+            plan[:] = solve(inner.get_state()["board"]).moves
+        return plan.pop(0) if plan else 0
+
+    return follow
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m memenvs.play", description="Show one episode.")
     parser.add_argument("env", help="an environment's id, such as MemChunkQA-v0")
-    parser.add_argument("--policy", default="lexical", help="gold, silent, random_text or lexical (default)")
-    parser.add_argument("--tasks", help="a task set: a folder or a bundled name")
+    parser.add_argument(
+        "--env-args",
+        **NAMED,
+        help="its arguments, as chunk_size=1000, or one JSON object; `python -m memenvs list ID` shows them",
+    )
+    parser.add_argument(
+        "--policy",
+        help="gold, silent, random_text or lexical; of MemSokobanGrid-v0 gold or random (default: lexical "
+        "for chunked reading, gold elsewhere)",
+    )
     parser.add_argument("--task", type=int, help="number of the task (default: drawn by the seed)")
     parser.add_argument("--seed", type=int, default=0, help="of the episode (default 0)")
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        metavar="NAME=VALUE",
-        help="arguments of the environment: chunk_size=1000",
-    )
     return parser
 
 

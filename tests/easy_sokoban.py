@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,8 +15,8 @@ OPEN, CLOSE = "<think></think><answer>", "</answer>"
 MOVES = ("Up", "Down", "Left", "Right")
 
 
-def save_levels(folder: Path) -> str:
-    """Eight boards whose box has its target at its right and the player at its left; env_args as JSON."""
+def save_levels(folder: Path) -> dict[str, Any]:
+    """Eight boards whose box has its target at its right and the player at its left."""
     boards = []
     for row, column in itertools.product(range(4), range(2)):
         rows = ["#    #"] * 4
@@ -24,23 +24,21 @@ def save_levels(folder: Path) -> str:
         boards.append("\n".join(["######", *rows, "######"]))
     file = folder / "easy.txt"
     file.write_text("\n\n".join(boards) + "\n")
-    return json.dumps(
-        {
-            "levels": str(file),
-            "level_split": None,
-            "min_solution": 1,
-            "max_turns": 1,
-            "max_actions": 1,
-            "rewards": "outcome",
-        }
-    )
+    return {
+        "levels": str(file),
+        "level_split": None,
+        "min_solution": 1,
+        "max_turns": 1,
+        "max_actions": 1,
+        "rewards": "outcome",
+    }
 
 
-def save_model(folder: Path, env_args: str) -> Path:
+def save_model(folder: Path, env_args: dict[str, Any]) -> Path:
     """A random GPT of two layers that has a token for every part of the game."""
     from memenvs.baselines.small_gpt import save_small_gpt
 
-    env = gym.make("memenvs:MemSokoban-v0", **json.loads(env_args))
+    env = gym.make("memenvs:MemSokoban-v0", **env_args)
     observation, _ = env.reset(seed=0)
     head, tail = observation.split(to_text(env.unwrapped._board.grid, LETTERS))
     return save_small_gpt(folder, [head, tail, OPEN, CLOSE, *MOVES], width=64, layers=2, window=128)

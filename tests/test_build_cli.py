@@ -67,7 +67,7 @@ def test_the_hint_names_the_environment_that_the_set_is_made_for(tmp_path, capsy
     size = {"world": ("--entities", 60, "--documents", 10), "niah": ("--tokens", 900)}[builder]
     assert build(builder, *size, "--tasks", 3, "--out", tmp_path / "set") == 0
     hint = capsys.readouterr().out.partition("python -m memenvs.play ")[2].split("\n")[0]
-    assert hint == f"{env} --tasks {tmp_path / 'set'}"
+    assert hint == f"{env} --env-args tasks={tmp_path / 'set'}"
     assert open_tasks(tmp_path / "set").card.environment == env
 
 

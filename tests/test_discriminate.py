@@ -93,7 +93,8 @@ def test_the_command_prints_a_table(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["dance"], ["discriminate", "--tasks", "niah"], ["discriminate", "--tasks", "absent"]]
+    "arguments",
+    [[], ["dance"], ["discriminate", "--task-set", "niah"], ["discriminate", "--task-set", "no"]],
 )
 def test_a_wrong_command_line_is_one_line(arguments, capsys):
     assert main(arguments) == 2

@@ -24,7 +24,7 @@ def run(out, *arguments):
 
 @pytest.mark.parametrize("env", [SOKOBAN, READING], ids=["append", "rewrite"])
 def test_replies_do_not_depend_on_how_many_episodes_are_under_way(env, tiny_model, tmp_path):
-    arguments = (*env, "--policy", f"hf:{tiny_model}", "--tasks", "0:4", "--samples", "2")
+    arguments = (*env, "--policy", f"hf:{tiny_model}", "--task", "0:4", "--samples", "2")
     limit = ("--max-new-tokens", "12")
     alone = run(tmp_path / "alone", *arguments, *limit, "--concurrency", "1")
     together = run(tmp_path / "together", *arguments, *limit, "--concurrency", "8")
@@ -33,7 +33,7 @@ def test_replies_do_not_depend_on_how_many_episodes_are_under_way(env, tiny_mode
 
 
 def test_a_likeliest_reply_is_the_policys_own(tiny_model, tmp_path):
-    options = ("--temperature", "0", "--max-new-tokens", "8", "--tasks", "0")
+    options = ("--temperature", "0", "--max-new-tokens", "8", "--task", "0")
     (line,) = run(tmp_path, *SOKOBAN, "--policy", f"hf:{tiny_model}", *options)
     policy = HFPolicy(str(tiny_model), temperature=0.0)
     observation, _ = gym.make("MemSokoban-v0").reset(options={"task": 0})
@@ -44,7 +44,7 @@ def test_a_likeliest_reply_is_the_policys_own(tiny_model, tmp_path):
 
 def test_a_saved_policy_keeps_its_chat_form(tiny_model, tmp_path):
     HFPolicy(str(tiny_model), chat=False).save(tmp_path / "policy")
-    options = (*SOKOBAN, "--tasks", "0", "--max-new-tokens", "2")
+    options = (*SOKOBAN, "--task", "0", "--max-new-tokens", "2")
     (plain,) = run(tmp_path / "plain", *options, "--policy", f"hf:{tmp_path / 'policy'}")
     (chat,) = run(tmp_path / "chat", *options, "--policy", f"hf:{tiny_model}")
     assert plain["metrics"]["model_prompt_tokens"] < chat["metrics"]["model_prompt_tokens"]

@@ -16,7 +16,7 @@ from memenvs import json_http
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.evaluate import bootstrap, main
 from memenvs.evaluation import model as local
-from memenvs.evaluation.arguments import read_env_args, read_tasks
+from memenvs.evaluation.arguments import read_tasks
 from memenvs.evaluation.play import episode_seed
 from memenvs.evaluation.record import Pair, Record
 from memenvs.evaluation.scripted import ScriptedPolicy
@@ -120,30 +120,30 @@ def test_the_table_has_a_row_a_metric():
 
 @pytest.mark.parametrize(("policy", "success"), [("gold", 1.0), ("silent", 0.0)])
 def test_gold_scores_one_and_silence_nothing(policy, success, tmp_path):
-    assert run(*TOOL, "--policy", policy, "--tasks", "0:6", out=tmp_path) == 0
+    assert run(*TOOL, "--policy", policy, "--task", "0:6", out=tmp_path) == 0
     assert mean(tmp_path, "success") == success
 
 
 @pytest.mark.parametrize("env", ["MemChunkQA-v0", "MemSearchQA-v0", "MemSokoban-v0", "MemSokobanImage-v0"])
 def test_every_kind_of_environment_is_played(env, tmp_path):
-    assert run("--env", env, "--policy", "random_text", "--tasks", "0:3", out=tmp_path) == 0
+    assert run("--env", env, "--policy", "random_text", "--task", "0:3", out=tmp_path) == 0
     assert results(tmp_path)["finished"] == 3
 
 
 def test_every_metric_of_the_environment_and_the_return_are_averaged(tmp_path):
-    run("--env", "MemSearchQA-v0", "--policy", "gold", "--tasks", "0", out=tmp_path)
+    run("--env", "MemSearchQA-v0", "--policy", "gold", "--task", "0", out=tmp_path)
     names = gym.make("MemSearchQA-v0").unwrapped.metric_names
     assert list(results(tmp_path)["metrics"]) == ["return", *names]
 
 
 def test_a_policy_of_scripts_draws_anew_for_each_sample(tmp_path):
-    run(*TOOL, "--policy", "random_text", "--tasks", "0", "--samples", "4", out=tmp_path)
+    run(*TOOL, "--policy", "random_text", "--task", "0", "--samples", "4", out=tmp_path)
     assert len({tuple(line["replies"]) for line in lines(tmp_path)}) == 4
 
 
 def test_an_episode_can_be_played_again_from_its_line(tmp_path):
     arguments = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=20", "chunk_size=500")
-    run(*arguments, "--policy", "lexical", "--tasks", "3:5", "--samples", "2", out=tmp_path)
+    run(*arguments, "--policy", "lexical", "--task", "3:5", "--samples", "2", out=tmp_path)
     env = gym.make("MemChunkQA-v0", n_documents=20, chunk_size=500)
     for line in lines(tmp_path):
         env.reset(seed=line["seed"], options={"task": line["task"]})
@@ -165,7 +165,7 @@ def test_results_do_not_depend_on_how_many_episodes_are_under_way(policy, chat, 
     for concurrency in ("1", "3", "16"):
         out = tmp_path / concurrency
         run(
-            *(*TOOL, "--policy", name, "--tasks", "0:8", "--samples", "2", "--concurrency", concurrency),
+            *(*TOOL, "--policy", name, "--task", "0:8", "--samples", "2", "--concurrency", concurrency),
             out=out,
         )
         found.append((results(out), sorted(lines(out), key=lambda line: (line["task"], line["sample"]))))
@@ -176,7 +176,7 @@ def test_a_retriever_that_is_away_fails_those_who_search_and_not_the_run(quick, 
     replies = ("<think></think><search>x</search>", "<think></think><answer>x</answer>")
     stub = chat(lambda fields: (200, replies[fields["seed"] % 2]))
     env = ("--env", "MemSearchQA-v0", "--env-args", "tasks=world-test", "retriever=http://127.0.0.1:9")
-    assert run(*env, "--policy", f"openai:{stub.url}", "--tasks", "0:12", out=tmp_path) == 1
+    assert run(*env, "--policy", f"openai:{stub.url}", "--task", "0:12", out=tmp_path) == 1
     searched = [fields["seed"] % 2 == 0 for fields in stub.bodies]
     errors = [line["error"] for line in lines(tmp_path) if line["error"]]
     assert 0 < len(errors) == sum(searched) < 12
@@ -192,7 +192,7 @@ def test_an_environment_that_does_not_begin_fails_its_episode(monkeypatch, tmp_p
         return begin(self, task)
 
     monkeypatch.setattr(ToolQAEnv, "_begin", broken)
-    assert run(*TOOL, "--policy", "gold", "--tasks", "0:4", "--concurrency", "2", out=tmp_path) == 1
+    assert run(*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2", out=tmp_path) == 1
     failed = {line["task"]: line["error"] for line in lines(tmp_path) if line["error"]}
     assert failed == {1: "RuntimeError: no such page"}
 
@@ -202,7 +202,7 @@ def test_an_environment_that_does_not_begin_fails_its_episode(monkeypatch, tmp_p
 
 def test_what_is_finished_is_not_played_again(chat, tmp_path):
     stub = chat(by_seed)
-    arguments = (*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0:4")
+    arguments = (*TOOL, "--policy", f"openai:{stub.url}", "--task", "0:4")
     run(*arguments, out=tmp_path)
     first, asked = results(tmp_path), len(stub.bodies)
     run(*arguments, out=tmp_path)
@@ -210,25 +210,25 @@ def test_what_is_finished_is_not_played_again(chat, tmp_path):
 
 
 def test_a_run_may_grow_by_tasks_and_samples(tmp_path):
-    run(*TOOL, "--policy", "random_text", "--tasks", "0:2", out=tmp_path / "grown")
+    run(*TOOL, "--policy", "random_text", "--task", "0:2", out=tmp_path / "grown")
     for out in ("grown", "whole"):
-        run(*TOOL, "--policy", "random_text", "--tasks", "0:4", "--samples", "2", out=tmp_path / out)
+        run(*TOOL, "--policy", "random_text", "--task", "0:4", "--samples", "2", out=tmp_path / out)
     assert len(lines(tmp_path / "grown")) == 8
     assert results(tmp_path / "grown") == results(tmp_path / "whole")
 
 
 def test_only_the_tasks_and_samples_asked_for_are_averaged(tmp_path):
-    run(*TOOL, "--policy", "gold", "--tasks", "0:4", "--samples", "2", out=tmp_path)
-    run(*TOOL, "--policy", "gold", "--tasks", "1:3", out=tmp_path)
+    run(*TOOL, "--policy", "gold", "--task", "0:4", "--samples", "2", out=tmp_path)
+    run(*TOOL, "--policy", "gold", "--task", "1:3", out=tmp_path)
     assert (results(tmp_path)["finished"], len(lines(tmp_path))) == (2, 8)
 
 
 def test_a_torn_last_line_is_dropped_and_played_again(tmp_path):
-    run(*TOOL, "--policy", "random_text", "--tasks", "0:4", out=tmp_path)
+    run(*TOOL, "--policy", "random_text", "--task", "0:4", out=tmp_path)
     path = tmp_path / "episodes.jsonl"
     whole, wanted = path.read_bytes(), results(tmp_path)
     path.write_bytes(whole[:-20])
-    run(*TOOL, "--policy", "random_text", "--tasks", "0:4", out=tmp_path)
+    run(*TOOL, "--policy", "random_text", "--task", "0:4", out=tmp_path)
     assert (path.read_bytes(), results(tmp_path)) == (whole, wanted)
 
 
@@ -241,7 +241,7 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(chat, tmp_path):
         return by_seed(fields)
 
     stub = chat(reply)
-    arguments = ["run", *TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0:100", "--concurrency", "2"]
+    arguments = ["run", *TOOL, "--policy", f"openai:{stub.url}", "--task", "0:100", "--concurrency", "2"]
     command = [sys.executable, "-m", "memenvs.evaluate", *arguments, "--out", str(tmp_path)]
     path = tmp_path / "episodes.jsonl"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -267,7 +267,7 @@ def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, c
         return answered(self)
 
     monkeypatch.setattr(ScriptedPolicy, "answered", interrupted)
-    arguments = (*TOOL, "--policy", "gold", "--tasks", "0:4", "--concurrency", "2")
+    arguments = (*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2")
     assert run(*arguments, out=tmp_path) == 130
     assert f"what ended is in {tmp_path}" in capsys.readouterr().err
     assert len(lines(tmp_path)) == 2
@@ -275,7 +275,7 @@ def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, c
 
 def test_episodes_that_failed_are_played_again(chat, tmp_path, quick):
     stub = chat(lambda fields: (400, "too long") if fields["seed"] % 2 else by_seed(fields))
-    arguments = (*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0:12")
+    arguments = (*TOOL, "--policy", f"openai:{stub.url}", "--task", "0:12")
     assert run(*arguments, out=tmp_path) == 1
     failed = results(tmp_path)["failed"]
     assert 0 < failed < 12
@@ -290,32 +290,32 @@ def test_episodes_that_failed_are_played_again(chat, tmp_path, quick):
         (("--policy", "silent"), 'policy = "gold"'),
         (("--seed", "1"), "seed = 0"),
         (("--env", "MemSearchQA-v0"), 'env = "MemToolQA-v0"'),
-        (("--env-args", "tasks=world-test", "k=5"), "env_args = "),
+        (("--env-args", "k=5"), "env_args = "),
     ],
 )
 def test_a_folder_of_another_setting_is_refused_in_one_line(change, named, tmp_path, capsys):
-    run(*TOOL, "--policy", "gold", "--tasks", "0", out=tmp_path)
+    run(*TOOL, "--policy", "gold", "--task", "0", out=tmp_path)
     capsys.readouterr()
-    assert run(*TOOL, "--policy", "gold", "--tasks", "0", *change, out=tmp_path) == 2
+    assert run(*TOOL, "--policy", "gold", "--task", "0", *change, out=tmp_path) == 2
     said = capsys.readouterr().err
     assert named in said
     assert said.count("\n") == 1
 
 
 def test_a_mistaken_setting_binds_no_one_before_an_episode_is_kept(tmp_path):
-    assert run(*TOOL, "--policy", "nobody", "--tasks", "0", out=tmp_path) == 2
-    assert run(*TOOL, "--policy", "gold", "--tasks", "0", out=tmp_path) == 0
+    assert run(*TOOL, "--policy", "nobody", "--task", "0", out=tmp_path) == 2
+    assert run(*TOOL, "--policy", "gold", "--task", "0", out=tmp_path) == 0
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("x")
-    assert run(*TOOL, "--policy", "gold", "--tasks", "0", out=tmp_path) == 2
+    assert run(*TOOL, "--policy", "gold", "--task", "0", out=tmp_path) == 2
     assert "thesis.tex" in capsys.readouterr().err
 
 
 def test_two_runs_in_one_folder_are_refused(chat, tmp_path, capsys):
     stub = chat(lambda fields: by_seed(fields) if len(stub.bodies) > 1 else meet(fields))
-    arguments = (*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0")
+    arguments = (*TOOL, "--policy", f"openai:{stub.url}", "--task", "0")
     codes = []
 
     def meet(fields):
@@ -328,11 +328,11 @@ def test_two_runs_in_one_folder_are_refused(chat, tmp_path, capsys):
 
 
 def test_a_broken_line_in_the_middle_is_refused_by_its_number(tmp_path, capsys):
-    run(*TOOL, "--policy", "gold", "--tasks", "0:3", out=tmp_path)
+    run(*TOOL, "--policy", "gold", "--task", "0:3", out=tmp_path)
     path = tmp_path / "episodes.jsonl"
     first, _, third = path.read_text().splitlines()
     path.write_text(f"{first}\n{{}}\n{third}\n")
-    assert run(*TOOL, "--policy", "gold", "--tasks", "0:3", out=tmp_path) == 2
+    assert run(*TOOL, "--policy", "gold", "--task", "0:3", out=tmp_path) == 2
     assert "episodes.jsonl:2 is no episode" in capsys.readouterr().err
 
 
@@ -341,7 +341,7 @@ def test_a_broken_line_in_the_middle_is_refused_by_its_number(tmp_path, capsys):
 
 def test_an_observation_is_one_message_of_the_user(chat, tmp_path):
     stub = chat(lambda fields: (200, "no tags"))
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0")
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0")
     first, second = (fields["messages"] for fields in stub.bodies)
     assert [message["role"] for message in (*first, *second)] == ["user", "user"]
     assert second[0]["content"].startswith(first[0]["content"] + "no tags")
@@ -349,7 +349,7 @@ def test_an_observation_is_one_message_of_the_user(chat, tmp_path):
 
 def test_a_conversation_holds_the_observation_cut_at_the_replies(chat, tmp_path):
     stub = chat(lambda fields: (200, f"reply {len(fields['messages'])}"))
-    run("--env", "MemSokoban-v0", "--policy", f"openai:{stub.url}", "--tasks", "0", "--conversation")
+    run("--env", "MemSokoban-v0", "--policy", f"openai:{stub.url}", "--task", "0", "--conversation")
     messages = stub.bodies[-1]["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant", "user"]
     env = gym.make("MemSokoban-v0")
@@ -363,7 +363,7 @@ def test_a_request_says_what_the_command_line_says(chat):
     stub = chat(by_seed)
     options = ("--temperature", "0.5", "--max-new-tokens", "7", "--stop", "</answer>")
     body = ("--body", '{"top_p": 0.9, "temperature": null}')
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", *options, *body)
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", *options, *body)
     fields = stub.bodies[0]
     del fields["messages"], fields["seed"]
     assert fields == {"model": "tiny", "max_tokens": 7, "stop": ["</answer>"], "top_p": 0.9}
@@ -371,27 +371,27 @@ def test_a_request_says_what_the_command_line_says(chat):
 
 def test_an_address_without_a_path_means_v1(chat):
     stub = chat(by_seed)
-    assert run(*TOOL, "--policy", f"openai:{stub.url.removesuffix('/v1')}", "--tasks", "0") == 0
+    assert run(*TOOL, "--policy", f"openai:{stub.url.removesuffix('/v1')}", "--task", "0") == 0
 
 
 def test_the_key_comes_from_the_environment_and_stays_out_of_the_folder(chat, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k-17")
     stub = chat(by_seed)
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", out=tmp_path)
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path)
     assert stub.headers[0]["Authorization"] == "Bearer k-17"
     assert not any("k-17" in path.read_text() for path in tmp_path.iterdir())
 
 
 def test_no_more_requests_are_under_way_than_allowed(chat):
     stub = chat(by_seed)
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0:20", "--concurrency", "3")
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0:20", "--concurrency", "3")
     assert 1 < stub.most <= 3
 
 
 def test_tokens_are_those_that_the_server_counted(chat, tmp_path):
     replies = iter(["one two three", "<answer>x</answer>"])
     stub = chat(lambda fields: (200, next(replies)))
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", out=tmp_path)
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path)
     prompts = [len(fields["messages"][0]["content"].split()) for fields in stub.bodies]
     found = lines(tmp_path)[0]["metrics"]
     assert (found["model_prompt_tokens"], found["reply_tokens"]) == (sum(prompts), 3 + 1)
@@ -401,25 +401,25 @@ def test_tokens_are_those_that_the_server_counted(chat, tmp_path):
 def test_nothing_is_counted_where_the_server_counts_nothing(chat, tmp_path):
     stub = chat(by_seed)
     stub.usage = False
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", out=tmp_path)
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path)
     assert "reply_tokens" not in lines(tmp_path)[0]["metrics"]
 
 
 def test_replies_that_were_cut_are_counted(chat, tmp_path):
     stub = chat(lambda fields: (200, "and so on", {"finish_reason": "length"}))
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", out=tmp_path)
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path)
     assert mean(tmp_path, "replies_cut") == 2.0
 
 
 def test_the_stop_string_that_a_server_takes_off_is_put_back(chat, tmp_path):
     stub = chat(lambda fields: (200, "<answer>x", {"stop_reason": "</answer>"}))
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", "--stop", "</answer>", out=tmp_path)
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--stop", "</answer>", out=tmp_path)
     assert lines(tmp_path)[0]["replies"] == ["<answer>x</answer>"]
 
 
 def test_a_stop_string_that_a_server_keeps_is_not_put_twice(chat, tmp_path):
     stub = chat(lambda fields: (200, "<answer>x</answer>", {"stop_reason": "</answer>"}))
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", "--stop", "</answer>", out=tmp_path)
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--stop", "</answer>", out=tmp_path)
     assert lines(tmp_path)[0]["replies"] == ["<answer>x</answer>"]
 
 
@@ -435,7 +435,7 @@ def test_a_stop_string_that_a_server_keeps_is_not_put_twice(chat, tmp_path):
 def test_an_endpoint_that_fails_is_counted_and_the_run_goes_on(reply, reason, chat, quick, tmp_path, capsys):
     stub = chat(lambda fields: by_seed(fields) if fields["seed"] % 2 else reply)
     url = ("--policy", f"openai:{stub.url}", "--tries", "2")
-    assert run(*TOOL, *url, "--tasks", "0:12", out=tmp_path) == 1
+    assert run(*TOOL, *url, "--task", "0:12", out=tmp_path) == 1
     found = results(tmp_path)
     failed = [line for line in lines(tmp_path) if line["error"]]
     assert found["failed"] == len(failed) == 12 - found["finished"] == 12 - found["metrics"]["em"]["episodes"]
@@ -445,14 +445,14 @@ def test_an_endpoint_that_fails_is_counted_and_the_run_goes_on(reply, reason, ch
 
 def test_a_server_that_takes_stops_off_and_does_not_tell_is_named(chat, tmp_path):
     stub = chat(lambda fields: (200, "<answer>x", {"stop_reason": ...}))
-    arguments = ("--policy", f"openai:{stub.url}", "--tasks", "0", "--stop", "</answer>")
+    arguments = ("--policy", f"openai:{stub.url}", "--task", "0", "--stop", "</answer>")
     assert run(*TOOL, *arguments, out=tmp_path) == 1
     assert "leave --stop out" in lines(tmp_path)[0]["error"]
 
 
 def test_lone_surrogates_of_an_endpoint_can_be_kept(chat, tmp_path):
     stub = chat(lambda fields: (200, "<answer>\ud800</answer>"))
-    assert run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", out=tmp_path) == 0
+    assert run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path) == 0
     assert lines(tmp_path)[0]["replies"] == ["<answer>\ufffd</answer>"]
 
 
@@ -501,12 +501,12 @@ def letters(monkeypatch):
 
 
 def test_a_model_is_made_as_the_command_line_says(letters):
-    run(*TOOL, "--policy", "hf:some/model", "--tasks", "0", "--temperature", "0.3", "--stop", "</answer>")
+    run(*TOOL, "--policy", "hf:some/model", "--task", "0", "--temperature", "0.3", "--stop", "</answer>")
     assert letters[0].made == ("some/model", 0.3, ("</answer>",))
 
 
 def test_a_growing_episode_is_one_sequence_of_ids(letters, tmp_path):
-    run(*TOOL, "--policy", "hf:m", "--tasks", "0", out=tmp_path)
+    run(*TOOL, "--policy", "hf:m", "--task", "0", out=tmp_path)
     first, second = letters[0].prompts
     reply = lines(tmp_path)[0]["replies"][0]
     assert second.startswith(first + reply + "[")
@@ -514,19 +514,19 @@ def test_a_growing_episode_is_one_sequence_of_ids(letters, tmp_path):
 
 
 def test_a_fresh_prompt_is_encoded_anew(letters):
-    run("--env", "MemChunkQA-v0", "--env-args", "n_documents=20", "--policy", "hf:m", "--tasks", "0")
+    run("--env", "MemChunkQA-v0", "--env-args", "n_documents=20", "--policy", "hf:m", "--task", "0")
     assert letters[0].prompts[1].startswith("You have read the whole text")
 
 
 def test_turns_that_wait_are_one_batch_and_change_nothing(letters, tmp_path):
     for concurrency in ("1", "5"):
-        arguments = ("--tasks", "0:10", "--concurrency", concurrency)
+        arguments = ("--task", "0:10", "--concurrency", concurrency)
         run(*TOOL, "--policy", "hf:m", *arguments, out=tmp_path / concurrency)
     assert results(tmp_path / "1") == results(tmp_path / "5")
 
 
 def test_a_models_tokens_are_counted(letters, tmp_path):
-    run(*TOOL, "--policy", "hf:m", "--tasks", "0", "--max-new-tokens", "3", out=tmp_path)
+    run(*TOOL, "--policy", "hf:m", "--task", "0", "--max-new-tokens", "3", out=tmp_path)
     found = lines(tmp_path)[0]["metrics"]
     assert found["model_prompt_tokens"] == sum(map(len, letters[0].prompts))
     assert (found["reply_tokens"], found["replies_cut"]) == (6, 2)
@@ -545,21 +545,8 @@ def test_tasks_are_numbers_and_ranges(text, tasks):
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "5", "0:6", "3:3", "4:1", "1,,2", "1:2:3", "1.5"])
 def test_tasks_that_are_none_are_refused(text):
-    with pytest.raises(ValueError, match="--tasks"):
+    with pytest.raises(ValueError, match="--task"):
         read_tasks(text, 5)
-
-
-def test_arguments_of_the_environment_are_json_or_text():
-    found = read_env_args(
-        ["k=3", "final_answer_turn=false", "tasks=a=b", '{"keep_turns": "all"}', "context=null"]
-    )
-    assert found == {
-        "k": 3,
-        "final_answer_turn": False,
-        "tasks": "a=b",
-        "keep_turns": "all",
-        "context": None,
-    }
 
 
 @pytest.mark.parametrize(
@@ -577,9 +564,17 @@ def test_arguments_of_the_environment_are_json_or_text():
         ((*TOOL, "--policy", "gold", "--samples", "0"), "--samples must be at least 1, got 0"),
         ((*TOOL, "--policy", "gold", "--temperature", "nan"), "--temperature"),
         ((*TOOL, "--policy", "gold", "--seed", "4294967296"), "--seed must be below"),
-        ((*TOOL, "--policy", "gold", "--tasks", "9999"), "there are tasks 0 to"),
+        ((*TOOL, "--policy", "gold", "--task", "9999"), "there are tasks 0 to"),
         ((*TOOL, "--policy", "gold", "--env-args", "k"), "NAME=VALUE"),
-        ((*TOOL, "--policy", "gold", "--env-args", "foo=1"), "foo"),
+        (
+            (*TOOL, "--policy", "hf:nowhere", "--env-args", "K=1"),
+            "has no argument 'K'; its arguments: k, ",
+        ),
+        (
+            (*TOOL, "--policy", "openai:u", "--env-args", "k=no"),
+            "k of MemToolQA-v0 must be a whole",
+        ),
+        ((*TOOL, "--policy", "gold", "--env-args", "tasks=world-train"), "--env-args: tasks is given twice"),
         ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--body", "[1]", "--model", "m"), "--body"),
     ],
 )
@@ -593,13 +588,13 @@ def test_a_wrong_command_line_is_one_line(arguments, said, capsys):
 def test_an_endpoint_of_several_models_wants_a_choice(chat, capsys):
     stub = chat(by_seed)
     stub.models = ["a", "b"]
-    assert run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0") == 2
+    assert run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0") == 2
     assert "serves 'a', 'b'; choose by --model" in capsys.readouterr().err
-    assert run(*TOOL, "--policy", f"openai:{stub.url}", "--tasks", "0", "--model", "b") == 0
+    assert run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--model", "b") == 0
     assert {fields["model"] for fields in stub.bodies} == {"b"}
 
 
 def test_a_conversation_with_fresh_prompts_is_refused(chat, capsys):
     url = f"openai:{chat(by_seed).url}"
-    assert run("--env", "MemChunkQA-v0", "--policy", url, "--tasks", "0", "--conversation") == 2
+    assert run("--env", "MemChunkQA-v0", "--policy", url, "--task", "0", "--conversation") == 2
     assert "fresh prompt" in capsys.readouterr().err

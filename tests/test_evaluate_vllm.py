@@ -35,13 +35,13 @@ def run(vllm_url, tmp_path):
 
 @pytest.mark.parametrize("arguments", [SOKOBAN, (*SOKOBAN, "--conversation"), READING])
 def test_a_real_server_plays_every_kind_of_context(run, arguments):
-    code, lines, results = run(*arguments, "--tasks", "0:4", "--samples", "2")
+    code, lines, results = run(*arguments, "--task", "0:4", "--samples", "2")
     assert (code, results["finished"], results["failed"]) == (0, 8, 0)
     assert all(any(line["replies"]) for line in lines)
 
 
 def test_a_real_server_counts_tokens_and_tells_what_was_cut(run):
-    _, (line,), _ = run(*SOKOBAN, "--tasks", "0", "--temperature", "0")
+    _, (line,), _ = run(*SOKOBAN, "--task", "0", "--temperature", "0")
     turns = len(line["replies"])
     assert 0 < line["metrics"]["reply_tokens"] <= 12 * turns
     assert line["metrics"]["replies_cut"] <= turns
@@ -51,7 +51,7 @@ def test_a_real_server_counts_tokens_and_tells_what_was_cut(run):
 
 def test_a_seed_makes_a_real_server_repeat_itself(run):
     # one at a time: in a batch a random model's close calls may fall otherwise by rounding
-    arguments = (*SOKOBAN, "--tasks", "0:2", "--concurrency", "1")
+    arguments = (*SOKOBAN, "--task", "0:2", "--concurrency", "1")
     first, second = (run(*arguments, name=name)[1] for name in ("a", "b"))
     other = run(*arguments, "--seed", "1", name="c")[1]
     assert [line["replies"] for line in first] == [line["replies"] for line in second]
@@ -59,16 +59,16 @@ def test_a_seed_makes_a_real_server_repeat_itself(run):
 
 
 def test_a_stop_string_ends_a_reply_of_a_real_server_and_stays_in_it(run):
-    _, (free,), _ = run(*SOKOBAN, "--tasks", "0", "--temperature", "0", name="free")
+    _, (free,), _ = run(*SOKOBAN, "--task", "0", "--temperature", "0", name="free")
     reply = free["replies"][0]
     stop = reply[len(reply) // 2 :][:3]
-    _, (line,), _ = run(*SOKOBAN, "--tasks", "0", "--temperature", "0", "--stop", stop, name="stopped")
+    _, (line,), _ = run(*SOKOBAN, "--task", "0", "--temperature", "0", "--stop", stop, name="stopped")
     assert line["replies"][0] == reply[: reply.index(stop) + len(stop)]
 
 
 def test_a_prompt_beyond_the_window_fails_its_episode_in_the_servers_words(run):
     reading = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=20", "chunk_size=1100")
-    code, (line,), results = run(*reading, "--tasks", "0")
+    code, (line,), results = run(*reading, "--task", "0")
     assert (code, results["finished"], results["failed"]) == (1, 0, 1)
     assert "HTTP 400" in line["error"]
     assert "1024" in line["error"]

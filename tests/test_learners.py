@@ -21,6 +21,7 @@ pytest.importorskip("tensorboard")
 from safetensors.torch import load_file
 
 from memenvs.baselines import checkpoint, grpo, mt_ppo, sft
+from memenvs.baselines.command import read_args
 from memenvs.evaluation.arguments import run_parser
 
 TESTS = Path(__file__).parent
@@ -137,7 +138,7 @@ class TestHardSteps:
     def test_an_episode_that_outgrows_the_window_is_trained_on_to_its_last_reply(
         self, learner, game, tmp_path
     ):
-        longer = json.dumps({**json.loads(game[0]), "max_turns": 3})
+        longer = {**game[0], "max_turns": 3}
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
         # The prompt and one reply fit the window of 128 tokens, what comes back does not.
         (line,) = run(learner, (longer, model), tmp_path / "run", steps=1, groups=4, group_size=2)
@@ -173,7 +174,15 @@ class TestGoingOn:
 
     def test_other_arguments_are_no_resumption(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "run", steps=1, groups=8)
-        flags = ["--model", game[1], "--env-args", game[0], "--out", str(tmp_path / "run"), "--resume"]
+        flags = [
+            "--model",
+            game[1],
+            "--env-args",
+            json.dumps(game[0]),
+            "--out",
+            str(tmp_path / "run"),
+            "--resume",
+        ]
         flags += ["--max-new-tokens", "5", "--num-envs", "64", "--groups", "8", "--lr", "2e-3"]
         assert grpo.main([*flags, "--steps", "2", "--seed", "3"]) == 2
         assert "was begun with seed 0, now 3" in capsys.readouterr().err
@@ -196,8 +205,17 @@ class TestGoingOn:
         assert clone(tmp_path / "parts", passes=2, resume=True) == whole
 
     def test_sigterm_saves_and_exits_with_0(self, game, tmp_path):
-        command = [sys.executable, "-m", "memenvs.baselines.grpo", "--model", game[1], "--env-args", game[0]]
-        command += ["--out", str(tmp_path / "run"), "--steps", "100000", "--max-new-tokens", "5"]
+        command = [sys.executable, "-m", "memenvs.baselines.grpo", "--model", game[1]]
+        command += [
+            "--env-args",
+            json.dumps(game[0]),
+            "--out",
+            str(tmp_path / "run"),
+            "--steps",
+            "100000",
+            "--max-new-tokens",
+            "5",
+        ]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment())
         log = tmp_path / "run" / "log.jsonl"
         for _ in range(600):
@@ -313,7 +331,8 @@ def play(game, out, values, name="success", **options):
 @pytest.mark.parametrize("module", ["mt_ppo", "grpo"])
 def test_two_processes_have_the_curve_of_one(module, game, tmp_path):
     env_args, model = game
-    flags = ["--model", model, "--env-args", env_args, "--steps", "3", "--groups", "8", "--group-size", "4"]
+    flags = ["--model", model, "--env-args", json.dumps(env_args), "--steps", "3", "--groups", "8"]
+    flags += ["--group-size", "4"]
     flags += ["--num-envs", "16", "--max-new-tokens", "5", "--lr", "2e-3", "--minibatches", "2"]
     for count, out in ((1, tmp_path / "one"), (2, tmp_path / "two")):
         launch(module, [*flags, "--out", str(out)], count)
@@ -355,7 +374,20 @@ class TestArguments:
                 ["--model", "{model}", "--num-envs", "12"],
                 "num_envs must be a multiple of group_size 8, got 12",
             ),
-            (["--model", "{model}", "--env-args", "{"], "env_args must be JSON, got '{'"),
+            (
+                ["--model", "nowhere", "--env-args", "max_turn=2"],
+                "MemSokoban-v0 has no argument 'max_turn'; its arguments: max_turns, ",
+            ),
+            (
+                ["--model", "nowhere", "--env-args", "max_turns=two"],
+                "max_turns of MemSokoban-v0 must be a whole number, got 'two'",
+            ),
+            (
+                ["--model", "nowhere", "--env-args", "max_turns=0"],
+                "max_turns must be a whole number",
+            ),
+            (["--model", "nowhere", "--eval-env-args", "level_split=tset"], "tset"),
+            (["--model", "nowhere", "--env", "MemChunkQA-v0", "--env-args", "tasks=nothing"], "no task set"),
             (["--model", "{model}", "--methods", "{}"], "methods must be a JSON list, got '{}'"),
             (["--model", "{model}", "--steps", "0"], "steps must be at least 1, got 0"),
             (["--model", "{model}", "--tree-turns", "9"], "tree_turns are for --reward turn, got 'outcome'"),
@@ -372,10 +404,10 @@ class TestArguments:
                 ["--model", "{model}", "--overlong-buffer", "9", "--overlong-max", "8"],
                 "at most overlong_max 8",
             ),
-            (["--model", "{model}", "--reward-args", '{"beta": 1}'], "reward_args are of a memory method"),
+            (["--model", "{model}", "--reward-args", "beta=1"], "reward_args are of a memory method"),
             (["--model", "{model}", "--reward", "tamtrl", "--estimator", "rloo"], "not for --reward tamtrl"),
-            (["--model", "{model}", "--env", "Nope-v0"], "Nope"),
-            (["--model", "{model}", "--env", "CartPole-v1"], "an environment of texts"),
+            (["--model", "nowhere", "--env", "Nope-v0"], "Nope"),
+            (["--model", "nowhere", "--env", "CartPole-v1"], "an environment of texts"),
             (["--model", "{model}", "--device", "tpu"], "device must be one of torch's"),
         ],
     )
@@ -384,6 +416,32 @@ class TestArguments:
         assert grpo.main([*given, "--out", str(tmp_path / "run")]) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
         assert message in line
+
+    @pytest.mark.parametrize(
+        ("flags", "message"),
+        [
+            (["--env-args", "max_turns"], "must be NAME=VALUE …, or one JSON object, got 'max_turns'"),
+            (["--env-args", "{"], "must be NAME=VALUE …, or one JSON object, got '{'"),
+            (["--env-args", "k=1", "--env-args", "k=2"], "--env-args is given 2 times; give it once"),
+            (["--reward-args", "beta=1", "beta=2"], "beta is given twice, 1 and 2"),
+        ],
+    )
+    def test_arguments_that_cannot_be_read_are_one_line(self, flags, message, capsys):
+        with pytest.raises(SystemExit, match="2"):
+            grpo.main(flags)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+
+    def test_arguments_are_names_with_values_or_one_json_object(self):
+        flags = ("--env-args", "--eval-env-args", "--reward-args", "--sampler-args")
+        plain = [text for flag in flags for text in (flag, "max_turns=2", "level_split=null", "names=a b")]
+        packed = ['{"max_turns": 2, "level_split": null, "names": "a b"}']
+        args = [
+            read_args(grpo.Args, given, "grpo")
+            for given in (plain, [text for flag in flags for text in (flag, *packed)])
+        ]
+        assert args[0] == args[1]
+        assert args[0].sampler_args == {"max_turns": 2, "level_split": None, "names": "a b"}
 
 
 def broken(reply):

@@ -23,7 +23,7 @@ SEARCH = {"tasks": "world-test", "context": "memory", "max_turns": 2, "k": 1, "m
 
 def arguments(learner, tiny_model, out, env="MemChunkQA-v0", options=None, **others):
     return learner.Args(
-        model=str(tiny_model), out=out, env=env, env_args=json.dumps(options or READING), steps=1, groups=2,
+        model=str(tiny_model), out=out, env=env, env_args=options or READING, steps=1, groups=2,
         group_size=2, num_envs=4, max_new_tokens=8, lr=1e-3, **others,
     )  # fmt: skip
 

@@ -129,7 +129,6 @@ PAPERS = {
         "passes": 1,
     },
 }  # fmt: skip
-JSON = ("env_args", "methods", "reward_args")
 each = pytest.mark.parametrize(("learner", "recipe"), PAPERS, ids=lambda name: name)
 
 
@@ -148,14 +147,23 @@ def test_a_recipe_holds_its_papers_numbers(learner, recipe):
     args = read(learner, "--recipe", recipe)
     wanted = PAPERS[learner, recipe]
     found = {name: getattr(args, name) for name in wanted}
-    assert {name: json.loads(v) if name in JSON else v for name, v in found.items()} == wanted
+    assert {name: json.loads(v) if name == "methods" else v for name, v in found.items()} == wanted
+
+
+def test_arguments_beside_a_recipe_win_name_by_name():
+    args = read("mt_ppo", "--recipe", "mt_ppo_search", "--env-args", "k=5", "tasks=mine")
+    assert args.env_args == {"k": 5, "max_turns": 4, "max_information": 500, "tasks": "mine"}
+
+
+def test_an_empty_object_beside_a_recipe_leaves_no_arguments():
+    assert read("grpo", "--recipe", "infomem_reading", "--reward-args", "{}").reward_args == {}
 
 
 @each
 def test_the_environment_and_methods_of_a_recipe_open(learner, recipe):
     args = read(learner, "--recipe", recipe)
     pytest.importorskip("bm25s")
-    gym.make(args.env, disable_env_checker=True, **json.loads(args.env_args)).reset(seed=0)
+    gym.make(args.env, disable_env_checker=True, **args.env_args).reset(seed=0)
     if methods := json.loads(getattr(args, "methods", "[]")):
         make_methods(methods)
     if learner == "grpo":

@@ -1,6 +1,6 @@
 """True and corrupted contexts come in; how well a measure tells them apart goes out (InfoMem section 5.1).
 
-python -m memenvs.evaluate discriminate --tasks world-test --measure lexical --measure minilm
+python -m memenvs.evaluate discriminate --task-set world-test --measure lexical --measure minilm
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def similarity(encoder: Encoder, *, with_answer: bool) -> Measure:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table; 2 and one line on standard error where that cannot be."""
     parser = argparse.ArgumentParser(prog="memenvs.evaluate discriminate", description=__doc__)
-    parser.add_argument("--tasks", default="world-test", help="a bundled set or a folder, with spans")
+    parser.add_argument("--task-set", default="world-test", help="a bundled set or a folder, with spans")
     parser.add_argument(
         "--measure",
         action="append",
@@ -115,12 +115,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what is swapped")
     args = parser.parse_args(argv)
     try:
-        questions = corrupt(open_tasks(args.tasks), seed=args.seed)
+        questions = corrupt(open_tasks(args.task_set), seed=args.seed)
         table = [row for name in args.measure or ["lexical"] for row in _rows(name, questions)]
     except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"memenvs.evaluate discriminate: error: {error}\n")
         return 2
-    lines = [f"{len(questions)} questions of {args.tasks}", f"{'measure':44}{'MRR':>8}{'SNR':>8}"]
+    lines = [f"{len(questions)} questions of {args.task_set}", f"{'measure':44}{'MRR':>8}{'SNR':>8}"]
     lines += [f"{name:44}{found.mrr:8.3f}{found.snr:8.3f}" for name, found in table]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

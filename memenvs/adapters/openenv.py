@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import gymnasium as gym
+
 from memenvs.adapters.plain import open_env, told
 from memenvs.adapters.versions import check_version
-from memenvs.evaluation.arguments import read_env_args
+from memenvs.arguments import NAMED, read_arguments
 from memenvs.spaces import clean_text
 from memenvs.text_env import MAX_REPLY_CHARS
 
@@ -133,12 +136,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     parser = argparse.ArgumentParser(prog="python -m memenvs.adapters.openenv", description=main.__doc__)
     parser.add_argument("--env", required=True, help="an environment's id")
-    parser.add_argument("--env-args", nargs="+", default=[], metavar="NAME=VALUE", help="its arguments")
+    parser.add_argument("--env-args", **NAMED, help="its arguments, or one JSON object")
     parser.add_argument("--sessions", type=int, default=64, help="episodes at once (default 64)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default loopback)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default 8000)")
     args = parser.parse_args(argv)
-    app = make_app(args.env, args.sessions, env_args=read_env_args(args.env_args))
+    try:
+        env_args = read_arguments(args.env_args, "--env-args")
+        app = make_app(args.env, args.sessions, env_args=env_args)
+    except (ValueError, OSError, TypeError, ImportError, gym.error.Error) as error:
+        sys.stderr.write(f"memenvs.adapters.openenv: error: {error}\n")
+        raise SystemExit(2) from error
     uvicorn.run(app, host=args.host, port=args.port)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
+from memenvs.arguments import check_env_arguments
 from memenvs.spaces import UnicodeText
 from memenvs.text_env import Info
 from memenvs.wrappers import RewardWrapper
@@ -31,9 +32,11 @@ def open_env(
         scorer: see `memenvs.wrappers.registry.make_scorer`.
 
     Raises:
-        ValueError: its observations are no texts.
+        ValueError: its observations are no texts, or it does not take an argument.
     """
-    made = gym.make(env, disable_env_checker=True, **plain(env_args or {}))
+    settings = plain(env_args or {})
+    check_env_arguments(env, settings)
+    made = gym.make(env, disable_env_checker=True, **settings)
     if not isinstance(made.observation_space, UnicodeText):
         raise ValueError(f"{env} does not speak text alone; give one that does, such as MemSokoban-v0")
     return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made

@@ -108,7 +108,7 @@ def _task_set(args: argparse.Namespace) -> str:
     return (
         f"{counts['tasks']:,} tasks over {counts['documents']:,} documents in {args.out} ({size:.1f} MB)\n"
         f"up to {counts['max_documents']:,} documents and {counts['max_tokens']:,} tokens a task{also}\n"
-        f"play one: python -m memenvs.play {written.card.environment} --tasks {args.out}"
+        f"play one: python -m memenvs.play {written.card.environment} --env-args tasks={args.out}"
     )
 
 

@@ -22,7 +22,7 @@ examples:
 
 The same inputs, arguments and seed give the same bytes, whatever the number of workers. An interrupted build
 leaves what was there before; an interrupted index goes on where it stopped. Play what was built:
-python -m memenvs.play MemChunkQA-v0 --tasks data/world
+python -m memenvs.play MemChunkQA-v0 --env-args tasks=data/world
 """
 
 _INDEX = "a search index over a corpus, for load_retriever and the server"

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from memenvs.arguments import NAMED
 
 _EPILOG = """\
 examples:
   python -m memenvs.evaluate run --env MemChunkQA-v0 --env-args tasks=world-test --policy lexical
   python -m memenvs.evaluate run --env MemSearchQA-v0 --env-args tasks=world-test k=5 \\
       --policy openai:http://127.0.0.1:8000/v1 --stop "</search>" "</answer>" --samples 4 --out runs/search
-  python -m memenvs.evaluate run --env MemSokoban-v0 --env-args level_split=test --tasks 0:200 \\
+  python -m memenvs.evaluate run --env MemSokoban-v0 --env-args level_split=test --task 0:200 \\
       --policy hf:runs/mt_ppo/checkpoints/step-200/policy --out runs/sokoban
 
-A run that died goes on where it stopped, by the same command; --tasks and --samples may grow, --concurrency
+A run that died goes on where it stopped, by the same command; --task and --samples may grow, --concurrency
 may change. docs/evaluate.md tells what is averaged.
 """
 
@@ -31,14 +30,18 @@ def run_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--env", required=True, help="an environment's id, such as MemSearchQA-v0")
-    add("--env-args", nargs="+", default=[], metavar="NAME=VALUE", help="its arguments, or one JSON object")
+    add(
+        "--env-args",
+        **NAMED,
+        help="its arguments, or one JSON object (`python -m memenvs list ID`)",
+    )
     add(
         "--policy",
         required=True,
         help="lexical, gold, silent, random_text, hf:MODEL (a folder or a hub name) or openai:URL "
         "(its key, if it wants one, in OPENAI_API_KEY)",
     )
-    add("--tasks", default=":", help="numbers and ranges: 0:100, 7, 3,5,90: (default all)")
+    add("--task", default=":", help="numbers and ranges: 0:100, 7, 3,5,90: (default all)")
     add("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
     add("--concurrency", type=int, default=16, help="episodes under way at once (default 16)")
     add("--seed", type=int, default=0, help="decides every random choice (default 0)")
@@ -55,7 +58,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add("--stop", nargs="+", default=[], metavar="TEXT", help="a reply ends behind it")
     add("--model", help="openai: its name there (default: the one that is served)")
     add("--conversation", action="store_true", help="openai: send a growing episode as messages")
-    add("--body", default="{}", metavar="JSON", help="openai: more fields of a request: '{\"top_p\": 0.9}'")
+    add("--body", **NAMED, help="openai: more fields of a request, as top_p=0.9, or one JSON object")
     add("--timeout", type=float, default=600.0, help="openai: seconds a wait for an answer (default 600)")
     add("--tries", type=int, default=6, help="openai: of a request, before its episode fails (default 6)")
 
@@ -71,48 +74,6 @@ def check_numbers(args: argparse.Namespace) -> None:
         raise ValueError(f"--temperature must be at least 0, got {args.temperature}")
     if not args.timeout > 0:
         raise ValueError(f"--timeout must be above 0 seconds, got {args.timeout}")
-
-
-def read_env_args(texts: Sequence[str]) -> dict[str, Any]:
-    """The arguments of an environment.
-
-    Args:
-        texts: each `NAME=VALUE`, the value JSON where it reads as such and else a text, or a JSON object.
-
-    Raises:
-        ValueError: one is neither.
-
-    >>> read_env_args(["k=3", "tasks=world-test", '{"context": "memory"}'])
-    {'k': 3, 'tasks': 'world-test', 'context': 'memory'}
-    """
-    found: dict[str, Any] = {}
-    for text in texts:
-        if text.lstrip().startswith("{"):
-            found |= read_object("--env-args", text)
-            continue
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise ValueError(f"--env-args wants NAME=VALUE or a JSON object, got {text!r}")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
-
-
-def read_object(option: str, text: str) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        ValueError: it is none; the option is named.
-    """
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{option} wants a JSON object, got {text!r} ({error})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{option} wants a JSON object, got {text!r}")
-    return found
 
 
 def read_tasks(text: str, n_tasks: int) -> list[int]:
@@ -132,10 +93,10 @@ def read_tasks(text: str, n_tasks: int) -> list[int]:
     for part in text.split(","):
         first, colon, end = (piece.strip() for piece in part.partition(":"))
         if not all(piece.isdecimal() for piece in ((first or "0", end or "0") if colon else (first,))):
-            raise ValueError(f"--tasks wants numbers and ranges such as 0:100, got {text!r}")
+            raise ValueError(f"--task wants numbers and ranges such as 0:100, got {text!r}")
         start = int(first or 0)
         stop = (int(end) if end else n_tasks) if colon else start + 1
         if not start < stop <= n_tasks:
-            raise ValueError(f"--tasks {part}: there are tasks 0 to {n_tasks - 1}, and a range holds one")
+            raise ValueError(f"--task {part}: there are tasks 0 to {n_tasks - 1}, and a range holds one")
         found += range(start, stop)
     return list(dict.fromkeys(found))

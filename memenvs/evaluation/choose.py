@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from memenvs.arguments import read_arguments
 from memenvs.chat import ChatClient
-from memenvs.evaluation.arguments import read_object
 from memenvs.evaluation.endpoint import EndpointPolicy
 from memenvs.evaluation.model import load_hf
 from memenvs.evaluation.protocol import BatchPolicy
@@ -37,7 +37,7 @@ def choose_policy(args: argparse.Namespace) -> tuple[Setting, Make]:
     if kind == "openai":
         return _endpoint(args, rest)
     for option in ("model", "conversation", "body"):
-        if getattr(args, option) not in (None, False, "{}"):
+        if getattr(args, option) not in (None, False, []):
             raise ValueError(f"--{option} is for --policy openai:URL, not {args.policy}")
     for option, unused in (("temperature", 1.0), ("max_new_tokens", 1024), ("stop", [])):
         if kind != "hf" and getattr(args, option) != unused:
@@ -68,7 +68,7 @@ def _endpoint(args: argparse.Namespace, url: str) -> tuple[Setting, Make]:
         "temperature": args.temperature,
         "max_tokens": args.max_new_tokens,
         "stop": args.stop or None,
-        **read_object("--body", args.body),
+        **read_arguments(args.body, "--body"),
     }
     setting = {"policy": f"openai:{client.url}", "model": fields["model"]}
     setting |= {"conversation": args.conversation, "body": fields}

@@ -13,7 +13,8 @@ import gymnasium as gym
 from tqdm import tqdm
 
 import memenvs
-from memenvs.evaluation.arguments import check_numbers, read_env_args, read_tasks, run_parser
+from memenvs.arguments import check_env_arguments, read_arguments
+from memenvs.evaluation.arguments import check_numbers, read_tasks, run_parser
 from memenvs.evaluation.choose import Make, choose_policy
 from memenvs.evaluation.log import RESULTS, TABLE, RunLog
 from memenvs.evaluation.play import Player
@@ -50,11 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def evaluate(args: argparse.Namespace) -> tuple[Summary, str]:
     """Play what has not been played yet, and write the results; the summary and its title."""
-    env_args = read_env_args(args.env_args)
+    env_args = read_arguments(args.env_args, "--env-args")
+    check_env_arguments(args.env, env_args)
     setting, make = choose_policy(args)
     first = _make_env(args.env, env_args, args.policy)
     n_tasks = first.unwrapped.n_tasks  # type: ignore[attr-defined]  # checked to be a TextEnv
-    pairs = [Pair(task, sample) for task in read_tasks(args.tasks, n_tasks) for sample in range(args.samples)]
+    pairs = [Pair(task, sample) for task in read_tasks(args.task, n_tasks) for sample in range(args.samples)]
     setting = {
         "env": args.env,
         "env_args": env_args,

@@ -17,7 +17,6 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from memenvs.adapters.choices import ChooseReply
 from memenvs.adapters.features import HashText
-from memenvs.evaluation.arguments import read_env_args
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -58,7 +57,7 @@ def test_dqn_takes_the_same_environment():
 
 
 def test_ppo_learns_the_boards_whose_move_is_always_right(tmp_path):
-    arguments = read_env_args([save_levels(tmp_path)])
+    arguments = save_levels(tmp_path)
     venv = make_vec_env(lambda: made("MemSokoban-v0", arguments), n_envs=8, seed=0)
     model = PPO("MlpPolicy", venv, n_steps=16, batch_size=64, learning_rate=3e-3, seed=0, device="cpu")
     model.learn(2048)

@@ -1,0 +1,147 @@
+"""Arguments as name=value: how they are read, and what is refused by the signature that takes them."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import gymnasium as gym
+import pytest
+
+import memenvs  # noqa: F401  # registers the environments
+from memenvs.arguments import (
+    Parameter,
+    check_arguments,
+    check_env_arguments,
+    env_parameters,
+    parameters_of,
+    read_arguments,
+)
+
+
+def test_a_value_is_json_where_it_reads_as_json_and_else_a_text():
+    texts = ["k=3", "final_answer_turn=false", "tasks=a=b", '{"keep_turns": "all"}', "split=null", 'name="7"']
+    assert read_arguments(texts) == {
+        "k": 3,
+        "final_answer_turn": False,
+        "tasks": "a=b",
+        "keep_turns": "all",
+        "split": None,
+        "name": "7",
+    }
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "[" * 100_000, "{", "False", "1_000", ""])
+def test_what_json_does_not_know_is_a_text(text):
+    assert read_arguments([f"name={text}"]) == {"name": text}
+
+
+@pytest.mark.parametrize("text", ["k", "=3", "{", '{"a": NaN}', "--k=3", "[1]", ""])
+def test_what_is_no_argument_is_refused_with_the_flag_and_the_text(text):
+    with pytest.raises(ValueError, match="--env-args must be NAME=VALUE …, or one JSON object, got"):
+        read_arguments([text], "--env-args")
+
+
+def test_a_name_given_twice_is_refused():
+    with pytest.raises(ValueError, match=r"^--env-args: k is given twice, 1 and 2$"):
+        read_arguments(["k=1", '{"k": 2}'], "--env-args")
+
+
+def test_a_long_value_is_cut_in_a_message():
+    with pytest.raises(ValueError, match="got ") as error:
+        check_env_arguments("MemChunkQA-v0", {"chunk_size": "x" * 10_000})
+    assert len(str(error.value)) < 200
+
+
+def test_an_unknown_name_is_answered_by_the_valid_ones_with_the_closest_first():
+    message = "^MemChunkQA-v0 has no argument 'chunksize'; its arguments: chunk_size, tasks, max_memory"
+    with pytest.raises(ValueError, match=message):
+        check_env_arguments("MemChunkQA-v0", {"chunksize": 600})
+
+
+@pytest.mark.parametrize(
+    ("env", "arguments", "message"),
+    [
+        ("MemSearchQA-v0", {"final_answer_turn": "no"}, "must be true or false, got 'no'"),
+        ("MemSearchQA-v0", {"final_answer_turn": 0}, "must be true or false, got 0"),
+        ("MemSearchQA-v0", {"keep_turns": "al"}, "must be a whole number or \"all\", got 'al'"),
+        ("MemChunkQA-v0", {"chunk_size": True}, "must be a whole number, got True"),
+        ("MemChunkQA-v0", {"chunk_size": 1e3}, "must be a whole number, got 1000.0"),
+        ("MemChunkQA-v0", {"n_documents": "None"}, "must be a whole number or null, got 'None'"),
+        ("MemChunkQA-v0", {"tasks": 600}, "must be a text, got 600; as a text it is tasks='\"600\"'"),
+        ("MemChunkQA-v0", {"template": {"read": 1}}, "must be a JSON object or null, got {'read': 1}"),
+        ("MemSokoban-v0", {"action_names": ["a", "b"]}, "must be a JSON list of 4, got"),
+        ("MemSokoban-v0", {"vocabulary": [1, 2]}, "must be a JSON list, got"),
+        ("MemSokobanImage-v0", {"max_turns": "x"}, "max_turns of MemSokobanImage-v0 must be a whole number"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(env, arguments, message):
+    with pytest.raises(ValueError, match="must be") as error:
+        check_env_arguments(env, arguments)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("env", "arguments"),
+    [
+        ("MemSearchQA-v0", {"final_answer_turn": False, "keep_turns": "all", "max_turns": None}),
+        ("MemSokoban-v0", {"rewards": {"format": 1}, "vocabulary": "abcdefg", "action_names": list("udlr")}),
+        ("MemSokobanImage-v0", {"tile": 8, "max_turns": 2}),
+        ("memenvs:MemSokoban-v0", {"max_turns": 2}),
+    ],
+)
+def test_values_of_the_right_types_pass(env, arguments):
+    check_env_arguments(env, arguments)
+
+
+def test_every_environment_takes_its_own_defaults():
+    ids = [name for name in gym.registry if name.startswith("Mem")]
+    assert len(ids) >= 7
+    for name in ids:
+        check_env_arguments(name, {p.name: p.default for p in env_parameters(name)})
+
+
+def test_defaults_of_the_registration_stand_before_those_of_the_class():
+    defaults = {p.name: p.default for p in env_parameters("MemNIAH-v0")}
+    assert (defaults["tasks"], defaults["chunk_size"]) == ("niah", 5000)
+
+
+def test_an_environment_that_is_not_registered_is_named():
+    with pytest.raises(gym.error.NameNotFound, match="MemSokobn"):
+        check_env_arguments("MemSokobn-v0", {})
+
+
+class Base:
+    def __init__(self, size: int, name: str = "x") -> None: ...
+
+
+class Derived(Base):
+    def __init__(self, tile: float = 1.0, **kwargs: Any) -> None: ...
+
+
+class Open:
+    def __init__(self, tile: int = 1, **kwargs: Any) -> None: ...
+
+
+def test_keywords_that_a_class_passes_on_are_those_of_its_base():
+    assert parameters_of(Derived) == [
+        Parameter("tile", float, 1.0),
+        Parameter("size", int),
+        Parameter("name", str, "x"),
+    ]
+
+
+def test_a_class_that_takes_any_name_refuses_none():
+    assert parameters_of(Open) is None
+    check_arguments("Open", {"whatever": 1}, parameters_of(Open))
+
+
+def test_a_missing_argument_is_named():
+    with pytest.raises(ValueError, match="Derived needs the argument 'size': write size=…"):
+        check_arguments("Derived", {"tile": 2}, parameters_of(Derived))
+
+
+def test_a_function_is_checked_as_a_class_is():
+    def make(kind: Literal["a", "b"], sizes: Sequence[int] = ()) -> None: ...
+
+    check_arguments("make", {"kind": "a", "sizes": [1, 2]}, parameters_of(make))
+    with pytest.raises(ValueError, match='kind of make must be "a" or "b", got \'c\''):
+        check_arguments("make", {"kind": "c"}, parameters_of(make))

@@ -1,0 +1,63 @@
+"""`python -m memenvs.play`: an episode on the terminal."""
+
+import pytest
+
+from memenvs.play import main
+
+
+def test_sokoban_is_played_by_its_solution_unless_told_otherwise(capsys):
+    assert main(["MemSokoban-v0", "--seed", "3"]) == 0
+    assert "return 11.9; success 1," in capsys.readouterr().out
+
+
+def test_chunked_reading_is_played_by_word_overlap_unless_told_otherwise(capsys):
+    arguments = ["MemChunkQA-v0", "--env-args", "tasks=world-test", "n_documents=4", "--task", "1"]
+    assert main([*arguments, "--policy", "lexical"]) == 0
+    lexical = capsys.readouterr().out
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == lexical
+
+
+def test_the_grid_is_played_move_by_move(capsys):
+    assert main(["MemSokobanGrid-v0", "--env-args", "max_steps=50", "--task", "0"]) == 0
+    shown = capsys.readouterr().out
+    *boards, last = shown.split("\n\n")
+    steps = len([board for board in boards if "#" in board]) - 1  # the first board is before any move
+    assert f"steps {steps}, success 1" in last
+
+
+def test_a_random_player_of_the_grid_is_drawn_by_the_seed(capsys):
+    shown = []
+    for seed in ("1", "1", "2"):
+        main(["MemSokobanGrid-v0", "--policy", "random", "--task", "0", "--seed", seed])
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != shown[2]
+
+
+def test_false_behind_a_name_is_false(capsys):
+    search = ["MemSearchQA-v0", "--policy", "silent", "--env-args", "max_turns=2", "tasks=world-test"]
+    turns = {}
+    for value in ("true", "false"):
+        main([*search, f"final_answer_turn={value}"])
+        turns[value] = "turns 3" in capsys.readouterr().out
+    assert turns == {"true": True, "false": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["MemChunkQA-v0", "--env-args", "chunksize=600"], "its arguments: chunk_size, tasks"),
+        (["MemSearchQA-v0", "--env-args", "final_answer_turn=no"], "must be true or false, got 'no'"),
+        (["MemSokoban-v0", "--env-args", "max_turns"], "--env-args must be NAME=VALUE"),
+        (["MemSokoban-v0", "--env-args", "render_mode=human"], "has no argument 'render_mode'"),
+        (["MemSokobanGrid-v0", "--policy", "lexical"], "MemSokobanGrid-v0 is played by gold or random"),
+        (["MemSokoban-v0", "--policy", "nobody"], "choose one of gold, silent"),
+        (["Nothing-v0"], "Nothing"),
+        (["nothing:Nothing-v0"], "No module named 'nothing'"),
+        (["MemChunkQA-v0", "--env-args", "tasks=nothing"], "no task set named 'nothing'"),
+    ],
+)
+def test_what_cannot_be_played_is_one_line(arguments, message, capsys):
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line

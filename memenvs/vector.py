@@ -119,6 +119,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             actions: N replies.
             mask: (N,) bool, which environments play; the others keep their observation, with reward 0 and no
                 info. All by default.
+
+        Raises:
+            ResetNeeded: an episode is over and is not begun anew by itself.
+            TypeError: one text in place of a sequence, or a reply that is no text.
+            ValueError: another number of replies or mask entries than N.
         """
         plays = read_mask("mask", mask, self.num_envs)
         starts = self._starting(plays)
@@ -188,6 +193,10 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         return starts
 
     def _check_actions(self, actions: Sequence[str], plays: Mask) -> None:
+        if isinstance(actions, str):
+            raise TypeError(
+                f"step wants {self.num_envs} replies, got one text {actions!r:.60}; put it in a list"
+            )
         if len(actions) != self.num_envs:
             raise ValueError(f"step wants {self.num_envs} replies, got {len(actions)}")
         for i in np.flatnonzero(plays).tolist():

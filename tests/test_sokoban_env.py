@@ -54,6 +54,46 @@ def test_each_step_that_leaves_the_level_unsolved_costs_a_tenth(make):
     assert info["rewards"]["step"] == pytest.approx(-0.3)
 
 
+def idle(make, rewards):
+    """The return of 40 well-formed turns of walking into the wall above, after one step up."""
+    env = make(rewards=rewards, max_turns=40)
+    env.reset(seed=0)
+    return sum(env.step(reply("Up"))[1] for _ in range(40))
+
+
+def test_in_mt_ppo_idling_in_form_pays_more_than_solving(make):
+    assert idle(make, "mt_ppo") == pytest.approx(40 * (0.5 - 0.1))  # 16.0; the best solution earns 11.5
+
+
+def test_in_bounded_rewards_idling_costs_its_steps(make):
+    assert idle(make, "bounded") == pytest.approx(-4.0)
+
+
+def test_bounded_rewards_charge_an_ill_formed_reply(make):
+    env = make(rewards="bounded")
+    env.reset(seed=0)
+    assert env.step("Up")[4]["rewards"] == {"outcome": 0.0, "placement": 0.0, "format": -0.5, "step": 0.0}
+
+
+TWO_BOXES = """\
+#########
+#       #
+#@$.  . #
+#   $   #
+#       #
+#########
+"""
+
+
+@pytest.mark.parametrize(("rewards", "placement"), [("mt_ppo", 2.0), ("bounded", 1.0)])
+def test_a_box_pushed_on_and_off_and_on_again_pays_once_in_bounded_rewards(make, rewards, placement):
+    env = make(TWO_BOXES, rewards=rewards, max_actions=20)
+    env.reset(seed=0)
+    around = ["Up", "Right", "Right", "Down"]  # to the other side of the box
+    info = env.step(reply("Right", "Right", *around, "Left"))[4]  # on, off, and back on from the right
+    assert info["rewards"]["placement"] == placement
+
+
 def test_classic_rewards_are_those_of_gym_sokoban(make):
     env = make(rewards="classic", max_actions=5)
     env.reset(seed=0)
@@ -220,7 +260,7 @@ def test_other_symbols_and_words_can_be_used(make):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"rewards": "huge"}, "mt_ppo, classic, outcome"),
+        ({"rewards": "huge"}, "mt_ppo, classic, outcome, bounded"),
         ({"rewards": {"outcom": 1.0}}, "outcom"),
         ({"max_turns": 0}, "max_turns"),
         ({"max_actions": -1}, "max_actions"),

@@ -261,7 +261,7 @@ def test_a_finished_board_is_not_stepped_without_autoreset():
     venv = SokobanVectorEnv(num_envs=2, autoreset_mode="Disabled", max_steps=1)
     venv.reset(seed=0)
     venv.step([0, 0])
-    with pytest.raises(ValueError, match="reset_mask"):
+    with pytest.raises(gym.error.ResetNeeded, match="reset_mask"):
         venv.step([0, 0])
 
 

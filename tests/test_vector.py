@@ -135,6 +135,13 @@ def test_what_does_not_fit_is_refused(call):
         call()
 
 
+def test_one_text_is_not_taken_for_a_reply_a_character():
+    venv = TextVectorEnv("MemSokoban-v0", 2)
+    venv.reset(seed=0)
+    with pytest.raises(TypeError, match="got one text 'ab'; put it in a list"):
+        venv.step("ab")
+
+
 def test_the_spaces_hold_what_comes_out():
     venv = TextVectorEnv("MemChunkQA-v0", 2)
     observations, _ = venv.reset(seed=0)

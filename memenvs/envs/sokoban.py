@@ -57,6 +57,9 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
           that leaves the level unsolved.
         - `"classic"`: +10 solved, +1 a box pushed on, -1 pushed off, -0.1 a step, the last one too.
         - `"outcome"`: +10 solved.
+        - `"bounded"`: +10 solved, +1 a box pushed on, -1 pushed off, -0.5 a reply that is not well formed,
+          -0.1 a step that leaves the level unsolved. Under `"mt_ppo"` each well-formed turn of idling pays
+          +0.5, which is more than solving where `max_turns` is large; here nothing is earned by passing time.
         - a dictionary of `Weights`' fields.
 
     End:
@@ -212,7 +215,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             if done.solved:
                 break
         episode.well_formed += asked.well_formed
-        form = weights.format * asked.well_formed
+        form = weights.format if asked.well_formed else weights.malformed
         return {"outcome": outcome, "placement": placement, "format": form, "step": steps}
 
     def _metrics(self) -> dict[str, float]:

@@ -23,6 +23,7 @@ class Weights:
         placed: for each box pushed onto a target.
         removed: for each box pushed off one.
         format: for each turn whose reply is well formed.
+        malformed: for each turn whose reply is not.
         step: for each step that leaves the level unsolved.
         last_step: for the step that solves it.
     """
@@ -31,6 +32,7 @@ class Weights:
     placed: float = 0.0
     removed: float = 0.0
     format: float = 0.0
+    malformed: float = 0.0
     step: float = 0.0
     last_step: float = 0.0
 
@@ -53,6 +55,9 @@ REWARDS = {
     "mt_ppo": Weights(outcome=10.0, placed=1.0, format=0.5, step=-0.1),  # MT-PPO, appendix E
     "classic": Weights(outcome=10.0, placed=1.0, removed=-1.0, step=-0.1, last_step=-0.1),  # gym-sokoban
     "outcome": Weights(outcome=10.0),
+    # No component can be earned again and again: a turn costs what it earned in "mt_ppo", and a box pushed
+    # off gives back what pushing it on earned.
+    "bounded": Weights(outcome=10.0, placed=1.0, removed=-1.0, malformed=-0.5, step=-0.1),
 }
 
 

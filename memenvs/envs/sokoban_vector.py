@@ -85,13 +85,13 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         """Move every board; what a board's end does is the autoreset mode's to say.
 
         Raises:
-            ResetNeeded: before the first reset.
+            ResetNeeded: before the first reset, and in mode "Disabled" where a board is over.
             ValueError: actions that are not (N,) integers from 0 to 3; no board has moved then.
         """
         boards = self._playing()
         over, mode = self._over, self.autoreset_mode
         if mode is AutoresetMode.DISABLED and over.any():
-            raise ValueError(
+            raise gym.error.ResetNeeded(
                 f"board {int(over.argmax())} is over; reset it by options={{'reset_mask': mask}}"
             )
         moves = self._read_actions(actions)

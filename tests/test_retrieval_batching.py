@@ -57,7 +57,7 @@ def test_a_batch_is_cut_between_requests():
         return echo(queries, k)
 
     async def work(batcher):
-        await asyncio.gather(*(batcher.submit(["x"] * 3, 1) for _ in range(3)))
+        await asyncio.gather(*(batcher.submit([f"{i}{j}" for j in range(3)], 1) for i in range(3)))
 
     run(lambda: Batcher(search, wait=0.02, max_batch=7), work)
     assert calls == [6, 3]
@@ -71,10 +71,44 @@ def test_without_batching_every_request_is_a_call_of_its_own():
         return echo(queries, k)
 
     async def work(batcher):
-        await asyncio.gather(*(batcher.submit(["x"] * n, 1) for n in (1, 2, 1)))
+        await asyncio.gather(*(batcher.submit([f"{n}{j}" for j in range(n)], 1) for n in (1, 2)))
 
     run(lambda: Batcher(search, wait=0.0, max_batch=1), work)
-    assert sorted(calls) == [1, 1, 2]
+    assert sorted(calls) == [1, 2]
+
+
+def test_equal_queries_are_searched_once_and_answered_each():
+    calls = []
+
+    def search(queries, k):
+        calls.append(queries)
+        return echo(queries, k)
+
+    async def work(batcher):
+        return await asyncio.gather(batcher.submit(["a", "b", "a"], 1), batcher.submit(["b"], 2))
+
+    one, two = run(lambda: Batcher(search, wait=0.02), work)
+    assert calls == [["a", "b"]]
+    assert [[hit[0] for hit in answer] for answer in (*one, *two)] == [["a"], ["b"], ["a"], ["b", "b"]]
+
+
+def test_what_was_given_up_before_its_turn_is_not_searched():
+    calls = []
+
+    def search(queries, k):
+        calls.append(queries)
+        return echo(queries, k)
+
+    async def work(batcher):
+        gone = asyncio.ensure_future(batcher.submit(["gone"], 1))
+        kept = asyncio.ensure_future(batcher.submit(["kept"], 1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await kept
+        return batcher.waiting
+
+    assert run(lambda: Batcher(search, wait=0.02), work) == 0
+    assert calls == [["kept"]]
 
 
 def test_a_failed_search_fails_its_requests_and_no_later_one():
@@ -130,3 +164,24 @@ def test_closing_answers_what_waits():
         return await waiting
 
     assert asyncio.run(main())[0][0][0] == "late"
+
+
+def test_closing_gives_up_what_is_not_answered_in_time():
+    release = threading.Event()
+
+    def search(queries, k):
+        release.wait(30)
+        return echo(queries, k)
+
+    async def main():
+        batcher = Batcher(search)
+        batcher.start()
+        waiting = asyncio.ensure_future(batcher.submit(["slow"], 1))
+        await asyncio.sleep(0)
+        await batcher.close(patience=0.05)
+        over = waiting.done()
+        waiting.cancel()
+        return over
+
+    assert asyncio.run(main()) is False
+    release.set()

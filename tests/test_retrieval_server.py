@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import re
@@ -9,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -19,9 +22,12 @@ pytest.importorskip("bm25s")
 
 from memenvs.build.index import build_index
 from memenvs.retrieval import Corpus
+from memenvs.retrieval import server as server_module
+from memenvs.retrieval.batching import Batcher
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.lexical import LexicalRetriever
-from memenvs.retrieval.wire import Limits, Refused, parse
+from memenvs.retrieval.protocol import Hits, Passage
+from memenvs.retrieval.wire import Limits, Refused, parse, reply
 
 DOCUMENTS = [(f"d{i}", f"Title {i}", f"word{i % 7} and word{i % 11} of passage {i}") for i in range(300)]
 
@@ -29,11 +35,10 @@ DOCUMENTS = [(f"d{i}", f"Title {i}", f"word{i % 7} and word{i % 11} of passage {
 class Process:
     """A server on a free port, and what it wrote to its log by the time it listened."""
 
-    def __init__(self, index, *arguments: str):
+    def __init__(self, index, *arguments: str, program: tuple[str, str] = ("-m", "memenvs.retrieval.server")):
         command = [
             sys.executable,
-            "-m",
-            "memenvs.retrieval.server",
+            *program,
             "--index",
             str(index),
             "--port",
@@ -140,6 +145,11 @@ def test_the_client_gets_what_the_index_gives(server, local):
         ({"queries": ["a"], "topk": True}, 422, "not true"),
         ({"queries": ["a"], "return_scores": "yes"}, 422, "return_scores must be true or false"),
         ({"queries": ["a"] * 1_025}, 422, "1025 queries in a request, the limit is 1024"),
+        (
+            {"queries": ["a"] * 1_024, "topk": 100},
+            422,
+            "1024 queries times topk 100 are more than 10240 passages",
+        ),
         ({"queries": ["a" * 10_001]}, 422, "a query of 10001 characters, the limit is 10000"),
         (b" " * 16_000_001, 413, "a body of more than 16000000 bytes"),
     ],
@@ -215,6 +225,69 @@ def test_a_request_in_flight_is_answered_before_the_end(index):
     assert answer.result()[0] == 200
 
 
+SOON = "import functools; server.Limits = functools.partial(server.Limits, seconds={})"
+
+
+def program(before: str, body: str) -> tuple[str, str]:
+    """A server whose searches do something else first."""
+    code = (
+        "import sys, time\nfrom memenvs.retrieval import server\nsearch = server.look_up\n"
+        f"{before}\ndef look_up(*arguments):\n    {body}\n    return search(*arguments)\n"
+        "server.look_up = look_up\nserver.main(sys.argv[1:])"
+    )
+    return "-c", code
+
+
+def post_all(server: Process, queries: list[str]) -> list[Future[tuple[int, dict]]]:
+    """Ask in threads of their own, and wait until the server has all of it."""
+    pool = ThreadPoolExecutor(len(queries))
+    answers = [pool.submit(server.post, {"queries": [query]}) for query in queries]
+    while server.health()["waiting"] < len(queries):
+        time.sleep(0.01)
+    pool.shutdown(wait=False)
+    return answers
+
+
+def test_what_cannot_be_answered_in_time_is_told_so_before_the_end(index):
+    # A search takes a second, one query at a time, and the server has two.
+    options = ("--max-batch", "1", "--cache", "0", "--drain", "2")
+    server = Process(index, *options, program=program("", "time.sleep(1)"))
+    answers = post_all(server, [f"word{i}" for i in range(6)])
+    assert server.stop() == 0
+    told = [answer.result() for answer in answers]
+    statuses = [status for status, _ in told]
+    assert set(statuses) == {200, 503}
+    assert all("the server is stopping" in body["detail"] for status, body in told if status == 503)
+
+
+def test_a_search_that_does_not_end_does_not_keep_a_server_alive(index):
+    server = Process(index, "--drain", "0.2", program=program("", "time.sleep(600)"))
+    (answer,) = post_all(server, ["word1"])
+    assert server.stop() == 0
+    assert answer.result() == (503, {"detail": "the server is stopping; ask again, or another one"})
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /retrieve HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+def test_a_connection_without_a_whole_head_is_closed(index, sent):
+    server = Process(index, program=program(SOON.format(0.3), "pass"))
+    try:
+        with socket.create_connection((server.host, server.port), timeout=10) as client:
+            client.sendall(sent)
+            answer = b"".join(iter(lambda: client.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"no whole request came within 0.3 s" in answer
+    finally:
+        server.stop()
+
+
+def test_a_slow_answer_outlives_the_time_for_a_head(index):
+    server = Process(index, program=program(SOON.format(0.1), "time.sleep(0.5)"))
+    try:
+        assert server.post({"queries": ["word1"]})[0] == 200
+    finally:
+        server.stop()
+
+
 def test_a_missing_index_is_an_error_at_the_door(tmp_path):
     command = [sys.executable, "-m", "memenvs.retrieval.server", "--index", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
@@ -225,6 +298,61 @@ def test_a_missing_index_is_an_error_at_the_door(tmp_path):
 def test_limits_are_those_that_are_given():
     with pytest.raises(Refused, match="2 queries in a request, the limit is 1"):
         parse(b'{"queries": ["a", "b"]}', Limits(queries=1), 3)
+
+
+def test_an_answer_of_too_many_bytes_is_refused_before_it_is_made():
+    answers = [[(b'"' + b"x" * 998 + b'"', b"0.5")]] * 10
+    assert len(reply(answers, True, Limits(answer=10_400))) <= 10_400
+    with pytest.raises(Refused, match="the answer would be 10350 bytes, the limit is 10000"):
+        reply(answers, True, Limits(answer=10_000))
+
+
+class OnePassage:
+    """Finds one passage for every query, and counts what it gives out."""
+
+    def __init__(self):
+        self.asked: list[str] = []
+
+    def search(self, queries, k):
+        return Hits([["a"] for _ in queries], [[0.5] for _ in queries])
+
+    def passages(self, ids):
+        self.asked += ids
+        return [Passage(id, '"A"\nÄ \ud800') for id in ids]
+
+
+def test_a_passage_that_many_queries_find_is_written_once():
+    retriever = OnePassage()
+    answers = server_module.look_up(retriever, ["x", "y", "z"], 1)
+    assert retriever.asked == ["a"]
+    document = '{"id": "a", "contents": "\\"A\\"\\nÄ \ufffd"}'.encode()
+    assert answers == [[(document, b"0.5")]] * 3
+
+
+def test_documents_are_written_as_json_in_the_thread_that_searches(monkeypatch):
+    threads = []
+    write = server_module.json.dumps
+    monkeypatch.setattr(
+        server_module.json,
+        "dumps",
+        lambda *a, **k: threads.append(threading.current_thread().name) or write(*a, **k),
+    )
+
+    async def main():
+        batcher = Batcher(partial(server_module.look_up, OnePassage()))
+        batcher.start()
+        answers = await batcher.submit(["x"] * 9, 1)
+        await batcher.close()
+        return reply(answers, True, Limits())
+
+    assert len(json.loads(asyncio.run(main()))["result"]) == 9
+    assert threads == ["retriever"] * 2  # a document and a score
+
+
+def test_a_request_at_a_large_k_asks_for_no_more_passages_than_a_server_gives(server, local):
+    retriever = HTTPRetriever(f"http://{server.host}:{server.port}")
+    queries = [f"word{i}" for i in range(120)]
+    assert retriever.search(queries, 100) == local.search(queries, 100)
 
 
 def test_importing_retrieval_loads_no_heavy_library():

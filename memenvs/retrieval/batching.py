@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-Answer = list[tuple[str, str, float]]  # id, contents, score
+Answer = list[tuple[bytes, bytes]]
+"""The passages of a query, best first: the JSON of a document, and that of its score."""
+
+Search = Callable[[list[str], int], list[Answer]]
+Searched = asyncio.Future[list[Answer]]
 
 
 class Busy(RuntimeError):
@@ -18,7 +24,7 @@ class Busy(RuntimeError):
 class _Request(NamedTuple):
     queries: list[str]
     k: int
-    answers: asyncio.Future[list[Answer]]
+    answers: Searched
 
 
 class Batcher:
@@ -26,10 +32,10 @@ class Batcher:
 
     A request that finds the retriever idle waits a moment for company; while a batch is being searched the
     next one gathers by itself. A batch is searched with the largest k in it: the best k of a larger k are
-    the same.
+    the same. Queries that are equal are searched once a batch; requests that were given up are not searched.
 
     Args:
-        search: the answers (B,) of B queries at a k, best first.
+        search: the answers (B,) of B different queries at a k, best first.
         wait: seconds that an idle retriever waits for more requests.
         max_batch: queries in a call; a single larger request still goes in one.
         max_pending: queries that may wait.
@@ -37,34 +43,35 @@ class Batcher:
     Attributes:
         requests: answered so far.
         batches: calls of `search` so far.
+        waiting: queries without an answer yet.
     """
 
-    def __init__(
-        self,
-        search: Callable[[list[str], int], list[Answer]],
-        wait: float = 0.004,
-        max_batch: int = 256,
-        max_pending: int = 16_384,
-    ):
-        self._search, self._wait = search, wait
+    def __init__(self, search: Search, wait: float = 0.004, max_batch: int = 256, max_pending: int = 16_384):
+        self._thread, self._wait = _SearchThread(search), wait
         self._max_batch, self._max_pending = max_batch, max_pending
         self._pending: deque[_Request] = deque()
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "retriever")
         self._task: asyncio.Task[None] | None = None
         self.requests = self.batches = self.waiting = 0
 
     def start(self) -> None:
         """Begin to answer, on the running event loop."""
+        self._thread.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def close(self) -> None:
-        """Answer what waits, then stop."""
-        while self.waiting and self._task and not self._task.done():
+    async def close(self, patience: float = 20.0) -> None:
+        """Answer what waits, for at most `patience` seconds; give up the rest, and stop.
+
+        A search under way goes on in its thread, which does not keep the process alive.
+        """
+        end = asyncio.get_running_loop().time() + patience
+        while self.waiting and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.01)
         if self._task:
             self._task.cancel()
-        self._thread.shutdown()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._thread.stop()
 
     async def submit(self, queries: list[str], k: int) -> list[Answer]:
         """The answers (B,) of B >= 1 queries, each of at most k passages.
@@ -74,11 +81,14 @@ class Batcher:
         """
         if self.waiting + len(queries) > self._max_pending:
             raise Busy(f"{self.waiting} queries are waiting, {self._max_pending} may")
-        answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        answers: Searched = asyncio.get_running_loop().create_future()
         self._pending.append(_Request(queries, k, answers))
-        self.waiting += len(queries)
         self._arrived.set()
-        return [answer[:k] for answer in await answers]
+        self.waiting += len(queries)
+        try:
+            return [answer[:k] for answer in await answers]
+        finally:
+            self.waiting -= len(queries)
 
     async def _run(self) -> None:
         while True:
@@ -87,32 +97,81 @@ class Batcher:
                 await self._arrived.wait()
                 if self._wait:
                     await asyncio.sleep(self._wait)
-            await self._answer(self._take())
+            if batch := self._take():
+                await self._answer(batch)
 
     def _take(self) -> list[_Request]:
-        batch = [self._pending.popleft()]
-        size = len(batch[0].queries)
-        while self._pending and size + len(self._pending[0].queries) <= self._max_batch:
-            batch.append(self._pending.popleft())
-            size += len(batch[-1].queries)
+        """The next batch; empty where all that waited was given up."""
+        batch: list[_Request] = []
+        size = 0
+        while self._pending:
+            request = self._pending[0]
+            if not request.answers.done():  # its client may have hung up
+                if batch and size + len(request.queries) > self._max_batch:
+                    break
+                batch.append(request)
+                size += len(request.queries)
+            self._pending.popleft()
         return batch
 
     async def _answer(self, batch: list[_Request]) -> None:
-        queries = [query for request in batch for query in request.queries]
-        k = max(request.k for request in batch)
+        distinct = list(dict.fromkeys(query for request in batch for query in request.queries))
         try:
-            answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._search, queries, k)
+            found = await self._thread.search(distinct, max(request.k for request in batch))
+            answers = dict(zip(distinct, found, strict=True))
         except Exception as error:
             for request in batch:
                 if not request.answers.done():
                     request.answers.set_exception(error)
         else:
-            start = 0
             for request in batch:
-                if not request.answers.done():  # its client may have hung up
-                    request.answers.set_result(answers[start : start + len(request.queries)])
-                start += len(request.queries)
+                if not request.answers.done():
+                    request.answers.set_result([answers[query] for query in request.queries])
         finally:
-            self.waiting -= len(queries)
             self.requests += len(batch)
             self.batches += 1
+
+
+class _SearchThread:
+    """One thread that searches, and that does not keep the process alive as an executor's would.
+
+    Args:
+        search: see `Batcher`.
+    """
+
+    def __init__(self, search: Search):
+        self._search = search
+        self._jobs: queue.SimpleQueue[tuple[list[str], int, Searched] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="retriever", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after what it is doing."""
+        self._jobs.put(None)
+
+    async def search(self, queries: list[str], k: int) -> list[Answer]:
+        answers: Searched = asyncio.get_running_loop().create_future()
+        self._jobs.put((queries, k, answers))
+        return await answers
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            queries, k, answers = job
+            found: list[Answer] | Exception
+            try:
+                found = self._search(queries, k)
+            except Exception as error:
+                found = error
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for it
+                answers.get_loop().call_soon_threadsafe(_settle, answers, found)
+
+
+def _settle(answers: Searched, found: list[Answer] | Exception) -> None:
+    if answers.done():
+        return
+    if isinstance(found, Exception):
+        answers.set_exception(found)
+    else:
+        answers.set_result(found)

@@ -1,4 +1,4 @@
-"""Serve an index over HTTP in the protocol that search agents speak, concurrent requests in one call.
+"""Serve an index over HTTP in the protocol that search agents speak; concurrent requests share one call.
 
 python -m memenvs.retrieval.server --index DIR --port 8000
 """
@@ -6,8 +6,11 @@ python -m memenvs.retrieval.server --index DIR --port 8000
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,8 +20,11 @@ from memenvs.extras import require
 from memenvs.retrieval.batching import Answer, Batcher, Busy
 from memenvs.retrieval.cache import CachedRetriever
 from memenvs.retrieval.load import CACHE, open_folder
-from memenvs.retrieval.protocol import Retriever
+from memenvs.retrieval.protocol import Retriever, clean
 from memenvs.retrieval.wire import Limits, Refused, parse, read_body, reply
+
+DRAIN = 20.0  # seconds after SIGTERM in which what waits is still searched
+LAST_WORDS = 5.0  # seconds more to tell the others, and for slow connections to take their answers
 
 log = logging.getLogger("uvicorn.error")  # the log that uvicorn shows
 
@@ -35,25 +41,48 @@ class Service:
 
     def __init__(self, batcher: Batcher, about: dict[str, Any], default_k: int, limits: Limits):
         self._batcher, self._about, self._default_k, self._limits = batcher, about, default_k, limits
+        self._handling: set[asyncio.Task[Any]] = set()
         responses = require("starlette.responses", "search")
         self._json, self._response = responses.JSONResponse, responses.Response
         self._gone: type[Exception] = require("starlette.requests", "search").ClientDisconnect
 
     async def retrieve(self, request: Any) -> Any:
-        """Search."""
+        """Search; 503 where the server stops before there is an answer."""
+        handling = asyncio.ensure_future(self._retrieve(request))
+        self._handling.add(handling)
+        try:
+            await asyncio.wait({handling})
+        finally:
+            self._handling.discard(handling)
+            handling.cancel()
+        if handling.cancelled():
+            return self._refusal(503, "the server is stopping; ask again, or another one")
+        return handling.result()
+
+    def give_up(self) -> None:
+        """Answer all that waits with 503."""
+        if self._handling:
+            log.warning("Stopping: %d requests are told to ask again", len(self._handling))
+        for handling in self._handling:
+            handling.cancel()
+
+    async def _retrieve(self, request: Any) -> Any:
         try:
             ask = parse(await read_body(request, self._limits), self._limits, self._default_k)
             answers = await self._batcher.submit(ask.queries, ask.k) if ask.queries else []
+            return self._response(reply(answers, ask.scores, self._limits), media_type="application/json")
         except Refused as error:
-            return self._json({"detail": str(error)}, error.status)
+            return self._refusal(error.status, str(error))
         except Busy as error:
-            return self._json({"detail": f"{error}; try later"}, 503, {"Retry-After": "1"})
+            return self._refusal(503, f"{error}; try later")
         except self._gone:
             return self._response(status_code=499)  # nobody reads it
         except Exception:
             log.exception("a search failed")
-            return self._json({"detail": "the search failed; the server's log says why"}, 500)
-        return self._json(reply(answers, ask.scores))
+            return self._refusal(500, "the search failed; the server's log says why")
+
+    def _refusal(self, status: int, reason: str) -> Any:
+        return self._json({"detail": reason}, status, {"Retry-After": "1"} if status == 503 else None)
 
     async def health(self, request: Any) -> Any:
         """That the server is up, what it serves, and how much it has done."""
@@ -62,7 +91,10 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        """Search from the start of the server to its end; what waits at the end is still answered."""
+        """Search from the start of the server to its end.
+
+        A server that stops has answered or given up its requests before; what a test leaves is answered here.
+        """
         self._batcher.start()
         yield
         await self._batcher.close()
@@ -90,34 +122,125 @@ def create_app(
     batcher = Batcher(partial(look_up, retriever), wait, max_batch)
     service = Service(batcher, about or {}, default_k, limits or Limits())
     app = fastapi.FastAPI(title="memenvs retrieval", lifespan=service.lifespan, openapi_url=None)
+    app.state.service = service
     app.add_route("/retrieve", service.retrieve, methods=["POST"])
     app.add_route("/health", service.health, methods=["GET"])
     return app
 
 
 def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
-    """Search, and fetch the contents of what was found."""
+    """Search, and write every passage that was found as JSON, once."""
     ids, scores = retriever.search(queries, k)
-    answers = []
-    for found, values in zip(ids, scores, strict=True):
-        passages = retriever.passages(found)
-        answers.append([(p.id, p.contents, score) for p, score in zip(passages, values, strict=True)])
-    return answers
+    found = list(dict.fromkeys(id for row in ids for id in row))
+    documents = {
+        id: _json({"id": passage.id, "contents": passage.contents})
+        for id, passage in zip(found, retriever.passages(found), strict=True)
+    }
+    return [
+        [(documents[id], _json(score)) for id, score in zip(*row, strict=True)]
+        for row in zip(ids, scores, strict=True)
+    ]
+
+
+def _json(value: Any) -> bytes:
+    return clean(json.dumps(value, ensure_ascii=False, allow_nan=False)).encode()
+
+
+def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits | None = None) -> None:
+    """Serve an application of `create_app` until SIGINT or SIGTERM.
+
+    It then takes no more connections, answers what it has been asked for `drain` seconds, tells the others
+    503, and returns `LAST_WORDS` seconds later at most. A search that is still under way is left.
+
+    Args:
+        app: of `create_app`.
+        host: address to listen on.
+        port: 0 picks a free one.
+        drain: seconds.
+        limits: of a request, as `create_app` had them.
+    """
+    uvicorn = require("uvicorn", "search")
+    base: Any = uvicorn.Server
+
+    class Server(base):
+        async def shutdown(self, sockets: Any = None) -> None:
+            asyncio.get_running_loop().call_later(drain, app.state.service.give_up)
+            await super().shutdown(sockets)
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
+        signal.signal(number, lambda *_: None)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=_impatient((limits or Limits()).seconds),
+        log_level="info",
+        access_log=False,
+        timeout_graceful_shutdown=drain + LAST_WORDS,
+    )
+    Server(config).run()
+
+
+def _impatient(seconds: float) -> type[Any]:
+    """The HTTP protocol of uvicorn, closing connections that bring no whole head of a request in time.
+
+    Uvicorn itself bounds the idle time between two requests alone. A client that does not take its answer is
+    cut off as late.
+    """
+    base: Any = require("uvicorn.protocols.http.auto", "search").AutoHTTPProtocol
+
+    class Impatient(base):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._set_timer()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._timer:
+                self._timer.cancel()
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._set_timer()
+
+        def _set_timer(self) -> None:
+            if self._timer:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(seconds, self._expire)
+
+        def _expire(self) -> None:
+            if self.cycle is not None and not self.cycle.response_complete:
+                return  # a request is being answered; the timer is set again when it is
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()
+                return
+            body = _json({"detail": f"no whole request came within {seconds} s"})
+            head = (
+                "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+            self.transport.close()
+
+    return Impatient
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until SIGINT or SIGTERM; then answer what waits, and exit with 0."""
-    args = _parser().parse_args(arguments)
-    uvicorn = require("uvicorn", "search")
-    retriever = open_folder(args.index, args.encoder, args.device)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.drain < 0:
+        parser.error(f"--drain must be at least 0 seconds, got {args.drain:g}")
+    try:
+        retriever = open_folder(args.index, args.encoder, args.device)
+    except (OSError, ValueError, ImportError) as error:
+        sys.exit(f"memenvs.retrieval.server: error: {' '.join(str(error).split())}")
     about = {"index": args.index, "passages": len(retriever.corpus), "corpus_sha256": retriever.corpus.sha256}
     served = CachedRetriever(retriever, args.cache) if args.cache else retriever
     app = create_app(served, about, args.topk, wait=args.wait_ms / 1000, max_batch=args.max_batch)
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
-        signal.signal(number, lambda *_: None)
-    uvicorn.run(
-        app, host=args.host, port=args.port, log_level="info", access_log=False, timeout_graceful_shutdown=30
-    )
+    serve(app, args.host, args.port, args.drain)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -149,6 +272,13 @@ def _parser() -> argparse.ArgumentParser:
         help="how long a request waits for others to join it (default: 4)",
     )
     add("--max-batch", type=int, default=256, help="queries in one call; 1 for no batching (default: 256)")
+    add(
+        "--drain",
+        type=float,
+        default=DRAIN,
+        metavar="SECONDS",
+        help=f"how long SIGTERM lets what waits be answered; the rest is told 503 (default: {DRAIN:g})",
+    )
     return parser
 
 

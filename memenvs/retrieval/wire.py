@@ -1,4 +1,4 @@
-"""The protocol of the server: a request's bytes in, what is asked or why not; answers in, JSON out."""
+"""The protocol of the retrieval server: reading requests within their limits, and writing answers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ class Limits(NamedTuple):
         queries: in a request.
         chars: of a query.
         topk: passages a query.
+        passages: queries times passages a query.
         body: bytes.
-        seconds: for its body to arrive.
+        answer: bytes of its answer.
+        seconds: for its head to arrive, and for its body.
     """
 
     queries: int = 1_024
     chars: int = 10_000
     topk: int = 100
+    passages: int = 10_240
     body: int = 16_000_000
+    answer: int = 16_000_000
     seconds: float = 30.0
 
 
@@ -72,19 +76,40 @@ def parse(body: bytes, limits: Limits, default_k: int) -> Ask:
         raise Refused(
             422, f"topk must be null or an integer from 1 to {limits.topk}, not {json.dumps(k)[:80]}"
         )
+    if len(queries) * k > limits.passages:
+        raise Refused(
+            422,
+            f"{len(queries)} queries times topk {k} are more than {limits.passages} passages; "
+            "send fewer queries at once, or a smaller topk",
+        )
     scores = fields.get("return_scores", False)
     if not isinstance(scores, bool):
         raise Refused(422, f"return_scores must be true or false, not {json.dumps(scores)[:80]}")
     return Ask([clean(query) for query in queries], k, scores)
 
 
-def reply(answers: Sequence[Answer], scores: bool) -> dict[str, Any]:
-    """The JSON of an answer, with or without scores."""
-    result: list[list[dict[str, Any]]] = []
-    for answer in answers:
-        documents = [({"id": id, "contents": contents}, score) for id, contents, score in answer]
-        result.append([{"document": d, "score": score} if scores else d for d, score in documents])
-    return {"result": result}
+def reply(answers: Sequence[Answer], scores: bool, limits: Limits) -> bytes:
+    """The JSON of an answer, with or without scores.
+
+    Documents come as JSON already, so that an answer of many megabytes is joined in a moment: the event loop
+    must not be held up.
+
+    Raises:
+        Refused: 422 for an answer that exceeds the limit.
+    """
+    size = sum(len(document) + len(score) + 32 for answer in answers for document, score in answer)
+    if size > limits.answer:
+        raise Refused(
+            422,
+            f"the answer would be {size} bytes, the limit is {limits.answer}; "
+            "send fewer queries at once, or a smaller topk",
+        )
+    hits = (b",".join(_hit(*hit) if scores else hit[0] for hit in answer) for answer in answers)
+    return b'{"result":[%s]}' % b",".join(b"[%s]" % joined for joined in hits)
+
+
+def _hit(document: bytes, score: bytes) -> bytes:
+    return b'{"document":%s,"score":%s}' % (document, score)
 
 
 async def read_body(request: Any, limits: Limits) -> bytes:

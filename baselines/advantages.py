@@ -9,11 +9,11 @@ import numpy as np
 
 from memenvs.baselines.episode import Episode, Floats
 from memenvs.baselines.policy import Policy
-from memenvs.credit import gae, grpo, mt_grpo, mt_rloo, place_rewards, rloo, tamtrl, whiten
+from memenvs.credit import combine_turns, gae, grpo, mt_grpo, mt_rloo, place_rewards, rloo, tamtrl, whiten
 from memenvs.wrappers import Episode as Record
 from memenvs.wrappers import TAMTRLMethod
 
-Estimator = Literal["grpo", "rloo"]
+Estimator = Literal["grpo", "rloo", "reinforce"]
 Reward = Literal["outcome", "merged", "turn", "tamtrl", "infomem", "mempo"]
 Placement = Literal["outcome", "merged", "turn"]
 
@@ -47,7 +47,9 @@ def group_advantages(
         episodes: of any number of groups, each complete.
         policy: says which characters its tokens stand for, for credit to spans.
         reward: see above.
-        estimator: `"rloo"` compares with the mean of the others instead, in the first three.
+        estimator: of the first three and of the trajectory in the memory methods: `"grpo"`; `"rloo"`, which
+            compares with the mean of the others; or `"reinforce"`, which compares with nothing: what is
+            normalised above is taken as it was earned (A = R, MT-GRPO eq. 6).
         alpha: discount a turn in `"turn"`, see `mt_grpo`.
         ended: what an episode that is over counts as in `"turn"`, see `mt_grpo`.
         scale: `"std"`, or `"none"` to leave the standard deviation out, where that is `grpo`'s.
@@ -60,14 +62,19 @@ def group_advantages(
     if reward == "turn":
         turns = [_between(episode) for episode in episodes]
         results = [outcome + np.nan_to_num(own[-1]) for outcome, own in zip(outcomes, turns, strict=True)]
-        if estimator == "rloo":
+        if estimator == "reinforce":
+            credit = [combine_turns(*earned, alpha) for earned in zip(turns, results, strict=True)]
+        elif estimator == "rloo":
             credit = mt_rloo(turns, results, alpha=alpha, groups=groups, ended=ended)
         else:
             credit = mt_grpo(turns, results, alpha=alpha, groups=groups, ended=ended, scale=scale)
         return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
     merged = reward in ("merged", "infomem")
     values = [sum(episode.turn_rewards) + episode.charge for episode in episodes] if merged else outcomes
-    whole = rloo(values, groups) if estimator == "rloo" else grpo(values, groups, scale=scale)
+    if estimator == "reinforce":
+        whole = np.asarray(values, np.float64)
+    else:
+        whole = rloo(values, groups) if estimator == "rloo" else grpo(values, groups, scale=scale)
     spread = [np.full(episode.tokens, value) for episode, value in zip(episodes, whole, strict=True)]
     if reward == "mempo":
         return [

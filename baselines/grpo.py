@@ -35,7 +35,7 @@ MEMORY_METHODS = {"tamtrl": "TAMTRL", "infomem": "InfoMem", "mempo": "MemPO"}
 
 @dataclass
 class Args(TrainingArgs):
-    """GRPO-OR, GRPO-MR, MT-GRPO, RLOO, MT-RLOO, DAPO's parts, TAMTRL, InfoMem and MemPO, by flags."""
+    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; TAMTRL, InfoMem and MemPO."""
 
     reward: Reward = "outcome"
     """What is compared inside a group: the outcome (GRPO-OR), the sum of all turns (GRPO-MR: "merged"), each
@@ -43,7 +43,8 @@ class Args(TrainingArgs):
     reward_args: dict[str, Any] = field(default_factory=dict)
     """Settings of the memory method: minmax=false."""
     estimator: Estimator = "grpo"
-    """Compare with the group's mean and standard deviation, or with the mean of the others (RLOO)."""
+    """Compare with the group's mean and standard deviation, with the mean of the others (RLOO), or with
+    nothing (REINFORCE: the reward as it is, for which a group may be one episode)."""
     alpha: NonNegative = 1.0
     """Discount a turn of what later turns and the outcome earn (MT-GRPO)."""
     ended: Literal["zero", "skip"] = "zero"
@@ -79,7 +80,8 @@ def check(args: Args) -> None:
         ValueError: with the flags.
     """
     check_ranges(args)
-    if args.group_size < 2:
+    alone = args.estimator == "reinforce" and args.reward not in MEMORY_METHODS
+    if args.group_size < 2 and not alone:
         raise ValueError(f"a group compares at least 2 episodes, got group_size {args.group_size}")
     if args.overlong_buffer > args.overlong_max:
         raise ValueError(
@@ -88,8 +90,8 @@ def check(args: Args) -> None:
     plain = args.estimator == "grpo" and args.scale == "std"
     if not plain and (args.reward == "tamtrl" or args.tree_turns):
         raise ValueError("estimator and scale are not for --reward tamtrl and trees, which have their own")
-    if args.estimator == "rloo" and args.scale == "none":
-        raise ValueError("scale none is for the estimator grpo: rloo divides by nothing")
+    if args.estimator != "grpo" and args.scale == "none":
+        raise ValueError(f"scale none is for the estimator grpo: {args.estimator} divides by nothing")
     if args.reward_args and args.reward not in MEMORY_METHODS:
         raise ValueError(f"reward_args are of a memory method, and --reward is {args.reward}")
     if args.reward != "turn" and (args.tree_turns or (args.alpha, args.ended) != (1.0, "zero")):

@@ -100,6 +100,16 @@ class TestGroups:
         assert first.tolist() == [1.0] * 3
         assert second.tolist() == [-1.0] * 3
 
+    def test_reinforce_takes_the_return_as_it_is(self, pair):
+        values = group_advantages(pair, POLICY, reward="merged", estimator="reinforce")
+        assert [tokens.tolist() for tokens in values] == [[1.0] * 3, [0.5] * 3]
+        values = group_advantages(pair, POLICY, reward="outcome", estimator="reinforce")
+        assert [tokens.tolist() for tokens in values] == [[1.0] * 3, [0.0] * 3]
+
+    def test_reinforce_by_turn_is_what_is_still_to_be_earned(self, pair):
+        values = group_advantages(pair, POLICY, reward="turn", estimator="reinforce", alpha=0.5)
+        assert [tokens.tolist() for tokens in values] == [[0.5, 0.5, 1.0], [0.5, 0.5, 0.0]]
+
     def test_groups_do_not_touch_each_other(self, pair):
         other = [episode(8, [9.0], [9.0], ["a"]), episode(8, [9.0], [9.0], ["a"])]
         values = group_advantages([*pair, *other], POLICY, reward="outcome")

@@ -67,10 +67,11 @@ class TestLearning:
             (mt_ppo, {"reward": "turn", "groups": 64, "critic_warmup": 2}),
             (grpo, {"reward": "outcome", "groups": 8}),
             (grpo, {"reward": "turn", "groups": 8, "estimator": "rloo", "lr": 5e-4}),
+            (grpo, {"reward": "outcome", "groups": 64, "group_size": 1, "estimator": "reinforce"}),
             (grpo, {"reward": "merged", "groups": 8, "clip_high": 0.28, "dynamic_sampling": 1}),
             (grpo, {"reward": "turn", "groups": 8, "tree_turns": 1}),
         ],
-        ids=["mt_ppo", "grpo", "mt_rloo", "dapo", "tree"],
+        ids=["mt_ppo", "grpo", "mt_rloo", "reinforce", "dapo", "tree"],
     )
     def test_success_rises(self, learner, options, game, tmp_path):
         lines = run(learner, game, tmp_path / "run", steps=16, **options)

@@ -1,0 +1,69 @@
+"""Calling must be learned against answers by luck: only what is paid for the call speaks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.text_env import Episode, TextEnv
+
+QUESTION, RESULT, CALL, DIGITS = "Which digit? ", " Found. ", "h", "0123456789"
+
+
+class CallOrGuess(TextEnv[str, Episode]):
+    """Which digit is it, one in ten? `h` calls for help, which pays 0.7 and leads to a second turn.
+
+    Any other reply is the answer, right by luck. The second answer is never right, as that of a policy that
+    cannot read the help yet.
+    """
+
+    components = ("outcome", "call")
+    metric_names = ("success", "called")
+
+    def __init__(self) -> None:
+        super().__init__(len(DIGITS), 1000)
+
+    def _begin(self, task: int) -> Episode:
+        self.said = ""
+        return Episode(task)
+
+    def _observe(self) -> str:
+        return QUESTION + (self.said + RESULT if self.episode.turn else "")
+
+    def _play(self, reply: str) -> dict[str, float]:
+        first = self.episode.turn == 0
+        self.said = self.said or reply
+        if first and reply == CALL:
+            return {"call": 0.7}
+        self.episode.end = "terminated"
+        return {"outcome": float(first and reply == DIGITS[self.episode.task])}
+
+    def _metrics(self) -> dict[str, float]:
+        return {"success": sum(self.episode.turn_rewards) == 1.0, "called": float(self.episode.turn == 2)}
+
+    def _privileged(self) -> dict[str, object]:
+        return {}
+
+    def _task_id(self) -> str:
+        return str(self.episode.task)
+
+    def gold_reply(self) -> str:
+        return DIGITS[self.episode.task]
+
+
+gym.register("CallOrGuess-v0", f"{__name__}:CallOrGuess")
+
+
+def save_model(folder: Path) -> Path:
+    """A random GPT of one layer that has a token for every text of the task."""
+    from memenvs.baselines.small_gpt import save_small_gpt
+
+    return save_small_gpt(folder, [QUESTION, RESULT, CALL, *DIGITS], width=32, layers=1, window=16)
+
+
+def often(env):
+    """A teacher that calls in four turns of ten and else says any digit."""
+    draws = np.random.default_rng(0)
+    return lambda observation, info: CALL if draws.random() < 0.4 else DIGITS[draws.integers(10)]

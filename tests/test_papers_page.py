@@ -1,0 +1,127 @@
+"""docs/papers.md: every equation of the five papers has its row, and every pointer leads to code."""
+
+import ast
+import functools
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+pytest.importorskip("tyro")
+
+import memenvs  # noqa: F401
+from memenvs.baselines import grpo, mt_ppo, sft
+from memenvs.baselines.command import recipe_names
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "papers.md").read_text()
+# The last numbered equation of each paper, from its text.
+EQUATIONS = {"MT-GRPO": 12, "MT-PPO": 12, "TAMTRL": 12, "InfoMem": 17, "MemPO": 11}
+PARTS = (
+    *("Equations", "Rewards", "Hyper-parameters", "Metrics"),
+    *("Prompts", "Baselines", "Ablations", "Data"),
+)
+CODE = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"([\w.]+(?:/[\w.-]+)+)(?::([\w.]+))?(?:\(([\w, ]+)\))?")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+def sections(text, level):
+    found = re.split(rf"^{'#' * level} (.+)\n", text, flags=re.MULTILINE)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+def rows(text):
+    """The cells of a part's table, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+PAPERS = {name: sections(text, 3) for name, text in sections(PAGE, 2).items() if name in EQUATIONS}
+each_part = pytest.mark.parametrize(
+    ("paper", "part"), [(paper, part) for paper in EQUATIONS for part in PARTS]
+)
+
+
+def pointers():
+    found = (FILE.fullmatch(code) for code in CODE.findall(PAGE))
+    return sorted({match.groups() for match in found if match}, key=str)
+
+
+@functools.cache
+def module(path):
+    return ast.parse((ROOT / path).read_text())
+
+
+def names(body):
+    """Name to node of what a module, class or function defines."""
+    found = {}
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found[node.name] = node
+        elif isinstance(node, ast.AnnAssign):
+            found[node.target.id] = node
+        elif isinstance(node, ast.Assign):
+            found |= {
+                t.id: node for target in node.targets for t in ast.walk(target) if isinstance(t, ast.Name)
+            }
+    return found
+
+
+def arguments(node):
+    """What a function or class is called with: parameters of `__init__`, or a dataclass's fields."""
+    if isinstance(node, ast.ClassDef):
+        inside = names(node.body)
+        if "__init__" not in inside:
+            return {name for name, field in inside.items() if isinstance(field, ast.AnnAssign)}
+        node = inside["__init__"]
+    return {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+
+
+def test_every_paper_and_every_part_of_it_is_there():
+    assert {paper: tuple(parts) for paper, parts in PAPERS.items()} == dict.fromkeys(EQUATIONS, PARTS)
+
+
+@pytest.mark.parametrize("paper", EQUATIONS)
+def test_every_numbered_equation_has_its_row(paper):
+    numbers = [int(row[0]) for row in rows(PAPERS[paper]["Equations"])]
+    assert numbers == list(range(1, EQUATIONS[paper] + 1))
+
+
+@each_part
+def test_every_row_leads_somewhere_or_says_why_not(paper, part):
+    told = rows(PAPERS[paper][part])
+    assert told
+    for row in told:
+        led = any(FILE.fullmatch(code) or FLAG.search(code) for code in CODE.findall(row[-1]))
+        assert led or "not here" in row[-1] or row[-1].startswith("theory"), row
+
+
+@pytest.mark.parametrize(("path", "name", "given"), pointers())
+def test_a_pointer_leads_to_what_it_names(path, name, given):
+    assert (ROOT / path).is_file()
+    if name is None:
+        return
+    body = module(path).body
+    for part in name.split("."):
+        node = names(body)[part]
+        body = getattr(node, "body", [])
+    if given:
+        assert set(given.split(", ")) <= arguments(node)
+
+
+def test_every_flag_is_one_of_a_learner():
+    learners = (grpo.Args, mt_ppo.Args, sft.Args)
+    known = {f"--{field.name}".replace("_", "-") for args in learners for field in fields(args)}
+    codes = [code for code in CODE.findall(PAGE) if not code.startswith("python -m ")]
+    assert {flag for code in codes for flag in FLAG.findall(code)} <= known
+
+
+def test_every_recipe_is_on_the_page_and_no_other():
+    assert set(re.findall(r"--recipe ([a-z_]+)", PAGE)) == set(recipe_names())
+
+
+def test_every_environment_is_registered():
+    assert set(re.findall(r"`(Mem\w+-v\d)`", PAGE)) <= set(gym.registry)

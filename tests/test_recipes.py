@@ -22,7 +22,7 @@ from memenvs.wrappers.registry import make_methods
 PAPERS = {
     ("mt_ppo", "mt_ppo_search"): {  # MT-PPO 5.2, 6.1, 6.2, D.1.3
         "env": "MemSearchQA-v0",
-        "env_args": {"k": 3, "max_turns": 4, "max_information": 500},
+        "env_args": {"k": 3, "max_turns": 4 - 1, "final_answer_turn": True, "max_information": 500},
         "methods": [["SearchRewards", {"search_cost": 0.1}]],
         "reward": "turn",
         "gamma": 1.0,
@@ -53,6 +53,7 @@ PAPERS = {
         "env_args": {"k": 1},
         "methods": ["ToolRewards"],
         "reward": "turn",
+        "ended": "zero",
         "group_size": 21,
         "groups": 12 * 4 * 7 // 21,
         "epochs": 2,
@@ -72,6 +73,7 @@ PAPERS = {
         "steps": 800,
         "lr": 1e-6,
         "lr_warmup": 20,
+        "betas": (0.9, 0.95),
         "weight_decay": 0.01,
         "kl_coef": 0.001,
         "entropy_coef": 0.0,
@@ -151,8 +153,8 @@ def test_a_recipe_holds_its_papers_numbers(learner, recipe):
 
 
 def test_arguments_beside_a_recipe_win_name_by_name():
-    args = read("mt_ppo", "--recipe", "mt_ppo_search", "--env-args", "k=5", "tasks=mine")
-    assert args.env_args == {"k": 5, "max_turns": 4, "max_information": 500, "tasks": "mine"}
+    args = read("grpo", "--recipe", "mempo_search", "--env-args", "keep_turns=3", "tasks=mine")
+    assert args.env_args == {"context": "memory", "keep_turns": 3, "max_turns": 16, "tasks": "mine"}
 
 
 def test_an_empty_object_beside_a_recipe_leaves_no_arguments():

@@ -175,12 +175,13 @@ def test_results_do_not_depend_on_how_many_episodes_are_under_way(policy, chat, 
 def test_a_retriever_that_is_away_fails_those_who_search_and_not_the_run(quick, chat, tmp_path):
     replies = ("<think></think><search>x</search>", "<think></think><answer>x</answer>")
     stub = chat(lambda fields: (200, replies[fields["seed"] % 2]))
-    env = ("--env", "MemSearchQA-v0", "--env-args", "tasks=world-test", "retriever=http://127.0.0.1:9")
+    away = chat(lambda fields: (503, "away"))
+    env = ("--env", "MemSearchQA-v0", "--env-args", "tasks=world-test", f"retriever={away.url}")
     assert run(*env, "--policy", f"openai:{stub.url}", "--task", "0:12", out=tmp_path) == 1
     searched = [fields["seed"] % 2 == 0 for fields in stub.bodies]
     errors = [line["error"] for line in lines(tmp_path) if line["error"]]
     assert 0 < len(errors) == sum(searched) < 12
-    assert all("no answer from http://127.0.0.1:9" in error for error in errors)
+    assert all(f"no answer from {away.url}" in error for error in errors)
 
 
 def test_an_environment_that_does_not_begin_fails_its_episode(monkeypatch, tmp_path):

@@ -46,13 +46,13 @@ def choose_policy(args: argparse.Namespace) -> tuple[Setting, Make]:
     if kind != "hf":
         return {"policy": args.policy}, lambda venv: ScriptedPolicy(args.policy, venv.envs)
     sampling = {"temperature": args.temperature, "max_new_tokens": args.max_new_tokens, "stop": args.stop}
-    setting = {"policy": args.policy, **sampling, "weights": _weights(Path(rest))}
+    setting = {"policy": args.policy, **sampling, "files": _files(Path(rest))}
     return setting, lambda venv: load_hf(rest, **sampling)
 
 
-def _weights(folder: Path) -> list[list[Any]]:
-    """Name, bytes and time of the files of weights, so that a folder with new ones is another setting."""
-    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+def _files(folder: Path) -> list[list[Any]]:
+    """Name, bytes and time of a model's files, so that a folder with new ones is another setting."""
+    files = sorted(file for file in folder.iterdir() if file.is_file()) if folder.is_dir() else []
     return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 

@@ -16,6 +16,7 @@ import memenvs
 from memenvs.arguments import check_env_arguments, read_arguments
 from memenvs.evaluation.arguments import check_numbers, read_tasks, run_parser
 from memenvs.evaluation.choose import Make, choose_policy
+from memenvs.evaluation.data import data_hashes
 from memenvs.evaluation.log import RESULTS, TABLE, RunLog
 from memenvs.evaluation.play import Player
 from memenvs.evaluation.record import Pair
@@ -61,6 +62,7 @@ def evaluate(args: argparse.Namespace) -> tuple[Summary, str]:
         "env": args.env,
         "env_args": env_args,
         "n_tasks": n_tasks,
+        "data": data_hashes(first.unwrapped),
         **setting,
         "seed": args.seed,
         "memenvs": memenvs.__version__,

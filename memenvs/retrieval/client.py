@@ -71,6 +71,17 @@ class HTTPRetriever:
                 self._passages.move_to_end(id)
             return [self._passages[id] for id in ids]
 
+    def fingerprint(self) -> str:
+        """What `GET {url}/health` says of its index (see `load.fingerprint`); empty if it says nothing.
+
+        Raises:
+            RetrieverError: the server did not answer in `tries` tries, or not with JSON.
+        """
+        try:
+            return self._client.get("/health", lambda found: str(found.get("fingerprint") or ""))
+        except ValueError:  # it has no such page
+            return ""
+
     def _search(self, queries: list[str], k: int) -> Hits:
         hits = Hits([], [])
         size = max(1, min(self.batch, Limits().passages // k))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +52,26 @@ def task_set_corpus(tasks: TaskSet) -> Corpus:
     return Corpus.from_documents(
         zip(map(str, numbers), tasks.titles(numbers), tasks.texts(numbers), strict=True)
     )
+
+
+def fingerprint(retriever: Retriever) -> str:
+    """SHA-256 of what a retriever searches and how: of its corpus and, if it has one, of its index's card.
+
+    Empty for a retriever of another kind, and for a server that does not tell.
+
+    Raises:
+        RetrieverError: a server is unreachable.
+    """
+    from memenvs.retrieval.client import HTTPRetriever
+
+    inner = retriever.retriever if isinstance(retriever, CachedRetriever) else retriever
+    if isinstance(inner, HTTPRetriever):
+        return inner.fingerprint()
+    corpus, card = getattr(inner, "corpus", None), getattr(inner, "card", None)
+    if not isinstance(corpus, Corpus):
+        return ""
+    told = asdict(card) if isinstance(card, IndexCard) else {}
+    return hashlib.sha256(json.dumps([corpus.sha256, told], sort_keys=True).encode()).hexdigest()
 
 
 def open_folder(

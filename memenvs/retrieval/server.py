@@ -19,7 +19,7 @@ from typing import Any
 from memenvs.extras import require
 from memenvs.retrieval.batching import Answer, Batcher, Busy
 from memenvs.retrieval.cache import CachedRetriever
-from memenvs.retrieval.load import CACHE, open_folder
+from memenvs.retrieval.load import CACHE, fingerprint, open_folder
 from memenvs.retrieval.protocol import Retriever, clean
 from memenvs.retrieval.wire import Limits, Refused, parse, read_body, reply
 
@@ -237,7 +237,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         retriever = open_folder(args.index, args.encoder, args.device)
     except (OSError, ValueError, ImportError) as error:
         sys.exit(f"memenvs.retrieval.server: error: {' '.join(str(error).split())}")
-    about = {"index": args.index, "passages": len(retriever.corpus), "corpus_sha256": retriever.corpus.sha256}
+    about = {
+        "index": args.index,
+        "passages": len(retriever.corpus),
+        "corpus_sha256": retriever.corpus.sha256,
+        "fingerprint": fingerprint(retriever),
+    }
     served = CachedRetriever(retriever, args.cache) if args.cache else retriever
     app = create_app(served, about, args.topk, wait=args.wait_ms / 1000, max_batch=args.max_batch)
     serve(app, args.host, args.port, args.drain)

@@ -1,0 +1,154 @@
+"""A resumed evaluation refuses data that are not those it was begun with, also under the same name."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from memenvs.build.examples import among_distractors
+from memenvs.build.write import write_task_set
+from memenvs.card import Card
+from memenvs.envs import questions, sokoban_rules
+from memenvs.evaluate import main
+from memenvs.evaluation.data import data_hashes
+from memenvs.retrieval import Corpus, load
+from memenvs.retrieval.cache import CachedRetriever
+from memenvs.retrieval.client import HTTPRetriever, RetrieverError
+from memenvs.retrieval.lexical import LexicalRetriever
+from memenvs.sokoban import LevelSet
+from memenvs.tasks import open_tasks
+from memenvs.tokens import load_tokenizer
+
+XSB = "######\n#@$. #\n######\n"
+OTHER_XSB = "######\n#@ $.#\n######\n"
+
+
+def evaluate(*arguments, out):
+    """Another process has opened nothing yet."""
+    for opened in (sokoban_rules.open_levels, questions._open_lines, load._load):
+        opened.cache_clear()
+    return main(["run", *arguments, "--policy", "silent", "--out", str(out)])
+
+
+def small_set(folder, examples, seed):
+    shutil.rmtree(folder, ignore_errors=True)
+    tokenizer = load_tokenizer("world")
+    draft = among_distractors(examples, tokenizer=tokenizer, split="train", seed=seed, documents=20)
+    return write_task_set(folder, draft, Card("test"), tokenizer)
+
+
+@pytest.fixture
+def change(tmp_path, examples):
+    """By kind of data: arguments of an environment, and how to put others in their place."""
+
+    def task_set(number):
+        small_set(tmp_path / "set", examples, number)
+
+    def lines(number):
+        line = {"question": "who", "answers": [f"answer {number}"]}
+        (tmp_path / "nq.jsonl").write_text(json.dumps(line) + "\n")
+
+    def corpus(number):
+        passage = {"id": "1", "contents": f'"Title"\nthe text {number}'}
+        (tmp_path / "corpus.jsonl").write_text(json.dumps(passage) + "\n")
+
+    def levels(number):
+        (tmp_path / "levels.txt").write_text(OTHER_XSB if number else XSB)
+
+    corpus(0)
+    search = ["--env", "MemSearchQA-v0", "--env-args", f"tasks={tmp_path / 'nq.jsonl'}"]
+    search += [f"retriever=lexical:{tmp_path / 'corpus.jsonl'}"]
+    lines(0)
+    return {
+        "task set": (["--env", "MemChunkQA-v0", "--env-args", f"tasks={tmp_path / 'set'}"], task_set),
+        "questions": (search, lines),
+        "corpus": (search, corpus),
+        "levels": (
+            ["--env", "MemSokoban-v0", "--env-args", f"levels={tmp_path / 'levels.txt'}", "level_split=null"],
+            levels,
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["task set", "questions", "corpus", "levels"])
+def test_other_data_under_the_same_name_are_refused(kind, change, tmp_path, capsys):
+    arguments, put = change[kind]
+    put(0)
+    assert evaluate(*arguments, "--task", "0", out=tmp_path / "run") == 0
+    put(1)
+    assert evaluate(*arguments, "--task", "0", "--samples", "2", out=tmp_path / "run") == 2
+    told = capsys.readouterr().err
+    assert "was begun with data = " in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["task set", "questions", "corpus", "levels"])
+def test_the_same_data_written_again_are_gone_on_with(kind, change, tmp_path):
+    arguments, put = change[kind]
+    put(0)
+    assert evaluate(*arguments, "--task", "0", out=tmp_path / "run") == 0
+    put(0)
+    assert evaluate(*arguments, "--task", "0", "--samples", "2", out=tmp_path / "run") == 0
+    assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_model_folder_whose_chat_template_changed_is_another_policy(tmp_path, tiny_model, capsys):
+    pytest.importorskip("torch")
+    model = shutil.copytree(tiny_model, tmp_path / "model")
+    command = ["run", "--env", "MemSokoban-v0", "--policy", f"hf:{model}", "--max-new-tokens", "2"]
+    command += ["--task", "0", "--out", str(tmp_path / "run")]
+    assert main(command) == 0
+    template = model / "chat_template.jinja"
+    template.write_text(template.read_text() + " ")
+    assert main(command) == 2
+    assert "was begun with files = " in capsys.readouterr().err
+
+
+class Health:
+    """Stands for the connection to a retrieval server."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def get(self, path, read):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return read(self.answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [({"fingerprint": "f"}, {"retriever": "f"}), ({}, {}), (ValueError("HTTP 404"), {})],
+)
+def test_a_retrieval_server_is_asked_what_it_serves(answer, told):
+    retriever = HTTPRetriever("http://127.0.0.1:9")
+    retriever._client = Health(answer)
+    assert data_hashes(SimpleNamespace(retriever=CachedRetriever(retriever), k=3)) == told
+
+
+def test_a_retrieval_server_that_is_unreachable_is_an_error_before_an_episode(tmp_path, capsys):
+    retriever = HTTPRetriever("http://127.0.0.1:9", tries=1)
+    with pytest.raises(RetrieverError, match="no answer from"):
+        data_hashes(SimpleNamespace(retriever=retriever))
+
+
+def test_environments_over_one_corpus_have_one_hash_and_others_another():
+    one, same, other = (
+        LexicalRetriever(Corpus.from_documents([("1", "Title", text)])) for text in ("text", "text", "other")
+    )
+    hashes = [data_hashes(SimpleNamespace(retriever=r))["retriever"] for r in (one, same, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_the_hash_of_a_level_set_is_that_of_its_boards(tmp_path):
+    (tmp_path / "a.txt").write_text(XSB)
+    (tmp_path / "b.txt").write_text(OTHER_XSB)
+    one, other = (LevelSet.load(tmp_path / name, fill=True) for name in ("a.txt", "b.txt"))
+    assert data_hashes(SimpleNamespace(levels=one)) != data_hashes(SimpleNamespace(levels=other))
+    assert data_hashes(SimpleNamespace(levels=one, _hidden=other)).keys() == {"levels"}
+
+
+def test_a_bundled_set_is_named_by_its_card():
+    tasks = open_tasks("world-test")
+    assert len(data_hashes(SimpleNamespace(tasks=tasks))["tasks"]) == 64

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 from verl.protocol import DataProto
+from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -213,6 +214,16 @@ class TestWhatVerlMakesOfIt:
             assert values == pytest.approx(wanted.tolist(), abs=1e-4)
         outside = batch["advantages"][~batch["response_mask"].bool()]
         assert outside.abs().sum() == 0
+
+    @pytest.mark.parametrize(("name", "far"), [("memenvs_mt_grpo", 0.7071), ("memenvs_mt_grpo_skip", 0.0)])
+    def test_mt_grpo_compares_going_on_with_stopping_unless_told_to_skip(self, name, far):
+        # The first goes on for 0.7, the second stops; nobody's outcome is anything.
+        rewards = torch.tensor([[0.7, 0.0, 0.0], [0.0, 0.0, 0.0]])
+        mask = torch.tensor([[1, 0, 1], [1, 0, 0]])
+        estimator = core_algos.get_adv_estimator_fn(name)
+        made, _ = estimator(token_level_rewards=rewards, response_mask=mask, index=np.array(["a", "a"]))
+        wanted = [[far, 0.0, 0.0], [-far, 0.0, 0.0]]
+        assert made.tolist() == [pytest.approx(row, abs=2e-4) for row in wanted]
 
     def test_turns_of_a_task_are_compared_over_its_rows(self, loop, monkeypatch, tokenizer):
         told = []

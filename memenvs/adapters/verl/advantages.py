@@ -8,6 +8,7 @@ with VERL_USE_EXTERNAL_MODULES=memenvs.adapters.verl.advantages in every process
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,13 @@ def mt_grpo_by_run(token_level_rewards: Any, response_mask: Any, index: Any, **r
 
     What the last turn earns is the outcome; an episode that is over counts as 0 at turns others still play.
     """
+    return by_run(token_level_rewards, response_mask, index, partial(_mt_grpo, ended="zero"))
 
-    def credit(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
-        return mt_grpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups)
 
-    return by_run(token_level_rewards, response_mask, index, credit)
+@core_algos.register_adv_est("memenvs_mt_grpo_skip")
+def mt_grpo_skip(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
+    """`memenvs_mt_grpo`, but an episode that is over is left out of the turns others still play."""
+    return by_run(token_level_rewards, response_mask, index, partial(_mt_grpo, ended="skip"))
 
 
 @core_algos.register_adv_est("memenvs_turns")
@@ -53,6 +56,10 @@ def turns_of_a_task(token_level_rewards: Any, response_mask: Any, index: Any, **
 def as_paid(token_level_rewards: Any, response_mask: Any, index: Any = None, **rest: Any) -> Any:
     """What a turn was paid, as it is: for credit that is final already."""
     return by_run(token_level_rewards, response_mask, index, lambda turns, groups: turns)
+
+
+def _mt_grpo(turns: Rows, groups: list[Hashable], ended: str) -> Sequence[Any]:
+    return mt_grpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups, ended=ended)
 
 
 def by_run(rewards: Any, mask: Any, index: Any, credit: Credit) -> tuple[Any, Any]:

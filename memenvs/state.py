@@ -1,13 +1,24 @@
-"""A text environment inside wrappers comes in; its state, to be put back at any turn, goes out."""
+"""States of environments: plain data that names the environment it was taken from and fits no other."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import hashlib
+import inspect
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from memenvs.text_env import State
+State = dict[str, Any]
+
+D = TypeVar("D")
 
 _KNOWN: dict[type, str | None] = {
     OrderEnforcing: "_has_reset",
@@ -33,9 +44,14 @@ def get_state(env: gym.Env[Any, Any]) -> State:
 
 
 def set_state(env: gym.Env[Any, Any], state: State) -> None:
-    """Put a state of `get_state` back into the same stack of wrappers, which need not have been reset."""
+    """Put a state of `get_state` back into the same stack of wrappers, which need not have been reset.
+
+    Raises:
+        ValueError: it is of another environment, or of another stack; nothing has changed then.
+    """
     if isinstance(env, gym.Wrapper) and not hasattr(type(env), "set_state"):
         name = _attribute(env)
+        check_keys(state, "inner", "own")
         set_state(env.env, state["inner"])
         if name:
             setattr(env, name, state["own"])
@@ -44,6 +60,217 @@ def set_state(env: gym.Env[Any, Any], state: State) -> None:
             env.checked_step = env.checked_data_reuse = True
         return
     _stateful(env).set_state(state)
+
+
+def check_keys(state: Any, *names: str) -> None:
+    """Raise a one-line `ValueError` unless `state` is a dictionary that has these keys."""
+    if not isinstance(state, Mapping):
+        raise ValueError(f"a state is a dictionary that get_state() gave, got {type(state).__name__}")
+    if missing := [name for name in names if name not in state]:
+        raise ValueError(
+            f"this state has no {missing[0]!r}: it is of another environment or another stack of wrappers; "
+            "put it back where it was taken"
+        )
+
+
+class Stateful:
+    """An environment that names itself in its states, and can be copied and pickled.
+
+    A copy is made anew with the same arguments and given the state, so that task sets, indexes and tokenizers
+    are shared in a process and travel by name between two.
+
+    A subclass has `get_state` and `set_state`, and a `spec`, as every `gym.Env` has.
+
+    Attributes:
+        version: raised when the same replies would lead elsewhere than before: states of another version are
+            refused.
+        unhashed: arguments that do not tell one environment from another, as `render_mode`, and those that
+            `task_set` stands for.
+    """
+
+    version: ClassVar[int] = 0
+    unhashed: ClassVar[tuple[str, ...]] = ("render_mode",)
+    spec: Any
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Keep the arguments: what `__init__` makes of them cannot be copied."""
+        env = super().__new__(cls)
+        env._made_with = (args, kwargs)
+        return env
+
+    def __reduce__(self) -> Any:
+        return _made_again, (type(self), *self._made_with, self.spec, self._state_if_any())
+
+    def task_set(self) -> tuple[str, str]:
+        """The name and the hash of the tasks; the hash alone is compared. Nothing by default."""
+        return "", ""
+
+    def identity(self) -> State:
+        """What a state is of: environment, version, and the hashes of its arguments and tasks."""
+        kind = f"{type(self).__module__}:{type(self).__qualname__}"
+        return {
+            "env": self.spec.id if self.spec is not None else kind,
+            "class": kind,
+            "version": self.version,
+            "tasks": self._tasks,
+            "arguments": self._arguments_hash,
+        }
+
+    def check_identity(self, state: Any) -> None:
+        """Raise a one-line `ValueError` unless the state is of such an environment."""
+        own = self.identity()
+        check_keys(state, *own)
+        if state["class"] != own["class"]:
+            raise ValueError(f"this state is of {state['env']}, not of {own['env']}; put it back there")
+        if state["version"] != own["version"]:
+            raise ValueError(
+                f"this state is of version {state['version']} of {own['env']}, this is version "
+                f"{own['version']}; play the episode again"
+            )
+        if state["tasks"][-1:] != own["tasks"][-1:]:
+            raise ValueError(
+                f"this state is of the tasks {state['tasks'][0]!r}, not of {own['tasks'][0]!r} as they are "
+                "here; make the environment with those"
+            )
+        if state["arguments"] != own["arguments"]:
+            raise ValueError(
+                f"this state is of {state['env']} with other arguments; make the environment with those"
+            )
+
+    @functools.cached_property
+    def _tasks(self) -> list[str]:
+        return list(self.task_set())
+
+    @functools.cached_property
+    def _arguments_hash(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the arguments, defaults included."""
+        args, kwargs = self._made_with
+        found: dict[str, Any] = {}
+        for base in reversed(type(self).__mro__):  # what `**kwargs` hands on has its defaults further up
+            if "__init__" in vars(base):
+                parameters = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
+                found |= {p.name: p.default for p in parameters if p.default is not p.empty}
+        signature = inspect.signature(type(self).__init__)
+        (_, *given) = signature.bind(self, *args, **kwargs).arguments.items()
+        for name, value in given:
+            handed_on = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            found |= value if handed_on else {name: value}
+        told = {name: value for name, value in found.items() if name not in self.unhashed}
+        return text_hash(json.dumps(told, sort_keys=True, default=lambda value: type(value).__qualname__))
+
+    def _state_if_any(self) -> State | None:
+        try:
+            return self.get_state()  # type: ignore[attr-defined]
+        except gym.error.ResetNeeded:
+            return None
+
+
+def _made_again(
+    cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any, state: State | None
+) -> Any:
+    env = cls(*args, **kwargs)
+    env.spec = spec
+    if state is not None:
+        env.set_state(state)
+    return env
+
+
+def text_hash(text: str | bytes) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of a text."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:16]
+
+
+def generator_state(state: Any, like: np.random.Generator) -> Any:
+    """A generator's state, if it is one of a generator like this.
+
+    Raises:
+        ValueError: it is not.
+    """
+    trial = type(like.bit_generator)()
+    try:
+        trial.state = state
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ValueError(
+            f"the state's np_random is no state of a {type(trial).__name__}: {error!r}"
+        ) from error
+    return trial.state
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, tuples as lists, copied: what JSON can hold and give back equal.
+
+    Raises:
+        TypeError: something that JSON cannot hold.
+    """
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: to_plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(inner) for inner in value]
+    raise TypeError(f"a state holds plain data only, not a {type(value).__name__}; store numbers and texts")
+
+
+def from_plain(value: Any, kind: type[D], where: str) -> D:
+    """A dataclass of what `to_plain` made of it, every field checked against its annotation.
+
+    Args:
+        value: the dictionary.
+        kind: the dataclass. Its fields are of bool, int, float, str, None, Literal, unions, dataclasses, and
+            lists, tuples and dictionaries with text keys of these.
+        where: what errors call it.
+
+    Raises:
+        ValueError: a field is missing, unknown or of another type.
+    """
+    hints = _hints(cast(Any, kind))
+    if not isinstance(value, Mapping) or set(value) != set(hints):
+        raise ValueError(f"the state's {where} must have the fields {', '.join(hints)}, got {value!r:.80}")
+    return kind(**{name: _read(value[name], hint, f"{where}.{name}") for name, hint in hints.items()})
+
+
+@functools.lru_cache(maxsize=64)
+def _hints(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {one.name: hints[one.name] for one in fields(kind) if one.init}
+
+
+def _read(value: Any, hint: Any, where: str) -> Any:
+    """A value as its annotation says."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in inner:
+            return None
+        return _first(value, [one for one in inner if one is not type(None)], where)
+    if origin is Literal and value in inner:
+        return value
+    if origin is dict and isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: _read(one, inner[1], f"{where}.{name}") for name, one in value.items()}
+    if origin in (list, tuple) and isinstance(value, (list, tuple)):
+        kinds = inner[:1] * len(value) if origin is list or inner[1:] == (...,) else inner
+        if len(kinds) == len(value):
+            pairs = enumerate(zip(value, kinds, strict=True))
+            return origin(_read(one, kind, f"{where}[{i}]") for i, (one, kind) in pairs)
+    if is_dataclass(hint):
+        return from_plain(value, cast(type, hint), where)
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    if hint in (bool, int, str) and type(value) is hint:
+        return value
+    raise ValueError(f"the state's {where} must be {hint}, got {value!r:.80}")
+
+
+def _first(value: Any, hints: list[Any], where: str) -> Any:
+    """A value as the first of several annotations that it fits."""
+    for hint in hints[:-1]:
+        try:
+            return _read(value, hint, where)
+        except ValueError:
+            continue
+    return _read(value, hints[-1], where)
 
 
 def _attribute(env: gym.Wrapper[Any, Any, Any, Any]) -> str | None:

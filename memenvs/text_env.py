@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import copy
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
 from memenvs.spaces import UnicodeText, clean_text
+from memenvs.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
 
 MAX_REPLY_CHARS = 1_000_000
 
 Info = dict[str, Any]
-State = dict[str, Any]
 End = Literal["", "terminated", "truncated"]
 
 
 @dataclass
 class Episode:
-    """All that changes while an episode is played; environments add their own plain fields.
+    """All that changes while an episode is played; environments add fields of their own.
+
+    Fields hold plain data and are annotated (see `memenvs.state.from_plain`), as a state is made of them.
 
     Attributes:
         task: number of the task.
@@ -41,7 +43,15 @@ E = TypeVar("E", bound=Episode)
 O = TypeVar("O")  # noqa: E741  # the observation's type, a text but for pictures
 
 
-class TextEnv(gym.Env[O, str], Generic[O, E]):
+@dataclass
+class _Last:
+    """The last reply and what it earned, which `render` shows."""
+
+    reply: str | None = None
+    rewards: dict[str, float] = field(default_factory=dict)
+
+
+class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
     """An environment whose observation is the text to read at this turn and whose action is the raw reply.
 
     Action:
@@ -73,6 +83,7 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
     components: ClassVar[tuple[str, ...]] = ("outcome",)
     metric_names: ClassVar[tuple[str, ...]] = ("success",)
     context: Literal["append", "rewrite"] = "append"
+    episode_class: ClassVar[type[Episode]] = Episode
 
     def __init__(self, n_tasks: int, max_chars: int, render_mode: str | None = None) -> None:
         modes = self.metadata["render_modes"]
@@ -83,8 +94,7 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
         self.action_space = UnicodeText(MAX_REPLY_CHARS)
         self.observation_space = self._make_observation_space(max_chars)
         self._episode: E | None = None
-        self._last_reply: str | None = None
-        self._last_rewards: dict[str, float] = {}
+        self._last = _Last()
 
     # What an environment writes.
 
@@ -117,7 +127,11 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
         """What an agent that knows the answer would reply now."""
 
     def _restored(self) -> None:
-        """Rebuild what is derived from the episode after `set_state`."""
+        """Rebuild what is derived from the episode after `set_state`.
+
+        Raises:
+            ValueError: no episode of this environment can come to stand so.
+        """
 
     def _make_observation_space(self, max_chars: int) -> gym.Space[O]:
         return UnicodeText(max_chars)  # type: ignore[return-value]  # of the text environments
@@ -139,8 +153,13 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
             options: `{"task": i}` picks the task by number.
         """
         super().reset(seed=seed)
-        self._episode = self._begin(self._choose_task(options or {}))
-        self._last_reply, self._last_rewards = None, {}
+        episode = self._begin(self._choose_task(options or {}))
+        if type(episode) is not self.episode_class:
+            raise TypeError(
+                f"{type(self).__name__}._begin gave a {type(episode).__name__}, "
+                f"but its episode_class is {self.episode_class.__name__}"
+            )
+        self._episode, self._last = episode, _Last()
         return self._observe(), self._info({})
 
     def step(self, action: str) -> tuple[O, float, bool, bool, Info]:
@@ -154,25 +173,61 @@ class TextEnv(gym.Env[O, str], Generic[O, E]):
         rewards = self._play(reply)
         episode.turn += 1
         episode.turn_rewards.append(sum(rewards.values(), 0.0))
-        self._last_reply, self._last_rewards = reply, rewards
+        self._last = _Last(reply, rewards)
         info = self._info(rewards)
         end: str = self.episode.end
         return self._observe(), episode.turn_rewards[-1], end == "terminated", end == "truncated", info
 
     def get_state(self) -> State:
-        """The episode and the random generator, picklable; `set_state` goes on from there bit for bit."""
+        """The episode and the random generator; `set_state` goes on from there bit for bit.
+
+        Plain data that JSON gives back equal: `env`, `class`, `version`, `tasks` and `arguments` name the
+        environment, `episode`, `np_random` and `last` are what changes.
+        """
+        episode = self.episode
         return {
-            "episode": copy.deepcopy(self.episode),
+            **self.identity(),
+            "episode": to_plain(episode),
             "np_random": self.np_random.bit_generator.state,
-            "last": (self._last_reply, dict(self._last_rewards)),  # what `render` shows
+            "last": to_plain(self._last),
         }
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of this environment, or of another one made with the same arguments."""
-        self._episode = copy.deepcopy(state["episode"])
-        self.np_random.bit_generator.state = state["np_random"]
-        self._last_reply, self._last_rewards = copy.deepcopy(state["last"])
-        self._restored()
+        """Go on from a state of this environment, or of another one made with the same arguments.
+
+        Raises:
+            ValueError: a state of another environment, or one that no episode can come to; nothing has
+                changed then.
+        """
+        self.check_identity(state)
+        check_keys(state, "episode", "np_random", "last")
+        episode = from_plain(state["episode"], self.episode_class, "episode")
+        last = from_plain(state["last"], _Last, "last")
+        generator = generator_state(state["np_random"], self.np_random)
+        self._check_episode(episode)
+        before, self._episode = self._episode, cast(E, episode)
+        try:
+            self._restored()
+        except Exception:
+            self._episode = before
+            if before is not None:
+                self._restored()
+            raise
+        self._last = last
+        self.np_random.bit_generator.state = generator
+
+    def _check_episode(self, episode: Episode) -> None:
+        """Raise a one-line `ValueError` for what no episode can be."""
+        turn, rewards = episode.turn, episode.turn_rewards
+        wrong = {
+            f"task={episode.task} of {self.n_tasks} tasks": not 0 <= episode.task < self.n_tasks,
+            f"turn={turn} with {len(rewards)} rewards": turn < 0 or turn != len(rewards),
+            f"turn_rewards={rewards}": not all(map(math.isfinite, rewards)),
+            f"end={episode.end!r} before the first turn": bool(episode.end) and not turn,
+        }
+        for what, cannot_be in wrong.items():
+            if cannot_be:
+                raise ValueError(f"the state's episode cannot be: it has {what:.200}")
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Refuse options that `reset` does not know.

@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from memenvs.envs.searching import search_together
-from memenvs.state import get_state, set_state
-from memenvs.text_env import End, Info, State
+from memenvs.state import State, check_keys, get_state, set_state
+from memenvs.text_env import End, Info
 from memenvs.vector_members import Members
 from memenvs.vector_options import is_whole, one_each, read_mask, read_seeds
 from memenvs.vector_watch import Played, Watcher
@@ -160,16 +160,17 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         """Go on from states, with the observations that were shown in them.
 
         Raises:
-            ValueError: another number of states or observations than N.
+            ValueError: another number of states or observations than N, or a state of another environment.
         """
         for name, given in (("states", states), ("observations", observations)):
             if len(given) != self.num_envs:
                 raise ValueError(f"{name} must have {self.num_envs} entries, got {len(given)}")
         for i, (env, state) in enumerate(zip(self.envs, states, strict=True)):
-            self._over[i], self._absent[i] = state["over"], state["inner"] is None
-            self._members.infos[i] = self.infos_list[i] = state["info"]
+            check_keys(state, "inner", "over", "info")
             if state["inner"] is not None:
                 set_state(env, state["inner"])
+            self._over[i], self._absent[i] = state["over"], state["inner"] is None
+            self._members.infos[i] = self.infos_list[i] = state["info"]
         self._members.observations = list(observations)
 
     def render(self) -> tuple[Any, ...] | None:

@@ -1,5 +1,6 @@
 """What every registered text environment promises, whatever it is about."""
 
+import copy
 import itertools
 import json
 import pickle
@@ -118,6 +119,94 @@ def test_a_state_can_be_played_more_than_once(env):
         memenvs.set_state(env, state)
         branches.append(list(steps_until_end(env, ["x"] * 200)))
     assert data_equivalence(*branches)
+
+
+def test_a_state_is_json_and_goes_on_from_there(env, env_id):
+    env.reset(seed=11)
+    env.step("first")
+    state = env.unwrapped.get_state()
+    read = json.loads(json.dumps(state, allow_nan=False))
+    assert read == state
+    other = gym.make(env_id).unwrapped
+    other.set_state(read)
+    went_on = [list(steps_until_end(one, ["x"] * 200)) for one in (env.unwrapped, other)]
+    assert data_equivalence(*went_on)
+
+
+def test_a_state_names_the_environment_its_version_its_tasks_and_its_arguments(env, env_id):
+    env.reset(seed=0)
+    state = env.unwrapped.get_state()
+    assert (state["env"], state["version"]) == (env_id, type(env.unwrapped).version)
+    assert len(state["arguments"]) == 16
+    assert len(state["tasks"]) == 2
+
+
+@pytest.mark.parametrize("other_id", memenvs.ENV_IDS)
+def test_a_state_of_another_environment_is_refused_in_one_line(env, env_id, other_id):
+    env.reset(seed=0)
+    other = gym.make(other_id)
+    other.reset(seed=1)
+    before, state = other.unwrapped.get_state(), env.unwrapped.get_state()
+    if all(before[name] == state[name] for name in ("class", "arguments", "tasks")):
+        other.unwrapped.set_state(state)  # it is such an environment itself
+        assert other.unwrapped.get_state()["episode"] == state["episode"]
+        return
+    with pytest.raises(ValueError, match="this state is of") as error:
+        other.unwrapped.set_state(state)
+    assert "\n" not in str(error.value)
+    assert other.unwrapped.get_state() == before
+
+
+TAMPERED = [
+    *({"turn": -5}, {"turn": 7}, {"task": 10**9}, {"task": -1}, {"task": "0"}, {"end": "done"}),
+    *({"turn_rewards": [float("nan")]}, {"turn_rewards": ["x"]}, {"turn_rewards": []}, {"extra": 1}),
+]
+
+
+@pytest.mark.parametrize("tampered", TAMPERED, ids=str)
+def test_a_state_that_no_episode_can_come_to_is_refused_in_one_line(env, tampered):
+    env.reset(seed=0)
+    env.step("x")
+    inner = env.unwrapped
+    before = inner.get_state()
+    with pytest.raises(ValueError, match="the state's") as error:
+        inner.set_state({**before, "episode": {**before["episode"], **tampered}})
+    assert "\n" not in str(error.value)
+    assert inner.get_state() == before
+
+
+@pytest.mark.parametrize("state", [None, {}, {"inner": {}}, {"inner": {}, "own": 0}, "state"], ids=str)
+def test_what_is_no_state_is_refused_in_one_line(env, state):
+    env.reset(seed=0)
+    for one in (env.unwrapped.set_state, lambda state: memenvs.set_state(env, state)):
+        with pytest.raises(ValueError, match="state") as error:
+            one(state)
+        assert "\n" not in str(error.value)
+
+
+def test_a_generator_of_another_kind_is_refused_in_one_line(env):
+    env.reset(seed=0)
+    before = env.unwrapped.get_state()
+    with pytest.raises(ValueError, match="np_random") as error:
+        env.unwrapped.set_state({**before, "np_random": {"bit_generator": "MT19937"}})
+    assert "\n" not in str(error.value)
+    assert env.unwrapped.get_state() == before
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_goes_on_as_the_original_and_apart_from_it(env, copied):
+    env.reset(seed=11)
+    env.step("first")
+    other = copied(env)
+    replies = [f"reply {i}" for i in range(200)]
+    went_on = [[*steps_until_end(one, replies), one.reset()] for one in (env, other)]
+    assert data_equivalence(*went_on)
+    assert other.spec == env.spec
+
+
+def test_an_environment_that_was_not_reset_can_be_copied(env):
+    other = copy.deepcopy(env)
+    assert data_equivalence(play(other, ["x"] * 200, seed=2), play(env, ["x"] * 200, seed=2))
 
 
 def test_a_state_through_a_wrapper_that_is_not_known_is_refused_by_its_name(env):

@@ -9,7 +9,8 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 import memenvs
-from memenvs.text_env import End, Info, State
+from memenvs.state import State, check_keys
+from memenvs.text_env import End, Info
 from memenvs.wrappers.account import Account
 from memenvs.wrappers.asking import ask_all, score_all
 from memenvs.wrappers.bookkeeper import Bookkeeper
@@ -121,6 +122,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     def set_state(self, state: State) -> None:
         """Go on from a state of a wrapper made with the same arguments."""
+        check_keys(state, "inner", "account", "methods")
         memenvs.set_state(self.env, state["inner"])
         self._account = state["account"].copy()
         self._book.set_state(state["methods"])

@@ -17,7 +17,8 @@ from memenvs.envs.sokoban import SokobanEnv
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.metrics import wrap_answer
 from memenvs.scoring import gold_answer, grade_answer
-from memenvs.text_env import Info, State
+from memenvs.state import State, check_keys
+from memenvs.text_env import Info
 
 Env = gym.Env[Any, str]
 
@@ -87,6 +88,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
 
     def set_state(self, state: State) -> None:
         """Go on from a state of `get_state`."""
+        check_keys(state, "inner", "answers")
         memenvs.set_state(self.env, state["inner"])
         self._answers = list(state["answers"])
         self._replies = self._menu(self.env.unwrapped, self._answers)

@@ -7,7 +7,7 @@ from typing import Any
 
 from memenvs.context import SPLITS, open_reader
 from memenvs.envs.chunk_prompts import ReadingPrompts
-from memenvs.envs.questions import own_metric
+from memenvs.envs.questions import identity_of, own_metric
 from memenvs.envs.reading import Reading, check_documents, draw_documents, positions_of
 from memenvs.metrics import wrap_answer
 from memenvs.render import reading_turn
@@ -97,6 +97,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     """
 
     context = "rewrite"
+    episode_class = ReadingEpisode
+    unhashed = ("render_mode", "tasks")
     metric_names = (
         *("success", "em", "f1", "sub_em", "format"),
         *("memory_overflow", "turns", "prompt_tokens", "prompt_tokens_peak"),
@@ -156,8 +158,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             memory=episode.memories[-1],
             chunk=reading.section(turn) if turn < len(reading.chunks) else None,
             evidence=reading.evidence_in(turn),
-            reply=self._last_reply,
-            rewards=self._last_rewards,
+            reply=self._last.reply,
+            rewards=self._last.rewards,
             end=episode.end,
         )
 
@@ -167,8 +169,24 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self._reading = self._read_task(chosen, episode.documents)
         return episode
 
+    def task_set(self) -> tuple[str, str]:
+        """The task set's name and hash."""
+        return identity_of(self.tasks)
+
     def _restored(self) -> None:
-        self._reading = self._read_task(self.tasks[self.episode.task], self.episode.documents)
+        episode, task = self.episode, self.tasks[self.episode.task]
+        if not set(task.evidence) <= set(episode.documents) <= set(task.documents):
+            raise ValueError(f"the state's episode cannot be: its documents are not those of task {task.id}")
+        reading = self._read_task(task, episode.documents)
+        turns = len(reading.chunks)
+        memories = 1 + min(episode.turn, turns)
+        ended = "terminated" if episode.turn == turns + 1 else ""
+        if episode.turn > turns + 1 or len(episode.memories) != memories or episode.end != ended:
+            raise ValueError(
+                f"the state's episode cannot be: turn={episode.turn} with {len(episode.memories)} memories "
+                f"and end={episode.end!r}, in {turns} chunks"
+            )
+        self._reading = reading
 
     def _observe(self) -> str:
         episode, reading = self.episode, self._reading

@@ -5,15 +5,26 @@ from __future__ import annotations
 import functools
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from memenvs.integrity import sha256
 from memenvs.metrics import normalize_answer
 from memenvs.retrieval import Retriever, load_retriever
 from memenvs.spaces import is_utf8
+from memenvs.state import text_hash
 from memenvs.tasks import Task, TaskSet, open_tasks
+from memenvs.text_env import Episode
 
 _OPEN_KEYS = ("answers", "golden_answers", "answer")
+
+
+class Questions(list[Task]):
+    """The questions of a file; `name` and `hash` are the file's."""
+
+    def __init__(self, tasks: Iterable[Task], path: Path) -> None:
+        super().__init__(tasks)
+        self.name, self.hash = path.name, sha256(path)[:16]
 
 
 def open_questions(source: str) -> Sequence[Task]:
@@ -50,6 +61,21 @@ def open_retriever(retriever: str | None, questions: Sequence[Task], source: str
     return load_retriever(f"lexical:{questions.path}")
 
 
+def identity_of(questions: Sequence[Task]) -> tuple[str, str]:
+    """The name of a task set or a file of questions, and a hash that tells it from others."""
+    if isinstance(questions, TaskSet):
+        return questions.path.name, text_hash(questions.card.to_json())
+    return (questions.name, questions.hash) if isinstance(questions, Questions) else ("", "")
+
+
+def check_turns(episode: Episode, history: Sequence[object], limit: int) -> None:
+    """Raise a one-line `ValueError` where turns, their record and their limit do not fit together."""
+    if episode.turn != len(history) or episode.turn > limit:
+        raise ValueError(
+            f"the state's episode cannot be: turn={episode.turn} of {limit} with {len(history)} on record"
+        )
+
+
 def extents(questions: Sequence[Task]) -> tuple[int, int]:
     """The most characters of a question, and the most objectives of a task."""
     sizes = [(len(task.question), len(task.answers)) for task in questions]
@@ -57,13 +83,13 @@ def extents(questions: Sequence[Task]) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=8)
-def _open_lines(path: Path, changed: int) -> list[Task]:
+def _open_lines(path: Path, changed: int) -> Questions:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
         tasks = [_task(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
     if not tasks:
         raise ValueError(f"{path} holds no question; give JSON Lines with 'question' and 'answers'")
-    return tasks
+    return Questions(tasks, path)
 
 
 def _task(line: str, number: int, path: Path) -> Task:

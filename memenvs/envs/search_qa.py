@@ -5,7 +5,14 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any, Literal
 
-from memenvs.envs.questions import extents, open_questions, open_retriever, own_metric
+from memenvs.envs.questions import (
+    check_turns,
+    extents,
+    identity_of,
+    open_questions,
+    open_retriever,
+    own_metric,
+)
 from memenvs.envs.search_episode import NOTHING, SearchEpisode
 from memenvs.envs.search_prompts import SearchPrompts
 from memenvs.envs.search_text import (
@@ -96,6 +103,8 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         v0: first.
     """
 
+    episode_class = SearchEpisode
+    unhashed = ("render_mode", "tasks")
     metric_names = (
         *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
         *("memory_overflow", "searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
@@ -169,8 +178,8 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         return conversation_turn(
             title=f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played",
             question=self._task.question,
-            reply=self._last_reply,
-            rewards=self._last_rewards,
+            reply=self._last.reply,
+            rewards=self._last.rewards,
             came=episode.history[-1][1] if episode.history else "",
             end=episode.end,
         )
@@ -181,8 +190,17 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         episode.prompts.append(self._prompts.prompt(self._task, episode))
         return episode
 
+    def task_set(self) -> tuple[str, str]:
+        """The questions' name and hash."""
+        return identity_of(self.questions)
+
     def _restored(self) -> None:
-        self._open(self.episode.task)
+        episode = self.episode
+        check_turns(episode, episode.history, self.last_turn)
+        prompts = episode.turn + (not episode.end) if self.remembers else 1
+        if len(episode.prompts) != prompts:
+            raise ValueError(f"the state's episode cannot be: it has {len(episode.prompts)} prompts")
+        self._open(episode.task)
 
     def _open(self, task: int) -> None:
         self._task = self.questions[task]

@@ -5,15 +5,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from memenvs.envs.sokoban_rules import BUNDLED, choose_levels, open_levels, read_weights
+from memenvs.envs.sokoban_rules import (
+    BUNDLED,
+    choose_levels,
+    levels_hash,
+    open_levels,
+    read_weights,
+    replay,
+)
 from memenvs.envs.sokoban_text import FEEDBACK, PROMPT, MoveReader, Moves, legend, turns_left
 from memenvs.envs.window import Window
 from memenvs.render import block, reward_line
 from memenvs.sokoban import LETTERS, Board, check_vocabulary, is_deadlocked, rgb, solve, to_text
+from memenvs.sokoban.board import Grid
 from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.tokens import check_positive
 
@@ -23,7 +30,6 @@ class SokobanEpisode(Episode):
     """An episode of Sokoban.
 
     Attributes:
-        board: the board now, its cell codes row by row.
         history: everything read and written so far.
         moves: moves made.
         moved_player: moves that moved the player.
@@ -31,7 +37,6 @@ class SokobanEpisode(Episode):
         well_formed: replies that were.
     """
 
-    board: bytes = b""
     history: str = ""
     moves: list[int] = field(default_factory=list)
     moved_player: int = 0
@@ -92,6 +97,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         v0: first.
     """
 
+    episode_class = SokobanEpisode
+    unhashed = ("render_mode", "levels")
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 2}  # noqa: RUF012
     components = ("outcome", "placement", "format", "step")
     metric_names = (
@@ -124,7 +131,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self.weights = read_weights(rewards)
         self._window = Window("memenvs Sokoban")
         reach = min(max_turns * max_actions, max_steps)
-        self.levels = open_levels(levels, level_split)
+        self.levels, self._levels_name = open_levels(levels, level_split), Path(levels).name
         self.chosen = choose_levels(
             self.levels, min_solution, reach if max_solution is None else max_solution
         )
@@ -163,8 +170,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     def _ansi(self) -> str:
         episode = self.episode
         lines = [f"level {self._task_id()}, {episode.turn} of {self.max_turns} turns played"]
-        if self._last_reply is not None:
-            lines += [*block("replied", self._last_reply, limit=400), reward_line(self._last_rewards)]
+        if self._last.reply is not None:
+            lines += [*block("replied", self._last.reply, limit=400), reward_line(self._last.rewards)]
         return "\n".join([*lines, to_text(self._board.grid, self.vocabulary), episode.end])
 
     def _begin(self, task: int) -> SokobanEpisode:
@@ -172,13 +179,26 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self._board = Board(level.board)
         self._deadlocked = is_deadlocked(level.board)
         text = self._prompt(board=to_text(level.board, self.vocabulary))
-        return SokobanEpisode(task, board=level.board.tobytes(), history=text)
+        return SokobanEpisode(task, history=text)
+
+    def task_set(self) -> tuple[str, str]:
+        """The level set's file and the hash of its levels."""
+        return self._levels_name, levels_hash(self.levels)
 
     def _restored(self) -> None:
-        shape = self.levels.boards.shape[1:]
-        cells = np.frombuffer(self.episode.board, np.uint8, shape[0] * shape[1])
-        self._board = Board(cells.reshape(shape))
-        self._deadlocked = is_deadlocked(self._board.grid)
+        episode = self.episode
+        board = replay(self.levels[int(self.chosen[episode.task])].board, episode.moves)
+        if episode.turn > self.max_turns or board.solved != (episode.end == "terminated"):
+            raise ValueError(
+                f"the state's episode cannot be: end={episode.end!r} after {len(episode.moves)} moves in "
+                f"{episode.turn} of {self.max_turns} turns"
+            )
+        self._board, self._deadlocked = board, is_deadlocked(board.grid)
+
+    @property
+    def board(self) -> Grid:
+        """The board now, cell codes (H, W) uint8, a copy."""
+        return self._board.grid
 
     def _observe(self) -> str:
         return self.episode.history
@@ -195,7 +215,6 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             episode.end = "truncated"
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
-        episode.board = bytes(board.cells)
         left = turns_left(0 if episode.end else turns, solved=board.solved)
         told = FEEDBACK.fill(said=asked.said, board=board.text(self.vocabulary), left=left)
         episode.history += reply + told

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import operator
+from pathlib import Path
 from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.envs.sokoban_rules import BUNDLED, choose_levels, open_levels, read_weights
+from memenvs.envs.sokoban_rules import (
+    BUNDLED,
+    choose_levels,
+    levels_hash,
+    open_levels,
+    read_weights,
+    replay,
+)
 from memenvs.sokoban import Board, ansi, is_deadlocked, rgb
 from memenvs.sokoban.board import CELLS
+from memenvs.state import Stateful, check_keys, generator_state
 from memenvs.tokens import check_positive
 from memenvs.vector_options import is_whole
 
@@ -47,7 +56,7 @@ def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:
     return ansi(board) if render_mode == "ansi" else None
 
 
-class SokobanGridEnv(gym.Env[Planes, np.int64]):
+class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
     """Solve a Sokoban level a move at a time.
 
     Action:
@@ -84,6 +93,7 @@ class SokobanGridEnv(gym.Env[Planes, np.int64]):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
+    unhashed = ("render_mode", "levels")
 
     def __init__(
         self,
@@ -99,7 +109,7 @@ class SokobanGridEnv(gym.Env[Planes, np.int64]):
         check_positive("max_steps", max_steps, "moves")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be None, ansi or rgb_array, got {render_mode!r}")
-        self.levels = open_levels(levels, level_split)
+        self.levels, self._levels_name = open_levels(levels, level_split), Path(levels).name
         self.chosen = choose_levels(self.levels, min_solution, max_solution)
         self.max_steps, self.weights, self.channels_first = max_steps, read_weights(rewards), channels_first
         self.render_mode = render_mode
@@ -117,7 +127,8 @@ class SokobanGridEnv(gym.Env[Planes, np.int64]):
             task = int(self.np_random.integers(len(self.chosen)))
         self._level = int(self.chosen[task])
         self._playing = Board(self.levels.boards[self._level])
-        self._steps, self._over = 0, False
+        self._moves: list[int] = []
+        self._over = False
         self._deadlocked = self.starts_deadlocked(self._level)
         return self._observe(), self._info(False)
 
@@ -131,26 +142,44 @@ class SokobanGridEnv(gym.Env[Planes, np.int64]):
         board = self._board
         if self._over:
             raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
-        done = board.step(_read_action(action))
-        self._steps += 1
+        move = _read_action(action)
+        done = board.step(move)
+        self._moves.append(move)
         if done.moved_box:
             self._deadlocked = is_deadlocked(board.grid)
         reward = sum(self.weights.components(done))
-        truncated = not done.solved and self._steps >= self.max_steps
+        truncated = not done.solved and len(self._moves) >= self.max_steps
         self._over = done.solved or truncated
         return self._observe(), reward, done.solved, truncated, self._info(done.solved)
 
+    def task_set(self) -> tuple[str, str]:
+        """The level set's file and the hash of its levels."""
+        return self._levels_name, levels_hash(self.levels)
+
     def get_state(self) -> dict[str, Any]:
-        """The episode and the random generator, picklable."""
-        state = {"board": self._board.grid, "level": self._level, "steps": self._steps, "over": self._over}
-        return {**state, "np_random": self.np_random.bit_generator.state}
+        """The moves of the episode and the random generator, as plain data; see `TextEnv.get_state`."""
+        self._board  # noqa: B018  # raises where no episode has begun
+        state = {"level": self._level, "moves": list(self._moves)}
+        return {**self.identity(), **state, "np_random": self.np_random.bit_generator.state}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `get_state`."""
-        self._level, self._playing = state["level"], Board(state["board"])
-        self._steps, self._over = state["steps"], state["over"]
-        self._deadlocked = is_deadlocked(state["board"])
-        self.np_random.bit_generator.state = state["np_random"]
+        """Go on from a state of `get_state`.
+
+        Raises:
+            ValueError: a state of another environment, or one that cannot be; nothing has changed then.
+        """
+        self.check_identity(state)
+        check_keys(state, "level", "moves", "np_random")
+        level, moves = state["level"], state["moves"]
+        if not is_whole(level) or level not in self.chosen:
+            raise ValueError(f"the state's level cannot be: {level!r} is none of those that are played")
+        if not isinstance(moves, list) or not all(map(is_whole, moves)) or len(moves) > self.max_steps:
+            raise ValueError(f"the state's moves must be a list of at most {self.max_steps} numbers")
+        board = replay(self.levels.boards[level], moves)
+        self.np_random.bit_generator.state = generator_state(state["np_random"], self.np_random)
+        self._level, self._playing, self._moves = level, board, list(moves)
+        self._over = board.solved or len(moves) >= self.max_steps
+        self._deadlocked = is_deadlocked(board.grid)
 
     def render(self) -> Any:
         """The board as text or as an RGB array."""
@@ -187,7 +216,7 @@ class SokobanGridEnv(gym.Env[Planes, np.int64]):
     def _info(self, solved: bool) -> dict[str, Any]:
         return {
             "level": self._level,
-            "steps": self._steps,
+            "steps": len(self._moves),
             "success": float(solved),
             "deadlocked": float(self._deadlocked),
         }

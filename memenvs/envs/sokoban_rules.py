@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.data import bundled
-from memenvs.sokoban import BatchStep, LevelSet, Step
+from memenvs.sokoban import BatchStep, Board, LevelSet, Step
+from memenvs.sokoban.board import Grid
+from memenvs.state import text_hash
 
 BUNDLED = "sokoban_6x6_1box"
 
@@ -82,6 +85,25 @@ def read_weights(rewards: str | dict[str, float]) -> Weights:
 def open_levels(name: str, split: str | None) -> LevelSet:
     """A level set by bundled name or by file, read once a process; `split` None takes all of it."""
     return LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, split, fill=True)
+
+
+def levels_hash(levels: LevelSet) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of the boards."""
+    return text_hash(levels.boards.tobytes())
+
+
+def replay(board: Grid, moves: Sequence[int]) -> Board:
+    """The board after some moves, before the last of which it was not solved.
+
+    Raises:
+        ValueError: a move is not 0 to 3, or comes after the level is solved.
+    """
+    now = Board(board)
+    for move in moves:
+        if now.solved or move not in range(4):
+            raise ValueError(f"the state's moves cannot be: {move} comes after the end or is none of 0 to 3")
+        now.step(move)
+    return now
 
 
 def choose_levels(levels: LevelSet, least: int, most: int | None) -> NDArray[np.intp]:

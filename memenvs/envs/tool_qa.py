@@ -7,7 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from memenvs.envs.questions import extents, open_questions, open_retriever, own_metric
+from memenvs.envs.questions import (
+    check_turns,
+    extents,
+    identity_of,
+    open_questions,
+    open_retriever,
+    own_metric,
+)
 from memenvs.envs.search_text import cut_passages, harmless, holds_answer, several
 from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, wrap_answer
@@ -154,6 +161,8 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         v0: first.
     """
 
+    episode_class = ToolEpisode
+    unhashed = ("render_mode", "tasks")
     metric_names = ("success", "em", "f1", "called", "retrieved", "turns")
     context = "append"
 
@@ -205,8 +214,8 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         return conversation_turn(
             title=f"task {self._task.id}, {episode.turn} of 2 turns played",
             question=self._task.question,
-            reply=self._last_reply,
-            rewards=self._last_rewards,
+            reply=self._last.reply,
+            rewards=self._last.rewards,
             came=episode.history[-1][1] if episode.history else "",
             end=episode.end,
         )
@@ -215,7 +224,12 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         self._task = self.questions[task]
         return ToolEpisode(task)
 
+    def task_set(self) -> tuple[str, str]:
+        """The questions' name and hash."""
+        return identity_of(self.questions)
+
     def _restored(self) -> None:
+        check_turns(self.episode, self.episode.history, 2)
         self._task = self.questions[self.episode.task]
 
     def _observe(self) -> str:

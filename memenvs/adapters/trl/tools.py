@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from memenvs.adapters.trl.tool_env import ToolEnv
 from memenvs.envs.search_text import several
 from memenvs.envs.sokoban_text import legend
@@ -87,10 +85,8 @@ class SokobanTools(ToolEnv):
 
     def _prompt(self) -> str:
         env = self._inner
-        shape = env.levels.boards.shape[1:]
-        board = np.frombuffer(env.episode.board, np.uint8, shape[0] * shape[1]).reshape(shape)
         return SOKOBAN.fill(
-            board=to_text(board, env.vocabulary),
+            board=to_text(env.board, env.vocabulary),
             turns=env.max_turns,
             actions=env.max_actions,
             legend=legend(env.vocabulary),

@@ -1,0 +1,169 @@
+"""States: whose they are, and how plain data becomes a dataclass again."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import gymnasium as gym
+import pytest
+
+import memenvs  # noqa: F401
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.envs.search_qa import SearchQAEnv
+from memenvs.envs.sokoban import SokobanEnv
+from memenvs.envs.sokoban_grid import SokobanGridEnv
+from memenvs.envs.sokoban_image import SokobanImageEnv
+from memenvs.state import from_plain, to_plain
+from memenvs.text_env import Episode, TextEnv
+
+
+def state_of(env):
+    env.reset(seed=0)
+    return env.get_state()
+
+
+@pytest.mark.parametrize(
+    ("make", "other", "said"),
+    [
+        (ChunkQAEnv, lambda: ChunkQAEnv(chunk_size=900), "ChunkQAEnv with other arguments"),
+        (ChunkQAEnv, lambda: ChunkQAEnv("world-test"), "of the tasks 'world-test', not of 'world-train'"),
+        (SokobanEnv, lambda: SokobanEnv(max_turns=9), "SokobanEnv with other arguments"),
+        (SokobanEnv, SokobanImageEnv, "SokobanImageEnv, not of memenvs"),
+        (SokobanGridEnv, SokobanEnv, "SokobanEnv, not of memenvs"),
+        (SokobanGridEnv, lambda: SokobanGridEnv(max_steps=9), "SokobanGridEnv with other arguments"),
+    ],
+)
+def test_a_state_of_another_environment_is_refused_by_what_differs(make, other, said):
+    env = make()
+    before = state_of(env)
+    with pytest.raises(ValueError) as error:
+        env.set_state(state_of(other()))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert env.get_state() == before
+
+
+def test_a_state_of_another_version_is_refused(monkeypatch):
+    env = SokobanEnv()
+    state = state_of(env)
+    monkeypatch.setattr(SokobanEnv, "version", 1)
+    with pytest.raises(ValueError, match=r"version 0 of .*SokobanEnv, this is version 1"):
+        env.set_state(state)
+
+
+def test_a_default_that_is_written_out_is_the_same_argument():
+    SokobanImageEnv(max_turns=3, tile=32).set_state(state_of(SokobanImageEnv()))
+
+
+def test_the_id_and_the_class_behind_it_take_each_others_states():
+    made = gym.make("MemChunkQA-v0").unwrapped
+    made.set_state(state_of(ChunkQAEnv(render_mode="ansi")))
+
+
+def test_one_question_file_tells_itself_from_another(tmp_path):
+    envs = []
+    for name, question in (("a", "who?"), ("b", "what?")):
+        path = tmp_path / name / "questions.jsonl"
+        path.parent.mkdir()
+        path.write_text(f'{{"question": "{question}", "answers": ["Ann"]}}\n')
+        envs.append(SearchQAEnv(tasks=str(path), retriever="http://127.0.0.1:9"))
+    with pytest.raises(ValueError, match=r"questions\.jsonl"):
+        envs[1].set_state(state_of(envs[0]))
+
+
+@pytest.mark.parametrize(
+    ("env", "tampered"),
+    [
+        (ChunkQAEnv, {"memories": []}),
+        (ChunkQAEnv, {"documents": [0, 1]}),
+        (ChunkQAEnv, {"turn": 1, "turn_rewards": [0.0], "end": "terminated"}),
+        (SearchQAEnv, {"history": [["a", "b"]]}),
+        (SearchQAEnv, {"turn": 1, "turn_rewards": [0.0]}),
+        (lambda: SearchQAEnv(context="memory"), {"prompts": []}),
+        (SokobanEnv, {"moves": [4]}),
+        (SokobanEnv, {"moves": [0], "end": "terminated", "turn": 1, "turn_rewards": [0.0]}),
+        (SokobanEnv, {"turn": 9, "turn_rewards": [0.0] * 9}),
+    ],
+)
+def test_an_episode_that_its_environment_cannot_come_to_is_refused(env, tampered):
+    env = env()
+    state = state_of(env)
+    with pytest.raises(ValueError, match="cannot be") as error:
+        env.set_state({**state, "episode": {**state["episode"], **tampered}})
+    assert "\n" not in str(error.value)
+    assert env.get_state() == state
+    env.step("x")
+
+
+@pytest.mark.parametrize("tampered", [{"level": -1}, {"level": 10**9}, {"moves": [7]}, {"moves": "up"}])
+def test_a_board_that_cannot_be_is_refused(tampered):
+    env = SokobanGridEnv()
+    state = state_of(env)
+    with pytest.raises(ValueError, match="the state's"):
+        env.set_state({**state, **tampered})
+    assert env.get_state() == state
+
+
+class Forgetful(TextEnv):
+    def _begin(self, task):
+        return Forgotten(task)
+
+
+@dataclass
+class Forgotten(Episode):
+    notes: list[str] = field(default_factory=list)
+
+
+def test_an_episode_of_another_class_than_the_one_that_was_named_is_refused(monkeypatch):
+    monkeypatch.setattr(Forgetful, "__abstractmethods__", frozenset(), raising=False)
+    with pytest.raises(TypeError, match="_begin gave a Forgotten, but its episode_class is Episode"):
+        Forgetful(1, 10).reset()
+
+
+@dataclass
+class Inner:
+    name: str
+
+
+@dataclass
+class Plain:
+    pairs: list[tuple[str, int]]
+    span: tuple[int, int] | None
+    numbers: tuple[int, ...]
+    named: dict[str, float]
+    end: Literal["", "over"]
+    inner: Inner
+    right: bool = False
+
+
+PLAIN = Plain([("a", 1)], None, (1, 2, 3), {"x": 0.5}, "over", Inner("n"), True)
+
+
+def test_a_dataclass_comes_back_from_plain_data_with_its_tuples():
+    told = to_plain(PLAIN)
+    assert told["pairs"] == [["a", 1]]
+    assert from_plain(told, Plain, "plain") == PLAIN
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"pairs": [["a"]]}, {"pairs": [["a", "1"]]}, {"pairs": "a"}, {"span": [1]}, {"span": 3}),
+        *(
+            {"numbers": [1.0]},
+            {"named": {"x": "y"}},
+            {"named": []},
+            {"end": "o"},
+            {"inner": {}},
+            {"right": 1},
+        ),
+    ],
+    ids=str,
+)
+def test_what_its_annotation_does_not_allow_is_refused_by_its_place(wrong):
+    with pytest.raises(ValueError, match=rf"the state's plain\.{next(iter(wrong))}"):
+        from_plain({**to_plain(PLAIN), **wrong}, Plain, "plain")
+
+
+def test_what_json_cannot_hold_is_no_state():
+    with pytest.raises(TypeError, match="not a bytes"):
+        to_plain([b"board"])

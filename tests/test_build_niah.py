@@ -246,6 +246,16 @@ def test_the_budget_is_met_within_a_sentence_and_never_exceeded(variant, tokens)
         assert 0 <= tokens - used(draft, task) < longest
 
 
+@pytest.mark.parametrize("variant", ["single_1", "single_2", "multikey_2"])
+def test_the_budget_holds_for_the_text_tokenised_whole(variant, any_tokenizer):
+    draft = niah(
+        variant=variant, count=4, tokens=2000, prose=PROSE, tokenizer=any_tokenizer, split="train", seed=7
+    )
+    longest = max(any_tokenizer.counts(draft.documents.texts))
+    for task in draft.tasks:
+        assert 0 <= 2000 - any_tokenizer.count("".join(texts(draft, task))) <= longest
+
+
 def test_the_next_sentence_of_the_prose_would_exceed_the_budget():
     draft = build(tokens=777)
     for task in draft.tasks:

@@ -14,6 +14,7 @@ from memenvs.tasks import Task, shown
 from memenvs.tokens import Gaps, TextTokenizer
 
 _WIDEST = np.iinfo(np.uint16).max
+_END = 24  # characters at either end of a text on which its tokens there depend
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,20 @@ class Draft:
     inputs: tuple[Path, ...] = ()
     environment: str = "MemChunkQA-v0"
     metric: str = "em"
+
+
+def seam_tokens(
+    tokenizer: TextTokenizer, texts: Sequence[str], before: str, behind: str
+) -> NDArray[np.int64]:
+    """(D,) tokens that each text has more between `before` and `behind` than alone, those two included.
+
+    Byte-level BPE joins a newline to the word behind it or to another newline, SentencePiece puts a blank
+    before a text that begins. So the tokens of a long text can be counted by its parts: exactly, where the
+    tokenizer splits texts at words before it does anything else, as all do that are in use.
+    """
+    ends = [text if len(text) <= 2 * _END else text[:_END] + text[-_END:] for text in texts]
+    between = tokenizer.counts([before + end + behind for end in ends])
+    return np.array(between, np.int64) - np.array(tokenizer.counts(ends), np.int64)
 
 
 def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.chance import item_rng, make_items
-from memenvs.build.draft import Documents, Draft, frame_tokens
+from memenvs.build.draft import Documents, Draft, seam_tokens
 from memenvs.card import Layout
-from memenvs.tasks import Task
+from memenvs.tasks import Task, shown
 from memenvs.tokens import TextTokenizer, check_positive
 
 Ints = NDArray[np.int64]
@@ -61,7 +61,8 @@ def among_distractors(
     The pool is every paragraph of the examples, once. A task gets its evidence, then its own other
     paragraphs, then paragraphs drawn without replacement, never one with the title of an evidence document.
     The reference scripts shuffle every task by one permutation, so that evidence always falls in the same
-    places; here every task draws its own.
+    places; here every task draws its own. A question that is used again has other documents than the time
+    before wherever there is room for more than its evidence and the pool has another.
 
     Args:
         examples: the questions.
@@ -69,9 +70,8 @@ def among_distractors(
         split: name of the split; with `seed` it decides what is drawn.
         seed: any whole number of at least 0.
         documents: documents a task.
-        tokens: instead, the most tokens a task's text may have; met within one document.
-        count: tasks; beyond the number of examples they are used again, with other documents. By default
-            each is used once.
+        tokens: instead, the most tokens a task's text may have, tokenised whole; met within one document.
+        count: tasks; beyond the number of examples they are used again. By default each is used once.
         workers: processes; the result does not depend on them.
         inputs: the files that were read.
         extra: more (title, text) paragraphs for the pool.
@@ -86,14 +86,28 @@ def among_distractors(
         if value is not None:
             check_positive(f"--{name}", value, name)
     pool, numbers = _pool(examples, extra)
-    tokenized = Documents.tokenized(pool, tokenizer)
-    layout = Layout()
-    longest = len(pool) if documents is None else min(documents, len(pool))
-    frame = frame_tokens(tokenizer, layout, longest)
-    questions = _questions(examples, numbers, pool)
-    make = _TaskMaker(questions, tokenized.tokens, frame, documents, tokens, seed, split)
+    layout, tokenized = Layout(), Documents.tokenized(pool, tokenizer)
+    sizes = None if tokens is None else _sizes(tokenized, layout, tokenizer)
+    make = _TaskMaker(_questions(examples, numbers, pool), len(pool), sizes, documents, tokens, seed, split)
     tasks = make_items(make, count or len(examples), workers=workers)
+    for item in range(len(examples), len(tasks)):
+        before = tasks[item - len(examples)].documents
+        if sum(tasks[item].documents) == sum(before) and {*tasks[item].documents} == {*before}:
+            tasks[item] = make.differently(item, tasks[item])
     return Draft(tokenized, tasks, layout, inputs)
+
+
+def _sizes(documents: Documents, layout: Layout, tokenizer: TextTokenizer) -> tuple[Ints, Ints]:
+    """(D,) tokens of each document between two headers, and (D,) what the headers of 1, 2, … add to that.
+
+    The header that is counted behind the last document and is not there stands for the one before the first.
+    """
+    bodies = [shown(*document) for document in zip(documents.titles, documents.texts, strict=True)]
+    headers = [layout.header.replace("{i}", str(i)) for i in range(1, len(bodies) + 1)]
+    seams = seam_tokens(tokenizer, bodies, before=headers[0], behind=layout.separator + headers[0])
+    numbering = np.array(tokenizer.counts(headers), np.int64)
+    added = numbering[0] + np.cumsum(numbering - numbering[0])
+    return documents.tokens + seams - numbering[0], added
 
 
 @dataclass(frozen=True)
@@ -136,8 +150,8 @@ class _TaskMaker:
     """Makes task i; picklable, so that any process can."""
 
     questions: list[_Question]
-    tokens: Ints  # (D,) of each document of the pool
-    frame: Ints  # tokens of the headers and separators of the first 1, 2, … documents
+    pool: int  # documents
+    sizes: tuple[Ints, Ints] | None  # see `_sizes`; None without a budget
     documents: int | None
     budget: int | None
     seed: int
@@ -148,11 +162,7 @@ class _TaskMaker:
         question = self.questions[index]
         example = question.example
         rng = item_rng(self.seed, self.split, item)
-        first = np.concatenate([question.evidence, rng.permutation(question.others)])
-        if self.documents is not None:
-            chosen = self._by_number(self.documents, question, first, rng)
-        else:
-            chosen = self._by_budget(int(self.budget or 0), question, first, rng)
+        chosen = self._choose(question, rng)
         meta = {**example.meta}
         if example.spans:
             meta["spans"] = [[question.own[i], start, end] for i, start, end in example.spans]
@@ -165,9 +175,42 @@ class _TaskMaker:
             meta,
         )
 
+    def differently(self, item: int, task: Task) -> Task:
+        """`task`, which is item `item`, with another set of documents, if there is one."""
+        question = self.questions[item % len(self.questions)]
+        rng = item_rng(self.seed, f"{self.split}\0differently", item)
+        extra = np.setdiff1d(task.documents, question.evidence)
+        if len(extra):
+            left_out = rng.choice(extra)
+            others = question.others[question.others != left_out]
+            question = replace(question, others=others, excluded=np.append(question.excluded, left_out))
+            if self.documents is not None and self._most(question) < self.documents:
+                return task  # it reads all that the pool has
+            chosen = self._choose(question, rng)
+        elif self.sizes is not None:
+            (tokens, numbering), needed = self.sizes, len(question.evidence)
+            room = int(self.budget or 0) - int(tokens[question.evidence].sum() + numbering[needed])
+            small = np.setdiff1d(np.flatnonzero(tokens <= room), question.excluded)
+            small = np.concatenate([small, question.others[tokens[question.others] <= room]])
+            chosen = np.append(question.evidence, rng.choice(small, min(1, len(small))))
+        else:
+            return task
+        return replace(task, documents=tuple(rng.permutation(chosen).tolist()))
+
+    def _choose(self, question: _Question, rng: np.random.Generator) -> Ints:
+        """The documents of a task, in no order yet."""
+        first = np.concatenate([question.evidence, rng.permutation(question.others)])
+        if self.sizes is None:
+            return self._by_number(int(self.documents or 0), question, first, rng)
+        return self._by_budget(int(self.budget or 0), *self.sizes, question, first, rng)
+
+    def _most(self, question: _Question) -> int:
+        """Documents that the pool has for a question, its own among them."""
+        return self.pool - len(question.excluded) + len(question.evidence) + len(question.others)
+
     def _by_number(self, documents: int, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
         """`first` and documents of the pool, so many in all."""
-        least, most = len(question.evidence), len(self.tokens) - len(question.excluded) + len(first)
+        least, most = len(question.evidence), self._most(question)
         if not least <= documents <= most:
             raise ValueError(
                 f"--documents {documents} does not suit question {question.example.id}: it needs {least} "
@@ -175,28 +218,38 @@ class _TaskMaker:
             )
         return np.concatenate([first, self._draw(documents - len(first), question.excluded, rng)])[:documents]
 
-    def _by_budget(self, budget: int, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
+    def _by_budget(
+        self,
+        budget: int,
+        tokens: Ints,
+        numbering: Ints,
+        question: _Question,
+        first: Ints,
+        rng: np.random.Generator,
+    ) -> Ints:
         """As many of `first` and of the pool, in that order, as the budget holds; all the evidence."""
-        least = int(self.tokens[question.evidence].sum() + self.frame[len(question.evidence) - 1])
+        least = int(tokens[question.evidence].sum() + numbering[len(question.evidence) - 1])
         if least > budget:
             raise ValueError(
                 f"--tokens {budget} is too small: question {question.example.id} has evidence of {least} "
                 "tokens; give at least that"
             )
-        guess = math.ceil(1.5 * budget * len(self.tokens) / float(self.tokens.sum())) + 8
-        for wanted in (guess, len(self.tokens)):
+        guess = math.ceil(1.5 * budget * len(tokens) / float(tokens.sum())) + 8
+        for wanted in (guess, len(tokens)):
             candidates = np.concatenate([first, self._draw(wanted, question.excluded, rng)])
-            used = self.tokens[candidates].cumsum() + self.frame[: len(candidates)]
-            fits = int(np.searchsorted(used, budget, side="right"))
-            if fits < len(candidates):
-                break
-        return candidates[:fits]
+            used = tokens[candidates].cumsum() + numbering[: len(candidates)]
+            if used[-1] >= budget:
+                return candidates[: np.searchsorted(used, budget, side="right")]
+        raise ValueError(
+            f"--tokens {budget} does not suit question {question.example.id}: the pool has {used[-1]} tokens "
+            "for it; ask for fewer, or give a larger source"
+        )
 
     def _draw(self, count: int, excluded: Ints, rng: np.random.Generator) -> Ints:
         """Up to `count` documents of the pool in random order, without replacement, none of `excluded`."""
         if count <= 0:
             return np.zeros(0, np.int64)
-        drawn = rng.choice(len(self.tokens), min(count + len(excluded), len(self.tokens)), replace=False)
+        drawn = rng.choice(self.pool, min(count + len(excluded), self.pool), replace=False)
         return drawn[~np.isin(drawn, excluded)][:count]
 
 

@@ -2,6 +2,7 @@
 
 Every document carries its own blank (prose a space before, noise and needle lines a newline behind) and the
 layout adds nothing: byte-level BPE joins those blanks to the token beside, so parts count as the joined text.
+For tokenizers that do not, a sentence is counted between two others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.chance import item_rng, make_items, progress
-from memenvs.build.draft import Documents, Draft
+from memenvs.build.draft import Documents, Draft, seam_tokens
 from memenvs.build.essays import sentences
 from memenvs.build.needles import Plan, Planner, Recipe, draw, occurring
 from memenvs.card import Layout
@@ -68,7 +69,8 @@ def niah(
     Args:
         variant: one of `VARIANTS`.
         count: tasks.
-        tokens: budget of a context, never exceeded and missed by less than one haystack sentence.
+        tokens: budget of a context tokenised whole, never exceeded and missed by less than one haystack
+            sentence, by every tokenizer that splits text at words (see `seam_tokens`).
         prose: texts for the variants that hide needles in prose; it starts anew where it ends.
         tokenizer: counts the tokens.
         split: its name goes into the chance and the ids.
@@ -84,13 +86,18 @@ def niah(
     check_positive("count", count, "tasks")
     check_positive("tokens", tokens, "tokens")
     recipe, rng = RECIPES[variant], item_rng(seed, f"{split}\0haystack", 0)
-    haystack = _Haystack(_hay(recipe, tokens, prose, tokenizer, rng), recipe.haystack == "needles")
+    hay = _hay(recipe, tokens, prose, tokenizer, rng)
+
+    haystack = _Haystack(hay, _sizes(hay, hay, tokenizer), recipe.haystack == "needles")
+    opening = max(
+        0, tokenizer.count(hay.texts[0]) - int(haystack.tokens[0])
+    )  # what begins a text counts once
     planner = Planner(recipe, occurring(haystack.documents.texts), f"{split}/{variant}", seed)
     plans = make_items(planner, count, workers=workers, label=f"niah {variant}")
     needles = Documents.tokenized(
         [("", recipe.needle(key, value)) for plan in plans for key, value in plan.needles], tokenizer
     )
-    hider = _Hider(variant, split, tokens, haystack, needles)
+    hider = _Hider(variant, split, tokens - opening, haystack, needles, _sizes(needles, hay, tokenizer))
     tasks = [hider.task(i, plan) for i, plan in enumerate(progress(plans, count, "contexts"))]
     return Draft(hider.documents, tasks, Layout("", ""), inputs, "MemNIAH-v0", "string_match_all")
 
@@ -113,16 +120,28 @@ def _hay(
     return Documents.tokenized([("", text) for text in texts], tokenizer)
 
 
+def _sizes(documents: Documents, hay: Documents, tokenizer: TextTokenizer) -> Ints:
+    """(D,) tokens of each document between two sentences of the haystack.
+
+    Sentences begin and end alike, so those whose first few have no more there than alone have none.
+    """
+    before, behind = hay.texts[0][-16:], hay.texts[0][:16]  # of a neighbour, what touches is enough
+
+    def more(texts: Sequence[str]) -> Ints:
+        return seam_tokens(tokenizer, texts, before, behind) - tokenizer.count(before + behind)
+
+    if not more(documents.texts[:256]).any():
+        return documents.tokens
+    return documents.tokens + more(documents.texts)
+
+
 @dataclass(frozen=True)
 class _Haystack:
     """Sentences to hide needles among: in their order from anywhere, over and over, or shuffled."""
 
     documents: Documents
+    tokens: Ints  # (D,) of each sentence between two others
     shuffled: bool
-
-    @functools.cached_property
-    def tokens(self) -> Ints:
-        return self.documents.tokens
 
     @functools.cached_property
     def ends(self) -> Ints:
@@ -149,11 +168,17 @@ class _Hider:
     """
 
     def __init__(
-        self, variant: str, split: str, budget: int, haystack: _Haystack, needles: Documents
+        self,
+        variant: str,
+        split: str,
+        budget: int,
+        haystack: _Haystack,
+        needles: Documents,
+        needle_tokens: Ints,
     ) -> None:
         self.variant, self.split, self.recipe, self.haystack = variant, split, RECIPES[variant], haystack
         per_task = self.recipe.needles
-        used = needles.tokens.reshape(-1, per_task).sum(axis=1)
+        used = needle_tokens.reshape(-1, per_task).sum(axis=1)
         if used.max() > budget:
             raise ValueError(
                 f"a budget of {budget} tokens is too small for {variant}: the needles of a task alone take "

@@ -1,4 +1,4 @@
-"""Two-turn tool use, MT-GRPO Table 6: three ways to reward a small GPT come in; curves and a table go out.
+"""Two-turn tool use, MT-GRPO Table 6: four ways to reward a small GPT come in; curves and a table go out.
 
 `python -m benchmarks.reproduce.tool_use runs/tool_use` does everything: it makes a world, its questions and a
 model, teaches the model to call a search and to read, spoils it on a careless caller's episodes, trains it by
@@ -34,7 +34,12 @@ from memenvs.baselines.demonstrations import write_demonstrations
 from memenvs.tasks import open_tasks
 
 ENV = "MemToolQA-v0"
-METHODS = {"MT-GRPO": "turn", "GRPO-MR": "merged", "GRPO-OR": "outcome"}
+METHODS = {
+    "MT-GRPO": ["turn"],
+    "GRPO-MR": ["merged"],
+    "GRPO-OR": ["outcome"],
+    "MT-GRPO, skip": ["turn", "--ended", "skip"],
+}
 METRICS = ("eval_called", "eval_retrieved", "eval_em")
 EVALUATED = 512  # episodes of the test set
 CARE = 0.5  # of the careless caller
@@ -108,7 +113,7 @@ class Setting:
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     """A run for each method and seed."""
-    methods = {name: ["grpo", "--reward", reward] for name, reward in METHODS.items()}
+    methods = {name: ["grpo", "--reward", *flags] for name, flags in METHODS.items()}
     flags = [*steps_flags(steps, every=5), *GROUPS, "--lr", "2e-4", "--methods", '["ToolRewards"]']
     return seeded_jobs(
         setting.folder, warm, {**UNCHANGED, **methods}, seeds, [*flags, *setting.flags("train")]

@@ -22,3 +22,7 @@ def bundled(name: str) -> Path:
 def bundled_names() -> list[str]:
     """Names of what ships, sorted."""
     return sorted(path.name for path in _HERE.iterdir() if path.name[0] not in "_." and path.suffix != ".md")
+
+
+if __name__ == "data":
+    raise ImportError("import memenvs.data: the folder data is that package, by a link in memenvs")

@@ -6,6 +6,7 @@ it: `gym.make("memenvs:MemChunkQA-v0")`.
 
 from gymnasium.envs.registration import register
 
+import memenvs.checkout  # noqa: F401  # first: it says what a checkout lacks
 from memenvs.spaces import UnicodeText
 from memenvs.state import get_state, set_state
 from memenvs.tasks import Task, TaskSet, open_tasks

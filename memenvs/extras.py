@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 
@@ -32,4 +35,25 @@ def require(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ImportError(f'{error}; install it with `pip install "memenvs[{extra}]"`') from error
+        raise ImportError(f"{error}; install it with `{install_line(extra)}`") from error
+
+
+def install_line(extra: str) -> str:
+    """The command that adds an extra, from where memenvs itself came: a clone, an address or an index."""
+    root = Path(__file__).resolve().parents[1]
+    if (root / "pyproject.toml").is_file():
+        return f'pip install -e "{"." if Path.cwd() == root else root}[{extra}]"'
+    try:
+        recorded = metadata.distribution("memenvs").read_text("direct_url.json")  # PEP 610
+    except metadata.PackageNotFoundError:
+        recorded = None
+    url = _url(json.loads(recorded)) if recorded else ""
+    return f'pip install "memenvs[{extra}]{url}"'
+
+
+def _url(recorded: dict[str, Any]) -> str:
+    """What stands behind a requirement that came from an address."""
+    version = recorded.get("vcs_info")
+    if version is None:
+        return f" @ {recorded['url']}"
+    return f" @ {version['vcs']}+{recorded['url']}@{version['commit_id']}"

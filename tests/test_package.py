@@ -1,10 +1,16 @@
 """The package as a whole: what an import costs, and what the repository promises of itself."""
 
+import json
+import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from memenvs.checkout import check_links
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "faiss", "vllm", "sentence_transformers", "bm25s", "fastapi", "pandas")
@@ -43,6 +49,86 @@ def test_making_and_playing_an_environment_loads_no_heavy_library():
 def test_the_folders_beside_the_package_are_its_subpackages():
     for name in ("wrappers", "baselines", "data"):
         assert (ROOT / "memenvs" / name).resolve() == ROOT / name
+
+
+def test_a_checkout_without_symbolic_links_is_told_with_its_mend(tmp_path):
+    (tmp_path / "wrappers").mkdir()
+    check_links(tmp_path)
+    (tmp_path / "data").write_text("../data")  # what git writes without links
+    with pytest.raises(ImportError, match=r"memenvs/data is a file .* `git config core.symlinks true` and"):
+        check_links(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["wrappers", "baselines", "data"])
+def test_a_folder_of_the_root_is_imported_by_its_name_in_the_package(name):
+    done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith(f"ImportError: import memenvs.{name}:")
+
+
+def test_an_editable_install_writes_a_path_which_type_checkers_follow(tmp_path):
+    pytest.importorskip("setuptools", reason="setuptools builds the package: pip install setuptools")
+    clone = tmp_path / "clone"
+    kept = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "memenvs", clone / "memenvs", symlinks=True, ignore=kept)
+    for name in ("wrappers", "baselines", "data"):
+        shutil.copytree(ROOT / name, clone / name, ignore=kept)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone)
+    code = f"from setuptools.build_meta import build_editable; build_editable({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=clone, capture_output=True, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        (path,) = [name for name in file.namelist() if "dist-info" not in name]
+        assert file.read(path).decode().split() == [str(clone)]
+
+
+def place_memenvs(folder, recorded=None):
+    """What `install_line` of the extras module in a folder of its own says."""
+    (folder / "memenvs").mkdir(parents=True)
+    (folder / "memenvs" / "__init__.py").touch()
+    shutil.copy(ROOT / "memenvs" / "extras.py", folder / "memenvs")
+    if recorded is not None:
+        info = folder / "memenvs-0.1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: memenvs\nVersion: 0.1.0\n")
+        if recorded:
+            (info / "direct_url.json").write_text(json.dumps(recorded))
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); from memenvs.extras import install_line"
+    command = [sys.executable, "-S", "-c", f"{code}; print(install_line('search'))"]
+    lines = [
+        subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
+        for cwd in (folder, ROOT.parent)
+    ]
+    return lines if lines[0] != lines[1] else lines[0]
+
+
+def test_in_a_clone_an_extra_is_installed_from_the_clone(tmp_path):
+    (tmp_path / "pyproject.toml").touch()
+    inside, outside = place_memenvs(tmp_path)
+    assert inside == 'pip install -e ".[search]"'
+    assert outside == f'pip install -e "{tmp_path}[search]"'
+
+
+@pytest.mark.parametrize(
+    ("recorded", "line"),
+    [
+        ({}, 'pip install "memenvs[search]"'),
+        ({"url": "file:///a.whl", "archive_info": {}}, 'pip install "memenvs[search] @ file:///a.whl"'),
+        (
+            {"url": "https://host/m.git", "vcs_info": {"vcs": "git", "commit_id": "1a2b"}},
+            'pip install "memenvs[search] @ git+https://host/m.git@1a2b"',
+        ),
+    ],
+)
+def test_elsewhere_an_extra_is_installed_from_where_memenvs_came(recorded, line, tmp_path):
+    assert place_memenvs(tmp_path, recorded) == line
+
+
+def test_no_page_and_no_message_asks_an_index_for_a_package_that_it_does_not_have():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/*.py"), *ROOT.glob("memenvs/*/*.py")]
+    wanted = re.compile(r"pip install ['\"]memenvs\[")
+    found = {page.name for page in pages if wanted.search(page.read_text())}
+    assert found == {"extras.py", "test_package.py"}  # the line for other places, and its test
 
 
 def test_no_global_random_generator_is_touched():

@@ -1,5 +1,6 @@
 """Every snippet of the README and the docs runs as it stands."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -32,6 +33,21 @@ def snippets(language):
 def test_a_python_snippet_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "snippet", "exec"), {"__name__": "__main__"})
+
+
+def test_the_types_of_the_snippets_are_sound(tmp_path):
+    """By mypy --strict. Snippets that train are left out: to read what they import takes half a minute."""
+    names = []
+    for number, snippet in enumerate(snippets("python")):
+        (code,) = snippet.values
+        if "memenvs.baselines" not in code:
+            names.append(f"snippet_{number}.py")
+            (tmp_path / names[-1]).write_text(code)
+    assert len(names) > 6
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir=cache"]
+    found = {**os.environ, "MYPYPATH": str(ROOT)}
+    done = subprocess.run([*command, *names], cwd=tmp_path, env=found, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("block", snippets("console"))

@@ -34,3 +34,6 @@ __all__ = [
     "Turn",
     "VectorRewardWrapper",
 ]
+
+if __name__ == "wrappers":
+    raise ImportError("import memenvs.wrappers: the folder wrappers is that package, by a link in memenvs")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from importlib.metadata import PackageNotFoundError, version
 
+from memenvs.extras import install_line
+
 Release = tuple[int, ...]
 
 
@@ -22,7 +24,7 @@ def check_version(package: str, low: str, below: str, extra: str) -> None:
     Raises:
         ImportError: the trainer is missing, or its version is another; the message names the extra.
     """
-    mend = f'install it with `pip install "memenvs[{extra}]"`'
+    mend = f"install it with `{install_line(extra)}`"
     try:
         found = version(package)
     except PackageNotFoundError:

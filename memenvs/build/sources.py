@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from memenvs.extras import require
 from memenvs.tokens import first_line
 
 Record = dict[str, Any]
@@ -54,10 +55,7 @@ def _from_file(path: Path, what: str) -> list[Record]:
 
 
 def _from_hub(source: str, split: str) -> list[Record]:
-    try:
-        import datasets  # type: ignore[import-not-found,unused-ignore]
-    except ImportError as error:
-        raise ValueError(f"{source} is read through datasets; run `pip install 'memenvs[hub]'`") from error
+    datasets = require("datasets", "hub")
     name, _, config = source.removeprefix("hf:").partition(":")
     try:
         rows: Iterable[Record] = datasets.load_dataset(name, config or None, split=split)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.extras import require
+
 
 class Window:
     """A window that opens with its first frame.
@@ -26,7 +28,7 @@ class Window:
             ImportError: pygame is not installed.
         """
         if self._pygame is None:
-            self._pygame = _import_pygame()
+            self._pygame = require("pygame", "human")
             self._pygame.init()
             self._screen = self._pygame.display.set_mode((frame.shape[1], frame.shape[0]))
             self._pygame.display.set_caption(self._title)
@@ -41,11 +43,3 @@ class Window:
         if self._pygame is not None:
             self._pygame.display.quit()
             self._pygame = None
-
-
-def _import_pygame() -> Any:
-    try:
-        import pygame
-    except ImportError as error:
-        raise ImportError("render_mode='human' needs pygame: pip install 'memenvs[human]'") from error
-    return pygame

@@ -37,7 +37,7 @@ def load_retriever(spec: str, cache: int = CACHE) -> Retriever:
     Raises:
         ValueError: another form, or an index whose parts do not fit together.
         FileNotFoundError: no such file or folder.
-        ImportError: the libraries of `memenvs[search]` are missing (not for a server's address).
+        ImportError: the libraries of the extra `search` are missing (not for a server's address).
     """
     kind, _, place = spec.partition(":")
     if kind in ("lexical", "dense") and place:

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from transcripts import plain
 
-ray = pytest.importorskip("ray", reason='ray is not installed: pip install "memenvs[ray]"')
+ray = pytest.importorskip("ray", reason='ray is not installed: pip install -e ".[ray]"')
 pytestmark = pytest.mark.filterwarnings("default")  # of ray's own
 
 from memenvs.baselines.policy import ScriptedPolicy  # noqa: E402

@@ -11,7 +11,7 @@ import time
 import pytest
 from families import FAMILIES, play
 
-openenv = pytest.importorskip("openenv", reason='openenv is not installed: pip install "memenvs[openenv]"')
+openenv = pytest.importorskip("openenv", reason='openenv is not installed: pip install -e ".[openenv]"')
 
 import uvicorn  # noqa: E402  # comes with openenv
 

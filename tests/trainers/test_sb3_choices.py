@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-pytest.importorskip("stable_baselines3", reason='install it with `pip install "memenvs[sb3]"`')
+pytest.importorskip("stable_baselines3", reason='install it with `pip install -e ".[sb3]"`')
 
 from easy_sokoban import save_levels
 from stable_baselines3 import DQN, PPO

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from families import FAMILIES, play
 
-skyrl_gym = pytest.importorskip(
-    "skyrl_gym", reason='skyrl-gym is not installed: pip install "memenvs[skyrl]"'
-)
+skyrl_gym = pytest.importorskip("skyrl_gym", reason='skyrl-gym is not installed: pip install -e ".[skyrl]"')
 
 from omegaconf import OmegaConf  # noqa: E402  # comes with skyrl-gym
 from skyrl_gym.metrics import aggregate_for_environment  # noqa: E402

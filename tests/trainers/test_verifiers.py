@@ -13,7 +13,7 @@ import pytest
 from chat_stub import ChatStub
 from families import FAMILIES, play
 
-pytest.importorskip("verifiers", reason='verifiers is not installed: pip install "memenvs[verifiers]"')
+pytest.importorskip("verifiers", reason='verifiers is not installed: pip install -e ".[verifiers]"')
 pytestmark = pytest.mark.filterwarnings("default")  # of libraries under verifiers
 
 import verifiers.v1 as vf  # noqa: E402

@@ -21,7 +21,7 @@ def test_another_version_is_refused_with_the_range_and_the_extra(installed, foun
     installed(found)
     with pytest.raises(ImportError) as error:
         versions.check_version("trl", "1.16", "1.17", "trl")
-    wanted = 'is not supported, only 1.16 up to below 1.17; install it with `pip install "memenvs[trl]"`'
+    wanted = 'is not supported, only 1.16 up to below 1.17; install it with `pip install -e ".[trl]"`'
     assert str(error.value) == f"trl {found} {wanted}"
 
 

@@ -67,7 +67,7 @@ def _make_policy(name: str | None, env: gym.Env[Any, Any], seed: int) -> Callabl
 
     def follow(observation: Any, info: Any) -> int:
         if info["steps"] == 0:
-            plan[:] = solve(inner.get_state()["board"]).moves
+            plan[:] = solve(inner.levels.boards[info["level"]]).moves
         return plan.pop(0) if plan else 0
 
     return follow

@@ -10,17 +10,19 @@ torch = require("torch", "train")
 
 
 class Choice(NamedTuple):
-    """How the next token is drawn: what `top_k` leaves, of that what `top_p` leaves, by its probability.
+    """How the next token is drawn: of what `top_k`, then `top_p`, then `min_p` leave, by its probability.
 
     Attributes:
         temperature: at least 0; 0 takes the likeliest token.
         top_p: in (0, 1]; only the likeliest tokens that together reach this share are drawn.
         top_k: only so many of the likeliest tokens are drawn; 0: all.
+        min_p: in [0, 1]; only tokens at least this share as likely as the likeliest one are drawn.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
 
     def check(self) -> Choice:
         """Itself.
@@ -34,7 +36,14 @@ class Choice(NamedTuple):
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p!r}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be at least 0 (0: all tokens), got {self.top_k!r}")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p must be from 0 to 1, got {self.min_p!r}")
         return self
+
+    @property
+    def cuts(self) -> bool:
+        """Whether some tokens are never drawn."""
+        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
 
     def scaled(self, logits: Any) -> Any:
         """Logits (…, V) in float32 at the temperature; at temperature 0 as they are."""
@@ -45,7 +54,7 @@ class Choice(NamedTuple):
         """Token ids (B,) and their log-probabilities (B,) in nats, by inverting the cumulative distribution.
 
         A row's token depends on its own logits and number alone. The log-probabilities are those of the whole
-        distribution at the temperature, also where `top_p` or `top_k` cut it.
+        distribution at the temperature, also where it is cut.
 
         Args:
             logits: (B, V).
@@ -58,7 +67,7 @@ class Choice(NamedTuple):
         total = sums[:, -1:]
         if self.temperature == 0:
             ids = likeliest
-        elif self.top_p < 1 or self.top_k:
+        elif self.cuts:
             ids = _find(self._kept(weights).cumsum(1, dtype=torch.float64), uniforms)
         else:
             ids = _find(sums, uniforms)
@@ -74,7 +83,7 @@ class Choice(NamedTuple):
             sums = falling.cumsum(1, dtype=torch.float64)
             enough = (sums < self.top_p * sums[:, -1:]).sum(1, keepdim=True)
             weights = weights.where(weights >= falling.gather(1, enough), 0)
-        return weights
+        return weights.where(weights >= self.min_p, 0) if self.min_p else weights  # the largest weight is 1
 
 
 def _find(sums: Any, uniforms: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,11 @@ class HFPolicy(ChatPolicy):
         top_p: only the likeliest tokens that together have this share are drawn. The log-probabilities are
             still those of the whole distribution, which is what learners compare with.
         top_k: only so many of the likeliest tokens are drawn; 0: all.
+        min_p: only tokens at least this share as likely as the likeliest one are drawn; 0: all.
         stop: strings that end a reply; the token that completes one is the reply's last, and whatever it
             shows beyond the string stays.
         chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
+        chat_args: arguments of the template, such as `{"enable_thinking": False}`.
         value_head: a linear layer from hidden states to values, float32.
         device: of torch, for a model by name; None: a GPU if there is one.
         dtype: `"bfloat16"` …, for a model by name; None: float32 on a CPU, else the checkpoint's.
@@ -67,8 +69,10 @@ class HFPolicy(ChatPolicy):
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = 0,
+        min_p: float = 0.0,
         stop: Sequence[str] = (),
         chat: bool | None = None,
+        chat_args: Mapping[str, Any] | None = None,
         value_head: bool = False,
         device: str | None = None,
         dtype: str | None = None,
@@ -80,12 +84,14 @@ class HFPolicy(ChatPolicy):
         in_memory = hasattr(model, "config")
         if in_memory and (device is not None or dtype is not None):
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
-        self.choice = Choice(temperature, top_p, top_k).check()
+        self.choice = Choice(temperature, top_p, top_k, min_p).check()
         self.stop = checked_stops(stop)
+        if chat_args and not in_memory:  # a mistyped name is told before a model loads
+            ChatTokens(load_tokenizer(tokenizer or str(model), None), chat, chat_args=chat_args)
         self.model = model if in_memory else load_model(str(model), device, dtype)
         self.tokenizer = load_tokenizer(tokenizer, self.model)
         self._halves = halves(self.model)
-        super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model)))
+        super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
         config = self.model.config.get_text_config()
         self._check_model(config)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
@@ -129,8 +135,8 @@ class HFPolicy(ChatPolicy):
 
     @property
     def template(self) -> str | None:
-        """A chat around `{prompt}`, for scorers that show the model its own form; None without chat."""
-        return self._tokens.decode(self.encode("{prompt}")) if self.chat else None
+        """What a scorer shows the model around a prompt; see `ChatTokens.template`."""
+        return self._tokens.template
 
     def sample(
         self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
@@ -182,6 +188,7 @@ class HFPolicy(ChatPolicy):
             self.model.save_pretrained(fresh)
             self.tokenizer.save_pretrained(fresh)
             settings = {**self.choice._asdict(), "stop": list(self.stop), "chat": self.chat}
+            settings["chat_args"] = self._tokens.chat_args
             settings["value_head"] = self.value_head is not None
             (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
             if self.value_head is not None:

@@ -118,6 +118,8 @@ class RunArgs:
     """Strings that end a reply."""
     chat: bool | None = None
     """Show prompts as chats; by default where the tokenizer has a template."""
+    chat_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the chat template: enable_thinking=false."""
     eval_every: Whole = 0
     """Steps between evaluations; 0 for none."""
     eval_episodes: Count = 128

@@ -173,7 +173,12 @@ class Run:
         if self.world.size > 1:
             raise ValueError("sampler vllm works in one process; use --sampler hf with several")
         return policies.VLLMPolicy(
-            args.model, temperature=args.temperature, stop=args.stop, chat=args.chat, engine=engine
+            args.model,
+            temperature=args.temperature,
+            stop=args.stop,
+            chat=args.chat,
+            chat_args=args.chat_args,
+            engine=engine,
         )
 
     def _load(self, model: str, value_head: bool) -> HFPolicy:
@@ -183,6 +188,7 @@ class Run:
             temperature=args.temperature,
             stop=args.stop,
             chat=args.chat,
+            chat_args=args.chat_args,
             value_head=value_head,
             device=self.world.device,
             dtype="float32",

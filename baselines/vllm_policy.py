@@ -32,12 +32,14 @@ class VLLMPolicy(ChatPolicy):
     Args:
         model: a folder or a name on the hub, loaded here; or a `vllm.LLM`.
         tokenizer: a name, a folder or a fast tokenizer; None: the engine's own.
-        temperature: as in `HFPolicy`, as are `top_p`, `top_k`, `stop` and `chat`.
-        top_p: at a temperature other than 0 and 1 it must be 1, and `top_k` 0: the engine would give
-            log-probabilities of what is left.
+        temperature: as in `HFPolicy`, as are `top_p`, `top_k`, `min_p`, `stop`, `chat` and `chat_args`.
+        top_p: at a temperature other than 0 and 1 it must be 1, and `top_k` and `min_p` 0: the engine would
+            give log-probabilities of what is left.
         top_k: see `top_p`.
+        min_p: see `top_p`.
         stop: strings that end a reply.
         chat: None: where the tokenizer has a template.
+        chat_args: of the template.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
 
     Raises:
@@ -52,11 +54,13 @@ class VLLMPolicy(ChatPolicy):
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = 0,
+        min_p: float = 0.0,
         stop: Sequence[str] = (),
         chat: bool | None = None,
+        chat_args: Mapping[str, Any] | None = None,
         engine: Mapping[str, Any] | None = None,
     ):
-        self.choice = Choice(temperature, top_p, top_k).check()
+        self.choice = Choice(temperature, top_p, top_k, min_p).check()
         self.stop = checked_stops(stop)
         mode = _logprobs_mode(self.choice)
         self._vllm = require("vllm", "vllm")
@@ -73,7 +77,7 @@ class VLLMPolicy(ChatPolicy):
         self.window: int | None = config.max_model_len
         ends = config.try_get_generation_config().get("eos_token_id") or ()
         own = self.llm.get_tokenizer() if tokenizer is None else load_tokenizer(tokenizer, None)
-        super().__init__(ChatTokens(own, chat, [ends] if isinstance(ends, int) else ends))
+        super().__init__(ChatTokens(own, chat, [ends] if isinstance(ends, int) else ends, chat_args))
 
     def sample(
         self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
@@ -123,6 +127,7 @@ class VLLMPolicy(ChatPolicy):
             temperature=self.choice.temperature,
             top_p=self.choice.top_p,
             top_k=self.choice.top_k,
+            min_p=self.choice.min_p,
             seed=seed,
             max_tokens=limit,
             logprobs=0,
@@ -148,10 +153,11 @@ def _logprobs_mode(choice: Choice) -> str:
     """
     if choice.temperature in (0, 1):
         return "raw_logprobs"
-    if choice.top_p < 1 or choice.top_k:
+    if choice.cuts:
         raise ValueError(
-            f"with temperature {choice.temperature!r}, top_p {choice.top_p!r} and top_k {choice.top_k!r} "
-            "vLLM gives no log-probabilities of the whole distribution; use temperature 1 or neither"
+            f"with temperature {choice.temperature!r}, top_p {choice.top_p!r}, top_k {choice.top_k!r} and "
+            f"min_p {choice.min_p!r} vLLM gives no log-probabilities of the whole distribution; use "
+            "temperature 1, or none of the three"
         )
     return "processed_logprobs"
 

@@ -363,11 +363,20 @@ def test_a_conversation_holds_the_observation_cut_at_the_replies(chat, tmp_path)
 def test_a_request_says_what_the_command_line_says(chat):
     stub = chat(by_seed)
     options = ("--temperature", "0.5", "--max-new-tokens", "7", "--stop", "</answer>")
+    options += ("--top-k", "20", "--min-p", "0.05", "--chat-args", "enable_thinking=false")
     body = ("--body", '{"top_p": 0.9, "temperature": null}')
     run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", *options, *body)
     fields = stub.bodies[0]
     del fields["messages"], fields["seed"]
-    assert fields == {"model": "tiny", "max_tokens": 7, "stop": ["</answer>"], "top_p": 0.9}
+    assert fields == {
+        "model": "tiny",
+        "max_tokens": 7,
+        "stop": ["</answer>"],
+        "top_p": 0.9,
+        "top_k": 20,
+        "min_p": 0.05,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
 
 
 def test_an_address_without_a_path_means_v1(chat):
@@ -444,11 +453,49 @@ def test_an_endpoint_that_fails_is_counted_and_the_run_goes_on(reply, reason, ch
     assert f"{len(failed)} failed" in capsys.readouterr().out
 
 
-def test_a_server_that_takes_stops_off_and_does_not_tell_is_named(chat, tmp_path):
-    stub = chat(lambda fields: (200, "<answer>x", {"stop_reason": ...}))
+WRITTEN = "<reasoning>r</reasoning><answer>x</answer> and on"
+
+
+def honest(text, **told):
+    """A server that ends a reply before a stop string, and tells only what `told` has."""
+
+    def reply(fields):
+        ends = [text.index(stop) for stop in fields.get("stop", ()) if stop in text]
+        return 200, text[: min(ends)] if ends else text, {"stop_reason": ..., **told}
+
+    return reply
+
+
+def test_a_server_that_does_not_tell_its_stop_string_is_asked_without_and_cut_here(chat, tmp_path, caplog):
+    stub = chat(honest(WRITTEN))
+    arguments = ("--policy", f"openai:{stub.url}", "--task", "0:3", "--stop", "</answer>", "</tool>")
+    assert run(*TOOL, *arguments, "--concurrency", "1", out=tmp_path) == 0
+    assert all(line["replies"] == ["<reasoning>r</reasoning><answer>x</answer>"] for line in lines(tmp_path))
+    assert ["stop" in fields for fields in stub.bodies] == [True, False, False, False]
+    assert stub.bodies[0]["seed"] == stub.bodies[1]["seed"]
+    assert caplog.text.count("does not tell which stop string ended a reply") == 1
+
+
+def test_a_reply_that_ended_by_itself_gets_no_stop_string(chat, tmp_path):
+    stub = chat(honest("<reasoning>r</reasoning><answer>x"))
     arguments = ("--policy", f"openai:{stub.url}", "--task", "0", "--stop", "</answer>")
-    assert run(*TOOL, *arguments, out=tmp_path) == 1
-    assert "leave --stop out" in lines(tmp_path)[0]["error"]
+    run(*TOOL, *arguments, out=tmp_path)
+    assert lines(tmp_path)[0]["replies"][0] == "<reasoning>r</reasoning><answer>x"
+
+
+@pytest.mark.parametrize(("text", "cut"), [(WRITTEN, 0.0), ("<reasoning>r", 2.0)])
+def test_a_reply_that_is_cut_here_did_not_end_at_its_limit(text, cut, chat, tmp_path):
+    stub = chat(honest(text, finish_reason="length"))
+    arguments = ("--policy", f"openai:{stub.url}", "--task", "0", "--stop", "</answer>")
+    run(*TOOL, *arguments, out=tmp_path)
+    assert mean(tmp_path, "replies_cut") == cut
+    assert "reply_tokens" not in results(tmp_path)["metrics"]  # what was written is not what is left
+
+
+def test_one_stop_string_of_a_body_is_no_list_of_letters(chat, tmp_path):
+    stub = chat(lambda fields: (200, WRITTEN.partition("</answer>")[0], {"stop_reason": fields["stop"]}))
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--body", "stop=</answer>", out=tmp_path)
+    assert lines(tmp_path)[0]["replies"] == ["<reasoning>r</reasoning><answer>x</answer>"]
 
 
 def test_lone_surrogates_of_an_endpoint_can_be_kept(chat, tmp_path):
@@ -470,8 +517,8 @@ class Reply(NamedTuple):
 class LetterPolicy:
     """The interface of `HFPolicy` over letters: a token is a character; replies are drawn words."""
 
-    def __init__(self, model, temperature, stop):
-        self.made = (model, temperature, stop)
+    def __init__(self, model, **settings):
+        self.made = (model, settings)
         self.prompts: list[str] = []
 
     def encode(self, observation):
@@ -502,8 +549,38 @@ def letters(monkeypatch):
 
 
 def test_a_model_is_made_as_the_command_line_says(letters):
-    run(*TOOL, "--policy", "hf:some/model", "--task", "0", "--temperature", "0.3", "--stop", "</answer>")
-    assert letters[0].made == ("some/model", 0.3, ("</answer>",))
+    options = ("--temperature", "0", "--top-p", "0.9", "--top-k", "20", "--min-p", "0.05")
+    options += ("--stop", "</answer>", "--chat-args", "enable_thinking=false")
+    run(*TOOL, "--policy", "hf:some/model", "--task", "0", *options)
+    settings = {"temperature": 0.0, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "stop": ["</answer>"]}
+    assert letters[0].made == ("some/model", {**settings, "chat_args": {"enable_thinking": False}})
+
+
+def test_what_is_not_asked_for_is_the_models_own(letters):
+    run(*TOOL, "--policy", "hf:some/model", "--task", "0")
+    assert letters[0].made == ("some/model", {"temperature": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--top-p", "0"), "--top-p must be above 0 and at most 1, got 0.0"),
+        (("--top-p", "nan"), "--top-p must be above 0 and at most 1, got nan"),
+        (("--top-k", "0"), "--top-k must be at least 1, got 0"),
+        (("--min-p", "1.5"), "--min-p must be from 0 to 1, got 1.5"),
+        (("--chat-args", "enable_thinking"), "--chat-args must be NAME=VALUE"),
+    ],
+)
+def test_a_wrong_number_of_sampling_is_refused_before_a_model_loads(option, said, letters, capsys):
+    assert run(*TOOL, "--policy", "hf:some/model", *option) == 2
+    assert said in capsys.readouterr().err
+    assert letters == []
+
+
+@pytest.mark.parametrize("option", [("--top-p", "0.5"), ("--min-p", "0.1"), ("--chat-args", "a=1")])
+def test_options_of_models_are_refused_for_policies_without_one(option, capsys):
+    assert run(*TOOL, "--policy", "gold", "--task", "0", *option) == 2
+    assert f"{option[0]} is for models, not for --policy gold" in capsys.readouterr().err
 
 
 def test_a_growing_episode_is_one_sequence_of_ids(letters, tmp_path):

@@ -55,6 +55,23 @@ def test_top_k_leaves_the_likeliest_and_says_their_whole_chance():
     assert logprobs == pytest.approx([math.log(0.5), math.log(0.25), math.log(0.25)])
 
 
+def test_min_p_leaves_what_is_likely_enough_beside_the_likeliest():
+    # 0.25 is half of 0.5: at 0.5 two are left, of which 2/3 and 1/3; just above, one; at 0.25 all four
+    assert drawn([0.6, 0.7, 0.99], min_p=0.5)[0] == [0, 1, 1]
+    assert drawn([0.99], min_p=0.51)[0] == [0]
+    assert drawn([0.99], min_p=0.25)[0] == [3]
+
+
+def test_min_p_says_the_whole_chance():
+    assert drawn([0.7], min_p=0.5)[1] == pytest.approx([math.log(0.25)])
+
+
+@pytest.mark.parametrize("min_p", [-0.1, 1.1, math.nan])
+def test_a_min_p_that_is_no_share_is_refused(min_p):
+    with pytest.raises(ValueError, match="min_p must be from 0 to 1"):
+        Choice(min_p=min_p).check()
+
+
 def test_top_p_leaves_the_fewest_that_reach_its_share():
     assert drawn([0.99], top_p=0.5)[0] == [0]
     assert drawn([0.65, 0.99], top_p=0.51)[0] == [0, 1]

@@ -169,6 +169,59 @@ def test_a_chat_without_a_template_is_refused(chat):
         chat(template=None, chat=True)
 
 
+# As Qwen3's: thoughts can be switched off, by an empty one in the generation prompt.
+SWITCH = CHAT_TEMPLATE + (
+    "{% if add_generation_prompt and enable_thinking is defined and enable_thinking is false %}"
+    "{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+)
+OPENS = CHAT_TEMPLATE + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
+
+
+def test_arguments_of_the_template_reach_every_prompt(chat):
+    on, off = chat(SWITCH), chat(SWITCH, chat_args={"enable_thinking": False})
+    assert on.decode(on.prompt("Who?")) == "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n"
+    assert off.decode(off.prompt("Who?")).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert off.decode(off.feedback("No.", off.encode("Ada"))).endswith("assistant\n<think>\n\n</think>\n\n")
+
+
+def test_scorers_are_shown_what_the_policy_reads(chat):
+    tokens = chat(SWITCH, chat_args={"enable_thinking": False})
+    assert tokens.template == tokens.decode(tokens.prompt("{prompt}"))
+
+
+def test_a_thought_that_the_prompt_opens_is_closed_where_an_answer_is_scored(chat):
+    tokens = chat(OPENS)
+    assert tokens.template.endswith("{prompt}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def test_a_demonstration_does_not_open_the_thought_again(chat):
+    tokens = chat(OPENS)
+    assert tokens.decode(tokens.reply("<think>\nAda?</think>Ada")[:-1]) == "Ada?</think>Ada"
+    assert tokens.decode(chat().reply("<think>Ada?</think>Ada")[:-1]) == "<think>Ada?</think>Ada"
+
+
+def test_an_argument_that_the_template_does_not_read_is_named_with_those_it_reads(chat):
+    with pytest.raises(ValueError, match="reads no argument 'enable_thoughts'; it reads enable_thinking"):
+        chat(SWITCH, chat_args={"enable_thoughts": False})
+
+
+@pytest.mark.parametrize("name", ["messages", "add_generation_prompt"])
+def test_what_a_policy_gives_a_template_itself_is_no_argument(chat, name):
+    with pytest.raises(ValueError, match=f"reads no argument '{name}'"):
+        chat(SWITCH, chat_args={name: False})
+
+
+@pytest.mark.parametrize("plain", [{"template": None}, {"chat": False}])
+def test_arguments_of_a_template_without_one_are_refused(chat, plain):
+    with pytest.raises(ValueError, match=r"chat_args .* are for a chat template"):
+        chat(chat_args={"enable_thinking": False}, **plain)
+
+
+def test_a_template_that_fails_is_one_line(chat):
+    with pytest.raises(ValueError, match="the chat template fails: no system here"):
+        chat("{{ raise_exception('no system here') }}")
+
+
 def test_a_template_that_hides_replies_is_refused(chat):
     with pytest.raises(ValueError, match="does not show what the assistant said"):
         chat(template="{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")

@@ -54,8 +54,12 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     sampling = parser.add_argument_group("models")
     add = sampling.add_argument
     add("--temperature", type=float, default=1.0, help="of sampling, 0 for the likeliest (default 1.0)")
+    add("--top-p", type=float, help="only the likeliest tokens that together have this share are drawn")
+    add("--top-k", type=int, help="only so many of the likeliest tokens are drawn")
+    add("--min-p", type=float, help="only tokens this share as likely as the likeliest one are drawn")
     add("--max-new-tokens", type=int, default=1024, help="of a reply (default 1024)")
     add("--stop", nargs="+", default=[], metavar="TEXT", help="a reply ends behind it")
+    add("--chat-args", **NAMED, help="arguments of the chat template: enable_thinking=false")
     add("--model", help="openai: its name there (default: the one that is served)")
     add("--conversation", action="store_true", help="openai: send a growing episode as messages")
     add("--body", **NAMED, help="openai: more fields of a request, as top_p=0.9, or one JSON object")
@@ -72,6 +76,12 @@ def check_numbers(args: argparse.Namespace) -> None:
         raise ValueError(f"--seed must be below 2**32, got {args.seed}")
     if not 0 <= args.temperature < float("inf"):
         raise ValueError(f"--temperature must be at least 0, got {args.temperature}")
+    if args.top_p is not None and not 0 < args.top_p <= 1:
+        raise ValueError(f"--top-p must be above 0 and at most 1, got {args.top_p}")
+    if args.top_k is not None and args.top_k < 1:
+        raise ValueError(f"--top-k must be at least 1, got {args.top_k}")
+    if args.min_p is not None and not 0 <= args.min_p <= 1:
+        raise ValueError(f"--min-p must be from 0 to 1, got {args.min_p}")
     if not args.timeout > 0:
         raise ValueError(f"--timeout must be above 0 seconds, got {args.timeout}")
 

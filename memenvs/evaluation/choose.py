@@ -19,6 +19,16 @@ from memenvs.vector import TextVectorEnv
 
 KEY = "OPENAI_API_KEY"
 _PAUSE = 0.5  # seconds before the second try
+_OF_MODELS: dict[str, Any] = {
+    "temperature": 1.0,
+    "top_p": None,
+    "top_k": None,
+    "min_p": None,
+    "max_new_tokens": 1024,
+    "stop": [],
+    "chat_args": [],
+}
+"""Options of sampling and their defaults; None leaves a number to the model's own settings."""
 
 Setting = dict[str, Any]
 Make = Callable[[TextVectorEnv], BatchPolicy]
@@ -39,13 +49,14 @@ def choose_policy(args: argparse.Namespace) -> tuple[Setting, Make]:
     for option in ("model", "conversation", "body"):
         if getattr(args, option) not in (None, False, []):
             raise ValueError(f"--{option} is for --policy openai:URL, not {args.policy}")
-    for option, unused in (("temperature", 1.0), ("max_new_tokens", 1024), ("stop", [])):
+    for option, unused in _OF_MODELS.items():
         if kind != "hf" and getattr(args, option) != unused:
             name = option.replace("_", "-")
             raise ValueError(f"--{name} is for models, not for --policy {args.policy}; leave it out")
     if kind != "hf":
         return {"policy": args.policy}, lambda venv: ScriptedPolicy(args.policy, venv.envs)
-    sampling = {"temperature": args.temperature, "max_new_tokens": args.max_new_tokens, "stop": args.stop}
+    chat_args = read_arguments(args.chat_args, "--chat-args")
+    sampling = {name: getattr(args, name) for name in _OF_MODELS} | {"chat_args": chat_args}
     setting = {"policy": args.policy, **sampling, "files": _files(Path(rest))}
     return setting, lambda venv: load_hf(rest, **sampling)
 
@@ -67,7 +78,11 @@ def _endpoint(args: argparse.Namespace, url: str) -> tuple[Setting, Make]:
         "model": args.model or _served(client),
         "temperature": args.temperature,
         "max_tokens": args.max_new_tokens,
+        "top_p": args.top_p,
+        "top_k": args.top_k,
+        "min_p": args.min_p,
         "stop": args.stop or None,
+        "chat_template_kwargs": read_arguments(args.chat_args, "--chat-args") or None,
         **read_arguments(args.body, "--body"),
     }
     setting = {"policy": f"openai:{client.url}", "model": fields["model"]}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from memenvs.chat import ChatClient, Completion, EndpointError
+from memenvs.chat import ChatClient, EndpointError
 from memenvs.evaluation.protocol import Answer, Ask, checked_feedback
+
+_log = logging.getLogger(__name__)
 
 Fields = dict[str, Any]
 
@@ -27,6 +30,11 @@ class EndpointPolicy:
     Every request has a seed of its own, drawn from its episode's generator. An episode whose request fails
     has failed; the others go on.
 
+    A stop string that ended a reply is put back: environments read it, endpoints take it off. Many servers
+    do not tell which one it was, or whether it was one at all. From the first reply of such a server on, that
+    one included, requests go out without stop strings, and a reply is cut behind the first one that it
+    holds: it is what the stop string would have left, though the model writes on unseen.
+
     Args:
         client: of the server.
         fields: of every request: model, temperature and the like; None leaves one out.
@@ -40,6 +48,7 @@ class EndpointPolicy:
     ) -> None:
         self.client, self.fields, self.conversation = client, fields, conversation
         self._past: dict[int, _Turn] = {}
+        self._cuts = False  # replies are cut here
         self._asked: queue.SimpleQueue[tuple[int, Fields] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         # Daemons, so that an interrupted run need not wait for replies that may take minutes.
@@ -81,18 +90,41 @@ class EndpointPolicy:
         while (job := self._asked.get()) is not None:
             seat, fields = job
             try:
-                answer = self._answer(seat, self.client.complete(fields), fields.get("stop") or ())
+                answer = self._complete(seat, fields)
             except EndpointError as error:
                 answer = Answer(seat, error=str(error))
             except Exception as error:  # a worker that died in silence would be waited for for ever
                 answer = Answer(seat, error=repr(error))
             self._answers.put(answer)
 
-    def _answer(self, seat: int, reply: Completion, stops: Sequence[str]) -> Answer:
-        """The reply with the stop string that ended it, which endpoints take off and environments read."""
-        if stops and reply.finish == "stop" and not reply.tells_stop:
-            raise EndpointError(
-                f"{self.client.url} does not tell which stop string ended a reply; leave --stop out"
-            )
-        text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
-        return Answer(seat, text, reply.prompt_tokens, reply.reply_tokens, reply.finish == "length")
+    def _complete(self, seat: int, fields: Fields) -> Answer:
+        """The reply with the stop string that ended it."""
+        given = fields.get("stop") or ()
+        stops = [given] if isinstance(given, str) else given
+        if not (stops and self._cuts):
+            reply = self.client.complete(fields)
+            if not stops or reply.tells_stop:
+                text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
+                return Answer(seat, text, reply.prompt_tokens, reply.reply_tokens, reply.finish == "length")
+            if not self._cuts:
+                self._cuts = True
+                _log.warning(
+                    "%s does not tell which stop string ended a reply: replies are written to their end, and "
+                    "cut here",
+                    self.client.url,
+                )
+        reply = self.client.complete({name: value for name, value in fields.items() if name != "stop"})
+        found = cut_behind(reply.text, stops)
+        is_cut = found is None and reply.finish == "length"
+        # What was counted is what the model wrote, not what is left of it.
+        return Answer(seat, reply.text if found is None else found, reply.prompt_tokens, None, is_cut)
+
+
+def cut_behind(text: str, stops: Sequence[str]) -> str | None:
+    """A text up to the end of the stop string that is complete first; None where it holds none.
+
+    >>> cut_behind("<a>x</a> <b>y</b>", ["</b>", "</a>"])
+    '<a>x</a>'
+    """
+    ends = [text.index(stop) + len(stop) for stop in stops if stop in text]
+    return text[: min(ends)] if ends else None

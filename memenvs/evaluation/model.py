@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,14 +65,18 @@ class ModelPolicy:
         """See `BatchPolicy`."""
 
 
-def load_hf(model: str, *, temperature: float, max_new_tokens: int, stop: Sequence[str]) -> ModelPolicy:
+def load_hf(model: str, *, max_new_tokens: int, **sampling: Any) -> ModelPolicy:
     """A Hugging Face model by its folder or hub name.
 
-    A folder that `HFPolicy.save` wrote keeps its own chat form and stop strings, as it was trained with.
+    Args:
+        model: a folder or a name. One that `HFPolicy.save` wrote keeps its own settings, as it was trained
+            with, but for the temperature and for what is given.
+        max_new_tokens: of a reply.
+        **sampling: `temperature`, `top_p`, `top_k`, `min_p`, `stop` and `chat_args` of `HFPolicy`; what is
+            None or empty is not given.
     """
     module, _, name = HF_POLICY.partition(":")
     policy = getattr(importlib.import_module(module), name)
-    saved = (Path(model) / SAVED).is_file()
-    changed = {"stop": tuple(stop)} if stop or not saved else {}
-    made = (policy.load if saved else policy)(model, temperature=temperature, **changed)
+    given = {name: value for name, value in sampling.items() if value not in (None, [], {})}
+    made = (policy.load if (Path(model) / SAVED).is_file() else policy)(model, **given)
     return ModelPolicy(made, max_new_tokens)

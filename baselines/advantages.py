@@ -91,6 +91,7 @@ def token_advantages(
     gamma: float = 1.0,
     lam: float = 1.0,
     whitened: bool = True,
+    penalties: Sequence[Floats] | None = None,
 ) -> tuple[list[Floats], list[Floats]]:
     """Advantages and returns (N,) of each episode's written tokens by GAE over its critic's values.
 
@@ -103,6 +104,7 @@ def token_advantages(
         gamma: discount a token.
         lam: lambda of GAE.
         whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
+        penalties: (N,) of each episode's written tokens, taken off their rewards; None for none.
     """
     if not episodes:
         return [], []
@@ -114,7 +116,7 @@ def token_advantages(
         outcome = sum(episode.outcomes) if reward == "outcome" else None
         ends = episode.turn_ends
         placed = place_rewards(episode.turn_rewards, ends, episode.tokens, placement=reward, outcome=outcome)
-        rewards[row, : episode.tokens] = placed
+        rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
         values[row, : episode.tokens] = np.concatenate([_values(sample.values) for sample in episode.samples])
     advantages = gae(rewards, values, mask, gamma, lam)
     returns = advantages + values

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +35,7 @@ class Best(NamedTuple):
 
 def save(
     folder: Path,
-    policy: HFPolicy,
+    models: Mapping[str, HFPolicy],
     optimizer: Any,
     step: int,
     args: dict[str, Any],
@@ -50,8 +50,8 @@ def save(
 
     Args:
         folder: of the run.
-        policy: in training.
-        optimizer: of it.
+        models: in training, by the names of their folders.
+        optimizer: of them.
         step: N, steps done.
         args: of the run, compared when it is resumed.
         best: the best evaluation, its checkpoint among those in the folder, or this one.
@@ -60,7 +60,8 @@ def save(
     tensors, numbers = _flat(optimizer.state_dict())
     state = {"step": step, "args": args, "optimizer": numbers, "best": best and best._asdict()}
     with whole_folder(_at(folder, step)) as fresh:
-        policy.save(fresh / "policy")
+        for name, model in models.items():
+            model.save(fresh / name)
         require("safetensors.torch", "train").save_file(tensors, fresh / "optimizer.safetensors")
         (fresh / "state.json").write_text(json.dumps(state, indent=1, default=str) + "\n")
     _link(folder / LAST, step)
@@ -96,9 +97,10 @@ def differences(checkpoint: Path, args: dict[str, Any], free: Collection[str]) -
     ]
 
 
-def restore(checkpoint: Path, policy: HFPolicy, optimizer: Any) -> tuple[int, Best | None]:
-    """Load a checkpoint into a policy of the same form and its optimizer; steps done, best evaluation."""
-    policy.load_weights(checkpoint / "policy")
+def restore(checkpoint: Path, models: Mapping[str, HFPolicy], optimizer: Any) -> tuple[int, Best | None]:
+    """Load a checkpoint into models of the same form and their optimizer; steps done, best evaluation."""
+    for name, model in models.items():
+        model.load_weights(checkpoint / name)
     state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
     tensors = require("safetensors.torch", "train").load_file(checkpoint / "optimizer.safetensors")
     loaded = state["optimizer"]

@@ -70,7 +70,7 @@ def prepare(args: Args) -> Training:
     """Everything that a run needs."""
     check(args)
     method = memory_method(args)
-    return Training(args, World(args.device), value_head=False, methods=[method] if method else [])
+    return Training(args, World(args.device), methods=[method] if method else [])
 
 
 def check(args: Args) -> None:

@@ -15,7 +15,7 @@ from memenvs.baselines.policy import Evaluation, Limit, Reply, reply_limits
 from memenvs.baselines.sampling import Sampler
 from memenvs.baselines.stops import Stops, checked_stops
 from memenvs.baselines.token_text import Ids
-from memenvs.baselines.written import Masks, check_written, evaluate
+from memenvs.baselines.written import Masks, check_written, evaluate, states_before
 from memenvs.extras import require
 from memenvs.whole_folder import whole_folder
 from memenvs.wrappers.scorers.head import evaluating, halves
@@ -123,8 +123,21 @@ class HFPolicy(ChatPolicy):
 
     def parameters(self) -> list[Any]:
         """All that can be trained: the model's parameters, then the value head's."""
+        return [*self.model_parameters(), *self.critic_parameters(shared=True)]
+
+    def model_parameters(self) -> list[Any]:
+        """The parameters that can be trained, without the value head's."""
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    def critic_parameters(self, *, shared: bool) -> list[Any]:
+        """What values are made from and can be trained: the value head's parameters.
+
+        Args:
+            shared: the hidden states are another's to train; if False those below the model's head are too.
+        """
         heads = [] if self.value_head is None else list(self.value_head.parameters())
-        return [weight for weight in [*self.model.parameters(), *heads] if weight.requires_grad]
+        trunk = [] if shared else list(self._halves.base.parameters())
+        return [weight for weight in [*trunk, *heads] if weight.requires_grad]
 
     def encode_reply(self, text: str) -> Ids:
         """The ids (T,) that the policy would have sampled, had it written this text: a demonstration's.
@@ -174,6 +187,18 @@ class HFPolicy(ChatPolicy):
         """
         check_written(sequences, written, self.window)
         return evaluate(self._halves, self.value_head, self.choice, sequences, written, entropy, self.device)
+
+    def values(self, sequences: Sequence[Ids], written: Masks) -> Any:
+        """The value head's values (N,) alone, as `evaluate` has them; no logits are made.
+
+        Raises:
+            ValueError: as `evaluate`, or there is no value head.
+        """
+        if self.value_head is None:
+            raise ValueError("the policy has no value head; make it with value_head=True")
+        check_written(sequences, written, self.window)
+        states, _ = states_before(self._halves, sequences, written, self.device)
+        return self.value_head(states.float())[:, 0]
 
     def save(self, folder: str | Path) -> None:
         """Write weights, tokenizer, settings and value head; a policy that is there is replaced whole.

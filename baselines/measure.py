@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from memenvs.baselines import losses
 from memenvs.baselines.batches import micro_batches
-from memenvs.baselines.episode import Floats, Sample
-from memenvs.baselines.options import RunArgs
+from memenvs.baselines.episode import Episode, Floats, Sample
+from memenvs.baselines.options import RunArgs, UpdateArgs
 from memenvs.baselines.policy import Evaluation
 from memenvs.baselines.world import World
 from memenvs.extras import require
@@ -36,6 +37,12 @@ def evaluate_in(
         return policy.evaluate([s.ids for s in samples], [s.written for s in samples], entropy=entropy)
 
 
+def values_in(critic: HFPolicy, samples: Sequence[Sample], args: RunArgs) -> Any:
+    """The critic's values (N,) of a micro-batch now, in the run's precision."""
+    with precision(critic, args):
+        return critic.values([s.ids for s in samples], [s.written for s in samples])
+
+
 class Measured(NamedTuple):
     """What a model says of the written tokens (N,) of a sample before an update; None where not asked."""
 
@@ -50,6 +57,7 @@ def measure(
     args: RunArgs,
     *,
     world: World | None = None,
+    critic: HFPolicy | None = None,
     reference: HFPolicy | None = None,
 ) -> dict[str, float]:
     """Write into the samples what an update compares with, before anything changes.
@@ -60,13 +68,13 @@ def measure(
     process measures its share.
     """
     anew = args.sampler != "hf" or args.bf16
-    if policy.value_head is None and reference is None and not anew:
+    if critic is None and reference is None and not anew:
         return {}
     mine = list(samples) if world is None else world.share(samples)
     found: list[Measured] = [Measured(None, None, None)] * len(mine)
     with require("torch", "train").no_grad():
         for batch in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
-            told = _measure(policy, [mine[i] for i in batch], args, anew, reference)
+            told = _measure(policy if anew else None, [mine[i] for i in batch], args, critic, reference)
             for i, one in zip(batch, told, strict=True):
                 found[i] = one
     drift: list[Floats] = []
@@ -78,15 +86,46 @@ def measure(
     return {"kl_sampler": float(np.concatenate(drift).mean())} if drift else {}
 
 
+def kl_penalties(episodes: Sequence[Episode], args: UpdateArgs) -> list[Floats]:
+    """What the divergence from the reference model costs each written token (N,): kl_coef times nats.
+
+    It is that of the policy that sampled, for rewards as in RLHF (Ouyang et al., 2022, eq. 2).
+
+    Args:
+        episodes: measured, with a reference model.
+        args: `kl_coef` and `kl_kind`.
+
+    Raises:
+        ValueError: an episode has not been measured.
+    """
+    torch = require("torch", "train")
+    found = []
+    for episode in episodes:
+        if any(sample.reference is None for sample in episode.samples):
+            raise ValueError("an episode has not been measured; call measure() with a reference before")
+        old = np.concatenate([sample.logprobs[sample.written] for sample in episode.samples])
+        reference = np.concatenate([sample.reference for sample in episode.samples])
+        nats = losses.kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), args.kl_kind)
+        found.append(args.kl_coef * nats.numpy())
+    return found
+
+
 def _measure(
-    policy: HFPolicy, samples: Sequence[Sample], args: RunArgs, anew: bool, reference: HFPolicy | None
+    policy: HFPolicy | None,
+    samples: Sequence[Sample],
+    args: RunArgs,
+    critic: HFPolicy | None,
+    reference: HFPolicy | None,
 ) -> list[Measured]:
-    """What is told of the samples of one micro-batch."""
+    """What those models that are given say of the samples of one micro-batch."""
     cuts = np.cumsum([sample.written.sum() for sample in samples])[:-1]
     nothing: list[Any] = [None] * len(samples)
-    own = evaluate_in(policy, samples, args) if anew or policy.value_head is not None else None
-    logprobs = np.split(_array(own.logprobs), cuts) if own and anew else nothing
-    values = np.split(_array(own.values), cuts) if own and policy.value_head is not None else nothing
+    own = evaluate_in(policy, samples, args) if policy else None
+    logprobs = np.split(_array(own.logprobs), cuts) if own else nothing
+    values = nothing
+    if critic:
+        shared = own is not None and critic is policy
+        values = np.split(_array(own.values if own and shared else values_in(critic, samples, args)), cuts)
     pulled = np.split(_array(evaluate_in(reference, samples, args).logprobs), cuts) if reference else nothing
     return [Measured(*parts) for parts in zip(logprobs, values, pulled, strict=True)]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from memenvs.baselines.advantages import Placement, token_advantages
 from memenvs.baselines.command import read_args, run
 from memenvs.baselines.episode import sound
-from memenvs.baselines.measure import measure
-from memenvs.baselines.options import Share, TrainingArgs, Whole, check_ranges
+from memenvs.baselines.measure import kl_penalties, measure
+from memenvs.baselines.options import PPOArgs, Share, kl_in_loss
 from memenvs.baselines.report import summary, timings
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.steps import Steps
@@ -24,7 +24,7 @@ from memenvs.baselines.world import World
 
 
 @dataclass
-class Args(TrainingArgs):
+class Args(PPOArgs):
     """MT-PPO, PPO-MR and PPO-OR: they differ in where rewards stand."""
 
     group_size: int = 1
@@ -38,19 +38,11 @@ class Args(TrainingArgs):
     """Lambda of generalised advantage estimation."""
     whiten: bool = True
     """Give advantages mean 0 and standard deviation 1 over the batch."""
-    critic_warmup: Whole = 0
-    """First steps, in which the critic alone learns."""
 
 
 def prepare(args: Args) -> Training:
     """Everything that a run needs."""
-    check_ranges(args)
-    if args.critic_warmup >= args.steps:
-        raise ValueError(
-            f"critic_warmup must be below steps {args.steps}, or the policy never learns, "
-            f"got {args.critic_warmup}"
-        )
-    return Training(args, World(args.device), value_head=True)
+    return Training(args, World(args.device))
 
 
 def train(training: Training, args: Args) -> None:
@@ -63,7 +55,14 @@ def train(training: Training, args: Args) -> None:
             usable = sound(episodes)
             samples = [sample for episode in usable for sample in episode.samples]
             known = clock.run(
-                "measuring", measure, policy, samples, args, world=world, reference=training.reference
+                "measuring",
+                measure,
+                policy,
+                samples,
+                args,
+                world=world,
+                critic=training.critic,
+                reference=training.reference,
             )
             advantages, returns = clock.run(
                 "credit",
@@ -73,6 +72,7 @@ def train(training: Training, args: Args) -> None:
                 gamma=args.gamma,
                 lam=args.lam,
                 whitened=args.whiten,
+                penalties=None if kl_in_loss(args) else kl_penalties(usable, args),
             )
             learned = clock.run(
                 "update",
@@ -83,6 +83,7 @@ def train(training: Training, args: Args) -> None:
                 args,
                 world=world,
                 seed=(args.seed, step),
+                critic=training.critic,
                 critic_only=step <= args.critic_warmup,
             )
             clock.run("refreshing", training.refresh_sampler)

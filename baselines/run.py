@@ -13,7 +13,15 @@ from memenvs.baselines import checkpoint
 from memenvs.baselines import policy as policies
 from memenvs.baselines.episode import Episode
 from memenvs.baselines.measure import precision
-from memenvs.baselines.options import FREE, RunArgs, check_device, check_env, check_ranges
+from memenvs.baselines.options import (
+    PPOArgs,
+    RunArgs,
+    check_device,
+    check_env,
+    check_ranges,
+    free_flags,
+    warmup_steps,
+)
 from memenvs.baselines.policy import Policy
 from memenvs.baselines.report import summary
 from memenvs.baselines.rollout import Clock, collect
@@ -31,18 +39,18 @@ class Run:
     Attributes:
         step: steps done.
         best: the best evaluation so far.
+        critic: the policy itself where the critic is a part of it; None without one.
 
     Args:
         args: of the run.
         world: the processes.
-        value_head: whether there is a critic.
 
     Raises:
         ValueError: arguments that do not fit each other, or a folder that holds a run already.
         FileNotFoundError: there is no such model.
     """
 
-    def __init__(self, args: RunArgs, world: World, *, value_head: bool = False) -> None:
+    def __init__(self, args: RunArgs, world: World) -> None:
         check_ranges(args)
         if not args.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
@@ -53,17 +61,21 @@ class Run:
         found = checkpoint.find(args.out)
         if found and not args.resume:
             raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
-        if found and (other := checkpoint.differences(found, asdict(args), FREE)):
+        if found and (other := checkpoint.differences(found, asdict(args), free_flags(args))):
             raise ValueError(f"{args.out} was begun with {other[0]}; resume with the same, or begin anew")
         self.args, self.world, self.step = args, world, 0
         self.best: checkpoint.Best | None = None
         self._eval_venv = self._make_eval_venv() if args.eval_every else None
-        self.policy = self._load(args.model, value_head)
+        critic = args.critic if isinstance(args, PPOArgs) else ""
+        self.policy = self._load(args.model, value_head=critic == "shared")
+        self.critic = self.policy if critic == "shared" else None
+        self._models = {"policy": self.policy}
+        if critic == "separate":
+            self.critic = self._models["critic"] = self._load(args.model, value_head=True)
         if args.gradient_checkpointing:
-            _checkpoint_gradients(self.policy.model)
-        self.optimizer = require("torch", "train").optim.AdamW(
-            self.policy.parameters(), lr=args.lr, betas=args.betas, weight_decay=args.weight_decay
-        )
+            for model in self._models.values():
+                _checkpoint_gradients(model.model)
+        self.optimizer = self._make_optimizer()
         self._engine = self._start_engine()
         self.sampler: Policy = self._engine or self.policy
         self.restore()
@@ -72,7 +84,7 @@ class Run:
         """Go on from the checkpoint, if there is one."""
         found = checkpoint.find(self.args.out)
         if found:
-            self.step, self.best = checkpoint.restore(found, self.policy, self.optimizer)
+            self.step, self.best = checkpoint.restore(found, self._models, self.optimizer)
             if self.best and self.best.measured != self._measured:
                 self.best = None
             self.refresh_sampler()
@@ -80,8 +92,7 @@ class Run:
     def begin_again(self) -> None:
         """Take back the weights that the run began with."""
         if checkpoint.find(self.args.out):
-            begun = self._load(self.args.model, self.policy.value_head is not None)
-            self.policy.take_weights(begun)
+            self.policy.take_weights(self._load(self.args.model))
             self.refresh_sampler()
 
     def make_venv(self, different: dict[str, Any] | None = None) -> TextVectorEnv:
@@ -106,10 +117,11 @@ class Run:
         if self._engine is not None:
             self._engine.load_weights(self.policy)
 
-    def set_rate(self, step: int) -> None:
-        """Set the learning rate of a step."""
+    def set_rate(self, step: int, last: int) -> None:
+        """Set the learning rates of a step of a run with so many steps."""
         for group in self.optimizer.param_groups:
-            group["lr"] = self.args.lr * min(1.0, step / max(self.args.lr_warmup, 1))
+            rise = warmup_steps(self.args, f"{group['flag']}_warmup", last)
+            group["lr"] = group["full_lr"] * min(1.0, step / max(rise, 1))
 
     def evaluate(self, step: int) -> dict[str, float]:
         """The metrics of fixed tasks, where this step is one to evaluate at."""
@@ -136,7 +148,7 @@ class Run:
         if self.world.first:
             args = asdict(self.args)
             checkpoint.save(
-                self.args.out, self.policy, self.optimizer, step, args, best=self.best, keep=self.args.keep
+                self.args.out, self._models, self.optimizer, step, args, best=self.best, keep=self.args.keep
             )
 
     @property
@@ -165,6 +177,17 @@ class Run:
             )
         return venv
 
+    def _make_optimizer(self) -> Any:
+        """AdamW over the policy and, with a learning rate of its own, the critic."""
+        args = self.args
+        groups = [{"params": self.policy.model_parameters(), "full_lr": args.lr, "flag": "lr"}]
+        if isinstance(args, PPOArgs) and self.critic is not None:
+            own = self.critic.critic_parameters(shared=self.critic is self.policy)
+            rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
+            groups.append({"params": own, "full_lr": rate, "flag": "critic_lr"})
+        adamw = require("torch", "train").optim.AdamW
+        return adamw(groups, lr=args.lr, betas=args.betas, weight_decay=args.weight_decay)
+
     def _start_engine(self) -> VLLMPolicy | None:
         args = self.args
         engine = {"dtype": "bfloat16" if args.bf16 else "float32"} | args.sampler_args
@@ -181,7 +204,7 @@ class Run:
             engine=engine,
         )
 
-    def _load(self, model: str, value_head: bool) -> HFPolicy:
+    def _load(self, model: str, *, value_head: bool = False) -> HFPolicy:
         args = self.args
         return policies.HFPolicy(
             model,

@@ -87,12 +87,12 @@ def train(cloning: Cloning, args: Args) -> None:
                 loss = -told.logprobs.sum() / tokens
                 loss.backward()
                 nats += float(loss.detach())
-            norm = apply_gradients(
-                optimizer, policy.parameters(), args.max_grad_norm, world, finite=math.isfinite(nats)
+            norms = apply_gradients(
+                optimizer, [policy.parameters()], args.max_grad_norm, world, finite=math.isfinite(nats)
             )
 
-            numbers = {"loss": world.add(nats)[0]} if norm is not None else {}
-            numbers["nonfinite"] = float(norm is None)
+            numbers = {"loss": world.add(nats)[0]} if norms else {}
+            numbers["nonfinite"] = float(norms is None)
             numbers["tokens_per_second"] = tokens / (time.perf_counter() - start)
             steps.end(numbers)
 

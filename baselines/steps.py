@@ -42,7 +42,7 @@ class Steps:
     def __iter__(self) -> Iterator[int]:
         while self._step < self._last and not self._stopping:
             self._step += 1
-            self._run.set_rate(self._step)
+            self._run.set_rate(self._step, self._last)
             yield self._step
 
     def end(self, numbers: dict[str, float]) -> None:

@@ -24,7 +24,6 @@ class Training(Run):
     Args:
         args: of the run.
         world: the processes.
-        value_head: whether there is a critic.
         methods: reward methods that the learner itself needs, beside those of the arguments.
 
     Raises:
@@ -33,14 +32,12 @@ class Training(Run):
 
     args: TrainingArgs
 
-    def __init__(
-        self, args: TrainingArgs, world: World, *, value_head: bool, methods: Sequence[Any] = ()
-    ) -> None:
+    def __init__(self, args: TrainingArgs, world: World, methods: Sequence[Any] = ()) -> None:
         check_ranges(args)
         check_training(args)
         named = read_json("methods", args.methods, list)
-        super().__init__(args, world, value_head=value_head)
-        self.reference = self._load(args.reference or args.model, False) if args.kl_coef else None
+        super().__init__(args, world)
+        self.reference = self._load(args.reference or args.model) if args.kl_coef else None
         self._scorer: Timed | None = None
         self._tree_env: gym.Env[Any, Any] | None = None
         self.venv = self._with_methods([*named, *methods])

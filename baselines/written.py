@@ -40,20 +40,28 @@ def evaluate(
         entropy: whether to give that too.
         device: where the model takes its ids.
     """
+    if not any(map(len, sequences)):
+        return Evaluation(*[torch.zeros(0, device=device)] * 3)
+    hidden, tokens = states_before(halves, sequences, written, device)
+    logprobs = choice.scaled(halves.logits(hidden)).log_softmax(-1)
+    chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
+    spread = entropy_of(logprobs) if entropy else None
+    return Evaluation(chosen, spread, None if value_head is None else value_head(hidden.float())[:, 0])
+
+
+def states_before(halves: Halves, sequences: Sequence[Ids], written: Masks, device: Any) -> tuple[Any, Any]:
+    """Hidden states (N, H) at the places before written tokens, and those tokens (N,).
+
+    A token is predicted, and its state valued, at the place before it. The arguments are those of `evaluate`.
+    """
     ids = np.zeros((len(sequences), max(map(len, sequences), default=0)), dtype=np.int64)
     mask = np.zeros(ids.shape, dtype=bool)
     for row, (sequence, own) in enumerate(zip(sequences, written, strict=True)):
         ids[row, : len(sequence)], mask[row, : len(own)] = sequence, own
     rows, places = (torch.from_numpy(found).to(device) for found in np.nonzero(mask))
     inputs = torch.from_numpy(ids).to(device)
-    if not inputs.numel():
-        return Evaluation(*[torch.zeros(0, device=device)] * 3)
     states = halves.base(input_ids=inputs, use_cache=False).last_hidden_state
-    hidden = states[rows, places - 1]  # a token is predicted, and its state valued, at the place before it
-    logprobs = choice.scaled(halves.logits(hidden)).log_softmax(-1)
-    chosen = logprobs.gather(1, inputs[rows, places][:, None].to(logprobs.device))[:, 0]
-    spread = entropy_of(logprobs) if entropy else None
-    return Evaluation(chosen, spread, None if value_head is None else value_head(hidden.float())[:, 0])
+    return states[rows, places - 1], inputs[rows, places]
 
 
 def check_written(sequences: Sequence[Ids], written: Masks, window: int | None) -> None:

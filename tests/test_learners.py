@@ -42,9 +42,13 @@ def game(tmp_path_factory):
     return env_args, str(folder / "sft" / "last" / "policy")
 
 
-def run(learner, game, out, **options):
+def arguments(learner, game, out, **options):
     env_args, model = game
-    args = learner.Args(**{"model": model, "out": out, "env_args": env_args, "lr": 2e-3, **SMALL, **options})
+    return learner.Args(**{"model": model, "out": out, "env_args": env_args, "lr": 2e-3, **SMALL, **options})
+
+
+def run(learner, game, out, **options):
+    args = arguments(learner, game, out, **options)
     learner.train(learner.prepare(args), args)
     return read(out)
 
@@ -64,14 +68,15 @@ class TestLearning:
     @pytest.mark.parametrize(
         ("learner", "options"),
         [
-            (mt_ppo, {"reward": "turn", "groups": 64, "critic_warmup": 2}),
+            (mt_ppo, {"reward": "turn", "groups": 64}),
+            (mt_ppo, {"reward": "turn", "groups": 64, "critic": "shared", "value_coef": 0.02}),
             (grpo, {"reward": "outcome", "groups": 8}),
             (grpo, {"reward": "turn", "groups": 8, "estimator": "rloo", "lr": 5e-4}),
             (grpo, {"reward": "outcome", "groups": 64, "group_size": 1, "estimator": "reinforce"}),
             (grpo, {"reward": "merged", "groups": 8, "clip_high": 0.28, "dynamic_sampling": 1}),
             (grpo, {"reward": "turn", "groups": 8, "tree_turns": 1}),
         ],
-        ids=["mt_ppo", "grpo", "mt_rloo", "reinforce", "dapo", "tree"],
+        ids=["mt_ppo", "shared", "grpo", "mt_rloo", "reinforce", "dapo", "tree"],
     )
     def test_success_rises(self, learner, options, game, tmp_path):
         lines = run(learner, game, tmp_path / "run", steps=16, **options)
@@ -148,14 +153,19 @@ class TestHardSteps:
 
 
 class TestGoingOn:
-    @pytest.mark.parametrize("learner", [mt_ppo, grpo])
-    def test_a_resumed_run_is_the_run_that_was_not_stopped(self, learner, game, tmp_path):
-        options = {"groups": 8, "group_size": 4}
+    @pytest.mark.parametrize(
+        ("learner", "own"),
+        [(mt_ppo, {"critic": "separate", "kl_coef": 0.1}), (mt_ppo, {"critic": "shared"}), (grpo, {})],
+        ids=["separate", "shared", "grpo"],
+    )
+    def test_a_resumed_run_is_the_run_that_was_not_stopped(self, learner, own, game, tmp_path):
+        options = {"groups": 8, "group_size": 4, **own}
         whole = run(learner, game, tmp_path / "whole", steps=4, **options)
         run(learner, game, tmp_path / "parts", steps=2, **options)
         parts = run(learner, game, tmp_path / "parts", steps=4, resume=True, **options)
         assert curve(parts) == curve(whole)
-        for name in ("policy/model.safetensors", "optimizer.safetensors"):
+        files = ["policy/model.safetensors", "optimizer.safetensors"]
+        for name in files + ["critic/value_head.safetensors"] * (own.get("critic") == "separate"):
             one, other = (tmp_path / run / "last" / name for run in ("whole", "parts"))
             assert one.read_bytes() == other.read_bytes()
 
@@ -229,6 +239,36 @@ class TestGoingOn:
         assert json.loads((found / "state.json").read_text())["step"] == len(read(tmp_path / "run"))
 
 
+class TestRates:
+    def test_policy_and_critic_rise_by_shares_of_the_run(self, game, tmp_path):
+        # MT-PPO D.1.3: 0.285 and 0.015 of 500 steps, as whole steps 142 and 7
+        args = arguments(mt_ppo, game, tmp_path / "run", lr=1e-6, lr_warmup=0.285, critic_lr_warmup=0.015)
+        training = mt_ppo.prepare(args)
+        training.set_rate(71, 500)
+        policy, critic = training.optimizer.param_groups
+        assert (policy["lr"], critic["lr"]) == (pytest.approx(0.5e-6), pytest.approx(1e-5))
+        training.set_rate(3, 500)
+        assert critic["lr"] == pytest.approx(1e-5 * 3 / 7)
+
+    @pytest.mark.parametrize(
+        ("rates", "policy_stays", "critic_stays"),
+        [({"lr": 0.0, "critic_lr": 1e-3}, True, False), ({"critic_lr": 0.0}, False, True)],
+    )
+    def test_each_learns_at_its_own_rate(self, rates, policy_stays, critic_stays, game, tmp_path):
+        args = arguments(mt_ppo, game, tmp_path / "run", steps=1, groups=8, **{"lr": 1e-3, **rates})
+        training = mt_ppo.prepare(args)
+        before = [training.policy.model.transformer.wpe.weight.clone() for _ in range(2)]
+        mt_ppo.train(training, args)
+        after = [model.model.transformer.wpe.weight for model in (training.policy, training.critic)]
+        stays = [bool((one == other).all()) for one, other in zip(before, after, strict=True)]
+        assert stays == [policy_stays, critic_stays]
+
+    def test_the_length_of_a_run_is_fixed_where_its_warm_up_is_a_share_of_it(self, game, tmp_path, capsys):
+        run(grpo, game, tmp_path / "run", steps=2, groups=2, lr_warmup=0.5)
+        with pytest.raises(ValueError, match="was begun with steps 2, now 4"):
+            run(grpo, game, tmp_path / "run", steps=4, groups=2, lr_warmup=0.5, resume=True)
+
+
 class TestCheckpoints:
     def test_the_last_ones_are_kept_under_the_names_that_evaluation_offers(self, game, tmp_path):
         run(grpo, game, tmp_path / "run", steps=5, groups=2, save_every=1, keep=2)
@@ -291,9 +331,9 @@ class TestCheckpoints:
         passes = iter([False, True, False])
         step = prepared.set_rate
 
-        def spoil_the_second(number):
+        def spoil_the_second(*position):
             hook.broken = next(passes)
-            return step(number)
+            return step(*position)
 
         hook = BrokenGradient()
         prepared.set_rate = spoil_the_second
@@ -329,12 +369,16 @@ def play(game, out, values, name="success", **options):
     grpo.train(training, args)
 
 
-@pytest.mark.parametrize("module", ["mt_ppo", "grpo"])
-def test_two_processes_have_the_curve_of_one(module, game, tmp_path):
+@pytest.mark.parametrize(
+    ("module", "own"),
+    [("mt_ppo", []), ("mt_ppo", ["--critic", "shared"]), ("grpo", [])],
+    ids=["separate", "shared", "grpo"],
+)
+def test_two_processes_have_the_curve_of_one(module, own, game, tmp_path):
     env_args, model = game
     flags = ["--model", model, "--env-args", json.dumps(env_args), "--steps", "3", "--groups", "8"]
     flags += ["--group-size", "4"]
-    flags += ["--num-envs", "16", "--max-new-tokens", "5", "--lr", "2e-3", "--minibatches", "2"]
+    flags += ["--num-envs", "16", "--max-new-tokens", "5", "--lr", "2e-3", "--minibatches", "2", *own]
     for count, out in ((1, tmp_path / "one"), (2, tmp_path / "two")):
         launch(module, [*flags, "--out", str(out)], count)
     for one, two in zip(curve(read(tmp_path / "one")), curve(read(tmp_path / "two")), strict=True):

@@ -12,7 +12,7 @@ import torch
 
 from memenvs.baselines.episode import Sample
 from memenvs.baselines.measure import measure
-from memenvs.baselines.options import UpdateArgs
+from memenvs.baselines.options import PPOArgs, UpdateArgs
 from memenvs.baselines.policy import HFPolicy
 from memenvs.baselines.update import Item, update
 from memenvs.baselines.world import World
@@ -32,7 +32,7 @@ def items(policy):
         sample = Sample.prompt(draws.integers(5, 500, 4))
         samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
     args = UpdateArgs()
-    measure(policy, samples, args, reference=policy)
+    measure(policy, samples, args, critic=policy, reference=policy)
     for sample in samples:
         sample.logprobs[sample.written] = sample.reference
     sizes = [int(sample.written.sum()) for sample in samples]
@@ -48,9 +48,18 @@ def weights_after(policy, items, **options):
     trained.model, trained.value_head = copy.deepcopy(policy.model), copy.deepcopy(policy.value_head)
     trained = HFPolicy(trained.model, policy.tokenizer, value_head=True, chat=False)
     critic_only = options.pop("critic_only", False)
-    args = UpdateArgs(max_grad_norm=1e9, **options)
+    args = PPOArgs(**{"max_grad_norm": 1e9, **options})
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-    told = update(trained, optimizer, items, args, world=World("cpu"), seed=(0, 1), critic_only=critic_only)
+    told = update(
+        trained,
+        optimizer,
+        items,
+        args,
+        world=World("cpu"),
+        seed=(0, 1),
+        critic=trained,
+        critic_only=critic_only,
+    )
     return [weight.detach().clone() for weight in trained.parameters()], told
 
 
@@ -134,7 +143,7 @@ def test_what_another_engine_sampled_is_measured_anew(policy, items):
     samples = [item.sample for item in items]
     for sample in samples:
         sample.logprobs = np.where(sample.written, sample.logprobs + 0.25, 0.0)
-    told = measure(policy, samples, UpdateArgs(sampler="vllm"))
+    told = measure(policy, samples, UpdateArgs(sampler="vllm"), critic=policy)
     assert told["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
     _, seen = weights_after(policy, items)
     assert seen["kl_old"] == pytest.approx(0, abs=1e-9)

@@ -1,0 +1,139 @@
+"""The critic: apart from the policy or a part of it, at its own learning rate; KL inside its rewards."""
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+from memenvs.baselines.advantages import token_advantages
+from memenvs.baselines.episode import Episode, Sample
+from memenvs.baselines.measure import kl_penalties, measure
+from memenvs.baselines.options import PPOArgs, UpdateArgs
+from memenvs.baselines.policy import HFPolicy, Reply
+from memenvs.baselines.update import Item, update
+from memenvs.baselines.world import World
+
+
+def make(tiny_model, value_head):
+    return HFPolicy(str(tiny_model), value_head=value_head, chat=False)
+
+
+def weights_of(policy):
+    return [weight.detach().clone() for weight in policy.parameters()]
+
+
+def same(before, after):
+    return [torch.equal(one, other) for one, other in zip(before, after, strict=True)]
+
+
+def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
+    """Policy, critic and statistics after one step from four sequences whose returns are scaled."""
+    policy = make(tiny_model, kind == "shared")
+    critic = policy if kind == "shared" else make(tiny_model, True)
+    draws = np.random.default_rng(0)
+    samples = []
+    for length in (5, 9, 7, 12):
+        sample = Sample.prompt(draws.integers(5, 500, 4))
+        samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
+    measure(policy, samples, UpdateArgs(), critic=critic, reference=policy)
+    for sample in samples:
+        sample.logprobs[sample.written] = sample.reference
+    items = [
+        Item(s, group, draws.normal(size=s.written.sum()), returns * draws.normal(size=s.written.sum()))
+        for group, s in enumerate(samples)
+    ]
+    trained = policy.model_parameters() + critic.critic_parameters(shared=kind == "shared")
+    optimizer = torch.optim.SGD(trained, lr=0.1)
+    args = PPOArgs(critic=kind, **options)
+    told = update(
+        policy, optimizer, items, args, world=World("cpu"), seed=(0,), critic=critic, critic_only=critic_only
+    )
+    return policy, critic, told
+
+
+def test_large_returns_leave_the_policys_step_alone_where_the_critic_is_separate(tiny_model):
+    small, *_ = step(tiny_model, "separate", returns=1.0)
+    large, _, told = step(tiny_model, "separate", returns=1000.0)
+    assert told["critic_grad_norm"] > 100
+    assert all(same(weights_of(small), weights_of(large)))
+
+
+def test_large_returns_crowd_out_the_policys_step_where_the_critic_is_shared(tiny_model):
+    small, *_ = step(tiny_model, "shared", returns=1.0)
+    large, *_ = step(tiny_model, "shared", returns=1000.0)
+    assert not all(same(weights_of(small), weights_of(large)))
+
+
+@pytest.mark.parametrize("kind", ["separate", "shared"])
+def test_in_its_warm_up_the_critic_learns_alone(kind, tiny_model):
+    begun = make(tiny_model, True)
+    policy, critic, told = step(tiny_model, kind, critic_only=True)
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(begun.model_parameters(), policy.model_parameters(), strict=True)
+    )
+    assert not torch.equal(begun.value_head.weight, critic.value_head.weight)
+    assert told["value_loss"] > 0
+
+
+def test_a_separate_critic_trains_what_lies_below_its_value_head(tiny_model):
+    begun = make(tiny_model, True)
+    _, critic, _ = step(tiny_model, "separate")
+    changed = [not equal for equal in same(weights_of(begun), weights_of(critic))]
+    assert np.mean(changed) > 0.9
+
+
+def test_values_alone_are_those_beside_the_log_probabilities(tiny_model):
+    policy = make(tiny_model, True)
+    ids, written = np.arange(5, 15), np.arange(10) > 4
+    both = policy.evaluate([ids, ids[:7]], [written, written[:7]]).values
+    torch.testing.assert_close(policy.values([ids, ids[:7]], [written, written[:7]]), both, rtol=0, atol=0)
+
+
+def test_a_policy_without_a_value_head_refuses_to_value(tiny_model):
+    with pytest.raises(ValueError, match="no value head; make it with value_head=True"):
+        make(tiny_model, False).values([np.arange(4)], [np.arange(4) > 1])
+
+
+def test_kl_in_the_reward_is_not_in_the_loss(tiny_model):
+    without, *_ = step(tiny_model, "separate", kl_coef=0.0)
+    inside, _, told = step(tiny_model, "separate", kl_coef=5.0, kl_in="reward", kl_kind="k1", epochs=2)
+    twice, *_ = step(tiny_model, "separate", kl_coef=0.0, epochs=2)
+    assert all(same(weights_of(twice), weights_of(inside)))
+    assert not all(same(weights_of(without), weights_of(inside)))
+    assert math.isfinite(told["kl_ref"])
+
+
+def episode(old, reference, reward):
+    """One turn of tokens with these log-probabilities, under a critic that says 0."""
+    sample = Sample.prompt(np.array([7])).then(np.arange(len(old)), np.array(old), 0)
+    sample.values, sample.reference = np.zeros(len(old)), np.array(reference)
+    reply = Reply("", np.arange(len(old)), np.array(old), finished=True)
+    return Episode(1, "t", samples=[sample], replies=[reply], turn_rewards=[reward], outcomes=[reward])
+
+
+def test_the_kl_penalty_of_a_token_is_weighted_nats():
+    played = episode(np.log([0.5, 0.2]), np.log([0.25, 0.4]), 1.0)
+    # k1 = log(0.5 / 0.25) = log 2 and log(0.2 / 0.4) = -log 2
+    (penalty,) = kl_penalties([played], PPOArgs(kl_coef=0.1, kl_kind="k1"))
+    np.testing.assert_allclose(penalty, [0.1 * math.log(2), -0.1 * math.log(2)])
+
+
+def test_a_penalty_is_taken_off_the_reward_of_its_own_token():
+    played = episode([0.0, 0.0], [0.0, 0.0], 1.0)
+    penalties = [np.array([0.1, 0.2])]
+    _, (returns,) = token_advantages([played], whitened=False, penalties=penalties)
+    # rewards -0.1 and 1 - 0.2; with gamma 1 the first return is their sum
+    np.testing.assert_allclose(returns, [0.7, 0.8])
+
+
+def test_an_episode_without_a_reference_has_no_kl_penalty():
+    played = episode([0.0], [0.0], 1.0)
+    played.samples[0].reference = None
+    with pytest.raises(ValueError, match="has not been measured"):
+        kl_penalties([played], PPOArgs(kl_coef=0.1))

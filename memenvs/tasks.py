@@ -16,6 +16,7 @@ from memenvs.card import CARD, DOCUMENTS, TASKS, Card
 from memenvs.data import bundled
 from memenvs.tables import check_tables, read_table
 from memenvs.tokens import Gaps
+from memenvs.whole_folder import left_behind, resolved
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,11 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
             built (`memenvs.integrity`; MEMENVS_VERIFY=0 reads them unchecked).
     """
     path = Path(name).expanduser()
+    if old := left_behind(path.absolute()):
+        raise FileNotFoundError(
+            f"no task set at {name}: a build was killed while it put a new one there; the old one is {old}, "
+            "move it back or build again"
+        )
     if not (path / CARD).is_file() and path.name == str(name):
         try:
             path = bundled(str(name))
@@ -144,8 +150,9 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
                 f"no task set named {name!r}: {error}; a folder is given by its path, and "
                 "`python -m memenvs.build --help` says how to make one"
             ) from error
-    card = path.resolve() / CARD
-    return _open(path.resolve(), card.stat().st_mtime_ns if card.is_file() else 0)
+    path = resolved(path)
+    card = path / CARD
+    return _open(path, card.stat().st_mtime_ns if card.is_file() else 0)
 
 
 @functools.lru_cache(maxsize=32)

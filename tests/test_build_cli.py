@@ -1,6 +1,7 @@
 """`python -m memenvs.build`: what it writes, what it says, and what it leaves when it fails."""
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -129,6 +130,7 @@ def test_the_hub_form_of_hotpotqa_is_read_too(tmp_path):
         (json.dumps([{**HOTPOT, "_id": ["x"]}]), "ids are texts or numbers"),
         (json.dumps([HOTPOT, HOTPOT]), "two questions of the id '1'"),
         ("[" * 100_000, "nested too deep"),
+        (json.dumps([{**HOTPOT, "question": " "}]), "asks nothing"),
     ],
 )
 def test_a_file_that_is_not_hotpotqa_is_one_line_and_exit_code_2(tmp_path, capsys, content, said):
@@ -165,6 +167,7 @@ def musique(tmp_path, content):
         ({"answerable": False}, "no question that can be answered"),
         ({"paragraphs": None}, "is not MuSiQue"),
         ({"answer": None}, "None as answer"),
+        ({"question": ""}, "asks nothing"),
     ],
 )
 def test_a_file_that_is_not_musique_is_one_line_and_exit_code_2(tmp_path, capsys, change, said):
@@ -325,6 +328,56 @@ def test_the_last_copy_is_kept_where_nothing_can_be_put_in_place(hotpot, tmp_pat
     assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 2
     (work,) = out.parent.iterdir()
     assert files(work / "old") == before
+
+
+@pytest.fixture
+def killed_between(hotpot, tmp_path):
+    """Where a set stood that a killed build had moved away, and its files."""
+    out = tmp_path / "sets" / "set"
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    before = files(out)
+    (out.parent / ".set.partial-1" / "new").mkdir(parents=True)
+    out.rename(out.parent / ".set.partial-1" / "old")
+    return out, before
+
+
+def test_opening_a_set_that_a_killed_build_moved_away_says_where_it_is(killed_between):
+    out, before = killed_between
+    with pytest.raises(FileNotFoundError, match=r"a build was killed") as error:
+        open_tasks(out)
+    assert "\n" not in str(error.value)
+    old = out.parent / ".set.partial-1" / "old"
+    assert str(old) in str(error.value)
+    assert files(old) == before
+
+
+def test_the_next_build_puts_a_set_back_that_a_killed_one_moved_away(killed_between, monkeypatch):
+    out, before = killed_between
+
+    def fail(*args):
+        raise OSError("no luck")
+
+    monkeypatch.setattr("memenvs.build.write.TaskSet", fail)
+    assert build("world", "--entities", 60, "--documents", 4, "--tasks", 3, "--out", out) == 2
+    assert files(out) == before
+
+
+@pytest.mark.parametrize("option", ["--out", "--source"])
+def test_a_link_to_itself_is_one_line(hotpot, tmp_path, capsys, option):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    paths = {"--source": hotpot, "--out": tmp_path / "set", option: tmp_path / "loop"}
+    args = [part for pair in paths.items() for part in pair]
+    assert build("hotpotqa", *args, "--documents", 3) == 2
+    assert str(tmp_path / "loop") in one_line(capsys)
+
+
+def test_an_error_of_the_disk_says_where(hotpot, tmp_path, capsys, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("memenvs.build.write._write", full)
+    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 2
+    assert f"No space left on device: {tmp_path / 'set'}" in one_line(capsys)
 
 
 def test_what_a_killed_build_left_a_day_ago_is_removed_and_younger_work_is_not(hotpot, tmp_path):

@@ -78,7 +78,9 @@ def test_an_empty_corpus_is_refused():
         Corpus.from_documents([])
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b'{"id": "2"}', b'{"id": null, "contents": ""}', b"\xff"])
+@pytest.mark.parametrize(
+    "line", [b"{", b"[]", b'{"id": "2"}', b'{"id": null, "contents": ""}', b"\xff", b"[" * 100_000]
+)
 def test_a_malformed_line_is_refused_by_its_number(tmp_path, line):
     path = tmp_path / "c.jsonl"
     path.write_bytes(lines({"id": "1", "contents": "x"}) + line)

@@ -147,6 +147,20 @@ def test_a_cut_level_file_is_refused(tmp_path, thousand):
         LevelSet.load(tmp_path / "x.npz")
 
 
+def test_a_level_file_with_a_byte_turned_over_is_a_set_still_or_refused_in_one_line(tmp_path, write):
+    path = tmp_path / "x.npz"
+    LevelSet.load(write(TWO)).save(path)
+    whole, said = path.read_bytes(), []
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            LevelSet.load(path)
+        except LevelError as error:
+            said.append(str(error))
+    assert len(said) > len(whole) // 2
+    assert not any("\n" in text for text in said)
+
+
 def test_another_version_of_the_format_is_refused(tmp_path, thousand, monkeypatch):
     monkeypatch.setattr("memenvs.sokoban.levels.VERSION", 9)
     thousand.save(tmp_path / "x.npz")

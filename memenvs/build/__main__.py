@@ -30,6 +30,7 @@ from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.tasks import open_tasks
 from memenvs.tokens import TextTokenizer, check_positive, load_tokenizer
+from memenvs.whole_folder import named, resolved
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         said = _index(args) if args.builder == "index" else _drawn(args)
     except (ValueError, OSError, ImportError) as error:
-        sys.stderr.write(f"memenvs.build {args.builder}: error: {error}\n")
+        sys.stderr.write(f"memenvs.build {args.builder}: error: {named(error, args.out)}\n")
         return 2
     except KeyboardInterrupt:
         kept = "what is done is kept" if args.builder == "index" else "nothing was changed"
@@ -51,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _index(args: argparse.Namespace) -> str:
     check_positive("--max-tokens", args.max_tokens, "tokens")
-    named = Path(args.corpus).is_dir() or args.corpus in bundled_names()
-    if not named and not Path(args.corpus).is_file():
+    a_set = Path(args.corpus).is_dir() or args.corpus in bundled_names()
+    if not a_set and not Path(args.corpus).is_file():
         raise FileNotFoundError(f"no corpus at {args.corpus}; give JSON Lines or a task set")
-    corpus = task_set_corpus(open_tasks(args.corpus)) if named else args.corpus
+    corpus = task_set_corpus(open_tasks(args.corpus)) if a_set else args.corpus
     encoder = None
     if args.index != "lexical":
         model = {"model": args.encoder} if args.encoder else {}
@@ -181,11 +182,11 @@ def _size(args: argparse.Namespace, default: int | None = None) -> dict[str, Any
 def _arguments(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, Any]:
     """What decides the content: paths by their names, and nothing about this machine."""
     left_out = {"builder", "out", "workers", "export"}
-    named = {key: value for key, value in vars(args).items() if key not in left_out}
-    for key in {"source", "essays"} & set(named):
-        if named[key] is not None and not str(named[key]).startswith("hf:"):
-            named[key] = Path(named[key]).expanduser().resolve().name
-    return {**named, "tokenizer": tokenizer.name}
+    given = {key: value for key, value in vars(args).items() if key not in left_out}
+    for key in {"source", "essays"} & set(given):
+        if given[key] is not None and not str(given[key]).startswith("hf:"):
+            given[key] = resolved(given[key]).name
+    return {**given, "tokenizer": tokenizer.name}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,14 @@ def read_text(value: Any, what: str, where: str) -> str:
     return value
 
 
+def read_question(value: Any, where: str) -> str:
+    """A question that asks something."""
+    question = read_text(value, "question", where)
+    if not question.strip():
+        raise ValueError(f"{where} asks nothing: its question is {question!r}; leave it out of the file")
+    return question
+
+
 def read_id(value: Any, source: str) -> str:
     """An id as text; a `str` or a whole number."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from memenvs.build.examples import Example
-from memenvs.build.fields import check_examples, read_answers, read_id, read_text
+from memenvs.build.fields import check_examples, read_answers, read_id, read_question, read_text
 from memenvs.build.sources import Record, read_records
 
 _KEYS = ("question", "answer", "supporting_facts", "context")
@@ -45,7 +45,7 @@ def _example(record: Record, number: int, source: str) -> Example:
         raise ValueError(f"{where} has no supporting fact; use {_WHAT}")
     return Example(
         id_,
-        read_text(record["question"], "question", where),
+        read_question(record["question"], where),
         read_answers(record["answer"], [], where),
         tuple((title, "".join(parts)) for title, parts in zip(titles, sentences, strict=True)),
         tuple(dict.fromkeys(paragraph for paragraph, _ in places)),

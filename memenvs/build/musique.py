@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memenvs.build.examples import Example
-from memenvs.build.fields import check_examples, read_answers, read_id, read_text
+from memenvs.build.fields import check_examples, read_answers, read_id, read_question, read_text
 from memenvs.build.sources import Record, read_records
 
 _KEYS = ("id", "question", "answer", "paragraphs")
@@ -43,7 +43,7 @@ def _example(record: Record, source: str) -> Example:
         raise ValueError(f"{where} has no supporting paragraph; use {_WHAT}")
     return Example(
         id_,
-        read_text(record["question"], "question", where),
+        read_question(record["question"], where),
         read_answers(record["answer"], record.get("answer_aliases") or [], where),
         tuple((read_text(t, "title", where), read_text(text, "paragraph", where)) for t, text in texts),
         evidence,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from memenvs.build.export import FORMS
 from memenvs.card import CARD, DOCUMENTS, TASKS
-from memenvs.whole_folder import whole_folder
+from memenvs.whole_folder import resolved, whole_folder
 
 _OURS = {CARD, DOCUMENTS, TASKS, *(f"{form}.{suffix}" for form, (suffix, *_) in FORMS.items())}
 
 
 def check_replaceable(out: Path) -> None:
     """Raise a one-line `ValueError` if `out` is there and is anything but a task set and its exports."""
-    out = out.expanduser().resolve()
+    out = resolved(out)
     if out.exists() and not (out / CARD).is_file():
         raise ValueError(f"{out} is there and is not a task set; choose another --out or remove it")
     foreign = sorted({path.name for path in out.iterdir()} - _OURS) if out.exists() else []

@@ -25,6 +25,7 @@ from memenvs.retrieval.files import whole, write_json
 from memenvs.spaces import UnicodeText
 from memenvs.text_env import TextEnv
 from memenvs.vector import TextVectorEnv
+from memenvs.whole_folder import named
 
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_numbers(args)
         summary, title = evaluate(args)
     except (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error) as error:
-        sys.stderr.write(f"memenvs.evaluate run: error: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"memenvs.evaluate run: error: {' '.join(named(error, args.out).split())}\n")
         return 2
     except KeyboardInterrupt:
         kept = f"what ended is in {args.out}" if args.out else "nothing was kept, for want of --out"

@@ -123,7 +123,7 @@ def read_jsonl(path: Path | str) -> Iterator[Passage]:
             try:
                 record = json.loads(line)
                 id, contents = record["id"], record["contents"]
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ValueError(f'{path}:{number}: not a {{"id", "contents"}} record: {error!r}') from error
             if isinstance(id, bool) or not isinstance(id, str | int) or not isinstance(contents, str):
                 raise ValueError(f"{path}:{number}: id {id!r} or contents of type {type(contents).__name__}")

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,7 +136,10 @@ def _unpack(data: bytes) -> LevelSet:
             boards, lengths, joined = file["boards"], file["lengths"], file["moves"]
             about = json.loads(file["card"].tobytes())
         return _checked(boards, lengths, joined, about)
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        *(KeyError, ValueError, TypeError, AttributeError, OSError, EOFError, RecursionError),
+        *(zipfile.BadZipFile, zlib.error, NotImplementedError),
+    ) as error:
         if isinstance(error, LevelError):
             raise
         raise LevelError(

@@ -69,6 +69,7 @@ PAPERS = {
     ("grpo", "tamtrl_reading"): {  # TAMTRL 6.1, B.2
         "env": "MemChunkQA-v0",
         "env_args": {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"},
+        "chat_args": {"enable_thinking": False},
         "reward": "tamtrl",
         "group_size": 8,
         "groups": 32,
@@ -85,6 +86,7 @@ PAPERS = {
     ("sft", "tamtrl_sft"): {  # TAMTRL B.2, table A1
         "env": "MemChunkQA-v0",
         "env_args": {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"},
+        "chat_args": {"enable_thinking": False},
         "episodes": 25600,
         "learn_from": "success",
         "passes": 5,
@@ -93,6 +95,7 @@ PAPERS = {
     ("sft", "tamtrl_star"): {  # TAMTRL B.2, table A1
         "env": "MemChunkQA-v0",
         "env_args": {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"},
+        "chat_args": {"enable_thinking": False},
         "teacher": "self",
         "episodes": 8 * 25600,
         "learn_from": "success",

@@ -1,8 +1,9 @@
-"""Train a small model to read a world's prose, for measures that want one that reads.
+r"""Train a small model to read a world's prose, for measures that want one that reads.
 
 python -m benchmarks.world_reader FOLDER
-python -m memenvs.evaluate discriminate --measure hf:FOLDER/reader/last/policy
-python -m memenvs.evaluate discriminate --measure … --task-set FOLDER/questions-30000
+python -m memenvs.evaluate discriminate --target wrapped --measure hf:FOLDER/reader/last/policy
+python -m memenvs.evaluate discriminate --target wrapped --measure hf:FOLDER/reader/last/policy \
+    --task-set FOLDER/questions-30000
 
 A world of its own gives 28,000 questions that are met twice each, with the sentences that answer them among
 those of another. The names of `world-test` are tokens too, which it never meets: they begin as names of their

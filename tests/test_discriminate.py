@@ -1,5 +1,6 @@
 """Ranking a true context against corrupted ones: the corruption, the numbers by hand, the command."""
 
+import json
 import math
 import re
 
@@ -7,9 +8,10 @@ import numpy as np
 import pytest
 
 from memenvs import open_tasks
+from memenvs.build.__main__ import main as build
 from memenvs.evaluate import main
-from memenvs.wrappers.corruption import corrupt, kind
-from memenvs.wrappers.discriminate import discrimination, information_gain
+from memenvs.wrappers.corruption import Contexts, corrupt, kind
+from memenvs.wrappers.discriminate import discrimination, information_gain, similarity
 from memenvs.wrappers.scorers import LexicalScorer
 
 
@@ -49,7 +51,7 @@ def test_answers_are_swapped_for_answers_of_their_kind():
 
 
 def test_a_set_without_spans_is_refused(small_set):
-    with pytest.raises(ValueError, match="bridge"):
+    with pytest.raises(ValueError, match="spans"):
         corrupt(open_tasks("niah"))
 
 
@@ -66,11 +68,23 @@ def test_a_tie_is_broken_in_every_way():
 
 
 def test_the_signal_to_noise_ratio_by_hand():
-    # z of (2, 0, 1) and (1, 0, 2), std sqrt(2/3): true sqrt(1.5) and 0, mean a = sqrt(1.5) / 2, var 3/8;
-    # corrupted -sqrt(1.5), 0, -sqrt(1.5), sqrt(1.5): mean -a / 2, var 9/8 - (a / 2)^2
-    a = 1.5**0.5 / 2
-    noise = ((3 / 8 + 9 / 8 - (a / 2) ** 2) / 2) ** 0.5
-    assert discrimination(np.array([[2.0, 0, 1], [1, 0, 2]])).snr == pytest.approx(1.5 * a / noise)
+    # std of (2, 0, 1) and (1, 0, 2) is sqrt(2/3); in units of 1 / sqrt(2/3) the margins are 2, 1 and 1, -1:
+    # mean 3/4, std sqrt((4 + 1 + 1 + 1) / 4 - 9/16) = sqrt(19) / 4
+    snr = discrimination(np.array([[2.0, 0, 1], [1, 0, 2]])).snr
+    assert snr == pytest.approx(3 / 19**0.5, rel=1e-6)
+
+
+def test_each_question_is_standardised_by_itself():
+    # the scale and the shift of a question's scores do not matter
+    scores = np.array([[2.0, 0, 1], [1, 0, 2]])
+    moved = np.array([[2.0, 0, 1], [700, 600, 800]])
+    assert discrimination(moved).snr == pytest.approx(discrimination(scores).snr, rel=1e-6)
+
+
+def test_overlap_of_words_has_the_papers_ratio_of_a_measure_that_one_corruption_fools(questions):
+    # a question's scores are a, b, a: margins 3 / sqrt(2) and 0, mean and std both half of that
+    found = discrimination(information_gain(LexicalScorer())(questions))
+    assert found.snr == pytest.approx(1.0, abs=5e-4)
 
 
 def test_a_measure_that_cannot_tell_has_no_signal():
@@ -90,6 +104,84 @@ def test_overlap_of_words_sees_what_is_missing_and_not_what_is_swapped(questions
 def test_the_command_prints_a_table(capsys):
     assert main(["discriminate", "--measure", "lexical"]) == 0
     assert "information gain, lexical" in capsys.readouterr().out
+
+
+class Told:
+    """An encoder that keeps what it was asked."""
+
+    def queries(self, texts):
+        self.asked = list(texts)
+        return np.ones((len(texts), 1))
+
+    def passages(self, texts):
+        return np.ones((len(texts), 1))
+
+
+def test_an_embedding_is_asked_by_question_and_answer():
+    encoder = Told()
+    similarity(encoder, with_answer=True)([Contexts("Who?", "Ada", "t", ("a", "b"))])
+    assert encoder.asked == ["Question: Who? Answer: Ada"]
+
+
+def test_the_likelihood_is_that_of_the_bare_answer():
+    class Kept(LexicalScorer):
+        def logprobs(self, requests):
+            self.requests = list(requests)
+            return super().logprobs(requests)
+
+    scorer = Kept()
+    for target, scored in (("bare", "Ada"), ("wrapped", "\\boxed{Ada}")):
+        information_gain(scorer, target)([Contexts("Who?", "Ada", "t", ("a", "b"))])
+        assert {request.continuation for request in scorer.requests} == {scored}
+
+
+def test_contexts_that_were_corrupted_elsewhere_are_read(tmp_path, capsys):
+    record = {"question": "Who?", "answer": "Ada", "context": "It was Ada.", "corrupted": ["It was.", "Bob"]}
+    (tmp_path / "contexts.jsonl").write_text(json.dumps(record) + "\n")
+    assert main(["discriminate", "--contexts", str(tmp_path / "contexts.jsonl")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["1.000", "inf"]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[]", "{", '{"question": "q", "answer": "a", "context": "c", "corrupted": ["x"]}',
+             '{"question": "q", "answer": "a", "context": 3, "corrupted": ["x", "y"]}']
+)  # fmt: skip
+def test_a_file_without_contexts_is_one_line(tmp_path, capsys, line):
+    (tmp_path / "contexts.jsonl").write_text(line)
+    assert main(["discriminate", "--contexts", str(tmp_path / "contexts.jsonl")]) == 2
+    said = capsys.readouterr().err
+    assert (said.count("\n"), "contexts.jsonl" in said) == (1, True)
+
+
+def test_questions_of_hotpotqa_are_corrupted_by_their_supporting_facts(tmp_path):
+    people = ["Ada Byron", "Bo Carter", "Cy Dent"]
+    records = [
+        {
+            "_id": name,
+            "question": f"Who built engine {i}?",
+            "answer": name,
+            "context": [[f"Engine {i}", [f"Engine {i} was built by {name}.", " It is large."]]],
+            "supporting_facts": [[f"Engine {i}", 0]],
+        }
+        for i, name in enumerate(people)
+    ]
+    (tmp_path / "hotpot.json").write_text(json.dumps(records))
+    build(
+        [
+            "hotpotqa",
+            "--source",
+            str(tmp_path / "hotpot.json"),
+            "--documents",
+            "1",
+            "--out",
+            str(tmp_path / "set"),
+        ]
+    )
+    first = corrupt(open_tasks(str(tmp_path / "set")))[0]
+    true, (foreign, swapped) = first.true, first.corrupted
+    assert true.startswith("Engine 0: Engine 0 was built by Ada Byron.\n")
+    assert "Ada Byron" not in foreign
+    assert "Ada Byron" in swapped.splitlines()[1]
 
 
 @pytest.mark.parametrize(

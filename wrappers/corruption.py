@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,8 @@ import numpy as np
 from memenvs.tasks import Task, TaskSet
 
 _WORD_KINDS = ((re.compile(r"^\d[\d,.]*$"), "9"), (re.compile(r"^[^\W\d_a-z]"), "A"))
+
+_CONTEXTS = '{"question", "answer", "context", "corrupted": [two texts]}'
 
 
 class Contexts(NamedTuple):
@@ -31,7 +35,10 @@ class Contexts(NamedTuple):
 
 
 def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
-    """Contexts of every bridge question that has two others with an answer of its kind.
+    """Contexts of every question that has two others with an answer of its kind.
+
+    Questions have the sentences that they need marked as spans (worlds, HotpotQA's supporting facts) and
+    their answer in them; comparisons are left out, where the set says which they are.
 
     Kind is the shape of the answer's words: numbers, capitalised words, other words. Task i draws its two
     others from `SeedSequence([seed, i])`.
@@ -39,7 +46,7 @@ def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
     Raises:
         ValueError: no question of the set can be corrupted.
     """
-    chosen = [task for task in tasks if task.meta.get("type") == "bridge" and "spans" in task.meta]
+    chosen = [task for task in tasks if task.meta.get("type", "bridge") == "bridge" and "spans" in task.meta]
     needed = {task.id: _needed(tasks, task) for task in chosen}
     by_kind: dict[str, list[Task]] = {}
     for task in chosen:
@@ -53,7 +60,32 @@ def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
         donor, third = (others[j] for j in rng.choice(len(others), 2, replace=False))
         made.append(_contexts(task, donor, third, needed))
     if not made:
-        raise ValueError("no question of this task set can be corrupted; it needs bridges with spans")
+        raise ValueError("no question of this task set can be corrupted; it needs spans around its answers")
+    return made
+
+
+def read_contexts(path: str | Path) -> list[Contexts]:
+    """Contexts that were corrupted elsewhere, for instance by a language model as in InfoMem's appendix B.
+
+    Args:
+        path: JSON Lines of `question`, `answer`, `context` and `corrupted`, a list of two.
+
+    Raises:
+        ValueError: a line is something else; the message names it.
+    """
+    made = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            record = json.loads(line)
+            first, second = record["corrupted"]
+            read = Contexts(record["question"], record["answer"], record["context"], (first, second))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"{path}:{number} is no {_CONTEXTS}: {error!r:.120}") from error
+        if not all(isinstance(text, str) and text for text in (*read[:3], first, second)):
+            raise ValueError(f"{path}:{number} is no {_CONTEXTS}: each must be a text")
+        made.append(read)
+    if not made:
+        raise ValueError(f"{path} is empty; it needs a line of {_CONTEXTS} for each question")
     return made
 
 

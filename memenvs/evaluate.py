@@ -87,7 +87,13 @@ def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) 
     return Interval(float(array.mean()), float(low), float(high))
 
 
-COMMANDS = {"run": "memenvs.evaluation.run", "discriminate": "memenvs.wrappers.discriminate"}
+COMMANDS = {
+    "run": ("memenvs.evaluation.run", "play every task n times and average every metric, with intervals"),
+    "discriminate": (
+        "memenvs.wrappers.discriminate",
+        "how well a measure tells true contexts from corrupted ones (InfoMem section 5.1)",
+    ),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,10 +102,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Commands stand in layers above, so they are named here and imported when asked for.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] in (["-h"], ["--help"]):
+        lines = [f"  {name:14}{text}" for name, (_, text) in COMMANDS.items()]
+        usage = ["usage: python -m memenvs.evaluate COMMAND …", "", *lines, ""]
+        sys.stdout.write("\n".join([*usage, "`COMMAND --help` shows its options and examples.", ""]))
+        return 0
     if not arguments or arguments[0] not in COMMANDS:
         sys.stderr.write(f"memenvs.evaluate: give a command: {', '.join(COMMANDS)} (--help tells more)\n")
-        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
-    module = importlib.import_module(COMMANDS[arguments[0]])
+        return 2
+    module = importlib.import_module(COMMANDS[arguments[0]][0])
     return int(module.main(arguments[1:]))
 
 

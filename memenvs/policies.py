@@ -15,14 +15,18 @@ Policy = Callable[[str, Info], str]
 """Called with an observation and its info; only `gold` looks at more than the observation."""
 
 
-def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
-    """A policy by name.
+POLICIES = {
+    "gold": "Knows the answer; it asks the environment.",
+    "silent": "Always replies with nothing.",
+    "random_text": "Replies with random words of the observation, and random tags.",
+    "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
+    "environments of chunked reading in their own wording.",
+}
+"""What each policy does, by its name."""
 
-    - `gold` knows the answer; it asks the environment.
-    - `silent` always replies with nothing.
-    - `random_text` replies with random words of the observation, and random tags.
-    - `lexical` keeps the sentences that share rare words with the question and answers from them; it plays
-      environments of chunked reading in their own wording.
+
+def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
+    """A policy by name; `POLICIES` says what each does.
 
     Raises:
         ValueError: no such policy, with the choices.

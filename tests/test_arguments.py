@@ -1,5 +1,7 @@
 """Arguments as name=value: how they are read, and what is refused by the signature that takes them."""
 
+import json
+import shlex
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from memenvs.arguments import (
     env_parameters,
     parameters_of,
     read_arguments,
+    written,
 )
 
 
@@ -86,6 +89,7 @@ def test_a_value_of_another_type_is_refused(env, arguments, message):
         ("MemSokoban-v0", {"rewards": {"format": 1}, "vocabulary": "abcdefg", "action_names": list("udlr")}),
         ("MemSokobanImage-v0", {"tile": 8, "max_turns": 2}),
         ("memenvs:MemSokoban-v0", {"max_turns": 2}),
+        ("MemSokoban", {"max_turns": 2}),  # without a version the latest, as in gym.make
     ],
 )
 def test_values_of_the_right_types_pass(env, arguments):
@@ -102,6 +106,21 @@ def test_every_environment_takes_its_own_defaults():
 def test_defaults_of_the_registration_stand_before_those_of_the_class():
     defaults = {p.name: p.default for p in env_parameters("MemNIAH-v0")}
     assert (defaults["tasks"], defaults["chunk_size"]) == ("niah", 5000)
+
+
+def test_a_default_is_read_back_as_it_is_written_for_a_shell():
+    for name in [name for name in gym.registry if name.startswith("Mem")]:
+        for parameter in env_parameters(name):
+            (text,) = shlex.split(written(parameter))
+            assert read_arguments([text]) == json.loads(json.dumps({parameter.name: parameter.default}))
+
+
+@pytest.mark.parametrize(
+    "value", ["7", "null", "a b", '"', "it's", "", "{", "[1]", "NaN", 1.5, True, None, {"a": ["b"]}]
+)
+def test_any_plain_value_is_read_back_as_it_is_written(value):
+    (text,) = shlex.split(written(Parameter("name", Any, value)))
+    assert read_arguments([text]) == {"name": value}
 
 
 def test_an_environment_that_is_not_registered_is_named():

@@ -452,6 +452,11 @@ class TestArguments:
             (["--model", "{model}", "--reward-args", "beta=1"], "reward_args are of a memory method"),
             (["--model", "{model}", "--reward", "tamtrl", "--estimator", "rloo"], "not for --reward tamtrl"),
             (["--model", "nowhere", "--env", "Nope-v0"], "Nope"),
+            (["--model", "nowhere", "--methods", '["Nobody"]'], "no method 'Nobody'"),
+            (
+                ["--model", "nowhere", "--reward", "infomem", "--reward-args", "betta=1"],
+                "its arguments: beta,",
+            ),
             (["--model", "nowhere", "--env", "CartPole-v1"], "an environment of texts"),
             (["--model", "{model}", "--device", "tpu"], "device must be one of torch's"),
         ],

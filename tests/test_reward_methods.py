@@ -17,6 +17,7 @@ from memenvs.wrappers import (
     Turn,
 )
 from memenvs.wrappers.mempo import memory_span
+from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest
 
 close = np.testing.assert_allclose
@@ -332,8 +333,15 @@ def test_a_wrong_setting_is_refused_with_what_was_given(make):
 
 
 def test_a_setting_that_there_is_none_of_is_refused():
-    with pytest.raises(TypeError, match="betta"):
-        InfoMemMethod(betta=0.1)
+    with pytest.raises(ValueError, match="InfoMem has no argument 'betta'; its arguments: beta, "):
+        make_methods([["InfoMem", {"betta": 0.1}]])
+
+
+def test_a_setting_of_another_type_is_refused():
+    with pytest.raises(ValueError, match="minmax of TAMTRL must be true or false, got 'no'"):
+        make_methods([["TAMTRL", {"minmax": "no"}]])
+    with pytest.raises(ValueError, match="the scorer lexical has no argument 'presnt'"):
+        make_scorer(["lexical", {"presnt": -1.0}])
 
 
 @pytest.mark.parametrize(

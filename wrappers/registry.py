@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from memenvs.arguments import check_arguments, parameters_of
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import Scorer
 
@@ -40,8 +41,8 @@ def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
             of `METHODS`, or `module:Class` for a method of your own.
 
     Raises:
-        ValueError: none is given, or an unknown name.
-        TypeError: an unknown setting, or not a list.
+        ValueError: none is given, an unknown name, or settings that it does not take.
+        TypeError: not a list.
     """
     if isinstance(methods, (str, RewardMethod, Mapping)) or not isinstance(methods, Sequence):
         raise TypeError(f"methods must be a list, e.g. ['InfoMem'], got {methods!r}")
@@ -75,8 +76,7 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
             (`["hf", {"model": MODEL, "device": "cpu"}]`), or a `Scorer`.
 
     Raises:
-        ValueError: no such scorer, or a spec that was recorded with an object.
-        TypeError: an unknown setting.
+        ValueError: no such scorer, settings that it does not take, or a spec recorded with an object.
     """
     if isinstance(scorer, type):
         raise ValueError(f"the scorer {scorer.__name__} is a class; make an object: {scorer.__name__}(…)")
@@ -99,6 +99,7 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
         raise ValueError(f"no scorer {scorer!r}; give {SCORER_FORMS}")
     if "api_key" in settings:
         raise ValueError("a spec must hold no key; make the scorer yourself and pass the object")
+    check_arguments(f"the scorer {name}", settings, parameters_of(load(SCORERS[name])))
     return _load_scorer(name, json.dumps(settings, sort_keys=True))
 
 
@@ -113,7 +114,7 @@ def plain_scorer(scorer: ScorerSpec) -> str | list[Any] | None:
 
 @functools.lru_cache(maxsize=8)
 def _load_scorer(name: str, settings: str) -> Scorer:
-    scorer: Scorer = _load(SCORERS[name])(**json.loads(settings))
+    scorer: Scorer = load(SCORERS[name])(**json.loads(settings))
     return scorer
 
 
@@ -126,13 +127,20 @@ def _make_method(method: MethodSpec) -> RewardMethod:
     name, settings = str(pair[0]), dict(pair[1])
     if name not in METHODS and ":" not in name:
         raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
-    made = _load(METHODS.get(name, name))(**settings)
+    kind = load(METHODS.get(name, name))
+    check_arguments(name, settings, parameters_of(kind))
+    made = kind(**settings)
     if not isinstance(made, RewardMethod):
         raise TypeError(f"{name!r} is no RewardMethod but {type(made).__name__}")
     return made
 
 
-def _load(place: str) -> Any:
+def load(place: str) -> Any:
+    """What a `module:Class` names.
+
+    Raises:
+        ValueError: there is none.
+    """
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)

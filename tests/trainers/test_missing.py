@@ -12,5 +12,5 @@ import pytest
 def test_an_adapter_names_the_extra_of_a_missing_trainer(adapter, trainer):
     if find_spec(trainer):
         pytest.skip(f"{trainer} is installed")
-    with pytest.raises(ImportError, match=rf'^\S+ is not installed; .*"memenvs\[{adapter}\]"`$'):
+    with pytest.raises(ImportError, match=rf'^\S+ is not installed; .*\[{adapter}\]"`$'):
         importlib.import_module(f"memenvs.adapters.{adapter}")

@@ -1,0 +1,154 @@
+"""What memenvs has, with its arguments: `python -m memenvs list`, and one thing whole by its name."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+import memenvs  # noqa: F401  # registers the environments
+from memenvs.arguments import (
+    Parameter,
+    closest_first,
+    described,
+    env_parameters,
+    find_spec,
+    parameters_of,
+    written,
+)
+from memenvs.card import CARD, Card
+from memenvs.data import bundled, bundled_names
+from memenvs.metrics import METRICS
+from memenvs.policies import POLICIES
+from memenvs.wrappers.registry import METHODS, SCORERS, load
+
+_HEADINGS = {
+    "environment": "environments: gym.make(ID, NAME=VALUE), --env ID --env-args NAME=VALUE",
+    "task set": "task sets: tasks=NAME, or the folder of one that `python -m memenvs build` made",
+    "level set": "level sets of Sokoban: levels=NAME, or a file",
+    "metric": "metrics: metric=NAME",
+    "reward method": "reward methods: RewardWrapper(env, [NAME]), --methods '[[\"NAME\", {…}]]'; of the\n"
+    "three memory methods also --reward and --reward-args",
+    "scorer": "scorers: scorer=NAME, or NAME:MODEL",
+    "policy": "policies: --policy NAME of play and evaluate",
+}
+
+
+class Entry(NamedTuple):
+    """Something that is chosen by name.
+
+    Attributes:
+        kind: a key of the headings.
+        name: by which it is chosen.
+        text: what it is; its first paragraph, on one line, is the summary.
+        parameters: its arguments; None where it takes any.
+    """
+
+    kind: str
+    name: str
+    text: str
+    parameters: Sequence[Parameter] | None = ()
+
+    @property
+    def summary(self) -> str:
+        """Its first paragraph on one line."""
+        return " ".join(self.text.strip().partition("\n\n")[0].split())
+
+
+def entries() -> Iterator[Entry]:
+    """All that is chosen by name, in the order of the headings."""
+    for name in gym.registry:
+        if name.startswith("Mem"):
+            yield _environment(name)
+    for name in bundled_names():
+        path = bundled(name)
+        if (path / CARD).is_file():
+            yield Entry("task set", name, _about(Card.read(path / CARD)))
+    for name in bundled_names():
+        if name.endswith(".npz"):
+            yield Entry("level set", name.removesuffix(".npz"), "Levels with a shortest solution each.")
+    for name, metric in METRICS.items():
+        yield Entry("metric", name, inspect.getdoc(metric) or "")
+    for kind, places in (("reward method", METHODS), ("scorer", SCORERS)):
+        for name, place in places.items():
+            made = load(place)
+            yield Entry(kind, name, inspect.getdoc(made) or "", parameters_of(made))
+    for name, text in POLICIES.items():
+        yield Entry("policy", name, text)
+    yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or hub name; of evaluate.")
+    yield Entry("policy", "openai:URL", "A model behind an OpenAI-compatible server; of evaluate.")
+
+
+def overview() -> str:
+    """Every entry with its summary and its arguments."""
+    lines: list[str] = []
+    kind = ""
+    for entry in entries():
+        if entry.kind != kind:
+            kind = entry.kind
+            lines += ["", _HEADINGS[kind]]
+        lines.append(_filled(f"{entry.name:20}{entry.summary}", "  ", 22))
+        if entry.parameters:
+            arguments = " ".join(written(p).replace(" ", "\0") for p in entry.parameters)
+            lines.append(_filled(arguments, " " * 22, 22).replace("\0", " "))
+    return "\n".join([*lines[1:], "", "`python -m memenvs list NAME` shows one of them whole.", ""])
+
+
+def whole(entry: Entry) -> str:
+    """An entry with the types of its arguments, and all that its class says."""
+    lines = [f"{entry.name}, {entry.kind}"]
+    for parameter in entry.parameters or ():
+        lines.append(f"  {written(parameter):32}  {described(parameter.annotation)}")
+    return "\n".join([*lines, "", entry.text.strip(), ""])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show what there is; 2 and one line on standard error where a name is unknown."""
+    parser = argparse.ArgumentParser(
+        prog="python -m memenvs list", description="What there is, with its arguments and their defaults."
+    )
+    parser.add_argument("name", nargs="?", help="one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …")
+    name = parser.parse_args(argv).name
+    if name is None:
+        sys.stdout.write(overview())
+        return 0
+    try:
+        same = [entry for entry in entries() if entry.name.lower() == name.lower()]
+        found = same or [_environment(name)]
+    except (gym.error.Error, ImportError) as error:
+        known = closest_first(name, dict.fromkeys(entry.name for entry in entries()))
+        sys.stderr.write(
+            f"memenvs list: error: nothing is called {name!r} ({error}); there are {', '.join(known)}\n"
+        )
+        return 2
+    sys.stdout.write("\n".join(map(whole, found)))
+    return 0
+
+
+def _environment(name: str) -> Entry:
+    point: str | Callable[..., Any] | None = find_spec(name).entry_point
+    creator = load_env_creator(point) if isinstance(point, str) else point
+    return Entry("environment", name, inspect.getdoc(creator) or "", env_parameters(name))
+
+
+def _about(card: Card) -> str:
+    counts = card.counts
+    return (
+        f"{counts['tasks']:,} tasks over {counts['documents']:,} documents, up to {counts['max_tokens']:,} "
+        f"tokens a task; for {card.environment}, by {card.metric}."
+    )
+
+
+def _filled(text: str, first: str, indent: int) -> str:
+    fill = textwrap.TextWrapper(110, first, " " * indent, break_long_words=False, break_on_hyphens=False)
+    return fill.fill(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

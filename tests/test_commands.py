@@ -1,0 +1,113 @@
+"""`python -m memenvs`: the overview, the commands behind it, and the list of what there is."""
+
+import subprocess
+import sys
+
+import pytest
+
+import memenvs
+from memenvs import list as listing
+from memenvs.__main__ import COMMANDS, main
+from memenvs.evaluate import main as evaluate
+from memenvs.metrics import METRICS
+from memenvs.policies import POLICIES, make_policy
+from memenvs.wrappers.registry import METHODS, SCORERS
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-m", "memenvs", *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_the_overview_shows_every_command_with_an_example(arguments, capsys):
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert all(f"python -m memenvs {name} {example}\n" in shown for name, (_, example) in COMMANDS.items())
+
+
+def test_an_unknown_command_is_answered_by_the_closest_ones():
+    done = run("evalute")
+    assert done.returncode == 2
+    assert done.stderr.startswith("memenvs: error: no command 'evalute'; its commands: evaluate, ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_command_is_the_module_of_its_name():
+    done = run("play", "MemSokoban-v0", "--seed", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "return 11.9; success 1," in done.stdout
+
+
+def test_a_command_ends_with_its_own_status():
+    done = run("play", "Nothing-v0")
+    assert done.returncode == 2
+    assert done.stderr.startswith("memenvs.play: error: ")
+
+
+@pytest.mark.parametrize("name", ["list", "play", "evaluate", "build", "retrieval.server"])
+def test_every_command_has_help(name):
+    done = run(name, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: python -m memenvs")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_the_help_of_evaluate_shows_its_commands(flag, capsys):
+    assert evaluate([flag]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "usage: python -m memenvs.evaluate COMMAND" in shown.out
+    assert "  run           play every task n times" in shown.out
+    assert "  discriminate  " in shown.out
+
+
+def test_the_list_has_everything_that_is_chosen_by_name(capsys):
+    assert listing.main([]) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
+    wanted = {*memenvs.ENV_IDS, "MemSokobanGrid-v0", *METRICS, *METHODS, *SCORERS, *POLICIES}
+    assert wanted | {"world-train", "world-test", "niah", "sokoban_6x6_1box", "hf:MODEL"} <= shown
+
+
+def test_the_list_shows_arguments_with_their_defaults(capsys):
+    listing.main([])
+    shown = capsys.readouterr().out
+    for argument in (
+        "chunk_size=5000",
+        "tasks=niah",
+        "'separator=||'",
+        "search_cost=0.1",
+        "present=-0.5",
+        "model=…",
+    ):
+        assert argument in shown
+
+
+def test_one_thing_is_shown_whole_by_its_name_in_any_case(capsys):
+    assert listing.main(["memchunkqa-V0"]) == 0
+    shown = capsys.readouterr().out
+    assert "n_documents=null                  a whole number or null\n" in shown
+    assert "\nObservation:\n" in shown
+
+
+def test_a_name_of_two_things_shows_both(capsys):
+    assert listing.main(["lexical"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("lexical, scorer\n")
+    assert "\nlexical, policy\n" in shown
+
+
+def test_an_environment_of_others_is_shown_too(capsys):
+    assert listing.main(["CartPole-v1"]) == 0
+    assert "sutton_barto_reward=false         true or false" in capsys.readouterr().out
+
+
+def test_an_unknown_name_is_answered_by_the_closest_ones(capsys):
+    assert listing.main(["TAMTL"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "there are TAMTRL, " in line
+
+
+def test_every_policy_of_the_list_can_be_made():
+    env = memenvs.envs.chunk_qa.ChunkQAEnv(tasks="world-test", n_documents=4)
+    assert all(make_policy(name, env) for name in POLICIES)

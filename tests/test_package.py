@@ -1,10 +1,13 @@
 """The package as a whole: what an import costs, and what the repository promises of itself."""
 
+import functools
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from memenvs.checkout import check_links
 
 ROOT = Path(__file__).parents[1]
+BESIDE = ("wrappers", "baselines", "data")
 HEAVY = ("torch", "transformers", "faiss", "vllm", "sentence_transformers", "bm25s", "fastapi", "pandas")
 
 
@@ -47,7 +51,9 @@ def test_making_and_playing_an_environment_loads_no_heavy_library():
 
 
 def test_the_folders_beside_the_package_are_its_subpackages():
-    for name in ("wrappers", "baselines", "data"):
+    if (ROOT / "PKG-INFO").exists():
+        pytest.skip("an sdist holds copies, not links")
+    for name in BESIDE:
         assert (ROOT / "memenvs" / name).resolve() == ROOT / name
 
 
@@ -65,21 +71,51 @@ def test_a_folder_of_the_root_is_imported_by_its_name_in_the_package(name):
     assert done.stderr.splitlines()[-1].startswith(f"ImportError: import memenvs.{name}:")
 
 
-def test_an_editable_install_writes_a_path_which_type_checkers_follow(tmp_path):
+def build(kind, tmp_path):
+    """A copy of the project, and what its build backend makes of it, `"editable"` or `"sdist"`."""
     pytest.importorskip("setuptools", reason="setuptools builds the package: pip install setuptools")
-    clone = tmp_path / "clone"
-    kept = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "memenvs", clone / "memenvs", symlinks=True, ignore=kept)
-    for name in ("wrappers", "baselines", "data"):
-        shutil.copytree(ROOT / name, clone / name, ignore=kept)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, clone)
-    code = f"from setuptools.build_meta import build_editable; build_editable({str(tmp_path)!r})"
+    clone, made = tmp_path / "clone", tmp_path / "made"
+    made.mkdir()
+    kept = shutil.ignore_patterns("__pycache__", ".*")
+    for name in ("memenvs", "tests", "docs", "benchmarks", "examples", *BESIDE):
+        shutil.copytree(ROOT / name, clone / name, symlinks=True, ignore=kept)
+    for path in ROOT.iterdir():
+        if path.is_file() and path.name != "PKG-INFO":
+            shutil.copy(path, clone)
+    code = f"from setuptools.build_meta import build_{kind}; build_{kind}({str(made)!r})"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=clone, capture_output=True, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    (file,) = made.iterdir()
+    return clone, file
+
+
+def test_an_editable_install_writes_a_path_which_type_checkers_follow(tmp_path):
+    clone, wheel = build("editable", tmp_path)
     with zipfile.ZipFile(wheel) as file:
         (path,) = [name for name in file.namelist() if "dist-info" not in name]
         assert file.read(path).decode().split() == [str(clone)]
+
+
+def test_an_sdist_holds_what_its_tests_need(tmp_path):
+    _, packed = build("sdist", tmp_path)
+    assert packed.stat().st_size < 5_000_000
+    with tarfile.open(packed) as file:
+        file.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.glob("memenvs-*")
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {f"tests/{path.relative_to(ROOT / 'tests')}" for path in ROOT.glob("tests/**/*.py")} <= files
+    bare = {"PATH": os.environ["PATH"]}  # nothing here leads to another memenvs
+    run = functools.partial(subprocess.run, cwd=folder, env=bare, capture_output=True, text=True)
+    place = run([sys.executable, "-c", "import memenvs; print(memenvs.__file__)"]).stdout.strip()
+    assert place == str(folder / "memenvs" / "__init__.py")
+    some = [
+        "tests/test_metrics.py",
+        "tests/test_credit_turns.py",
+        "tests/test_tasks.py",
+        "tests/test_tool_qa.py",
+    ]
+    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *some])
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
 
 
 def place_memenvs(folder, recorded=None):

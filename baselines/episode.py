@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -73,6 +74,9 @@ class Episode:
             the environment's, it is that method's reward of the last turn.
         charge: what a learner adds to the result, such as a penalty of its length.
         metrics: the environment's.
+        rewards: of each component of the reward, its sum over the turns; NaN where it never was a number.
+        signals: of each reward method, the mean of what it measured, over the turns that it had scored (over
+            all, where it needs no scores); without an entry where there are none.
         record: what reward methods measured; None without any.
         end: how it ended; `"failed"` if the environment or a scorer broke.
         error: what broke.
@@ -89,6 +93,8 @@ class Episode:
     outcomes: list[float] = field(default_factory=list)
     charge: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
+    rewards: dict[str, float] = field(default_factory=dict)
+    signals: dict[str, float] = field(default_factory=dict)
     record: Record | None = None
     end: Literal["", "terminated", "truncated", "failed"] = ""
     error: str = ""
@@ -117,6 +123,19 @@ class Episode:
     def by_token(self, turns: Sequence[float] | Floats) -> Floats:
         """Numbers (K,) of turns, given to each token (N,) that the turn wrote."""
         return np.repeat(np.asarray(turns, np.float64), [len(reply.ids) for reply in self.replies])
+
+
+def component_sums(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The sum of each component over the turns, without those that could not be measured (NaN).
+
+    >>> component_sums([{"format": 0.5, "judge": float("nan")}, {"format": 0.5, "judge": float("nan")}])
+    {'format': 1.0, 'judge': nan}
+    """
+    found = {}
+    for name in turns[-1] if turns else ():
+        known = [turn[name] for turn in turns if not math.isnan(turn[name])]
+        found[name] = math.fsum(known) if known else math.nan
+    return found
 
 
 def sound(episodes: Sequence[Episode]) -> list[Episode]:

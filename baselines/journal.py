@@ -1,4 +1,4 @@
-"""Numbers of a training run come in; JSON Lines, TensorBoard and a line on the screen go out."""
+"""Numbers of a training run come in; JSON Lines and TensorBoard's files go out, and lines on the screen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memenvs.extras import require
 
 
 class Journal:
-    """Writes `log.jsonl`, TensorBoard's files in `tensorboard/`, and a line a step to the error stream.
+    """Writes `log.jsonl`, TensorBoard's files in `tensorboard/`, and lines to the error stream.
 
     Args:
         folder: of the run.
@@ -30,14 +30,8 @@ class Journal:
         board = require("torch.utils.tensorboard", "train")
         self._board = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
-    def write(self, step: int, numbers: dict[str, float], show: tuple[str, ...] = ()) -> None:
-        """Write the numbers of a step.
-
-        Args:
-            step: from 1.
-            numbers: by name.
-            show: the names to print.
-        """
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        """Write the numbers of a step, by name, to the files."""
         if self._quiet:
             return
         line = {"step": step, "time": round(time.time(), 3), **{k: _rounded(v) for k, v in numbers.items()}}
@@ -45,9 +39,12 @@ class Journal:
             file.write(json.dumps(line) + "\n")
         for name, value in numbers.items():
             self._board.add_scalar(name, value, step)
-        told = "  ".join(f"{name} {numbers[name]:.4g}" for name in show if name in numbers)
-        sys.stderr.write(f"step {step}  {told}\n")
-        sys.stderr.flush()
+
+    def show(self, line: str) -> None:
+        """Write a line to the error stream."""
+        if not self._quiet:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
     def close(self) -> None:
         """Flush everything."""

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from memenvs.baselines.episode import Episode, Sample
+from memenvs.baselines.episode import Episode, Sample, component_sums
 from memenvs.baselines.policy import Ids, Policy, Reply
 from memenvs.text_env import Info, feedback
 from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import Episode as Record
-from memenvs.wrappers import VectorRewardWrapper
+from memenvs.wrappers import RewardMethod, VectorRewardWrapper
 
 NO_REPLY = Reply("", np.zeros(0, np.int64), np.zeros(0), finished=False)
 
@@ -113,6 +113,7 @@ class Seat:
         self.episode = Episode(group, "")
         self.over = False
         self._sample: Sample | None = None
+        self._rewards: list[dict[str, float]] = []
 
     @property
     def prompt(self) -> Ids:
@@ -135,6 +136,7 @@ class Seat:
         """A reply was played."""
         episode, turn = self.episode, len(self.episode.replies)
         episode.replies.append(reply)
+        self._rewards.append(info["rewards"])
         episode.outcomes.append(float(info["rewards"].get("outcome", 0.0)))
         if reply is NO_REPLY:
             episode.unread += 1
@@ -157,8 +159,12 @@ class Seat:
         paid = sum(episode.outcomes)
         episode.outcome = float(episode.metrics.get("outcome", paid))
         episode.turn_rewards = list(info.get("turn_rewards", []))
+        if self._rewards and not episode.error:
+            self._rewards[-1] = info["rewards"]  # with what methods paid when the group was complete
+        episode.rewards = component_sums(self._rewards)
         if isinstance(venv, VectorRewardWrapper) and episode.replies:
             episode.record = venv.record(i)
+            episode.signals = _signal_means(venv.methods, episode.record)
             if venv.spends_outcome:
                 episode.outcomes = replaced_outcomes(episode.record)
         ended = bool(episode.metrics) and venv.unwrapped.envs[i].unwrapped.episode.end
@@ -202,6 +208,19 @@ def _no_outcome(venv: Any, record: Record | None) -> str:
             if last and not credit.of_signal and np.isnan(credit.value):
                 return f"no outcome: {name}: {credit.reason}"
     return ""
+
+
+def _signal_means(methods: Sequence[RewardMethod], record: Record) -> dict[str, float]:
+    """See `Episode.signals`."""
+    found = {}
+    for method in methods:
+        signals = np.array(record.signals[method.name])
+        if type(method).requests is not RewardMethod.requests:
+            signals = signals[[bool(method.requests(turn)) for turn in record.turns]]
+        signals = signals[~np.isnan(signals)]
+        if len(signals):
+            found[method.name] = float(signals.mean())
+    return found
 
 
 def sample_within(

@@ -107,23 +107,33 @@ def samples_of(cloning: Cloning) -> list[Sample]:
     """
     args = cloning.args
     seeds = group_seeds(args.seed, 0, 2, args.episodes)
+    turns = unread = 0
     if args.teacher == "self":
         cloning.begin_again()
-        played = sound(cloning.play(cloning.make_venv(), seeds, 1, Clock()))
+        played = cloning.play(cloning.make_venv(), seeds, 1, Clock())
         cloning.restore()
-        kept = [e for e in played if args.learn_from == "all" or e.metrics["success"] == 1.0]
+        kept = [e for e in sound(played) if args.learn_from == "all" or e.metrics["success"] == 1.0]
         samples = [sample for episode in kept for sample in episode.samples]
+        turns = sum(len(episode.replies) for episode in played)
+        unread = sum(episode.unread for episode in played)
     else:
-        samples = [
-            sample
-            for shown in _shown(args, seeds)
-            if args.learn_from == "all" or shown.success
-            for sample in to_samples(cloning.policy, shown)
-        ]
+        samples = []
+        for shown in _shown(args, seeds):
+            if args.learn_from == "all" or shown.success:
+                samples += (made := to_samples(cloning.policy, shown))
+                turns += len(shown.turns)
+                unread += len(shown.turns) - (int(made[-1].turns.max()) + 1 if made else 0)
+    overlong = (
+        f"{unread} of {turns} turns do not fit the model's window of {cloning.policy.window} tokens: shorten "
+        "their prompts by --env-args, or take a model with a longer window"
+    )
     if not samples:
         raise ValueError(
             f"no episode of the teacher {args.teacher!r} is left to learn from (learn_from {args.learn_from})"
+            + f"; {overlong}" * bool(unread)
         )
+    if unread and cloning.world.first:
+        sys.stderr.write(f"warning: {overlong}; they are left out\n")
     return samples
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memenvs.baselines.episode import Episode, Floats, Sample
+from memenvs.baselines.episode import Episode, Floats, Sample, component_sums
 from memenvs.baselines.rollout import NO_REPLY
 from memenvs.baselines.tree import Node
 from memenvs.credit import masked_mean, mt_grpo
@@ -92,6 +92,7 @@ def episodes_of(root: Node, group: int) -> list[Episode]:
                 outcome=float(metrics.get("outcome", leaf.outcome)),
                 outcomes=[0.0] * (len(path) - 1) + [leaf.outcome],
                 metrics=metrics,
+                rewards=component_sums([node.info["rewards"] for node in path if "rewards" in node.info]),
                 end=leaf.end,
                 error=leaf.error,
                 cut_replies=sum(node.reply is not NO_REPLY and not node.reply.finished for node in fresh),

@@ -152,6 +152,43 @@ class TestHardSteps:
         assert np.isfinite(line["policy_loss"])
 
 
+class TestTold:
+    def test_a_line_has_the_mean_of_each_component(self, game, tmp_path):
+        (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=8)
+        parts = [value for name, value in line.items() if name.startswith("rewards/")]
+        assert len(parts) > 1
+        assert sum(parts) == pytest.approx(line["return"], rel=1e-5)
+
+    def test_the_screen_shows_how_long_is_left(self, game, tmp_path, capsys):
+        run(grpo, game, tmp_path / "run", steps=2, groups=2)
+        first, second = (line for line in capsys.readouterr().err.splitlines() if line.startswith("step "))
+        assert re.match(r"step 1/2  return .* \d+\.\d s a step, \d+ s left$", first)
+        assert re.match(r"step 2/2  return .* \d+\.\d s a step, 0 s left$", second)
+
+    def test_prompts_that_do_not_fit_are_told_once_and_counted_at_every_step(self, game, tmp_path, capsys):
+        longer = {**game[0], "max_turns": 3}
+        model = str(easy_sokoban.save_model(tmp_path / "model", longer))
+        lines = run(grpo, (longer, model), tmp_path / "run", steps=2, groups=4, group_size=2)
+        said = capsys.readouterr().err.splitlines()
+        steps = [line for line in said if line.startswith("step ")]
+        assert all(f"unread {line['unread']:g}" in shown for line, shown in zip(lines, steps, strict=True))
+        (warning,) = [line for line in said if line.startswith("warning: ")]
+        assert warning.startswith(f"warning: {lines[0]['unread']:g} prompts left no room for a reply")
+        assert "window of 128 tokens" in warning
+        assert "by --env-args" in warning
+
+    def test_turns_of_a_teacher_that_do_not_fit_are_told(self, game, tmp_path, capsys):
+        longer = {**game[0], "max_turns": 3}
+        model = str(easy_sokoban.save_model(tmp_path / "model", longer))
+        args = sft.Args(
+            model=model, out=tmp_path / "run", env_args=longer, teacher="easy_sokoban:any_move",
+            learn_from="all", episodes=8, **SMALL,
+        )  # fmt: skip
+        sft.train(sft.prepare(args), args)
+        (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+        assert re.match(r"warning: \d+ of \d+ turns do not fit the model's window of 128 tokens", warning)
+
+
 class TestGoingOn:
     @pytest.mark.parametrize(
         ("learner", "own"),

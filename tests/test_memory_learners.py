@@ -52,6 +52,8 @@ def test_a_step_with_each_method_is_finite(env, options, reward, scored, tiny_mo
     _, line = train(grpo, arguments(grpo, tiny_model, tmp_path / "run", env, options, reward=reward))
     assert all(math.isfinite(line[name]) for name in ("policy_loss", "grad_norm", "kl_old"))
     assert ("seconds_scoring" in line) is scored
+    assert (f"signals/{reward}" in line) is scored
+    assert f"rewards/{reward}" in line
     assert line["failed"] == 0
 
 

@@ -143,6 +143,31 @@ class TestGroups:
         assert episode.outcomes == pytest.approx([0.0] * 4 + [-1.0])
         assert episode.outcome == 0.0
 
+    def test_the_components_of_an_episode_sum_to_its_return(self):
+        venv = VectorRewardWrapper(
+            venv_of("MemSearchQA-v0", 1, tasks="world-test"), ["SearchRewards"], group_size=1
+        )
+        (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "hm"), [1])
+        # One ill-formed reply in each of five turns: -0.2 four times, then -1.
+        assert episode.rewards == pytest.approx({"outcome": 0.0, "search_rewards": -1.8})
+
+    def test_a_component_that_is_known_late_is_in_the_sum(self):
+        venv = venv_of("MemChunkQA-v0", 2, **READING)
+        reply = venv.envs[0].reset(seed=1)[1]["privileged"]["target_wrapped"]
+        host = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
+        for episode in collect(host, ScriptedPolicy(lambda prompt: reply), [1], 2):
+            assert episode.outcome == 1.0
+            assert episode.rewards == pytest.approx({"outcome": 0.0, "tamtrl": sum(episode.turn_rewards)})
+            assert episode.rewards["tamtrl"] >= 1.0
+
+    def test_a_signal_is_averaged_over_the_turns_that_were_scored(self):
+        venv = venv_of("MemChunkQA-v0", 2, **READING)
+        host = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
+        for episode in collect(host, ScriptedPolicy(lambda prompt: "a \\boxed{memory}"), [1], 2):
+            *memories, answer = episode.record.signals["tamtrl"]
+            assert answer == 0.0  # which is no p_t
+            assert episode.signals == pytest.approx({"tamtrl": np.mean(memories)})
+
     def test_a_group_size_that_does_not_fit_is_refused(self):
         with pytest.raises(ValueError, match="group_size must divide the 3 environments, got 2"):
             collect(venv_of("MemSokoban-v0", 3), ScriptedPolicy(echo), [1], 2)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Space
+from gymnasium.spaces.utils import flatten, flatten_space, unflatten
+from gymnasium.wrappers.utils import create_zero_array
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SAMPLE_CHARS = 64
@@ -62,6 +64,24 @@ class UnicodeText(Space[str]):
         return isinstance(other, UnicodeText) and other.max_chars == self.max_chars
 
     __hash__ = None  # type: ignore[assignment]  # mutable (its generator), as every Gymnasium space
+
+
+# Gymnasium's wrappers ask these: a stack of texts is padded with empty ones (`FrameStackObservation`,
+# `DelayObservation`), and a text is as flat as it can be already (`FlattenObservation`), as its graphs are.
+@create_zero_array.register(UnicodeText)
+def _no_text(space: UnicodeText) -> str:  # type: ignore[misc]  # declared for Space[T], whatever T
+    return ""
+
+
+@flatten_space.register(UnicodeText)
+def _same_space(space: UnicodeText) -> UnicodeText:
+    return space
+
+
+@flatten.register(UnicodeText)
+@unflatten.register(UnicodeText)
+def _same_text(space: UnicodeText, x: str) -> str:  # type: ignore[misc]
+    return x
 
 
 def is_utf8(text: str) -> bool:

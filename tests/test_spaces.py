@@ -3,9 +3,12 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.wrappers import DelayObservation, FlattenObservation, FrameStackObservation
 from hypothesis import given
 from hypothesis import strategies as st
 
+import memenvs
 from memenvs.spaces import UnicodeText, clean_text
 
 
@@ -72,3 +75,40 @@ def test_a_lone_surrogate_becomes_the_replacement_character():
 
 def test_two_surrogates_in_a_row_stay_two_characters():
     assert clean_text("a\ud83d\ude00b", 10) == "a\ufffd\ufffdb"  # places in the raw text stay places here
+
+
+REPLY = "<think></think><answer>Up</answer>"
+
+
+@pytest.mark.parametrize("env_id", memenvs.ENV_IDS)
+def test_a_stack_of_observations_holds_the_last_ones(env_id):
+    plain, stacked = gym.make(env_id), FrameStackObservation(gym.make(env_id), 2)
+    seen = [plain.reset(seed=0)[0], plain.step(REPLY)[0]]
+    first, second = stacked.reset(seed=0)[0], stacked.step(REPLY)[0]
+    assert stacked.observation_space.contains(first)
+    assert data_equivalence(tuple(_rows(first)), (seen[0], seen[0]))  # a reset fills the stack
+    assert data_equivalence(tuple(_rows(second)), tuple(seen))
+
+
+def _rows(stack):
+    """Each observation of a stack; one of pictures and texts is a dictionary of stacks."""
+    if isinstance(stack, dict):
+        return [dict(zip(stack, row, strict=True)) for row in zip(*stack.values(), strict=True)]
+    return stack
+
+
+def test_a_delayed_text_is_empty_first():
+    plain, delayed = gym.make("MemSokoban-v0"), DelayObservation(gym.make("MemSokoban-v0"), 1)
+    first, _ = plain.reset(seed=0)
+    assert delayed.reset(seed=0)[0] == ""
+    assert delayed.step(REPLY)[0] == first
+
+
+def test_a_text_is_flat_and_a_picture_beside_it_is_flattened():
+    text = FlattenObservation(gym.make("MemSokoban-v0"))
+    assert text.reset(seed=0)[0] == gym.make("MemSokoban-v0").reset(seed=0)[0]
+    both = FlattenObservation(gym.make("MemSokobanImage-v0"))
+    observation, _ = both.reset(seed=0)
+    assert observation["image"].shape == (6 * 32 * 6 * 32 * 3,)
+    assert isinstance(observation["text"], str)
+    assert both.observation_space.contains(observation)

@@ -111,11 +111,27 @@ class TestAppend:
             ByTurn, venv_of("MemSokoban-v0"), script=self.SCRIPT, options={"max_completion_length": 40}
         )
         trainer.train()
-        # Every turn earned 0.4 and 0, so +-0.2 / (0.4 / sqrt 2 + 1e-4) = 0.7069. What the last one earned is
-        # the result, whose advantage the turns before it get as well.
+        # Every turn earned 0.4 and 0, so +-0.2 / (0.4 / sqrt 2 + 1e-4) = 0.70686. A turn gets its advantage
+        # and those of all later ones, of which the last is the result's.
         for batch in trainer.batches:
-            assert trainer.by_run(batch, 0) == pytest.approx([1.4138, 1.4138, 0.7069], abs=1e-4)
-            assert trainer.by_run(batch, 1) == pytest.approx([-1.4138, -1.4138, -0.7069], abs=1e-4)
+            assert trainer.by_run(batch, 0) == pytest.approx([2.1206, 1.4137, 0.7069], abs=1e-4)
+            assert trainer.by_run(batch, 1) == pytest.approx([-2.1206, -1.4137, -0.7069], abs=1e-4)
+
+    def test_arguments_of_the_chat_template_reach_every_prompt(self, make):
+        switch = (
+            "{%- if add_generation_prompt and enable_thinking is defined and not enable_thinking -%}"
+            "{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}"
+        )
+        options = {"max_completion_length": 40, "chat_template_kwargs": {"enable_thinking": False}}
+        trainer = make(Plain, venv_of("MemSokoban-v0"), script=self.SCRIPT, options=options)
+        trainer.processing_class.chat_template += switch
+        trainer.train()
+        batch = trainer.batches[0]
+        prompt = trainer.text(batch["prompt_ids"][0][batch["prompt_mask"][0].bool()])
+        assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+        boards = [text for own, text in trainer.said(batch, 0) if not own]
+        assert len(boards) == 2
+        assert all(text.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n") for text in boards)
 
     def test_the_credit_that_was_asked_for_is_given(self, make):
         credit = {"reward": "merged", "estimator": "rloo"}
@@ -273,9 +289,9 @@ class TestWhatBreaks:
         assert trainer.loss_mask(batch).any(1).tolist() == [False, True, True, True]
         assert trainer.rewards[0].flatten().isnan().tolist() == [True, False, False, False]
         # Of those that did not break, first turns 0.4, 0 and 0.4: mean 0.8 / 3, std 0.23094, so 0.5771,
-        # -1.1542 and 0.5771; last turns 0, 0 and 0.4, added to them: -0.5771, -0.5771 and 1.1542.
+        # -1.1542 and 0.5771; second and last turns 0, 0 and 0.4: -0.5771, -0.5771 and 1.1542, both added.
         firsts = [trainer.by_run(batch, row)[0] for row in (1, 2, 3)]
-        assert firsts == pytest.approx([0.0, -1.7313, 1.7313], abs=1e-3)
+        assert firsts == pytest.approx([-0.5771, -2.3084, 2.8855], abs=1e-3)
 
     @pytest.mark.parametrize("kind", [Plain, ByTurn])
     def test_an_episode_that_could_not_be_read_gives_a_row_that_trains_nothing(self, make, kind):
@@ -314,7 +330,7 @@ class TestWhatBreaks:
         ("credit", "fault"),
         [
             ({"reward": "turns"}, "credit\\['reward'\\] must be one of outcome, merged, turn, tamtrl"),
-            ({"estimator": "ppo"}, "credit\\['estimator'\\] must be one of grpo, rloo, got 'ppo'"),
+            ({"estimator": "ppo"}, "credit\\['estimator'\\] must be one of grpo, rloo, reinforce, got 'ppo'"),
             ({"beta": 1.0}, "credit has no 'beta'; it may have reward, estimator, alpha"),
             ({"reward": "tamtrl"}, "credit 'tamtrl' wants its method"),
         ],

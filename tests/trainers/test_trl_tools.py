@@ -5,15 +5,18 @@ import json
 
 import numpy as np
 import pytest
-from tiny_model import save_tiny_model
+from tiny_model import CHAT_TEMPLATE, save_tiny_model
 
 from memenvs.tasks import open_tasks
 
 pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
+import datasets
+import trl
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
+from transformers import AutoTokenizer
 
 from memenvs.adapters import versions
-from memenvs.adapters.trl import SearchTools, SokobanTools
+from memenvs.adapters.trl import SearchTools, SokobanTools, tool_tokenizer
 from memenvs.adapters.trl.places import tool_episode
 from memenvs.adapters.trl.tool_env import OVER
 
@@ -192,3 +195,37 @@ class TestToolEpisode:
     def test_a_row_that_is_masked_as_a_whole_keeps_its_return(self):
         episode = tool_episode(0, self.Played(), np.array([0, 4]), np.zeros(5, bool))
         assert (episode.turn_rewards, episode.tokens) == ([15.0], 0)
+
+
+class TestNoTemplate:
+    @pytest.fixture
+    def model(self, tmp_path):
+        """The folder of a model without a chat template, as base models have none."""
+        folder = save_tiny_model(tmp_path / "base", window=2048)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.chat_template = None
+        (folder / "chat_template.jinja").unlink()
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    def trainer(self, model, out, **parts):
+        args = trl.GRPOConfig(
+            output_dir=str(out), per_device_train_batch_size=2, num_generations=2, max_steps=1, report_to=[],
+            max_completion_length=400, use_cpu=True, bf16=False, save_strategy="no", disable_tqdm=True,
+        )  # fmt: skip
+        rows = datasets.Dataset.from_list(list(ROWS))
+        parts = {"environment_factory": search_tools, **parts}
+        return ByTurn(model=str(model), args=args, train_dataset=rows, **parts)
+
+    def test_it_is_refused_with_the_mend(self, model, tmp_path):
+        with pytest.raises(ValueError, match=r"processing_class=memenvs\.adapters\.trl\.tool_tokenizer"):
+            self.trainer(model, tmp_path)
+
+    def test_it_calls_tools_in_the_form_of_qwen3(self, model, tmp_path):
+        trainer = self.trainer(model, tmp_path, processing_class=tool_tokenizer(str(model)))
+        trainer.script = SCRIPT
+        trainer.train()
+        assert trainer.rewards[0].flatten().tolist() == pytest.approx([1.2, 0.2])
+
+    def test_a_template_that_is_there_stays(self, tiny_model):
+        assert tool_tokenizer(str(tiny_model)).chat_template == CHAT_TEMPLATE

@@ -144,3 +144,10 @@ def test_the_command_line_evaluates_an_environment(tmp_path):
     episodes = [json.loads(line) for line in file.read_text().splitlines()]
     rewards = [sum(reward["score"] for reward in e["traces"][0]["rewards"].values()) for e in episodes]
     assert rewards == [0.0] * 4  # a word that is no move is not well formed, and moves nothing
+
+
+def test_arguments_of_the_chat_template_reach_the_endpoint():
+    player = {"harness": {"id": "memory_v1", "chat_args": {"enable_thinking": False}}}
+    _, bodies = run(made("sokoban", player=player), lambda messages: "nothing", 0)
+    assert bodies
+    assert all(fields["chat_template_kwargs"] == {"enable_thinking": False} for fields in bodies)

@@ -57,9 +57,9 @@ def tokenizer(tiny_model):
 def loop(tokenizer):
     """A loop as verl's worker makes it: by Hydra, from an entry of its YAML file."""
 
-    def made(replies, prompt_length=800, response_length=800, **entry):
+    def made(replies, prompt_length=800, response_length=800, data=None, **entry):
         limits = {"prompt_length": prompt_length, "response_length": response_length}
-        config = OmegaConf.create({"actor_rollout_ref": {"rollout": limits}, "data": {}})
+        config = OmegaConf.create({"actor_rollout_ref": {"rollout": limits}, "data": data or {}})
         return hydra.utils.instantiate(
             config=OmegaConf.create({"name": "memenvs", "_target_": TARGET, **entry}),
             trainer_config=DictConfigWrap(config),
@@ -73,6 +73,20 @@ def loop(tokenizer):
         )
 
     return made
+
+
+def test_arguments_of_the_chat_template_reach_the_prompt(loop, tokenizer, monkeypatch):
+    switch = (
+        "{%- if add_generation_prompt and enable_thinking is defined and not enable_thinking -%}"
+        "{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}"
+    )
+    monkeypatch.setattr(tokenizer, "chat_template", tokenizer.chat_template + switch)
+    data = {"apply_chat_template_kwargs": {"enable_thinking": False}}
+    made = loop([UP] * 3, data=data, env="MemSokoban-v0", settings={"max_turns": 3})
+    play(made)
+    asked = [tokenizer.decode(prompt) for prompt, _ in made.server_manager.asked]
+    assert len(asked) == 3
+    assert all(prompt.endswith("assistant\n<think>\n\n</think>\n\n") for prompt in asked)
 
 
 def play(loop, seed=1):

@@ -1,4 +1,4 @@
-"""A GRPOTrainer comes in; a policy goes out that samples as the trainer samples."""
+"""The model of a GRPOTrainer as a policy, which samples as the trainer samples."""
 
 from __future__ import annotations
 
@@ -23,12 +23,18 @@ class TRLPolicy(ChatPolicy):
         knows_logprobs: whether the last replies came with log-probabilities (vLLM's do); zeros else.
 
     Args:
-        trainer: its tokenizer's chat template, where there is one, is put around observations;
-            `chat_template_kwargs` are not used.
+        trainer: its tokenizer's chat template, where there is one, is put around observations, with the
+            arguments `chat_template_kwargs` of its configuration.
+
+    Raises:
+        ValueError: those arguments without a template, or one that the template does not read.
     """
 
     def __init__(self, trainer: Any) -> None:
-        super().__init__(ChatTokens(trainer._tokenizer, ends=trainer.eos_token_ids))
+        tokens = ChatTokens(
+            trainer._tokenizer, ends=trainer.eos_token_ids, chat_args=trainer.chat_template_kwargs
+        )
+        super().__init__(tokens)
         self._trainer = trainer
         limits = [trainer.args.vllm_max_model_length if trainer.use_vllm else None]
         limits.append(getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None))

@@ -46,7 +46,15 @@ class TurnAdvantages:
 
     def __init__(self, *args: Any, credit: Mapping[str, Any] = CREDIT, **kwargs: Any) -> None:
         check_version("trl", "1.16", "1.17", "trl")
-        super().__init__(*args, **kwargs)
+        try:
+            super().__init__(*args, **kwargs)
+        except ValueError as error:
+            if "chat template" not in str(error):
+                raise
+            raise ValueError(
+                f"TRL cannot read tool calls in this model's chat template ({error}); a model without a "
+                "template gets one by processing_class=memenvs.adapters.trl.tool_tokenizer(MODEL)"
+            ) from error
         self._steps: list[list[int]] = []  # environment steps of each rollout, after each generation
         this: Any = self
         pools = getattr(this, "_environment_pool", {}).values()

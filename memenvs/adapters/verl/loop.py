@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from memenvs.adapters.plain import open_env
+from memenvs.adapters.plain import open_env, plain
 from memenvs.adapters.verl.rows import Steps, rows_of
 from memenvs.adapters.versions import check_version
 from memenvs.baselines.chat import ChatPolicy, ChatTokens
@@ -31,7 +31,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     An environment whose prompts grow gives one row, one that rewrites them a list, a row a turn. A turn is
     paid at the last token it wrote. `prompt_length` is the limit of a fresh prompt and `response_length` that
     of all behind it in a row; where they leave no room the turn is silence. A row names its task by
-    `extra_info["seed"]`, so that the rollouts of one prompt are a group.
+    `extra_info["seed"]`, so that the rollouts of one prompt are a group. The chat template has the arguments
+    `data.apply_chat_template_kwargs`, as in verl's own loops.
 
     Args:
         *args: verl's.
@@ -62,7 +63,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                 "actor_rollout_ref.rollout.agent.agent_loop_config_path, as `env: MemSokoban-v0`"
             )
         self._make = functools.partial(open_env, env, settings, methods, scorer)
-        self._tokens = ChatTokens(self.tokenizer)
+        self._tokens = ChatTokens(self.tokenizer, chat_args=plain(self.apply_chat_template_kwargs))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
         """Play the episode of a row; one `TurnOutput`, or a list of them.

@@ -38,6 +38,7 @@ PAPERS = {
         "critic_lr_warmup": 0.015,
         "clip": 0.2,
         "kl_coef": 0.001,
+        "kl_in": "reward",
         "aggregate": "seq-mean-token-mean",
         "max_new_tokens": 500,
         "temperature": 1.0,

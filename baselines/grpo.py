@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
 from memenvs.baselines.command import read_args, run
-from memenvs.baselines.episode import Episode, sound
+from memenvs.baselines.episode import Episode, Floats, sound
 from memenvs.baselines.measure import measure, precision
 from memenvs.baselines.options import Count, NonNegative, TrainingArgs, Whole, check_ranges
 from memenvs.baselines.report import summary, timings
@@ -146,37 +146,38 @@ def play_groups(
     settings: dict[str, Any] = {"reward": args.reward, "estimator": args.estimator}
     settings |= {"alpha": args.alpha, "ended": args.ended, "scale": args.scale, "method": method}
     credit = functools.partial(group_advantages, policy=training.policy, **settings)
-    kept: dict[int, list[Episode]] = {}
+    kept: dict[int, list[tuple[Episode, Floats]]] = {}
     drawn: list[Episode] = []
     for part in range(1 + args.dynamic_sampling):
         fresh = training.rollouts(step, clock, part)
         drawn += fresh
         charge_length(fresh, args.overlong_buffer, args.overlong_max)
         usable = sound(fresh)
+        # Before groups are left out: TAMTRL's min and max are of all that was sampled (its algorithm 1).
+        advantages = clock.run("credit", credit, usable)
+        groups = {episode.group for episode in usable}
         if args.dynamic_sampling and method:
-            usable = half_right(usable)
+            groups = half_right(usable)
         elif args.dynamic_sampling:
-            advantages = clock.run("credit", credit, usable)
-            differ = {e.group for e, values in zip(usable, advantages, strict=True) if values.any()}
-            usable = [episode for episode in usable if episode.group in differ]
-        for episode in usable:
-            kept.setdefault(episode.group, []).append(episode)
+            groups = {e.group for e, values in zip(usable, advantages, strict=True) if values.any()}
+        for episode, values in zip(usable, advantages, strict=True):
+            if episode.group in groups:
+                kept.setdefault(episode.group, []).append((episode, values))
         if len(kept) >= args.groups:
             break
-    chosen = [episode for members in list(kept.values())[: args.groups] for episode in members]
-    # Once more where groups were left out: TAMTRL's credit depends on all that are chosen.
-    return items_of(chosen, clock.run("credit", credit, chosen)), drawn
+    chosen = [member for members in list(kept.values())[: args.groups] for member in members]
+    return items_of([episode for episode, _ in chosen], [values for _, values in chosen]), drawn
 
 
-def half_right(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes of the groups with 0 < correct < G, DAPO's constraint (TAMTRL eq. 3).
+def half_right(episodes: Sequence[Episode]) -> set[int]:
+    """The groups with 0 < correct < G, DAPO's constraint (TAMTRL eq. 3).
 
     A group that is all right differs too in what its memories earn; the constraint counts answers alone.
     """
     found: dict[int, set[bool]] = {}
     for episode in episodes:
         found.setdefault(episode.group, set()).add(episode.metrics["success"] == 1.0)
-    return [episode for episode in episodes if len(found[episode.group]) == 2]
+    return {group for group, answers in found.items() if len(answers) == 2}
 
 
 def grow_trees(

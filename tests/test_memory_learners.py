@@ -102,13 +102,8 @@ def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
     assert not np.allclose(np.concatenate(whole[:2]), np.concatenate(half))
 
 
-@pytest.mark.parametrize("reward", ["tamtrl", "infomem", "mempo"])
-def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wrong(
-    reward, tiny_model, tmp_path, monkeypatch
-):
-    args = arguments(grpo, tiny_model, tmp_path / "run", reward=reward, dynamic_sampling=1)
-    training = grpo.prepare(args)
-    # Of each draw of two groups the first is all right, the second half.
+def judge_three_of_four(training, monkeypatch):
+    """Of each draw of two groups the first is all right, the second half."""
     rollouts = training.rollouts
 
     def judged(*given):
@@ -118,10 +113,30 @@ def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wr
         return episodes
 
     monkeypatch.setattr(training, "rollouts", judged)
+
+
+@pytest.mark.parametrize("reward", ["tamtrl", "infomem", "mempo"])
+def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wrong(
+    reward, tiny_model, tmp_path, monkeypatch
+):
+    args = arguments(grpo, tiny_model, tmp_path / "run", reward=reward, dynamic_sampling=1)
+    training = grpo.prepare(args)
+    judge_three_of_four(training, monkeypatch)
     items, drawn = grpo.play_groups(training, args, 1, Clock(), grpo.memory_method(args))
     assert len(drawn) == 8
     second = {episode.group for episode in (*drawn[2:4], *drawn[6:8])}
     assert {item.group for item in items} == second
+
+
+def test_tamtrl_normalises_before_dynamic_sampling_leaves_groups_out(tiny_model, tmp_path, monkeypatch):
+    # Its algorithm 1: min and max (line 6) are those of a whole draw, groups are left out in line 9.
+    args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl", dynamic_sampling=1)
+    training = grpo.prepare(args)
+    judge_three_of_four(training, monkeypatch)
+    items, drawn = grpo.play_groups(training, args, 1, Clock(), grpo.memory_method(args))
+    wanted = group_advantages(drawn[:4], training.policy, reward="tamtrl")[2:]
+    found = [item.advantages for item in items if item.group == drawn[2].group]
+    np.testing.assert_allclose(np.concatenate(found), np.concatenate(wanted))
 
 
 def test_gradient_checkpointing_changes_no_number(tiny_model, tmp_path):

@@ -22,7 +22,6 @@ BOXED_WINDOW = 300  # characters at the end of a reply in which MemAgent looks f
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _PUNCTUATION_TO_SPACE = str.maketrans(string.punctuation, " " * len(string.punctuation))
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
-_ANSWER_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE | re.ASCII)
 _ASSISTANT = "<|im_start|>assistant"
 _VERDICTS = frozenset({"yes", "no", "noanswer"})
 
@@ -37,7 +36,7 @@ class Overlap(NamedTuple):
 
 
 class Objectives(NamedTuple):
-    """Sums over n objectives, each in [0, n]; `balanced`: every `<answer>` of the reply is closed."""
+    """Sums over n objectives, each in [0, n]; `balanced`: every `<answer>` has a `</answer>` behind it."""
 
     em: float
     f1: float
@@ -140,20 +139,19 @@ def multi_objective(reply_or_answer: str, ground_truths: Sequence[Sequence[str]]
     """EM and F1 summed over the objectives, each with its own accepted answers, in order.
 
     A text with an `<answer>` tag in any case, or a chat marker, is a reply: the last tag pair of its last
-    assistant turn counts, nothing if a tag is left open. Any other text is the answer itself. It is split on
-    ";"; another number of parts than of objectives scores 0. Punctuation becomes a space, articles stay, F1
-    is on sets of words. Source: MEM1's evaluation.
+    assistant turn counts, nothing if a tag is left open. A pair reaches from an opening tag to the next
+    closing one, over openings between them, as the original's does. Any other text is the answer itself. It
+    is split on ";"; another number of parts than of objectives scores 0. Punctuation becomes a space,
+    articles stay, F1 is on sets of words. Source: MEM1's evaluation.
     """
-    turn = reply_or_answer.rpartition(_ASSISTANT)[2]
-    tags = list(_ANSWER_TAG.finditer(turn))
-    balanced = len(tags) % 2 == 0 and all(bool(tag[1]) == bool(i % 2) for i, tag in enumerate(tags))
-    if tags and balanced:
-        answer = turn[tags[-2].end() : tags[-1].start()]
-    elif tags or turn != reply_or_answer:
+    text = reply_or_answer.lower()
+    turn = text.rpartition(_ASSISTANT)[2]
+    opened, closed = turn.count("<answer>"), turn.count("</answer>")
+    answer, balanced = _last_pair(turn)
+    balanced &= opened == closed
+    if not balanced or (answer is None and turn != text):
         return Objectives(0.0, 0.0, balanced)
-    else:
-        answer = turn
-    parts = answer.split(";")
+    parts = (turn if answer is None else answer).split(";")
     if len(parts) != len(ground_truths):
         return Objectives(0.0, 0.0, balanced)
     pairs = [_objective(part, answers) for part, answers in zip(parts, ground_truths, strict=True)]
@@ -213,6 +211,17 @@ def _tag_content(text: str) -> str | None:
             content = text[opening + len("<answer>") : end]
         begin = end + len("</answer>")
     return content
+
+
+def _last_pair(text: str) -> tuple[str | None, bool]:
+    """What stands between an opening tag and the next closing one, the last time; whether each has one."""
+    content, end = None, 0
+    while (start := text.find("<answer>", end)) >= 0:
+        end = text.find("</answer>", start)
+        if end < 0:
+            return content, False
+        content = text[start + len("<answer>") : end]
+    return content, True
 
 
 def _word_overlap(predicted: str, wanted: str) -> tuple[float, float, float]:

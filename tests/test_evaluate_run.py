@@ -82,9 +82,30 @@ def test_the_mean_is_over_tasks_of_the_means_over_their_samples():
 
 def test_the_interval_resamples_tasks_and_not_episodes():
     # two tasks of 50 like episodes each: a resample holds 0, 1 or 2 of the second, so the interval is [0, 1]
-    played = [record(task, sample, em=float(task)) for task in (0, 1) for sample in range(50)]
-    assert summarise(played, 50).rows["em"].interval == bootstrap([0.0, 1.0])
-    assert summarise(played, 50).rows["em"].interval[1:] == (0.0, 1.0)
+    played = [record(task, sample, turns=float(task)) for task in (0, 1) for sample in range(50)]
+    assert summarise(played, 50).rows["turns"].interval == bootstrap([0.0, 1.0])
+    assert summarise(played, 50).rows["turns"].interval[1:] == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("metric", ["success", "em", "f1", "return"])
+def test_zeros_alone_leave_room_above_them(metric):
+    # Wilson: z^2 / (n + z^2) = 3.8415 / 15.8415 of 12 tasks, whatever the number of samples of each
+    played = [record(task, sample, **{metric: 0.0}) for task in range(12) for sample in range(3)]
+    np.testing.assert_allclose(summarise(played, 3).rows[metric].interval, [0.0, 0.0, 0.2425], atol=1e-4)
+
+
+def test_the_interval_of_some_successes_is_wilsons():
+    # p = 3/10, z^2 / n = 0.38415: centre (0.3 + 0.19207) / 1.38415 = 0.35551,
+    # reach 1.96 sqrt(0.021 + 0.0096037) / 1.38415 = 0.24771
+    played = [record(task, 0, em=float(task < 3)) for task in range(10)]
+    found = summarise(played, 1).rows["em"].interval
+    np.testing.assert_allclose(found, [0.3, 0.1078, 0.6032], atol=1e-4)
+
+
+def test_counts_and_partial_shares_are_resampled():
+    played = [record(task, 0, turns=0.0, f1=0.5) for task in range(12)]
+    rows = summarise(played, 1).rows
+    assert (rows["turns"].interval, rows["f1"].interval) == ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5))
 
 
 def test_the_interval_of_many_tasks_is_that_of_the_normal_law():
@@ -110,7 +131,7 @@ def test_the_table_has_a_row_a_metric():
         "",
         "| metric | average@1 | 95% interval | episodes |",
         "| --- | --- | --- | --- |",
-        "| em | 1.000 | 1.000 to 1.000 | 1 |",
+        "| em | 1.000 | 0.207 to 1.000 | 1 |",  # Wilson: 1 / (1 + 3.8415)
         "| tokens | 1,234.5 | 1,234.5 to 1,234.5 | 1 |",
     ]
 

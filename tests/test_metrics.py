@@ -267,6 +267,12 @@ def test_multi_objective_gives_an_open_tag_nothing():
     assert metrics.multi_objective("<answer>Paris</answer><answer>", [["Paris"]]) == (0.0, 0.0, False)
 
 
+def test_multi_objective_reads_a_pair_from_its_first_opening_tag():
+    # what stands between is "a <answer>Paris": the words a, answer, paris; precision 1/3, recall 1
+    reply = "<answer>a <answer>Paris</answer></answer>"
+    assert metrics.multi_objective(reply, [["Paris"]]) == close((0.0, 0.5, True))
+
+
 def test_multi_objective_reads_the_last_assistant_turn_only():
     reply = "<answer>Paris</answer><|im_start|>assistant\nParis"
     assert metrics.multi_objective(reply, [["Paris"]]) == (0.0, 0.0, True)

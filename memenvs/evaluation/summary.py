@@ -9,8 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.evaluate import Interval, bootstrap
+from memenvs.evaluate import Interval, bootstrap, wilson
 from memenvs.evaluation.record import Record
+
+SHARES = frozenset(
+    {
+        *("success", "em", "f1", "sub_em", "format", "format_share", "called", "retrieved", "deadlocked"),
+        *("effective_player", "effective_box", "return"),
+    }
+)
+"""Metrics that are shares, from 0 to 1; a return counts as one where every task's is 0 or 1."""
 
 
 class Row(NamedTuple):
@@ -87,7 +95,8 @@ def summarise(records: Iterable[Record], samples: int, seed: int = 0) -> Summary
     """The average@n of every metric.
 
     Tasks are resampled, not episodes: those of one task are alike, and taken for independent they would make
-    the interval too narrow.
+    the interval too narrow. Where a share is 0 or 1 in every task the interval is Wilson's over the tasks,
+    because resamples of zeros alone are all zero, whatever their number.
 
     Args:
         records: in any order; failed ones are counted.
@@ -103,7 +112,9 @@ def summarise(records: Iterable[Record], samples: int, seed: int = 0) -> Summary
     rows = {}
     for name, by_task in values.items():
         means = [float(np.mean(given)) for given in by_task.values()]
-        rows[name] = Row(bootstrap(means, seed=seed), len(means), sum(map(len, by_task.values())))
+        sure = name in SHARES and {0.0, 1.0}.issuperset(means)
+        interval = wilson(means) if sure else bootstrap(means, seed=seed)
+        rows[name] = Row(interval, len(means), sum(map(len, by_task.values())))
     reasons = Counter(record.error for record in played if record.error)
     return Summary(
         rows,

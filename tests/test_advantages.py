@@ -144,12 +144,11 @@ class TestGroups:
         assert second == pytest.approx([-1 / math.sqrt(3)] * 3, abs=1e-5)
 
     def test_a_charge_on_a_failure_does_not_ask_the_teacher(self, pair):
-        # R = 0, 1 | -1, -1, though the teacher would have written the second's memory
-        taught(pair, [0.2, 0.6])
+        # R = 1, 1 | -1, -1, though p^ of the second's memory is 0: mean 0, std = sqrt(4/3)
+        taught(pair, [0.6, 0.2])
         pair[1].charge = -1.0
         _, second = group_advantages(pair, POLICY, reward="tamtrl")
-        # mean -1/4, squares 1/16 + 25/16 + 9/16 + 9/16 = 11/4, std = sqrt(11/12)
-        assert second == pytest.approx([-0.75 / math.sqrt(11 / 12)] * 3, abs=1e-5)
+        assert second == pytest.approx([-1 / math.sqrt(4 / 3)] * 3, abs=1e-5)
 
 
 def taught(episodes, scores):

@@ -1,11 +1,14 @@
 """The two-turn tool environment: its error texts, its one call, its answer."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from reference_values import cases
 
+from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.envs.tool_qa import EMPTY, NO_TOOL, ToolQAEnv, call_tool
+from memenvs.metrics import normalize_answer
 from memenvs.tags import first_pair
 
 CALL = '<reasoning>r</reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "%s"}}\n</tool>'
@@ -134,16 +137,28 @@ def test_half_a_character_written_as_a_json_escape_stays_out_of_the_observation(
     assert "\ufffd" in observation
 
 
-def test_a_dump_of_all_answers_is_cut_before_it_is_scored():
-    env = ToolQAEnv(tasks="world-test", metric="sub_em", max_answer=16)
-    tasks = list(env.questions)
-    last = len(tasks) - 1
-    env.reset(options={"task": last})
-    dump = " ".join(task.answers[0][0] for task in tasks)
-    assert tasks[last].answers[0][0] in dump
-    assert env.step(ANSWER % dump)[1] == 0.0
-    env.reset(options={"task": last})
-    assert env.step(ANSWER % tasks[last].answers[0][0])[1] == 1.0
+@pytest.mark.parametrize("kind", [ToolQAEnv, SearchQAEnv])
+def test_a_dump_of_all_answers_is_cut_before_it_is_scored(kind):
+    env = kind(tasks="world-test", metric="sub_em")
+    answers = list(dict.fromkeys(task.answers[0][0] for task in env.questions))
+    dump = " ".join(answers)
+    kept, _ = env.tokenizer.head(dump, 64)
+    for task in range(0, len(env.questions), 25):
+        answer = env.questions[task].answers[0][0]
+        env.reset(options={"task": task})
+        assert env.step(ANSWER % dump)[1] == float(normalize_answer(answer) in normalize_answer(kept))
+        env.reset(options={"task": task})
+        assert env.step(ANSWER % answer)[1] == 1.0
+
+
+def test_each_of_several_answers_has_the_room_of_one(monkeypatch):
+    env = ToolQAEnv(tasks="world-test", max_answer=8)
+    many = replace(env.questions[0], answers=tuple((f"answer {i}",) for i in range(10)))
+    monkeypatch.setattr(env, "questions", [many])
+    monkeypatch.setattr(env, "n_tasks", 1)
+    env.reset(seed=0)
+    assert env.tokenizer.count(env.gold_reply()) > 8
+    assert env.step(env.gold_reply())[1] == 1.0
 
 
 def test_another_template_is_used():

@@ -86,7 +86,8 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         max_turns: turns in which a search is run; by default 4, and 16 with `context="memory"`.
         final_answer_turn: allow one more turn, for an answer only (the papers' code does).
         max_information: tokens of passages a search.
-        max_answer: tokens of the answer that count.
+        max_answer: tokens of the answer that count, for each of the task's questions: a list of all that it
+            might be is cut.
         context: `"append"` or `"memory"`.
         keep_turns: 1, 3 or `"all"`: turns that a `"memory"` prompt repeats; no matter otherwise.
         max_memory: tokens of `<mem>` kept; of a longer one the beginning.
@@ -118,7 +119,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         max_turns: int | None = None,
         final_answer_turn: bool = True,
         max_information: int = 500,
-        max_answer: int = 1024,
+        max_answer: int = 64,
         context: str = "append",
         keep_turns: int | Literal["all"] = 1,
         max_memory: int = 1024,
@@ -222,7 +223,8 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         if self.remembers:
             episode.remember(reply, move.memory, self.tokenizer, self.max_memory)
         if move.kind == "answer":
-            episode.answer = self.tokenizer.head(harmless(move.content), self.max_answer)[0]
+            limit = self.max_answer * len(self._task.answers)
+            episode.answer, _ = self.tokenizer.head(harmless(move.content), limit)
             episode.end = "terminated"
         elif played >= self.last_turn:
             episode.end = "truncated"

@@ -150,7 +150,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         retriever: as for `SearchQAEnv`.
         k: passages of a result.
         max_result: tokens of a result.
-        max_answer: tokens of the answer that count.
+        max_answer: as for `SearchQAEnv`.
         tokenizer: counts them.
         template: `{"ask": …}` with the place `{question}`; `{several}` (how to give several answers) may be
             used. Own wording by default.
@@ -172,7 +172,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         retriever: str | None = None,
         k: int = 3,
         max_result: int = 500,
-        max_answer: int = 256,
+        max_answer: int = 64,
         tokenizer: str = "world",
         template: dict[str, str] | None = None,
         metric: str | None = None,
@@ -241,7 +241,8 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         episode.events = {}
         answer = first_pair(reply, "answer")
         if answer is not None:
-            episode.answer, _ = self.tokenizer.head(harmless(answer.text.strip()), self.max_answer)
+            limit = self.max_answer * len(self._task.answers)
+            episode.answer, _ = self.tokenizer.head(harmless(answer.text.strip()), limit)
             episode.history.append((reply, ""))
             episode.end = "terminated"
             return {"outcome": self._grade().outcome}

@@ -26,6 +26,7 @@ from memenvs.policies import make_policy
 HOSTILE = [
     *("", " ", "\n\n", "\0", "\ud800", "a\udfffb", "\x1b[31m", "{}", "{question}", "%s", "\\", "\\boxed{"),
     *("<answer>" * 2000, "</answer></answer>", "<think><answer>", "\\boxed{" * 5000, "{" * 50_000),
+    '<tool>{"name":"\\ud800"}</tool>',
     "x" * 100_000,
     "\N{FAMILY}\N{ZERO WIDTH JOINER}" * 1000,
 ]

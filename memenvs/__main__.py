@@ -70,7 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"memenvs: error: no command {name!r}; its commands: {known}\n")
         return 2
     sys.argv = [f"memenvs.{name}", *rest]
-    runpy.run_module(f"memenvs.{name}", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(f"memenvs.{name}", run_name="__main__", alter_sys=True)
+    except ImportError as error:  # of a module that needs an extra before it can read its options
+        sys.stderr.write(f"memenvs {name}: error: {error}\n")
+        return 2
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import importlib
 import inspect
@@ -10,7 +11,7 @@ import shlex
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import gymnasium as gym
 from gymnasium.envs.registration import (
@@ -25,6 +26,17 @@ NAMED: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metav
 """What `add_argument` of argparse is given for an option whose texts `read_arguments` reads."""
 REQUIRED: Any = inspect.Parameter.empty
 """Default of a parameter that has none."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of a command line whose errors are one line, and which takes options by their whole names."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        """One line instead of usage and a line."""
+        self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` shows every option\n")
 
 
 class Parameter(NamedTuple):
@@ -174,10 +186,10 @@ def closest_first(name: str, names: Iterable[str]) -> list[str]:
     return [*close, *(other for other in listed if other not in close)]
 
 
-def written(parameter: Parameter) -> str:
+def shell_form(parameter: Parameter) -> str:
     """A parameter with its default, as it is typed in a shell.
 
-    >>> written(Parameter("separator", str, "||")), written(Parameter("url", str))
+    >>> shell_form(Parameter("separator", str, "||")), shell_form(Parameter("url", str))
     ("'separator=||'", 'url=…')
     """
     if parameter.default is REQUIRED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 import textwrap
@@ -15,12 +14,13 @@ from gymnasium.envs.registration import load_env_creator
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.arguments import (
     Parameter,
+    Parser,
     closest_first,
     described,
     env_parameters,
     find_spec,
     parameters_of,
-    written,
+    shell_form,
 )
 from memenvs.card import CARD, Card
 from memenvs.data import bundled, bundled_names
@@ -95,7 +95,7 @@ def overview() -> str:
             lines += ["", _HEADINGS[kind]]
         lines.append(_filled(f"{entry.name:20}{entry.summary}", "  ", 22))
         if entry.parameters:
-            arguments = " ".join(written(p).replace(" ", "\0") for p in entry.parameters)
+            arguments = " ".join(shell_form(p).replace(" ", "\0") for p in entry.parameters)
             lines.append(_filled(arguments, " " * 22, 22).replace("\0", " "))
     return "\n".join([*lines[1:], "", "`python -m memenvs list NAME` shows one of them whole.", ""])
 
@@ -104,13 +104,13 @@ def whole(entry: Entry) -> str:
     """An entry with the types of its arguments, and all that its class says."""
     lines = [f"{entry.name}, {entry.kind}"]
     for parameter in entry.parameters or ():
-        lines.append(f"  {written(parameter):32}  {described(parameter.annotation)}")
+        lines.append(f"  {shell_form(parameter):32}  {described(parameter.annotation)}")
     return "\n".join([*lines, "", entry.text.strip(), ""])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show what there is; 2 and one line on standard error where a name is unknown."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m memenvs list", description="What there is, with its arguments and their defaults."
     )
     parser.add_argument("name", nargs="?", help="one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …")

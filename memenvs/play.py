@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.arguments import NAMED, check_env_arguments, read_arguments
+from memenvs.arguments import NAMED, Parser, check_env_arguments, read_arguments
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.evaluate import play_episode
@@ -74,7 +74,7 @@ def _make_policy(name: str | None, env: gym.Env[Any, Any], seed: int) -> Callabl
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m memenvs.play", description="Show one episode.")
+    parser = Parser(prog="python -m memenvs.play", description="Show one episode.")
     parser.add_argument("env", help="an environment's id, such as MemChunkQA-v0")
     parser.add_argument(
         "--env-args",

@@ -16,7 +16,7 @@ from memenvs.arguments import (
     env_parameters,
     parameters_of,
     read_arguments,
-    written,
+    shell_form,
 )
 
 
@@ -111,7 +111,7 @@ def test_defaults_of_the_registration_stand_before_those_of_the_class():
 def test_a_default_is_read_back_as_it_is_written_for_a_shell():
     for name in [name for name in gym.registry if name.startswith("Mem")]:
         for parameter in env_parameters(name):
-            (text,) = shlex.split(written(parameter))
+            (text,) = shlex.split(shell_form(parameter))
             assert read_arguments([text]) == json.loads(json.dumps({parameter.name: parameter.default}))
 
 
@@ -119,7 +119,7 @@ def test_a_default_is_read_back_as_it_is_written_for_a_shell():
     "value", ["7", "null", "a b", '"', "it's", "", "{", "[1]", "NaN", 1.5, True, None, {"a": ["b"]}]
 )
 def test_any_plain_value_is_read_back_as_it_is_written(value):
-    (text,) = shlex.split(written(Parameter("name", Any, value)))
+    (text,) = shlex.split(shell_form(Parameter("name", Any, value)))
     assert read_arguments([text]) == {"name": value}
 
 

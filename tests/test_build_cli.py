@@ -5,6 +5,7 @@ import errno
 import functools
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from reference_values import cases
 from memenvs.build.__main__ import main
 from memenvs.card import CARD, DOCUMENTS, TASKS
 from memenvs.metrics import boxed_em, em, wrap_answer
+from memenvs.play import main as play
 from memenvs.scoring import gold_answer
 from memenvs.tasks import open_tasks
 from memenvs.tokens import load_tokenizer
@@ -70,6 +72,22 @@ def test_the_hint_names_the_environment_that_the_set_is_made_for(tmp_path, capsy
     hint = capsys.readouterr().out.partition("python -m memenvs.play ")[2].split("\n")[0]
     assert hint == f"{env} --env-args tasks={tmp_path / 'set'}"
     assert open_tasks(tmp_path / "set").card.environment == env
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("world", "--entities", 60, "--documents", 10, "--tasks", 3, "--out", "a set"),
+        ("sokoban", "--levels", 3, "--workers", 1, "--split", "test", "--out", "7.npz"),
+        ("sokoban", "--levels", 3, "--workers", 1, "--out", "levels.txt"),
+    ],
+)
+def test_the_hint_of_a_build_plays_what_was_built(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert build(*arguments) == 0
+    hint = capsys.readouterr().out.partition("python -m memenvs.play ")[2].split("\n")[0]
+    assert play(shlex.split(hint)) == 0
+    assert "return " in capsys.readouterr().out
 
 
 def test_a_card_does_not_tell_where_the_tokenizer_lies(hotpot, tmp_path, monkeypatch):

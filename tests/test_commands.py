@@ -52,6 +52,31 @@ def test_every_command_has_help(name):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("play", "play X --nope", "list a b", "build", "build world --nope", "retrieval.server"),
+        *("evaluate run", "evaluate run --env X --policy gold --tasks 0:5"),
+        *("evaluate discriminate --tasks niah", "evaluate discriminate --task niah"),
+    ],
+)
+def test_options_that_there_are_not_are_one_line(command):
+    done = run(*command.split())
+    assert done.returncode == 2
+    assert done.stderr.startswith("python -m memenvs")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_command_whose_trainer_is_not_installed_is_one_line(monkeypatch, capsys):
+    def missing(*arguments, **settings):
+        raise ImportError("openenv is not installed")
+
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr("runpy.run_module", missing)
+    assert main(["adapters.openenv"]) == 2
+    assert capsys.readouterr().err == "memenvs adapters.openenv: error: openenv is not installed\n"
+
+
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_the_help_of_evaluate_shows_its_commands(flag, capsys):
     assert evaluate([flag]) == 0

@@ -1,5 +1,7 @@
 """Every snippet of the README and the docs runs as it stands."""
 
+import argparse
+import importlib
 import os
 import re
 import shlex
@@ -8,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from memenvs.arguments import Parser, check_env_arguments, read_arguments
+from memenvs.baselines.command import read_args
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -57,6 +62,44 @@ def test_the_commands_of_a_console_snippet_succeed(block, tmp_path):
         _, *arguments = shlex.split(command)
         done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def commands():
+    """The commands of the code blocks that no test runs: they want a model, a server or a file."""
+    for page in PAGES:
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for body in (body for language, body in blocks if language in ("", "sh")):
+            for line in body.replace("\\\n", " ").splitlines():
+                if line.startswith("python -m memenvs."):
+                    yield pytest.param(line, id=f"{page.name}-{' '.join(line.split()[2:6])}")
+
+
+class Parsed(Exception):
+    """Raised where a command would begin its work."""
+
+
+def stop(parser, arguments, namespace=None):
+    raise Parsed(argparse.ArgumentParser.parse_args(parser, arguments, namespace))
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_the_command_of_a_page_has_options_that_there_are(command, monkeypatch):
+    _, _, name, *arguments = shlex.split(command, comments=True)
+    if name == "memenvs.adapters.openenv":
+        pytest.importorskip("openenv", reason="openenv is installed by make test-trainers alone")
+    module = importlib.import_module(f"{name}.__main__" if name == "memenvs.build" else name)
+    if name.startswith("memenvs.baselines."):
+        pytest.importorskip("tyro", reason="the learners' flags want the extra train")
+        args = read_args(module.Args, arguments, name)
+    else:
+        monkeypatch.setattr(Parser, "parse_args", stop)
+        with pytest.raises(Parsed) as parsed:
+            module.main(arguments)
+        args = parsed.value.args[0]
+    env = getattr(args, "env", "")
+    if env.startswith("Mem"):
+        given = args.env_args
+        check_env_arguments(env, given if isinstance(given, dict) else read_arguments(given))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

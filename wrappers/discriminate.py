@@ -5,7 +5,6 @@ python -m memenvs.evaluate discriminate --task-set world-test --measure lexical 
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memenvs.arguments import Parser
 from memenvs.credit import Array
 from memenvs.envs.chunk_prompts import reading_templates
 from memenvs.extras import require
@@ -177,7 +177,7 @@ def _last_attention(model: Any, ids: Sequence[int]) -> Array:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table; 2 and one line on standard error where that cannot be."""
-    parser = argparse.ArgumentParser(prog="memenvs.evaluate discriminate", description=__doc__)
+    parser = Parser(prog="python -m memenvs.evaluate discriminate", description=__doc__)
     parser.add_argument("--task-set", default="world-test", help="a bundled set or a folder, with spans")
     parser.add_argument(
         "--contexts", metavar="FILE", help="instead: questions with contexts that were corrupted elsewhere"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ import gymnasium as gym
 
 from memenvs.adapters.plain import open_env, told
 from memenvs.adapters.versions import check_version
-from memenvs.arguments import NAMED, read_arguments
+from memenvs.arguments import NAMED, Parser, read_arguments
 from memenvs.spaces import clean_text
 from memenvs.text_env import MAX_REPLY_CHARS
 
@@ -134,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Serve an environment: `python -m memenvs.adapters.openenv --env MemSearchQA-v0`."""
     import uvicorn
 
-    parser = argparse.ArgumentParser(prog="python -m memenvs.adapters.openenv", description=main.__doc__)
+    parser = Parser(prog="python -m memenvs.adapters.openenv", description=main.__doc__)
     parser.add_argument("--env", required=True, help="an environment's id")
     parser.add_argument("--env-args", **NAMED, help="its arguments, or one JSON object")
     parser.add_argument("--sessions", type=int, default=64, help="episodes at once (default 64)")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from memenvs.arguments import Parameter, shell_form
 from memenvs.build import sokoban
 from memenvs.build.draft import Draft
 from memenvs.build.essays import read_prose
@@ -75,6 +76,12 @@ def _drawn(args: argparse.Namespace) -> str:
     return _levels(args) if args.builder == "sokoban" else _task_set(args)
 
 
+def _play(env: str, **env_args: Any) -> str:
+    """The command that plays what was built."""
+    shown = (shell_form(Parameter(name, default=value)) for name, value in env_args.items())
+    return f"python -m memenvs.play {env} --env-args {' '.join(shown)}"
+
+
 def _levels(args: argparse.Namespace) -> str:
     made = sokoban.build(
         args.size,
@@ -91,7 +98,7 @@ def _levels(args: argparse.Namespace) -> str:
     return (
         f"{args.levels:,} levels in {args.out} ({made['bytes'] / 1e6:.2f} MB): solutions of "
         f"{made['mean_solution']:.1f} moves on average, {made['longest_solution']} at most\n"
-        f"play one: python -m memenvs.play MemSokoban-v0 --set levels={args.out} level_split={split}"
+        f"play one: {_play('MemSokoban-v0', levels=str(args.out), level_split=split)}"
     )
 
 
@@ -109,7 +116,7 @@ def _task_set(args: argparse.Namespace) -> str:
     return (
         f"{counts['tasks']:,} tasks over {counts['documents']:,} documents in {args.out} ({size:.1f} MB)\n"
         f"up to {counts['max_documents']:,} documents and {counts['max_tokens']:,} tokens a task{also}\n"
-        f"play one: python -m memenvs.play {written.card.environment} --env-args tasks={args.out}"
+        f"play one: {_play(written.card.environment, tasks=str(args.out))}"
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
+from memenvs.arguments import Parser
 from memenvs.build.export import FORMS
 from memenvs.build.index import INDEXES
 from memenvs.build.niah import VARIANTS
@@ -30,15 +30,9 @@ _INDEX = "a search index over a corpus, for load_retriever and the server"
 Add = Callable[[str, str, str], argparse.ArgumentParser]
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line instead of usage and a line."""
-        self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` shows every option\n")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The parser; its errors are one line."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m memenvs.build",
         description="Build a task set (a folder of questions over documents), levels or an index.",
         epilog=_EPILOG,

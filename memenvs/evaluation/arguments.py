@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from memenvs.arguments import NAMED
+from memenvs.arguments import NAMED, Parser
 
 _EPILOG = """\
 examples:
@@ -22,7 +22,7 @@ may change. docs/evaluate.md tells what is averaged.
 
 def run_parser() -> argparse.ArgumentParser:
     """The parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m memenvs.evaluate run",
         description="Play every task n times and average every metric, with bootstrap intervals.",
         epilog=_EPILOG,

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+from memenvs.arguments import Parser
 from memenvs.extras import require
 from memenvs.retrieval.batching import Answer, Batcher, Busy
 from memenvs.retrieval.cache import CachedRetriever
@@ -249,9 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m memenvs.retrieval.server", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = Parser("python -m memenvs.retrieval.server", description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("--index", required=True, metavar="DIR", help="folder made by `python -m memenvs.build index`")
     add(

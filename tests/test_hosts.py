@@ -280,6 +280,11 @@ def test_a_wrong_list_of_methods_is_refused(methods, error):
         RewardWrapper(reading(), methods, "lexical")
 
 
+def test_a_method_that_is_given_twice_is_refused_without_the_advice_to_wrap_twice():
+    with pytest.raises(ValueError, match="'infomem', and each would pay in full; leave one out"):
+        RewardWrapper(reading(), ["InfoMem", "InfoMem"], "lexical")
+
+
 def test_a_missing_scorer_is_named():
     env = RewardWrapper(reading(), ["TAMTRL"])
     env.reset(seed=0)

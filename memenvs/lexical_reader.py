@@ -1,7 +1,8 @@
-"""A reading policy without a model: it keeps the sentences that share rare words with the question."""
+"""Policies without a model: they keep the sentences that share rare words with the question."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -14,6 +15,9 @@ _WORD = re.compile(r"[^\W_]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _NAME = re.compile(r"\b[A-Z][\w'-]*(?: (?:(?:of|the|and) )?[A-Z][\w'-]*)*|\b\d[\d,.]*\b")
 _HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
+_FOUND = re.compile(r"<(information|result)>(.*?)</\1>", re.DOTALL)
+_PASSAGE = re.compile(r"^Doc \d+\(Title: (.*?)\) ", re.MULTILINE)
+_SEVERAL = "answers in the order of the questions"
 _SENTENCES_KEPT = 12
 _NAMED = 4.0  # weight of the names in the question
 _SECOND_HOP = 0.5  # weight of the names found in the best sentences, beside the question's own words
@@ -39,6 +43,44 @@ class LexicalReader:
             return "\n".join(_rank(question, lines, follow=_SECOND_HOP)[:_SENTENCES_KEPT])
         answer_format = "tag" if "<answer>" in observation.rpartition("</memory>")[2] else "boxed"
         return wrap_answer(_answer(question, memory), answer_format)
+
+
+class LexicalSearcher:
+    """Plays searching and the one tool call by word overlap: one search, for the question itself.
+
+    The answer is chosen from what came back as `LexicalReader` chooses it from its memory; it is empty where
+    nothing came. Of several questions each is answered by itself.
+    """
+
+    def __call__(self, observation: str, info: Info) -> str:
+        """A search at the first turn, then the answer."""
+        told, _, asked = observation.partition("Question: ")
+        question, _, rest = asked.partition("\n")
+        remembers = rest.lstrip().startswith("<mem>")
+        past = rest.partition("</mem>")[2] if remembers else rest
+        opening = "<mem></mem><think></think>" if remembers else "<think></think>"
+        if "<tool>" in told:
+            opening = "<reasoning></reasoning>"
+            call = json.dumps({"name": "wiki_search", "args": {"query": question}})
+            search = f"<tool>{call}</tool>"
+        else:
+            search = f"<search>{question}</search>"
+        if not past.strip():
+            return opening + search
+        lines = [line for _, passages in _FOUND.findall(past) for line in _passage_sentences(passages)]
+        questions = question.split("; ") if _SEVERAL in told else [question]
+        return opening + wrap_answer("; ".join(_answer(one, lines) for one in questions), "tag")
+
+
+def _passage_sentences(passages: str) -> list[str]:
+    """Sentences of passages as a search shows them, each behind the title of its passage."""
+    _, *parts = _PASSAGE.split(passages)
+    return [
+        f"{title}: {sentence}"
+        for title, text in zip(parts[::2], parts[1::2], strict=True)
+        for sentence in _SENTENCE_END.split(" ".join(text.split()))
+        if sentence
+    ]
 
 
 def _inside(text: str, tag: str) -> str:
@@ -74,14 +116,17 @@ def _rank(question: str, lines: Sequence[str], *, follow: float) -> list[str]:
 
 
 def _answer(question: str, memory: Sequence[str]) -> str:
-    """The first name or number, as the question wants it, that the best lines add to the question."""
+    """The first name or number, as the question wants it, that the best lines add to the question.
+
+    Without any it is yes, and without lines nothing.
+    """
     asked = set(_words(question))
     wants_number = not asked.isdisjoint(_NUMBER_ASKED)
     for line in _rank(question, memory, follow=0.0):
         for name in _names(line.partition(": ")[2] or line):
             if asked.isdisjoint(_words(name)) and name[0].isdigit() == wants_number:
                 return name
-    return "yes"
+    return "yes" if memory else ""
 
 
 def _names(line: str) -> list[str]:

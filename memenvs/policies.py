@@ -8,7 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.lexical_reader import LexicalReader
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.envs.searching import Searching
+from memenvs.lexical_reader import LexicalReader, LexicalSearcher
 from memenvs.text_env import Info, TextEnv
 
 Policy = Callable[[str, Info], str]
@@ -20,7 +22,7 @@ POLICIES = {
     "silent": "Always replies with nothing.",
     "random_text": "Replies with random words of the observation, and random tags.",
     "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
-    "environments of chunked reading in their own wording.",
+    "chunked reading, searching and the one tool call, in their own wording.",
 }
 """What each policy does, by its name."""
 
@@ -29,7 +31,7 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     """A policy by name; `POLICIES` says what each does.
 
     Raises:
-        ValueError: no such policy, with the choices.
+        ValueError: no such policy, with the choices, or the environment asks nothing that it could answer.
     """
     inner = env.unwrapped
     if not isinstance(inner, TextEnv):
@@ -38,11 +40,22 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
         "gold": lambda: lambda observation, info: inner.gold_reply(),
         "silent": lambda: lambda observation, info: "",
         "random_text": lambda: RandomText(seed),
-        "lexical": LexicalReader,
+        "lexical": lambda: _lexical(inner),
     }
     if name not in makers:
         raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}")
     return makers[name]()
+
+
+def _lexical(env: TextEnv[Any, Any]) -> Policy:
+    if isinstance(env, Searching):
+        return LexicalSearcher()
+    if isinstance(env, ChunkQAEnv):
+        return LexicalReader()
+    raise ValueError(
+        f"policy 'lexical' answers questions and {type(env).__name__} asks none; "
+        "choose gold, silent or random_text"
+    )
 
 
 class RandomText:

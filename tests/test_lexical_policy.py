@@ -1,0 +1,60 @@
+"""The policy without a model on every environment that asks a question: it looks before it answers."""
+
+import gymnasium as gym
+import pytest
+
+import memenvs  # noqa: F401
+from memenvs.envs.search_text import read_reply
+from memenvs.evaluate import play_episode, play_tasks
+from memenvs.lexical_reader import LexicalReader, LexicalSearcher
+from memenvs.policies import make_policy
+
+
+@pytest.mark.parametrize("context", ["append", "memory"])
+def test_it_searches_for_the_question_and_then_answers_from_what_came(context):
+    env = gym.make("MemSearchQA-v0", tasks="world-test", context=context).unwrapped
+    policy = make_policy("lexical", env)
+    observation, info = env.reset(seed=0, options={"task": 0})
+    move = read_reply(policy(observation, info), memory=context == "memory")
+    assert (move.kind, move.content, move.well_formed) == ("search", env.questions[0].question, True)
+    observation, _, _, _, info = env.step(policy(observation, info))
+    move = read_reply(policy(observation, info), memory=context == "memory")
+    assert (move.kind, move.well_formed) == ("answer", True)
+    assert move.content in observation
+
+
+def test_some_answers_of_one_search_are_right():
+    env = gym.make("MemSearchQA-v0", tasks="world-test")
+    found = play_tasks(env, make_policy("lexical", env), range(60))
+    assert set(found["searches"]) == {1.0}
+    assert 3 <= sum(found["em"]) < 60
+
+
+def test_it_calls_the_tool_once():
+    env = gym.make("MemToolQA-v0", tasks="world-test")
+    metrics = play_episode(env, make_policy("lexical", env), task=0, seed=0)["metrics"]
+    assert (metrics["called"], metrics["turns"]) == (1.0, 2.0)
+
+
+def test_each_of_several_questions_is_answered_from_its_own_best_line():
+    observation = (
+        "…, the 2 answers in the order of the questions, with ; between them.\n\n"
+        "Question: Where was Ada born?; Who built the Tower of Lun?\n"
+        "<think></think><search>…</search>\n\n<information>"
+        "Doc 1(Title: Ada) Ada was born in Oxford.\nDoc 2(Title: Tower of Lun) It was built by Bob Stone."
+        "</information>\n\n"
+    )
+    assert LexicalSearcher()(observation, {}) == "<think></think><answer>Oxford; Bob Stone</answer>"
+
+
+def test_nothing_is_answered_from_nothing():
+    searched = "Question: Who?\n<think></think><search>Who?</search>\n\n<information></information>\n\n"
+    assert LexicalSearcher()(searched, {}) == "<think></think><answer></answer>"
+    read = "<question>\nIs it?\n</question>\n\n<memory>\n\n</memory>\n\n…\\boxed{…}"
+    assert LexicalReader()(read, {}) == "\\boxed{}"
+
+
+def test_an_environment_that_asks_nothing_is_refused_in_one_line():
+    with pytest.raises(ValueError, match="choose gold, silent or random_text") as error:
+        make_policy("lexical", gym.make("MemSokoban-v0"))
+    assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Jobs come in and are dealt to Ray actors, which hold the environments; one that dies is replaced."""
+"""Ray actors that hold environments and do jobs for them; an actor that dies is replaced."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from typing import Any
 from memenvs.distributed.worker import Done, Facts, Job, Worker
 from memenvs.extras import require
 from memenvs.text_env import State
+from memenvs.vector_options import is_whole
+
+
+class WorkerDied(RuntimeError):
+    """The actor of an environment died at every try of a job."""
 
 
 class Pool:
@@ -23,7 +28,11 @@ class Pool:
         num_envs: N.
         workers: actors, at most N; environments are dealt in blocks.
         options: of the actors, as `ray.remote` takes them, such as `{"num_cpus": 0.5}`.
-        tries: times a job is given out before its actor's death is an error.
+        tries: times a job is given out before the death of its actor is the job's error; the last time alone,
+            so that of the environments of a block only the one that kills its actor fails.
+
+    Raises:
+        ValueError: `tries` is no whole number, or below 1.
     """
 
     def __init__(
@@ -35,6 +44,8 @@ class Pool:
         options: dict[str, Any],
         tries: int = 3,
     ) -> None:
+        if not is_whole(tries) or tries < 1:
+            raise ValueError(f"tries must be a whole number, at least 1, got {tries!r}")
         self._ray = require("ray", "ray")
         if not self._ray.is_initialized():
             self._ray.init(include_dashboard=False, log_to_driver=False)
@@ -61,35 +72,44 @@ class Pool:
     def work(self, jobs: Iterable[Job]) -> dict[int, Done]:
         """Do jobs, at most one an environment, all actors at once.
 
-        Raises:
-            RuntimeError: an actor died again and again.
+        A job whose actor died again and again has a `WorkerDied` as its error, and its environment stands
+        where it stood before.
         """
         waiting = {job.number: job for job in jobs}
         done: dict[int, Done] = {}
-        for _ in range(self._tries):
-            for w, answers in self._ask(list(waiting.values())):
-                if answers is None:
-                    self._ray.kill(self.actors[w])  # it may live on behind a network that is away
-                    self.actors[w] = self._make(w)
-                    self._stale.update(self._blocks[w])
-                    self.replaced += 1
-                    continue
-                for answer in answers:
-                    done[answer.number] = answer
-                    self.states[answer.number] = answer.state
-                    self._stale.discard(answer.number)
-                    del waiting[answer.number]
-            if not waiting:
-                return done
-        raise RuntimeError(
-            f"the worker of environment {min(waiting)} died {self._tries} times at one job; "
-            "look at its memory, and at what that environment does"
-        )
+        for _ in range(self._tries - 1):
+            if waiting:
+                self._do(waiting, done)
+        for job in list(waiting.values()):
+            alone = {job.number: job}
+            self._do(alone, done)
+            if alone:
+                error = WorkerDied(
+                    f"the worker of environment {job.number} died {self._tries} times at one job; look at "
+                    "its memory, and at what that environment does, or raise tries"
+                )
+                done[job.number] = Done(job.number, None, error, self.states[job.number])
+        return done
 
     def close(self) -> None:
         """End the actors."""
         for actor in self.actors:
             self._ray.kill(actor)
+
+    def _do(self, waiting: dict[int, Job], done: dict[int, Done]) -> None:
+        """Give jobs out once and replace actors that died; answers move from `waiting` to `done`."""
+        for w, answers in self._ask(list(waiting.values())):
+            if answers is None:
+                self._ray.kill(self.actors[w])  # it may live on behind a network that is away
+                self.actors[w] = self._make(w)
+                self._stale.update(self._blocks[w])
+                self.replaced += 1
+                continue
+            for answer in answers:
+                done[answer.number] = answer
+                self.states[answer.number] = answer.state
+                self._stale.discard(answer.number)
+                del waiting[answer.number]
 
     def _ask(self, jobs: Sequence[Job]) -> list[tuple[int, list[Done] | None]]:
         """Each asked actor's answers; None if it died."""

@@ -1,4 +1,4 @@
-"""A `TextVectorEnv` whose environments stand in Ray actors: the same replies in, the same episodes out."""
+"""A `TextVectorEnv` whose environments run in Ray actors."""
 
 from __future__ import annotations
 
@@ -83,9 +83,12 @@ class RayTextVectorEnv(TextVectorEnv):
     """N text environments in Ray actors, behind the interface of `TextVectorEnv`.
 
     Episodes depend on seeds and replies alone, not on the number of workers. A worker that dies is replaced
-    and its environments go on from their last states; `replaced` counts them. Replies of a step are played
-    by all workers at once; an environment that begins by itself (autoreset) begins alone, so use mode
-    `"Disabled"` and reset many by `reset_mask`, as `memenvs.baselines.rollout.collect` does.
+    and its environments go on from their last states; `replaced` counts them. An environment at whose job
+    the worker dies `tries` times raises `WorkerDied`, or, with `errors="truncate"`, ends its own episode.
+
+    Replies of a step are played by all workers at once; an environment that begins by itself (autoreset)
+    begins alone, so use mode `"Disabled"` and reset many by `reset_mask`, as
+    `memenvs.baselines.rollout.collect` does.
 
     Each worker loads its own task set and its own lexical index; for a large one let them share a server,
     `retriever="http://host:port"`. Reward methods and their scorer stay with the driver
@@ -98,11 +101,12 @@ class RayTextVectorEnv(TextVectorEnv):
         autoreset_mode: see `TextVectorEnv`.
         errors: see `TextVectorEnv`.
         ray_options: of an actor, as `ray.remote` takes them; one CPU by default.
+        tries: times a job is given out before the death of its worker is an error.
         **kwargs: of the environment.
 
     Raises:
         ImportError: Ray is not installed.
-        ValueError: no such number of workers.
+        ValueError: no such number of workers or tries.
     """
 
     def __init__(
@@ -114,11 +118,12 @@ class RayTextVectorEnv(TextVectorEnv):
         autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
         errors: str = "raise",
         ray_options: dict[str, Any] | None = None,
+        tries: int = 3,
         **kwargs: Any,
     ) -> None:
         if not is_whole(num_envs) or not is_whole(workers) or not 1 <= workers <= num_envs:
             raise ValueError(f"workers must be from 1 to num_envs, got {workers!r} for {num_envs!r}")
-        self._pool = Pool(env, kwargs, num_envs, workers, ray_options or {})
+        self._pool = Pool(env, kwargs, num_envs, workers, ray_options or {}, tries)
         self._remote = [RemoteEnv(self._pool, number) for number in range(num_envs)]
         makers = [functools.partial(self._remote.__getitem__, number) for number in range(num_envs)]
         super().__init__(makers, autoreset_mode=autoreset_mode, errors=errors)

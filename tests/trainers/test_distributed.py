@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # of ray's own
 
 from memenvs.baselines.policy import ScriptedPolicy  # noqa: E402
 from memenvs.baselines.rollout import collect  # noqa: E402
-from memenvs.distributed import RayTextVectorEnv  # noqa: E402
+from memenvs.distributed import RayTextVectorEnv, WorkerDied  # noqa: E402
 from memenvs.vector import TextVectorEnv  # noqa: E402
 from memenvs.wrappers import VectorRewardWrapper  # noqa: E402
 
@@ -151,13 +151,44 @@ def test_a_worker_that_dies_in_the_middle_of_a_turn_loses_nothing(made, tmp_path
     assert venv.replaced == 1
 
 
-def test_a_worker_that_dies_again_and_again_is_an_error(made, monkeypatch):
+@pytest.fixture
+def dying(made, monkeypatch):
+    """Makes environments that take their worker along when they are told to."""
     monkeypatch.syspath_prepend(Path(__file__).parent)
     path = {"env_vars": {"PYTHONPATH": ":".join(sys.path)}}
-    venv = made("dying_env:Dying-v0", 2, 1, ray_options={"runtime_env": path}, tasks="world-test")
+    options = {"ray_options": {"runtime_env": path}, "tasks": "world-test"}
+    return lambda *args, **settings: made("dying_env:Dying-v0", *args, **options, **settings)
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_worker_that_dies_again_and_again_is_an_error(dying, tries):
+    venv = dying(2, 1, tries=tries)
     venv.reset(seed=5)
-    with pytest.raises(RuntimeError, match="the worker of environment 0 died 3 times at one job"):
+    with pytest.raises(WorkerDied, match=f"the worker of environment 0 died {tries} times at one job"):
         venv.step(["ALWAYS", "a"])
+    assert venv.replaced == tries
+
+
+def test_an_environment_that_kills_its_worker_ends_its_own_episode_alone(dying):
+    venv = dying(3, 1, errors="truncate", tries=2)
+    local = TextVectorEnv("MemChunkQA-v0", 3, autoreset_mode="Disabled", tasks="world-test")
+    for one in (venv, local):
+        one.reset(seed=5)
+    observations, *_, truncated, _ = venv.step(["a", "ALWAYS", "b"])
+    known, *_ = local.step(["a", "x", "b"])
+    assert truncated.tolist() == [False, True, False]
+    assert "died 2 times" in venv.infos_list[1]["error"]
+    assert (observations[0], observations[2]) == (known[0], known[2])
+    begun, _ = venv.reset(seed=[1, 7, 2], options={"reset_mask": truncated})
+    fresh, _ = TextVectorEnv("MemChunkQA-v0", 1, tasks="world-test").reset(seed=[7])
+    assert begun[1] == fresh[0]
+    assert not venv.step(["c", "d", "e"])[3].any()
+
+
+@pytest.mark.parametrize("tries", [0, -1, 1.5, True])
+def test_a_wrong_number_of_tries_is_refused(tries):
+    with pytest.raises(ValueError, match="tries must be a whole number, at least 1"):
+        RayTextVectorEnv("MemSokoban-v0", 2, 1, tries=tries)
 
 
 @pytest.mark.parametrize("error", ["OutOfMemoryError", "ObjectLostError"])

@@ -215,11 +215,12 @@ def test_a_bad_verdict_is_not_kept(endpoint, tmp_path):
     assert len(stub.prompts) == 2
 
 
-def test_a_broken_file_in_the_cache_is_asked_anew(endpoint, tmp_path):
+@pytest.mark.parametrize("broken", ['{"reply":', "[" * 100_000])
+def test_a_broken_file_in_the_cache_is_asked_anew(broken, endpoint, tmp_path):
     stub = endpoint('{"scores": [1, 1]}')
     credits(stub, cache=str(tmp_path))
     (kept,) = tmp_path.rglob("*.json")
-    kept.write_text('{"reply":')
+    kept.write_text(broken)
     assert [c.value for c in credits(stub, cache=str(tmp_path))] == [1.0, 1.0]
 
 
@@ -229,6 +230,19 @@ def test_the_judge_is_asked_as_the_protocol_says(endpoint):
     path, body = stub.bodies[0]
     assert path == "/v1/chat/completions"
     assert (body["model"], body["max_tokens"], body["temperature"]) == ("m", 77, 0.0)
+
+
+def test_arguments_of_the_judges_chat_template_go_along_where_there_are_any(endpoint):
+    stub = endpoint('{"scores": [1, 1]}')
+    credits(stub)
+    credits(stub, chat_args={"enable_thinking": False})
+    assert [body.get("chat_template_kwargs") for _, body in stub.bodies] == [None, {"enable_thinking": False}]
+
+
+@pytest.mark.parametrize("thought", ["<think>Well.</think>\n", "Well, {}.\n</think>\n\n"])
+def test_a_thought_before_the_verdict_is_no_part_of_it(endpoint, thought):
+    stub = endpoint(thought + '{"scores": [1, 0.5]}')
+    assert [c.value for c in credits(stub)] == [1.0, 0.5]
 
 
 def test_the_key_comes_from_the_named_variable_and_is_in_no_setting(endpoint, monkeypatch):

@@ -143,6 +143,8 @@ def test_the_client_gets_what_the_index_gives(server, local):
         ({"queries": ["a"], "topk": 0}, 422, "topk must be null or an integer from 1 to 100, not 0"),
         ({"queries": ["a"], "topk": 101}, 422, "not 101"),
         ({"queries": ["a"], "topk": True}, 422, "not true"),
+        (b'{"queries": ["a"], "topk": ' + b"[" * 900 + b"]" * 900 + b"}", 422, "not a list"),
+        ({"queries": ["a"], "return_scores": {}}, 422, "not an object"),
         ({"queries": ["a"], "return_scores": "yes"}, 422, "return_scores must be true or false"),
         ({"queries": ["a"] * 1_025}, 422, "1025 queries in a request, the limit is 1024"),
         (

@@ -70,6 +70,8 @@ class JudgeMethod(RewardMethod):
         pause: seconds before the second try; it doubles.
         cache: a folder that keeps verdicts by the hash of what was asked.
         key_variable: the environment variable with the endpoint's key.
+        chat_args: arguments of the endpoint's chat template, such as `{"enable_thinking": False}`; a thought
+            that leads a verdict is dropped.
     """
 
     url: str
@@ -89,6 +91,7 @@ class JudgeMethod(RewardMethod):
     pause: float = 0.5
     cache: str | None = None
     key_variable: str | None = None
+    chat_args: dict[str, Any] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter, init=False, repr=False, compare=False)
 
     name = "judge"
@@ -117,6 +120,7 @@ class JudgeMethod(RewardMethod):
             pause=self.pause,
             cache=self.cache,
             key_variable=self.key_variable,
+            chat_args=self.chat_args,
         )
 
     @property

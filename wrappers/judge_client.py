@@ -1,4 +1,4 @@
-"""Chat messages go out to an OpenAI-compatible endpoint, its reply comes back; kept on disk by content."""
+"""A chat endpoint for one question at a time, whose replies are kept on disk by what was asked."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from memenvs.chat import ChatClient
+from memenvs.tags import thought_end
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ChatEndpoint:
         cache: a folder; None keeps nothing.
         key_variable: the environment variable that holds the key; None sends none. The key itself is never
             an argument, so that no spec or log holds it.
+        chat_args: arguments of the endpoint's chat template (`chat_template_kwargs`), where it takes them.
 
     Raises:
         ValueError: the URL is not one of those, or `tries` is below 1.
@@ -43,12 +45,13 @@ class ChatEndpoint:
     pause: float = 0.5
     cache: str | None = None
     key_variable: str | None = None
+    chat_args: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._client(None)  # which refuses a wrong URL
 
     def ask(self, prompt: str, accept: Callable[[str], bool]) -> str:
-        """The reply to one user message, from the cache if it is there.
+        """The reply to one user message without the thought that leads it, from the cache if it is there.
 
         Args:
             prompt: the message.
@@ -63,12 +66,15 @@ class ChatEndpoint:
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
         }
+        if self.chat_args:
+            body["chat_template_kwargs"] = self.chat_args
         place = self._place(body)
         known = _read(place)
         if known is not None:
             return known
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
         reply = self._client(key).complete(body).text
+        reply = reply[thought_end(reply) :]
         if place is not None and accept(reply):
             _write(place, reply)
         return reply
@@ -88,7 +94,7 @@ def _read(place: Path | None) -> str | None:
     """A kept reply; None if there is none, or if what is there is broken."""
     try:
         kept = json.loads(place.read_text(encoding="utf-8"))["reply"] if place else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return kept if isinstance(kept, str) else None
 

@@ -73,9 +73,7 @@ def parse(body: bytes, limits: Limits, default_k: int) -> Ask:
         raise Refused(422, f"a query of {longest} characters, the limit is {limits.chars}; shorten it")
     k = default_k if fields.get("topk") is None else fields["topk"]
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= limits.topk:
-        raise Refused(
-            422, f"topk must be null or an integer from 1 to {limits.topk}, not {json.dumps(k)[:80]}"
-        )
+        raise Refused(422, f"topk must be null or an integer from 1 to {limits.topk}, not {_shown(k)}")
     if len(queries) * k > limits.passages:
         raise Refused(
             422,
@@ -84,8 +82,15 @@ def parse(body: bytes, limits: Limits, default_k: int) -> Ask:
         )
     scores = fields.get("return_scores", False)
     if not isinstance(scores, bool):
-        raise Refused(422, f"return_scores must be true or false, not {json.dumps(scores)[:80]}")
+        raise Refused(422, f"return_scores must be true or false, not {_shown(scores)}")
     return Ask([clean(query) for query in queries], k, scores)
+
+
+def _shown(value: Any) -> str:
+    """A JSON value in an error; of a list or an object, which may be deep, its kind."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return json.dumps(value)[:80]
 
 
 def reply(answers: Sequence[Answer], scores: bool, limits: Limits) -> bytes:

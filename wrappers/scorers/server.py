@@ -93,7 +93,7 @@ class ServerScorer:
         if self.model not in served:
             raise ValueError(f"{self.url} serves {', '.join(map(repr, served))}, not {self.model!r}")
         length = served[self.model]
-        return None if length is None else int(length) - 1
+        return None if length is None else length - 1
 
     def _score(self, pair: TokenPair) -> TokenScores:
         if not pair.continuation:
@@ -114,7 +114,8 @@ class ServerScorer:
 
 def _read_models(found: Any) -> dict[str, int | None]:
     """The window of each model served; None where the server does not say."""
-    return {str(entry["id"]): entry.get("max_model_len") for entry in found["data"]}
+    lengths = {str(entry["id"]): entry.get("max_model_len") for entry in found["data"]}
+    return {name: None if length is None else int(length) for name, length in lengths.items()}
 
 
 def _read_prompt_logprobs(found: Any) -> Any:

@@ -32,7 +32,8 @@ METHODS = {
 METRICS = ("eval_success", "eval_effective_player")  # a shortest solution has 1.0; of box moves it has 0.27
 SHARED = ["--max-new-tokens", "12", "--num-envs", "128", "--stop", CLOSE]
 HELD_OUT = ["--eval-env-args", json.dumps({"level_split": "test"})]
-PPO = ["--groups", "128", "--group-size", "1", "--value-coef", "0.02", "--critic-warmup", "3"]
+PPO = ["--groups", "128", "--group-size", "1", "--critic-warmup", "3"]
+PPO += ["--critic", "shared", "--critic-lr", "5e-4", "--value-coef", "0.02"]  # as the recorded runs had it
 GRPO = ["--groups", "16", "--group-size", "8"]
 
 

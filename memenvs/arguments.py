@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import importlib
 import inspect
@@ -168,6 +169,8 @@ def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
         if "__init__" not in vars(kind) or kind is object:
             continue
         found, is_open = _own_parameters(vars(kind)["__init__"])
+        made = {field.name: field.default_factory for field in _fields(kind)}
+        found = {n: p._replace(default=made[n]()) if n in made else p for n, p in found.items()}
         parameters |= {name: one for name, one in found.items() if name not in parameters}
         if not is_open:
             return list(parameters.values())
@@ -242,6 +245,12 @@ def _shown(value: Any) -> str:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _fields(kind: type[Any]) -> list[Any]:
+    """The fields of a dataclass whose defaults a function makes; the signature does not show those."""
+    every = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return [field for field in every if field.default_factory is not dataclasses.MISSING]
 
 
 def _own_parameters(function: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:

@@ -1,5 +1,6 @@
 """Arguments as name=value: how they are read, and what is refused by the signature that takes them."""
 
+import dataclasses
 import json
 import shlex
 from collections.abc import Sequence
@@ -146,6 +147,16 @@ def test_keywords_that_a_class_passes_on_are_those_of_its_base():
         Parameter("size", int),
         Parameter("name", str, "x"),
     ]
+
+
+@dataclasses.dataclass
+class Plain:
+    sizes: dict[str, int] = dataclasses.field(default_factory=lambda: {"a": 1})
+
+
+def test_a_default_that_a_dataclass_makes_is_shown():
+    assert parameters_of(Plain) == [Parameter("sizes", dict[str, int], {"a": 1})]
+    assert shell_form(parameters_of(Plain)[0]) == "'sizes={\"a\": 1}'"
 
 
 def test_a_class_that_takes_any_name_refuses_none():

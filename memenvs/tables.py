@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,8 @@ def check_tables(path: Path, card: Card, documents: pa.RecordBatch, tasks: pa.Re
     _check_counts(path, card, len(documents), len(tasks))
     for name, table in ((DOCUMENTS, documents), (TASKS, tasks)):
         for column in table.schema.names:
-            _check_filled(path / name, table[column], column)
+            filled = ("answers",) if not len(documents) else ("answers", "documents")
+            _check_filled(path / name, table[column], column, filled)
     for column in ("documents", "evidence"):
         _check_numbers(path, tasks[column], column, len(documents))
     _check_evidence(path, tasks, len(documents))
@@ -79,15 +81,15 @@ def _check_counts(path: Path, card: Card, n_documents: int, n_tasks: int) -> Non
             raise ValueError(f"{path} has {found} {name}, its card says {card.counts[name]}; build it again")
 
 
-def _check_filled(file: Path, column: pa.Array, name: str) -> None:
-    """No null at any depth; no task without an answer or without documents."""
+def _check_filled(file: Path, column: pa.Array, name: str, filled: Collection[str]) -> None:
+    """No null at any depth; no task without an answer, nor without documents where the set has some."""
     values = column
     while True:
         if values.null_count:
             raise ValueError(f"{file} has an empty field in column {name!r}; build it again")
         if not isinstance(values, (pa.ListArray, pa.LargeListArray)):
             return
-        if name in {"answers", "documents"} and values.value_lengths().to_numpy().min(initial=1) == 0:
+        if name in filled and values.value_lengths().to_numpy().min(initial=1) == 0:
             raise ValueError(f"{file} has a task without {name}; build it again")
         values = values.flatten()
 

@@ -20,6 +20,8 @@ from reference_values import cases
 
 from memenvs.build.__main__ import main
 from memenvs.card import CARD, DOCUMENTS, TASKS
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.metrics import boxed_em, em, wrap_answer
 from memenvs.play import main as play
 from memenvs.scoring import gold_answer
@@ -496,6 +498,86 @@ def test_several_questions_keep_their_order_answers_and_evidence(world, tmp_path
         needed = {title for part in parts for title in open_tasks(world).titles(part.evidence)}
         assert set(tasks.titles(task.evidence)) == needed
         assert len(set(task.documents)) == len(task.documents)
+
+
+@pytest.fixture
+def other_world(tmp_path):
+    out = tmp_path / "other"
+    size = ("--entities", 60, "--tasks", 8, "--documents", 6, "--split", "test")
+    assert build("world", *size, "--out", out) == 0
+    return out
+
+
+@pytest.fixture
+def nq(tmp_path):
+    """Questions without documents, as of NQ-open."""
+    path = tmp_path / "nq.jsonl"
+    path.write_text(
+        "".join(json.dumps({"question": f"q{i}?", "answers": [f"a{i}"]}) + "\n" for i in range(9))
+    )
+    return path
+
+
+def test_questions_of_two_sets_are_joined_with_the_documents_of_both(world, other_world, tmp_path):
+    args = ("--source", world, other_world, "--objectives", 2, "--tasks", 40, "--out", tmp_path / "multi")
+    assert build("multi", *args) == 0
+    singles = {f"{name}": open_tasks(name) for name in (world, other_world)}
+    known = {task.id: (tasks, task) for tasks in singles.values() for task in tasks}
+    joined, mixed = open_tasks(tmp_path / "multi"), 0
+    for task in joined:
+        parts = [known[name] for name in task.meta["parts"]]
+        mixed += parts[0][0] is not parts[1][0]
+        shown = {text for tasks, part in parts for text in tasks.shown(part.documents)}
+        needed = {text for tasks, part in parts for text in tasks.shown(part.evidence)}
+        assert set(joined.shown(task.documents)) == shown
+        assert set(joined.shown(task.evidence)) == needed
+    assert 8 <= mixed <= 32  # half of 40 are expected to take one question of each
+    assert joined.card.environment == "MemChunkQA-v0"
+    assert list(joined.card.inputs) == ["world/card.json", "other/card.json"]
+    assert joined.card.arguments["source"] == ["world", "other"]
+
+
+def test_weights_decide_how_often_a_source_is_asked(world, other_world, tmp_path):
+    args = ("--source", world, other_world, "--objectives", 2, "--tasks", 200, "--out", tmp_path / "multi")
+    assert build("multi", *args, "--weights", 9, 1) == 0
+    parts = [part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]]
+    assert 0.05 < sum(part.startswith("world-test") for part in parts) / 400 < 0.15
+
+
+def test_questions_to_be_searched_are_joined_with_those_of_a_set(world, nq, tmp_path, capsys):
+    out = tmp_path / "multi"
+    assert build("multi", "--source", world, nq, "--objectives", 2, "--tasks", 30, "--out", out) == 0
+    said = capsys.readouterr().out
+    assert "play one: python -m memenvs.play MemSearchQA-v0" in said
+    assert "retriever=lexical:CORPUS" in said
+    joined = open_tasks(out)
+    assert {part.partition("-")[0] for task in joined for part in task.meta["parts"]} == {"world", "nq"}
+    assert joined.n_documents == 0
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": "0", "contents": '"A"\nb'}) + "\n")
+    env = SearchQAEnv(str(out), retriever=f"lexical:{corpus}", context="memory")
+    env.reset(seed=0)
+    assert env.step(env.gold_reply())[1] == 1.0
+
+
+def test_a_set_without_documents_is_neither_read_nor_searched_nor_exported(nq, tmp_path, capsys):
+    out = tmp_path / "multi"
+    assert build("multi", "--source", nq, "--objectives", 2, "--out", out) == 0
+    with pytest.raises(ValueError, match="nothing to read; play its questions in MemSearchQA-v0"):
+        ChunkQAEnv(str(out))
+    with pytest.raises(ValueError, match="no documents: pass retriever="):
+        SearchQAEnv(str(out))
+    capsys.readouterr()
+    args = ("--source", nq, "--objectives", 2, "--export", "verl", "--out", tmp_path / "exported")
+    assert build("multi", *args) == 2
+    assert "--export verl writes the text of a task" in one_line(capsys)
+
+
+@pytest.mark.parametrize("weights", [(1,), (1, 0), (1, "nan"), (1, 2, 3)])
+def test_weights_that_are_none_are_refused(world, other_world, tmp_path, capsys, weights):
+    args = ("--source", world, other_world, "--objectives", 2, "--out", tmp_path / "multi")
+    assert build("multi", *args, "--weights", *weights) == 2
+    assert "--weights must be a number above 0 for each of 2 sources" in one_line(capsys)
 
 
 @pytest.mark.parametrize(("objectives", "said"), [(1, "2 to 16"), (17, "2 to 16"), (13, "has 12 tasks")])

@@ -49,7 +49,7 @@ def sets(small_set, tmp_path_factory):
     tokenizer, folder = load_tokenizer("world"), tmp_path_factory.mktemp("sets")
     chance = {"tokenizer": tokenizer, "split": "train", "seed": 0}
     prose = small_set.texts(range(40))
-    several = multi(small_set, objectives=3, count=4, **chance)
+    several = multi([small_set], objectives=3, count=4, **chance)
     needles = niah(variant="multivalue", count=4, tokens=900, prose=prose, **chance)
     made = {"single": str(small_set.path)}
     for name, draft in (("multi", several), ("niah", needles)):

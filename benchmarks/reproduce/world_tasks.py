@@ -98,6 +98,6 @@ def save_pairs(folder: Path, part: str) -> None:
     """Write `PART-pairs`: tasks that ask two questions of a part at once, as many as it has questions."""
     tokenizer = load_tokenizer("world")
     draft = multi(
-        open_tasks(folder / part), objectives=2, count=None, tokenizer=tokenizer, split=part, seed=0
+        [open_tasks(folder / part)], objectives=2, count=None, tokenizer=tokenizer, split=part, seed=0
     )
     write_task_set(folder / f"{part}-pairs", draft, Card("multi", arguments={"part": part}), tokenizer)

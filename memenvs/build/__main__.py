@@ -27,6 +27,7 @@ from memenvs.build.world import world
 from memenvs.build.write import write_task_set
 from memenvs.card import Card
 from memenvs.data import bundled_names
+from memenvs.envs.questions import open_questions
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.tasks import open_tasks
@@ -110,13 +111,15 @@ def _task_set(args: argparse.Namespace) -> str:
     draft = _BUILDERS[args.builder](args, tokenizer)
     card = Card(args.builder, arguments=_arguments(args, tokenizer))
     written = write_task_set(args.out, draft, card, tokenizer, exports=args.export)
-    counts = written.card.counts
+    counts, env_args = written.card.counts, {"tasks": str(args.out)}
+    if not counts["documents"]:
+        env_args["retriever"] = "lexical:CORPUS"
     size = sum(facts["bytes"] for facts in written.card.files.values()) / 1e6
     also = "".join(f"\nalso {form}.{FORMS[form][0]}" for form in args.export)
     return (
         f"{counts['tasks']:,} tasks over {counts['documents']:,} documents in {args.out} ({size:.1f} MB)\n"
         f"up to {counts['max_documents']:,} documents and {counts['max_tokens']:,} tokens a task{also}\n"
-        f"play one: {_play(written.card.environment, tasks=str(args.out))}"
+        f"play one: {_play(written.card.environment, **env_args)}"
     )
 
 
@@ -170,8 +173,14 @@ def _world(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
 
 
 def _multi(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
-    source = open_tasks(args.source)
-    return multi(source, objectives=args.objectives, count=args.tasks, **_common(args, tokenizer))
+    sources = [open_questions(source) for source in args.source]
+    return multi(
+        sources,
+        objectives=args.objectives,
+        count=args.tasks,
+        weights=args.weights,
+        **_common(args, tokenizer),
+    )
 
 
 _BUILDERS = {"hotpotqa": _hotpotqa, "musique": _musique, "niah": _niah, "world": _world, "multi": _multi}
@@ -191,7 +200,9 @@ def _arguments(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, 
     left_out = {"builder", "out", "workers", "export"}
     given = {key: value for key, value in vars(args).items() if key not in left_out}
     for key in {"source", "essays"} & set(given):
-        if given[key] is not None and not str(given[key]).startswith("hf:"):
+        if isinstance(given[key], list):
+            given[key] = [resolved(path).name for path in given[key]]
+        elif given[key] is not None and not str(given[key]).startswith("hf:"):
             given[key] = resolved(given[key]).name
     return {**given, "tokenizer": tokenizer.name}
 

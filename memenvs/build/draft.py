@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +89,19 @@ def seam_tokens(
     ends = [text if len(text) <= 2 * _END else text[:_END] + text[-_END:] for text in texts]
     between = tokenizer.counts([before + end + behind for end in ends])
     return np.array(between, np.int64) - np.array(tokenizer.counts(ends), np.int64)
+
+
+def renumbered(task: Task, numbers: NDArray[np.int64]) -> Task:
+    """A task whose document i is now document `numbers[i]`."""
+    meta = dict(task.meta)
+    if "spans" in meta:
+        meta["spans"] = [[int(numbers[document]), start, end] for document, start, end in meta["spans"]]
+    return replace(
+        task,
+        documents=tuple(numbers[list(task.documents)].tolist()),
+        evidence=tuple(numbers[list(task.evidence)].tolist()),
+        meta=meta,
+    )
 
 
 def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> NDArray[np.int64]:

@@ -59,6 +59,8 @@ def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) ->
     """
     if form not in FORMS:
         raise ValueError(f"--export must be one of {', '.join(FORMS)}, got {form!r}")
+    if not tasks.n_documents:
+        raise ValueError(f"--export {form} writes the text of a task, and these questions have none")
     suffix, make, schema = FORMS[form]
     reader = open_reader(tasks, tokenizer)
     rows = (make(task, reader.context(task.documents), i, tasks) for i, task in enumerate(tasks))

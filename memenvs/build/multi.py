@@ -1,14 +1,17 @@
-"""A task set comes in; tasks that ask several of its questions at once go out."""
+"""Task sets come in; tasks that ask several of their questions at once go out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from memenvs.build.chance import item_rng, make_items
-from memenvs.build.draft import Documents, Draft
-from memenvs.card import CARD
+from memenvs.build.draft import Documents, Draft, renumbered
+from memenvs.card import CARD, Layout
+from memenvs.envs.questions import Questions, own_metric
 from memenvs.tasks import Task, TaskSet
 from memenvs.tokens import TextTokenizer
 
@@ -16,74 +19,133 @@ LEAST, MOST = 2, 16
 
 
 def multi(
-    source: TaskSet,
+    sources: Sequence[TaskSet | Questions],
     *,
     objectives: int,
     count: int | None,
     tokenizer: TextTokenizer,
     split: str,
     seed: int,
+    weights: Sequence[float] | None = None,
 ) -> Draft:
     """Tasks of `objectives` questions each, joined by `"; "`, their answers in the same order (MEM1, MemPO).
 
     The documents are those of the questions, once each, shuffled afresh; the evidence follows the questions.
-    A question whose preferred answer holds a ";" is not drawn, because ";" parts the answers.
+    Where a source has questions alone (JSON Lines, as of NQ) the tasks have no documents either: they are for
+    searching. A question whose preferred answer holds a ";" is not drawn, because ";" parts the answers.
 
     Args:
-        source: single-question tasks.
-        objectives: questions a task, 2 to 16, drawn without replacement.
-        count: tasks; by default as many as the source has.
+        sources: single-question tasks. Each question of a task comes from a source drawn by `weights`.
+        objectives: questions a task, 2 to 16, of one source drawn without replacement.
+        count: tasks; by default as many as the sources have together.
         tokenizer: counts the tokens.
         split: with `seed` it decides what is drawn.
         seed: any whole number of at least 0.
+        weights: of the sources; None: equal.
 
     Raises:
-        ValueError: `objectives` is out of range, or the source is too small, has such tasks already, or has
-            documents without a header, which cannot be told apart once they are shuffled (a haystack).
+        ValueError: `objectives` is out of range; weights that are none; a source is too small, has such tasks
+            already, has documents without a header, which cannot be told apart once they are shuffled (a
+            haystack), or is scored by another metric than the first.
     """
     if not LEAST <= objectives <= MOST:
         raise ValueError(f"--objectives must be from {LEAST} to {MOST}, got {objectives}")
-    if not source.card.layout.header:
+    shares = _shares(weights, len(sources))
+    for source in sources:
+        _check_source(source, sources[0])
+    single = [[task for task in source if ";" not in task.answers[0][0]] for source in sources]
+    for source, tasks in zip(sources, single, strict=True):
+        if len(tasks) < objectives:
+            raise ValueError(
+                f"{source.path} has {len(tasks)} tasks to join (without ';' in the answer), "
+                f"fewer than --objectives {objectives}; ask for fewer, or give a larger source"
+            )
+    pool, numbered = _together(sources, single)
+    make = _Joiner(numbered, shares, objectives, split, seed)
+    first = sources[0]
+    return Draft(
+        Documents.tokenized(pool, tokenizer),
+        make_items(make, sum(map(len, sources)) if count is None else count),
+        first.card.layout if isinstance(first, TaskSet) else Layout(),
+        tuple(_file(source) for source in sources),
+        environment="MemChunkQA-v0" if pool else "MemSearchQA-v0",
+        metric=own_metric(first),
+    )
+
+
+def _shares(weights: Sequence[float] | None, sources: int) -> tuple[float, ...]:
+    """The chance of each source."""
+    given = np.ones(sources) if weights is None else np.array(weights, np.float64)
+    if len(given) != sources or not np.isfinite(given).all() or (given <= 0).any():
+        raise ValueError(
+            f"--weights must be a number above 0 for each of {sources} sources, got {given.tolist()}"
+        )
+    return tuple((given / given.sum()).tolist())
+
+
+def _check_source(source: TaskSet | Questions, first: TaskSet | Questions) -> None:
+    """Raise a one-line `ValueError` where the questions of a source cannot be joined."""
+    if isinstance(source, TaskSet) and not source.card.layout.header:
         raise ValueError(
             f"the documents of {source.path} are one text in pieces (a haystack), which joining would mix; "
             "join a set of documents with headers"
         )
     if several := next((task.id for task in source if len(task.answers) > 1), None):
         raise ValueError(f"task {several} of {source.path} has several objectives already; join single ones")
-    tasks = tuple(task for task in source if ";" not in task.answers[0][0])
-    if len(tasks) < objectives:
+    if own_metric(source) != own_metric(first):
         raise ValueError(
-            f"{source.path} has {len(tasks)} tasks to join (without ';' in the answer), "
-            f"fewer than --objectives {objectives}; ask for fewer, or give a larger source"
+            f"{source.path} is scored by {own_metric(source)}, {first.path} by {own_metric(first)}; "
+            "join sets of one metric"
         )
-    numbers = range(source.n_documents)
-    pool = list(zip(source.titles(numbers), source.texts(numbers), strict=True))
-    make = _Joiner(tasks, objectives, split, seed)
-    return Draft(
-        Documents.tokenized(pool, tokenizer),
-        make_items(make, len(source) if count is None else count),
-        source.card.layout,
-        (source.path / CARD,),
-        metric=source.card.metric,
-    )
+
+
+def _file(source: TaskSet | Questions) -> Path:
+    return source.path / CARD if isinstance(source, TaskSet) else source.path
+
+
+def _together(
+    sources: Sequence[TaskSet | Questions], single: Sequence[Sequence[Task]]
+) -> tuple[list[tuple[str, str]], tuple[tuple[Task, ...], ...]]:
+    """The documents of all sources, once each, and their tasks by the numbers there.
+
+    There are none where a source has none.
+    """
+    sets = [source for source in sources if isinstance(source, TaskSet) and source.n_documents]
+    if len(sets) < len(sources):
+        bare = [[replace(task, documents=(), evidence=(), meta={}) for task in tasks] for tasks in single]
+        return [], tuple(map(tuple, bare))
+    index: dict[tuple[str, str], int] = {}
+    found = []
+    for source, tasks in zip(sets, single, strict=True):
+        own = range(source.n_documents)
+        pairs = zip(source.titles(own), source.texts(own), strict=True)
+        numbers = np.array([index.setdefault(pair, len(index)) for pair in pairs], np.int64)
+        found.append(tuple(renumbered(task, numbers) for task in tasks))
+    return list(index), tuple(found)
 
 
 @dataclass(frozen=True)
 class _Joiner:
-    tasks: tuple[Task, ...]
+    sources: tuple[tuple[Task, ...], ...]
+    shares: tuple[float, ...]
     objectives: int
     split: str
     seed: int
 
     def __call__(self, item: int) -> Task:
-        rng = item_rng(self.seed, self.split, item)
-        drawn = [self.tasks[i] for i in rng.choice(len(self.tasks), self.objectives, replace=False)]
+        rng, chosen = item_rng(self.seed, self.split, item), [0] * self.objectives
+        if len(self.sources) > 1:
+            chosen = rng.choice(len(self.sources), self.objectives, p=self.shares).tolist()
+        orders = [
+            iter(rng.choice(len(tasks), self.objectives, replace=False).tolist()) for tasks in self.sources
+        ]
+        drawn = [self.sources[source][next(orders[source])] for source in chosen]
         documents = list(dict.fromkeys(number for task in drawn for number in task.documents))
         return Task(
             f"multi{self.objectives}-{self.split}-{item}",
             "; ".join(task.question for task in drawn),
             tuple(task.answers[0] for task in drawn),
-            tuple(np.array(documents)[rng.permutation(len(documents))].tolist()),
+            tuple(documents[place] for place in rng.permutation(len(documents))),
             tuple(dict.fromkeys(number for task in drawn for number in task.evidence)),
             {
                 "parts": [task.id for task in drawn],

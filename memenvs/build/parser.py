@@ -75,8 +75,14 @@ def _add_task_sets(add: Add) -> None:
     sub.add_argument("--entities", type=int, default=2000, help="people, places and works (default 2000)")
     sub.add_argument("--hops", type=int, nargs="+", default=[1, 2, 3, 4], help="hops of the questions")
     _add_size(sub, "default 50")
-    sub = task_set("multi", "several questions of a task set asked at once", "as many as the source has")
-    sub.add_argument("--source", required=True, help="a task set: a folder or a bundled name")
+    sub = task_set("multi", "several questions of task sets asked at once", "as many as the sources have")
+    sub.add_argument(
+        "--source",
+        nargs="+",
+        required=True,
+        help="task sets (folders or bundled names), or JSON Lines of questions and answers, to be searched",
+    )
+    sub.add_argument("--weights", nargs="+", type=float, help="of the sources (default: equal)")
     sub.add_argument("--objectives", type=int, required=True, help="questions a task, 2 to 16")
 
 

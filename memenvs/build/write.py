@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from memenvs.build.draft import Documents, Draft, frame_tokens
+from memenvs.build.draft import Documents, Draft, frame_tokens, renumbered
 from memenvs.build.export import export
 from memenvs.build.replacing import replacing
 from memenvs.card import CARD, DOCUMENTS, TASKS, Card, Layout
@@ -50,7 +50,7 @@ def write_task_set(
         files = {name: describe(partial / name) for name in (DOCUMENTS, TASKS)}
         card = replace(
             card,
-            inputs={path.name: sha256(path) for path in draft.inputs},
+            inputs=_inputs(draft.inputs),
             layout=draft.layout,
             environment=draft.environment,
             metric=draft.metric,
@@ -65,9 +65,16 @@ def write_task_set(
     return open_tasks(out)
 
 
+def _inputs(paths: Sequence[Path]) -> dict[str, str]:
+    """The SHA-256 of each file by its name, with as many folders before it as tell it from the others."""
+    different = set(paths)
+    depth = next(n for n in itertools.count(1) if len({path.parts[-n:] for path in paths}) == len(different))
+    return {"/".join(path.parts[-depth:]): sha256(path) for path in paths}
+
+
 def _compact(documents: Documents, tasks: Sequence[Task]) -> tuple[Documents, list[Task]]:
     """Only the documents that some task reads, and the tasks with their numbers among those."""
-    used = np.unique(np.concatenate([np.array(task.documents) for task in tasks])).tolist()
+    used = np.unique(np.concatenate([np.array(task.documents, np.int64) for task in tasks])).tolist()
     numbers = np.zeros(len(documents.titles), np.int64)
     numbers[used] = np.arange(len(used))
     kept = Documents(
@@ -75,19 +82,7 @@ def _compact(documents: Documents, tasks: Sequence[Task]) -> tuple[Documents, li
         [documents.texts[i] for i in used],
         [documents.gaps[i] for i in used],
     )
-    return kept, [_renumber(task, numbers) for task in tasks]
-
-
-def _renumber(task: Task, numbers: NDArray[np.int64]) -> Task:
-    meta = dict(task.meta)
-    if "spans" in meta:
-        meta["spans"] = [[int(numbers[document]), start, end] for document, start, end in meta["spans"]]
-    return replace(
-        task,
-        documents=tuple(numbers[list(task.documents)].tolist()),
-        evidence=tuple(numbers[list(task.evidence)].tolist()),
-        meta=meta,
-    )
+    return kept, [renumbered(task, numbers) for task in tasks]
 
 
 def _document_columns(documents: Documents) -> dict[str, Any]:
@@ -125,8 +120,8 @@ def _counts(
     most = max(len(task.documents) for task in tasks)
     header = layout.header.replace("{i}", str(most))
     frame_chars = len(header) + len(layout.separator)
-    frames = frame_tokens(tokenizer, layout, most)
-    numbers = [np.array(task.documents) for task in tasks]
+    frames = np.append(0, frame_tokens(tokenizer, layout, most))
+    numbers = [np.array(task.documents, np.int64) for task in tasks]
     tokens, chars = documents.tokens, documents.chars
     return {
         "tasks": len(tasks),
@@ -135,5 +130,5 @@ def _counts(
         "max_evidence": max(len(task.evidence) for task in tasks),
         "max_question_chars": max(len(task.question) for task in tasks),
         "max_chars": max(int(chars[read].sum()) + frame_chars * len(read) for read in numbers),
-        "max_tokens": max(int(tokens[read].sum() + frames[len(read) - 1]) for read in numbers),
+        "max_tokens": max(int(tokens[read].sum() + frames[len(read)]) for read in numbers),
     }

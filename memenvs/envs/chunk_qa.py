@@ -127,6 +127,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         if not isinstance(tasks, str):
             raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
         self.tasks = open_tasks(tasks)
+        if not self.tasks.n_documents:
+            raise ValueError(
+                f"{tasks} has nothing to read; play its questions in MemSearchQA-v0 by a retriever"
+            )
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.thoughts = thoughts

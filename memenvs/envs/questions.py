@@ -20,14 +20,14 @@ _OPEN_KEYS = ("answers", "golden_answers", "answer")
 
 
 class Questions(list[Task]):
-    """The questions of a file; `name` and `hash` are the file's."""
+    """The questions of a file; `path`, `name` and `hash` are the file's."""
 
     def __init__(self, tasks: Iterable[Task], path: Path) -> None:
         super().__init__(tasks)
-        self.name, self.hash = path.name, sha256(path)[:16]
+        self.path, self.name, self.hash = path, path.name, sha256(path)[:16]
 
 
-def open_questions(source: str) -> Sequence[Task]:
+def open_questions(source: str) -> TaskSet | Questions:
     """Questions of a task set (by name or folder), or of JSON Lines in NQ-open's style (gzip too).
 
     Raises:
@@ -53,7 +53,7 @@ def open_retriever(retriever: str | None, questions: Sequence[Task], source: str
     """
     if retriever is not None:
         return load_retriever(retriever)
-    if not isinstance(questions, TaskSet):
+    if not isinstance(questions, TaskSet) or not questions.n_documents:
         raise ValueError(
             f"{source} has questions but no documents: pass retriever='lexical:CORPUS.jsonl.gz', "
             "'dense:INDEX_DIR' or 'http://host:port'"

@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from memenvs.envs.questions import open_questions
+from memenvs.questions import open_questions
 from memenvs.retrieval import Retriever
 from memenvs.vector import TextVectorEnv
 

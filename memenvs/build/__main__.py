@@ -27,7 +27,7 @@ from memenvs.build.world import world
 from memenvs.build.write import write_task_set
 from memenvs.card import Card
 from memenvs.data import bundled_names
-from memenvs.envs.questions import open_questions
+from memenvs.questions import open_questions
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.tasks import open_tasks

@@ -11,7 +11,7 @@ import numpy as np
 from memenvs.build.chance import item_rng, make_items
 from memenvs.build.draft import Documents, Draft, renumbered
 from memenvs.card import CARD, Layout
-from memenvs.envs.questions import Questions, own_metric
+from memenvs.questions import Questions, own_metric
 from memenvs.tasks import Task, TaskSet
 from memenvs.tokens import TextTokenizer
 

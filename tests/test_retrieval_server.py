@@ -327,18 +327,26 @@ def test_a_passage_that_many_queries_find_is_written_once():
     retriever = OnePassage()
     answers = server_module.look_up(retriever, ["x", "y", "z"], 1)
     assert retriever.asked == ["a"]
-    document = '{"id": "a", "contents": "\\"A\\"\\nÄ \ufffd"}'.encode()
+    document = '{"id":"a","contents":"\\"A\\"\\nÄ \ufffd"}'.encode()
     assert answers == [[(document, b"0.5")]] * 3
+
+
+def test_a_score_that_json_has_not_fails_its_search():
+    retriever = OnePassage()
+    retriever.search = lambda queries, k: Hits([["a"]], [[float("nan")]])
+    with pytest.raises(ValueError, match="gave the score nan"):
+        server_module.look_up(retriever, ["x"], 1)
 
 
 def test_documents_are_written_as_json_in_the_thread_that_searches(monkeypatch):
     threads = []
-    write = server_module.json.dumps
-    monkeypatch.setattr(
-        server_module.json,
-        "dumps",
-        lambda *a, **k: threads.append(threading.current_thread().name) or write(*a, **k),
-    )
+    write = server_module._document
+
+    def note(passage):
+        threads.append(threading.current_thread().name)
+        return write(passage)
+
+    monkeypatch.setattr(server_module, "_document", note)
 
     async def main():
         batcher = Batcher(partial(server_module.look_up, OnePassage()))
@@ -348,7 +356,7 @@ def test_documents_are_written_as_json_in_the_thread_that_searches(monkeypatch):
         return reply(answers, True, Limits())
 
     assert len(json.loads(asyncio.run(main()))["result"]) == 9
-    assert threads == ["retriever"] * 2  # a document and a score
+    assert threads == ["retriever"]
 
 
 def test_a_request_at_a_large_k_asks_for_no_more_passages_than_a_server_gives(server, local):

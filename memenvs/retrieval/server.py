@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import logging
+import math
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -21,12 +22,15 @@ from memenvs.extras import require
 from memenvs.retrieval.batching import Answer, Batcher, Busy
 from memenvs.retrieval.cache import CachedRetriever
 from memenvs.retrieval.load import CACHE, fingerprint, open_folder
-from memenvs.retrieval.protocol import Retriever, clean
+from memenvs.retrieval.protocol import Passage, Retriever, clean
 from memenvs.retrieval.wire import Limits, Refused, parse, read_body, reply
 
 DRAIN = 20.0  # seconds after SIGTERM in which what waits is still searched
 LAST_WORDS = 5.0  # seconds more to tell the others, and for slow connections to take their answers
 
+_json = json.JSONEncoder(
+    ensure_ascii=False
+).encode  # of a text; made once, it is many times faster than dumps
 log = logging.getLogger("uvicorn.error")  # the log that uvicorn shows
 
 
@@ -42,26 +46,28 @@ class Service:
 
     def __init__(self, batcher: Batcher, about: dict[str, Any], default_k: int, limits: Limits):
         self._batcher, self._about, self._default_k, self._limits = batcher, about, default_k, limits
-        self._handling: set[asyncio.Task[Any]] = set()
+        self._handling: set[Any] = set()  # tasks
+        self._stopping = False
         responses = require("starlette.responses", "search")
         self._json, self._response = responses.JSONResponse, responses.Response
         self._gone: type[Exception] = require("starlette.requests", "search").ClientDisconnect
 
     async def retrieve(self, request: Any) -> Any:
         """Search; 503 where the server stops before there is an answer."""
-        handling = asyncio.ensure_future(self._retrieve(request))
+        handling = asyncio.current_task()
         self._handling.add(handling)
         try:
-            await asyncio.wait({handling})
+            return await self._retrieve(request)
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            return self._refusal(503, "the server is stopping; ask again, or another one")
         finally:
             self._handling.discard(handling)
-            handling.cancel()
-        if handling.cancelled():
-            return self._refusal(503, "the server is stopping; ask again, or another one")
-        return handling.result()
 
     def give_up(self) -> None:
         """Answer all that waits with 503."""
+        self._stopping = True
         if self._handling:
             log.warning("Stopping: %d requests are told to ask again", len(self._handling))
         for handling in self._handling:
@@ -133,18 +139,22 @@ def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
     """Search, and write every passage that was found as JSON, once."""
     ids, scores = retriever.search(queries, k)
     found = list(dict.fromkeys(id for row in ids for id in row))
-    documents = {
-        id: _json({"id": passage.id, "contents": passage.contents})
-        for id, passage in zip(found, retriever.passages(found), strict=True)
-    }
+    passages = retriever.passages(found)
+    documents = {id: _document(passage) for id, passage in zip(found, passages, strict=True)}
     return [
-        [(documents[id], _json(score)) for id, score in zip(*row, strict=True)]
+        [(documents[id], _score(score)) for id, score in zip(*row, strict=True)]
         for row in zip(ids, scores, strict=True)
     ]
 
 
-def _json(value: Any) -> bytes:
-    return clean(json.dumps(value, ensure_ascii=False, allow_nan=False)).encode()
+def _document(passage: Passage) -> bytes:
+    return f'{{"id":{_json(passage.id)},"contents":{_json(clean(passage.contents))}}}'.encode()
+
+
+def _score(score: float) -> bytes:
+    if not math.isfinite(score):
+        raise ValueError(f"the retriever gave the score {score!r}, which JSON has not")
+    return repr(float(score)).encode()
 
 
 def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits | None = None) -> None:
@@ -217,7 +227,7 @@ def _impatient(seconds: float) -> type[Any]:
             if self.transport.get_write_buffer_size():
                 self.transport.abort()
                 return
-            body = _json({"detail": f"no whole request came within {seconds} s"})
+            body = json.dumps({"detail": f"no whole request came within {seconds} s"}).encode()
             head = (
                 "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from memenvs import questions
 from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
 from memenvs.card import Card
-from memenvs.envs import questions, sokoban_rules
+from memenvs.envs import sokoban_rules
 from memenvs.evaluate import main
 from memenvs.evaluation.data import data_hashes
 from memenvs.retrieval import Corpus, load

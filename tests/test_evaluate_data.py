@@ -17,8 +17,6 @@ from memenvs.retrieval import Corpus, load
 from memenvs.retrieval.cache import CachedRetriever
 from memenvs.retrieval.client import HTTPRetriever, RetrieverError
 from memenvs.retrieval.lexical import LexicalRetriever
-from memenvs.sokoban import LevelSet
-from memenvs.tasks import open_tasks
 from memenvs.tokens import load_tokenizer
 
 XSB = "######\n#@$. #\n######\n"
@@ -106,6 +104,10 @@ def test_a_model_folder_whose_chat_template_changed_is_another_policy(tmp_path, 
     assert "was begun with files = " in capsys.readouterr().err
 
 
+def env_with(retriever):
+    return SimpleNamespace(task_set=lambda: ("", ""), retriever=retriever)
+
+
 class Health:
     """Stands for the connection to a retrieval server."""
 
@@ -125,31 +127,18 @@ class Health:
 def test_a_retrieval_server_is_asked_what_it_serves(answer, told):
     retriever = HTTPRetriever("http://127.0.0.1:9")
     retriever._client = Health(answer)
-    assert data_hashes(SimpleNamespace(retriever=CachedRetriever(retriever), k=3)) == told
+    assert data_hashes(env_with(CachedRetriever(retriever))) == told
 
 
-def test_a_retrieval_server_that_is_unreachable_is_an_error_before_an_episode(tmp_path, capsys):
+def test_a_retrieval_server_that_is_unreachable_is_an_error():
     retriever = HTTPRetriever("http://127.0.0.1:9", tries=1)
     with pytest.raises(RetrieverError, match="no answer from"):
-        data_hashes(SimpleNamespace(retriever=retriever))
+        data_hashes(env_with(retriever))
 
 
 def test_environments_over_one_corpus_have_one_hash_and_others_another():
     one, same, other = (
         LexicalRetriever(Corpus.from_documents([("1", "Title", text)])) for text in ("text", "text", "other")
     )
-    hashes = [data_hashes(SimpleNamespace(retriever=r))["retriever"] for r in (one, same, other)]
+    hashes = [data_hashes(env_with(r))["retriever"] for r in (one, same, other)]
     assert hashes[0] == hashes[1] != hashes[2]
-
-
-def test_the_hash_of_a_level_set_is_that_of_its_boards(tmp_path):
-    (tmp_path / "a.txt").write_text(XSB)
-    (tmp_path / "b.txt").write_text(OTHER_XSB)
-    one, other = (LevelSet.load(tmp_path / name, fill=True) for name in ("a.txt", "b.txt"))
-    assert data_hashes(SimpleNamespace(levels=one)) != data_hashes(SimpleNamespace(levels=other))
-    assert data_hashes(SimpleNamespace(levels=one, _hidden=other)).keys() == {"levels"}
-
-
-def test_a_bundled_set_is_named_by_its_card():
-    tasks = open_tasks("world-test")
-    assert len(data_hashes(SimpleNamespace(tasks=tasks))["tasks"]) == 64

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from reference_values import cases
 
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.search_text import LAST, cut_passages, harmless, information, read_reply, show_passages
+from memenvs.envs.search_text import (
+    LAST,
+    cut_passages,
+    harmless,
+    holds_answer_by_part,
+    information,
+    read_reply,
+    show_passages,
+)
 from memenvs.retrieval import Hits, Passage
 from memenvs.tokens import load_tokenizer
 
@@ -249,6 +257,17 @@ def test_information_is_cut_at_its_tokens_and_always_closed():
     assert tokenizer.count(shown) <= 50
     assert information(shown) == f"\n\n<information>{shown}</information>\n\n"
     assert shown.startswith("Doc 1(Title: Title) many")
+
+
+def test_an_answer_over_two_parts_stands_in_the_text_and_in_neither_of_them():
+    assert holds_answer_by_part(["by Ada\n", "Lovelace.\n"], [["Ada Lovelace"]]) == (True, [False, False])
+
+
+def test_an_answer_in_one_part_stands_in_the_text_and_in_that_part():
+    assert holds_answer_by_part(["by Ada\n", "The Lovelace!\n", ""], [["lovelace"]]) == (
+        True,
+        [False, True, False],
+    )
 
 
 def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make):

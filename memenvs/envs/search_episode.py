@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from memenvs.envs.search_text import Move, holds_answer, passages_shown
+from memenvs.envs.search_text import Move, holds_answer_by_part, passages_shown
 from memenvs.metrics import Objectives, multi_objective, wrap_answer
 from memenvs.scoring import Grade
 from memenvs.tags import Tagged
@@ -57,12 +57,12 @@ class SearchEpisode(Episode):
             shown: what the agent reads of them.
             task: that is played.
         """
-        searched = passages is not None
-        retrieved = searched and holds_answer(shown, task.answers)
+        searched, brought = passages is not None, passages or []
+        retrieved, each = holds_answer_by_part(passages_shown(brought, shown), task.answers)
         new = [
             contents
-            for contents, text in zip(passages or [], passages_shown(passages or [], shown), strict=True)
-            if retrieved and contents not in self.found and holds_answer(text, task.answers)
+            for contents, holds in zip(brought, each, strict=True)
+            if holds and contents not in self.found
         ]
         self.found += new
         self.searches += searched

@@ -134,6 +134,7 @@ def show_passages(passages: Sequence[str]) -> str:
     return "".join(_block(number, contents) for number, contents in enumerate(passages, 1))
 
 
+@functools.lru_cache(maxsize=20_000)
 def _block(number: int, contents: str) -> str:
     title, _, text = contents.partition("\n")
     return harmless(f"Doc {number}(Title: {title}) {text}\n")
@@ -147,7 +148,8 @@ def harmless(text: str) -> str:
 def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: int) -> str:
     """Passages as they are shown, cut at `max_tokens` tokens.
 
-    Each passage is tokenised once and remembered: searches of one task bring the same ones again and again.
+    Each passage is written and tokenised once and remembered: searches of one task bring the same ones again
+    and again.
     """
     gaps = [_gaps(tokenizer, _block(number, contents)) for number, contents in enumerate(passages, 1)]
     shown = show_passages(passages)
@@ -175,9 +177,25 @@ def information(shown: str) -> str:
 
 def holds_answer(text: str, answers: Sequence[Sequence[str]]) -> bool:
     """Whether an accepted answer of any objective stands in the text, as whole words."""
-    words = f" {normalize_answer(text)} "
-    accepted = (normalize_answer(answer) for objective in answers for answer in objective)
-    return any(f" {answer} " in words for answer in accepted if answer)
+    return holds_answer_by_part([text], answers)[0]
+
+
+def holds_answer_by_part(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[bool, list[bool]]:
+    """`holds_answer` of a text that is given in parts, and of each part by itself.
+
+    Args:
+        parts: all but the last end in white space, so that each word of the text is one of a part.
+        answers: accepted ones of each objective.
+    """
+    accepted = [normalize_answer(answer) for objective in answers for answer in objective]
+    sought = [f" {answer} " for answer in accepted if answer]
+    words = [normalize_answer(part) for part in parts]
+
+    def holds(found: str) -> bool:
+        return any(answer in f" {found} " for answer in sought)
+
+    each = list(map(holds, words))
+    return any(each) or holds(" ".join(filter(None, words))), each
 
 
 def several(objectives: int) -> str:

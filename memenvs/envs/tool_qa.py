@@ -100,14 +100,14 @@ class ToolEpisode(Episode):
         history: each turn's reply and what came back.
         answer: the answer given; None without one.
         called: whether the tool ran without an error.
-        result: the tool's result, an error text too; empty where it found nothing.
+        retrieved: whether an accepted answer stands in its result.
         events: of the last turn, 1.0 or 0.0: `called`, `ran`, `retrieved`.
     """
 
     history: list[tuple[str, str]] = field(default_factory=list)
     answer: str | None = None
     called: bool = False
-    result: str = ""
+    retrieved: bool = False
     events: dict[str, float] = field(default_factory=dict)
 
 
@@ -257,17 +257,14 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         if not result.strip():
             episode.events = {"called": 1.0}
             return EMPTY
-        episode.result, episode.called = result, not result.startswith("Error:")
+        episode.called = not result.startswith("Error:")
+        episode.retrieved = episode.called and holds_answer(result, self._task.answers)
         episode.events = {
             "called": 1.0,
             "ran": float(episode.called),
-            "retrieved": float(self._retrieved),
+            "retrieved": float(episode.retrieved),
         }
         return f"<result>\n{harmless(result)}\n</result>"
-
-    @property
-    def _retrieved(self) -> bool:
-        return self.episode.called and holds_answer(self.episode.result, self._task.answers)
 
     def _search(self, query: str) -> str:
         return cut_passages(self.find(query), self.tokenizer, self.max_result)
@@ -282,7 +279,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
             "em": scores.em,
             "f1": scores.f1,
             "called": episode.called,
-            "retrieved": self._retrieved,
+            "retrieved": episode.retrieved,
             "turns": len(episode.history),
         }
 

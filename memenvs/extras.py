@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,8 @@ def install_line(extra: str) -> str:
     root = Path(__file__).resolve().parents[1]
     if (root / "pyproject.toml").is_file():
         return f'pip install -e "{"." if Path.cwd() == root else root}[{extra}]"'
+    from importlib import metadata  # it loads email and csv, which only this line needs
+
     try:
         recorded = metadata.distribution("memenvs").read_text("direct_url.json")  # PEP 610
     except metadata.PackageNotFoundError:

@@ -33,8 +33,12 @@ class SearchPrompts:
     ) -> None:
         own = ASK if keep_turns is None else ASK_WITH_MEMORY
         self._ask = replace_templates({"ask": own}, template)["ask"]
-        self._max_turns, self._last_turn, self._keep_turns = max_turns, last_turn, keep_turns
-        self._max_memory = max_memory
+        self._last_turn, self._keep_turns = last_turn, keep_turns
+        self._told = {
+            "searches": str(max_turns),
+            "shown": SHOWN[keep_turns or 1],
+            "max_memory": str(max_memory),
+        }
 
     def prompt(self, task: Task, episode: SearchEpisode) -> str:
         """What the agent reads next; with a memory nothing once the episode has ended."""
@@ -46,7 +50,8 @@ class SearchPrompts:
         shown = "".join(reply + came for reply, came in recent[:-1])
         if recent:  # the memory of the last reply stands above already
             shown += episode.behind_memory + recent[-1][1]
-        return self._remembering(task, episode.memory, shown, self._last_turn - len(episode.history))
+        left = self._last_turn - len(episode.history)
+        return self._fill(task, memory=episode.memory, recent=shown, turns=left)
 
     def longest(self, turn: int, question: int, objectives: int) -> int:
         """Characters of the longest prompt.
@@ -60,10 +65,8 @@ class SearchPrompts:
         frame = self._ask.longest(
             question=question,
             several=len(several(objectives)),
-            searches=len(str(self._max_turns)),
             turns=len(str(self._last_turn)),
-            shown=max(map(len, SHOWN.values())),
-            max_memory=len(str(self._max_memory)),
+            **{place: len(text) for place, text in self._told.items()},
             memory=turn,
             recent=history,
         )
@@ -80,20 +83,15 @@ class SearchPrompts:
             "target_wrapped": wrap_answer(target, "tag"),
             "memory": episode.memory,
             "memory_span": episode.memory_span and list(episode.memory_span),
-            "prompt_with_memory": self._remembering(task, episode.memory, "", turns),
-            "prompt_without_memory": self._remembering(task, "", "", turns),
-            "prompt_with_history": self._remembering(task, "", past, turns),
+            "prompt_with_memory": self._fill(task, memory=episode.memory, recent="", turns=turns),
+            "prompt_without_memory": self._fill(task, memory="", recent="", turns=turns),
+            "prompt_with_history": self._fill(task, memory="", recent=past, turns=turns),
         }
-
-    def _remembering(self, task: Task, memory: str, recent: str, turns: int) -> str:
-        return self._fill(task, memory=memory, recent=recent, turns=turns)
 
     def _fill(self, task: Task, **values: object) -> str:
         return self._ask.fill(
             question=task.question,
             several=several(len(task.answers)),
-            searches=self._max_turns,
-            shown=SHOWN.get(self._keep_turns or 1),
-            max_memory=self._max_memory,
+            **self._told,
             **values,
         )

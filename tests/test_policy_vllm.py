@@ -131,7 +131,7 @@ def test_weights_that_are_not_there_are_refused(policy, tmp_path):
 def test_an_engine_that_gives_other_logprobs_is_refused(policy):
     with pytest.raises(ValueError, match="make it with logprobs_mode='processed_logprobs'"):
         VLLMPolicy(policy.llm, temperature=0.7)
-    with pytest.raises(ValueError, match="use temperature 1 or neither"):
+    with pytest.raises(ValueError, match="use temperature 1, or none of the three"):
         VLLMPolicy(policy.llm, temperature=0.7, top_p=0.9)
 
 

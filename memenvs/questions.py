@@ -11,6 +11,7 @@ from pathlib import Path
 from memenvs.integrity import sha256
 from memenvs.metrics import normalize_answer
 from memenvs.spaces import is_utf8
+from memenvs.state import text_hash
 from memenvs.tasks import Task, TaskSet, open_tasks
 
 _OPEN_KEYS = ("answers", "golden_answers", "answer")
@@ -40,6 +41,13 @@ def open_questions(source: str) -> TaskSet | Questions:
 def own_metric(questions: Sequence[Task]) -> str:
     """The name of the metric that the questions are made for: what the task set's card says, else `em`."""
     return questions.card.metric if isinstance(questions, TaskSet) else "em"
+
+
+def identity_of(questions: Sequence[Task]) -> tuple[str, str]:
+    """The name of a task set or a file of questions, and a hash that tells it from others."""
+    if isinstance(questions, TaskSet):
+        return questions.path.name, text_hash(questions.card.to_json())
+    return (questions.name, questions.hash) if isinstance(questions, Questions) else ("", "")
 
 
 @functools.lru_cache(maxsize=8)

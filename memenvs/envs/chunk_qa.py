@@ -7,10 +7,9 @@ from typing import Any
 
 from memenvs.context import SPLITS, open_reader
 from memenvs.envs.chunk_prompts import ReadingPrompts
-from memenvs.envs.questions import identity_of
 from memenvs.envs.reading import Reading, check_documents, draw_documents, positions_of
 from memenvs.metrics import wrap_answer
-from memenvs.questions import own_metric
+from memenvs.questions import identity_of, own_metric
 from memenvs.render import reading_turn
 from memenvs.scoring import check_scoring, gold_answer, grade
 from memenvs.tags import THOUGHTS, thought_end

@@ -1,12 +1,10 @@
-"""What a searching agent searches, and what tells its questions from others."""
+"""What a searching agent searches, and the sizes of its questions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memenvs.questions import Questions
 from memenvs.retrieval import Retriever, load_retriever
-from memenvs.state import text_hash
 from memenvs.tasks import Task, TaskSet
 from memenvs.text_env import Episode
 
@@ -25,13 +23,6 @@ def open_retriever(retriever: str | None, questions: Sequence[Task], source: str
             "'dense:INDEX_DIR' or 'http://host:port'"
         )
     return load_retriever(f"lexical:{questions.path}")
-
-
-def identity_of(questions: Sequence[Task]) -> tuple[str, str]:
-    """The name of a task set or a file of questions, and a hash that tells it from others."""
-    if isinstance(questions, TaskSet):
-        return questions.path.name, text_hash(questions.card.to_json())
-    return (questions.name, questions.hash) if isinstance(questions, Questions) else ("", "")
 
 
 def check_turns(episode: Episode, history: Sequence[object], limit: int) -> None:

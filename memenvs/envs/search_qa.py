@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any, Literal
 
-from memenvs.envs.questions import check_turns, extents, identity_of, open_retriever
+from memenvs.envs.questions import check_turns, extents, open_retriever
 from memenvs.envs.search_episode import NOTHING, SearchEpisode
 from memenvs.envs.search_prompts import SearchPrompts
 from memenvs.envs.search_text import (
@@ -19,7 +19,7 @@ from memenvs.envs.search_text import (
 )
 from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, wrap_answer
-from memenvs.questions import open_questions, own_metric
+from memenvs.questions import identity_of, open_questions, own_metric
 from memenvs.render import conversation_turn
 from memenvs.scoring import Grade, gold_answer, grade_answer
 from memenvs.tags import THOUGHTS

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from memenvs.envs.questions import check_turns, extents, identity_of, open_retriever
+from memenvs.envs.questions import check_turns, extents, open_retriever
 from memenvs.envs.search_text import cut_passages, harmless, holds_answer, several
 from memenvs.envs.searching import Searching
 from memenvs.metrics import get_metric, wrap_answer
 from memenvs.prompts import Template, replace_templates
-from memenvs.questions import open_questions, own_metric
+from memenvs.questions import identity_of, open_questions, own_metric
 from memenvs.render import conversation_turn
 from memenvs.scoring import Grade, gold_answer, grade_answer
 from memenvs.spaces import replace_surrogates

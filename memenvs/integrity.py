@@ -66,7 +66,7 @@ def check_file(path: Path, promised: Mapping[str, Any]) -> None:
 
 def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A card's fields, and under "seal" the SHA-256 of the others."""
-    return {**fields, "seal": _digest(fields)}
+    return {**fields, "seal": json_sha256(fields)}
 
 
 def unseal(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def unseal(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
         ValueError: the seal is missing, or is not that of the fields.
     """
     others = {name: value for name, value in fields.items() if name != "seal"}
-    if verifying() and fields.get("seal") != _digest(others):
+    if verifying() and fields.get("seal") != json_sha256(others):
         raise ValueError(
             f"{path} was changed after it was built: its seal does not fit the rest; build it again, or set "
             f"{SWITCH}=0 to read it all the same"
@@ -84,5 +84,6 @@ def unseal(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return others
 
 
-def _digest(fields: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+def json_sha256(value: Any) -> str:
+    """SHA-256 of a JSON value, in hexadecimal; the order of keys does not count."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

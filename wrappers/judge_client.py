@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memenvs.chat import ChatClient
+from memenvs.integrity import json_sha256
 from memenvs.tags import thought_end
 
 
@@ -86,7 +86,7 @@ class ChatEndpoint:
     def _place(self, body: dict[str, Any]) -> Path | None:
         if self.cache is None:
             return None
-        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        digest = json_sha256(body)
         return Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memenvs.integrity import json_sha256
 from memenvs.retrieval.cache import CachedRetriever
 from memenvs.retrieval.card import IndexCard
 from memenvs.retrieval.corpus import Corpus
@@ -71,7 +70,7 @@ def fingerprint(retriever: Retriever) -> str:
     if not isinstance(corpus, Corpus):
         return ""
     told = asdict(card) if isinstance(card, IndexCard) else {}
-    return hashlib.sha256(json.dumps([corpus.sha256, told], sort_keys=True).encode()).hexdigest()
+    return json_sha256([corpus.sha256, told])
 
 
 def open_folder(

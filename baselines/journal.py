@@ -1,4 +1,4 @@
-"""Numbers of a training run come in; JSON Lines and TensorBoard's files go out, and lines on the screen."""
+"""The log of a training run: JSON Lines, TensorBoard's files and lines on the error stream."""
 
 from __future__ import annotations
 

@@ -40,11 +40,9 @@ class Range(NamedTuple):
 
     def __str__(self) -> str:
         low = f"{'above' if self.low_open else 'at least'} {self.low:g}"
-        return (
-            low
-            if math.isinf(self.high)
-            else f"{low} and {'below' if self.high_open else 'at most'} {self.high:g}"
-        )
+        if math.isinf(self.high):
+            return low
+        return f"{low} and {'below' if self.high_open else 'at most'} {self.high:g}"
 
 
 Count = Annotated[int, Range(1)]

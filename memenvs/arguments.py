@@ -321,9 +321,6 @@ def _kind(annotation: Any) -> Any:
 
 def _mend(parameter: Parameter, value: Any) -> str:
     """How to write a number that is meant as a text."""
-    wants_text = _fits("", parameter.annotation)
-    return (
-        f"; as a text it is {parameter.name}='\"{value}\"'"
-        if wants_text and not isinstance(value, str)
-        else ""
-    )
+    if isinstance(value, str) or not _fits("", parameter.annotation):
+        return ""
+    return f"; as a text it is {parameter.name}='\"{value}\"'"

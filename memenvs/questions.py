@@ -73,7 +73,7 @@ def _task(line: str, number: int, path: Path) -> Task:
         raise ValueError(f"{path}:{number}: 'question' and 'answers' must be texts that are not empty")
     if not all(map(is_utf8, texts)):
         raise ValueError(f"{path}:{number} has a lone surrogate in its texts; replace it, as by U+FFFD")
-    told = tuple(answer for answer in answers if normalize_answer(answer))  # "The" would pay an empty answer
-    if not told:
+    scored = tuple(answer for answer in answers if normalize_answer(answer))  # an empty reply equals "The"
+    if not scored:
         raise ValueError(f"{path}:{number}: no answer of {answers} is more than articles; leave the line out")
-    return Task(f"{path.name.partition('.')[0]}-{number}", question, (told,), (), ())
+    return Task(f"{path.name.partition('.')[0]}-{number}", question, (scored,), (), ())

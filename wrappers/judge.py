@@ -45,7 +45,7 @@ class JudgeMethod(RewardMethod):
     number) inside `<score>…</score>`, behind the `<reasoning>…</reasoning>` if there is one; any other
     asks for one JSON object, `{"scores": […]}` or `{"score": …}`. A verdict in another form or with another
     number of scores is NaN with the reason in its `Credit`, never 0, like a score out of range and an
-    endpoint that stays away. `failures` counts the reasons, the log warns of each once, and
+    unreachable endpoint. `failures` counts the reasons, the log warns of each once, and
     `info["metrics"]["judge_unscored"]` counts the credits. Where the outcome is replaced, a learner leaves
     out an episode whose last turn has no score.
 

@@ -1,4 +1,4 @@
-"""Task sets come in; tasks that ask several of their questions at once go out."""
+"""Tasks that ask several questions of one or more task sets at once."""
 
 from __future__ import annotations
 

@@ -87,11 +87,9 @@ def niah(
     check_positive("tokens", tokens, "tokens")
     recipe, rng = RECIPES[variant], item_rng(seed, f"{split}\0haystack", 0)
     hay = _hay(recipe, tokens, prose, tokenizer, rng)
-
     haystack = _Haystack(hay, _sizes(hay, hay, tokenizer), recipe.haystack == "needles")
-    opening = max(
-        0, tokenizer.count(hay.texts[0]) - int(haystack.tokens[0])
-    )  # what begins a text counts once
+    # What a tokenizer puts before a text that begins counts once.
+    opening = max(0, tokenizer.count(hay.texts[0]) - int(haystack.tokens[0]))
     planner = Planner(recipe, occurring(haystack.documents.texts), f"{split}/{variant}", seed)
     plans = make_items(planner, count, workers=workers, label=f"niah {variant}")
     needles = Documents.tokenized(

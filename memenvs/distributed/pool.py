@@ -100,7 +100,7 @@ class Pool:
         """Give jobs out once and replace actors that died; answers move from `waiting` to `done`."""
         for w, answers in self._ask(list(waiting.values())):
             if answers is None:
-                self._ray.kill(self.actors[w])  # it may live on behind a network that is away
+                self._ray.kill(self.actors[w])  # it may still run behind a broken network
                 self.actors[w] = self._make(w)
                 self._stale.update(self._blocks[w])
                 self.replaced += 1

@@ -34,7 +34,7 @@ class SearchPrompts:
         own = ASK if keep_turns is None else ASK_WITH_MEMORY
         self._ask = replace_templates({"ask": own}, template)["ask"]
         self._last_turn, self._keep_turns = last_turn, keep_turns
-        self._told = {
+        self._fixed = {
             "searches": str(max_turns),
             "shown": SHOWN[keep_turns or 1],
             "max_memory": str(max_memory),
@@ -66,7 +66,7 @@ class SearchPrompts:
             question=question,
             several=len(several(objectives)),
             turns=len(str(self._last_turn)),
-            **{place: len(text) for place, text in self._told.items()},
+            **{place: len(text) for place, text in self._fixed.items()},
             memory=turn,
             recent=history,
         )
@@ -92,6 +92,6 @@ class SearchPrompts:
         return self._ask.fill(
             question=task.question,
             several=several(len(task.answers)),
-            **self._told,
+            **self._fixed,
             **values,
         )

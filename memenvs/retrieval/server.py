@@ -26,11 +26,10 @@ from memenvs.retrieval.protocol import Passage, Retriever, clean
 from memenvs.retrieval.wire import Limits, Refused, parse, read_body, reply
 
 DRAIN = 20.0  # seconds after SIGTERM in which what waits is still searched
-LAST_WORDS = 5.0  # seconds more to tell the others, and for slow connections to take their answers
+GRACE = 5.0  # seconds more, in which the others are answered 503 and slow connections take their answers
 
-_json = json.JSONEncoder(
-    ensure_ascii=False
-).encode  # of a text; made once, it is many times faster than dumps
+# Of a text. Made once, it is many times faster than dumps.
+_json = json.JSONEncoder(ensure_ascii=False).encode
 log = logging.getLogger("uvicorn.error")  # the log that uvicorn shows
 
 
@@ -69,7 +68,7 @@ class Service:
         """Answer all that waits with 503."""
         self._stopping = True
         if self._handling:
-            log.warning("Stopping: %d requests are told to ask again", len(self._handling))
+            log.warning("Stopping: %d requests are answered 503", len(self._handling))
         for handling in self._handling:
             handling.cancel()
 
@@ -160,8 +159,8 @@ def _score(score: float) -> bytes:
 def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits | None = None) -> None:
     """Serve an application of `create_app` until SIGINT or SIGTERM.
 
-    It then takes no more connections, answers what it has been asked for `drain` seconds, tells the others
-    503, and returns `LAST_WORDS` seconds later at most. A search that is still under way is left.
+    It then takes no more connections, answers what it has been asked for `drain` seconds, the others
+    with 503, and returns `GRACE` seconds later at most. A search that is still under way is left.
 
     Args:
         app: of `create_app`.
@@ -184,15 +183,15 @@ def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits |
         app,
         host=host,
         port=port,
-        http=_impatient((limits or Limits()).seconds),
+        http=_with_timeout((limits or Limits()).seconds),
         log_level="info",
         access_log=False,
-        timeout_graceful_shutdown=drain + LAST_WORDS,
+        timeout_graceful_shutdown=drain + GRACE,
     )
     Server(config).run()
 
 
-def _impatient(seconds: float) -> type[Any]:
+def _with_timeout(seconds: float) -> type[Any]:
     """The HTTP protocol of uvicorn, closing connections that bring no whole head of a request in time.
 
     Uvicorn itself bounds the idle time between two requests alone. A client that does not take its answer is
@@ -200,7 +199,7 @@ def _impatient(seconds: float) -> type[Any]:
     """
     base: Any = require("uvicorn.protocols.http.auto", "search").AutoHTTPProtocol
 
-    class Impatient(base):
+    class TimeoutProtocol(base):
         _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
@@ -235,7 +234,7 @@ def _impatient(seconds: float) -> type[Any]:
             self.transport.write(head.encode() + body)
             self.transport.close()
 
-    return Impatient
+    return TimeoutProtocol
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -167,7 +167,7 @@ def test_a_state_names_the_environment_its_version_its_tasks_and_its_arguments(e
 
 
 @pytest.mark.parametrize("other_id", memenvs.ENV_IDS)
-def test_a_state_of_another_environment_is_refused_in_one_line(env, env_id, other_id):
+def test_a_state_of_another_environment_is_refused_in_one_line(env, other_id):
     env.reset(seed=0)
     other = gym.make(other_id)
     other.reset(seed=1)

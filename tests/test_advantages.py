@@ -11,7 +11,7 @@ from memenvs.baselines.policy import Reply, ScriptedPolicy
 from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
 from memenvs.credit import mt_grpo
-from memenvs.wrappers import Credit
+from memenvs.wrappers import Credit, TAMTRLMethod
 from memenvs.wrappers import Episode as Record
 from memenvs.wrappers.method import Turn
 
@@ -144,11 +144,13 @@ class TestGroups:
         assert second == pytest.approx([-1 / math.sqrt(3)] * 3, abs=1e-5)
 
     def test_a_charge_on_a_failure_does_not_ask_the_teacher(self, pair):
-        # R = 1, 1 | -1, -1, though p^ of the second's memory is 0: mean 0, std = sqrt(4/3)
+        # R = 0.6, 1 | -1, -1 (times p it were -0.2, -1): mean -0.1, std sqrt(3.32 / 3)
         taught(pair, [0.6, 0.2])
         pair[1].charge = -1.0
-        _, second = group_advantages(pair, POLICY, reward="tamtrl")
-        assert second == pytest.approx([-1 / math.sqrt(4 / 3)] * 3, abs=1e-5)
+        method, std = TAMTRLMethod(minmax=False), math.sqrt(3.32 / 3)
+        first, second = group_advantages(pair, POLICY, reward="tamtrl", method=method)
+        assert first == pytest.approx([0.7 / std, 0.7 / std, 1.1 / std], abs=1e-5)
+        assert second == pytest.approx([-0.9 / std] * 3, abs=1e-5)
 
 
 def taught(episodes, scores):

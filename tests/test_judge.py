@@ -354,6 +354,7 @@ def test_scores_are_read_line_by_line_behind_the_reasoning(verdict, scores):
         (REASONED % "Turn1: 1.0", "wrong number"),
         (REASONED % "Turn2: 1.0\nTurn1: 1.0", "wrong number"),
         (REASONED % "Turn1: 1.0\nTurn2: 1.0\nTurn3: 1.0", "wrong number"),
+        (f"<score>Turn{'1' * 5000}: 1.0\nTurn2: 1.0</score>", "wrong number"),  # more digits than int() reads
         (REASONED % "Turn1: 1.5\nTurn2: -7.0", "out of range"),
         ('{"scores": [1, 1]}', "unreadable"),
     ],

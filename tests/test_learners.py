@@ -63,7 +63,7 @@ def curve(lines):
 
 
 class TestLearning:
-    """Any move solves a quarter of the boards; "Right" solves all of them."""
+    """A random move solves a board one time in four; "Right" solves all of them."""
 
     @pytest.mark.parametrize(
         ("learner", "options"),

@@ -235,7 +235,7 @@ def read_lines(reply: str, count: int | None, low: float, high: float) -> list[S
     found = [_LINE.fullmatch(line) for line in lines]
     if not all(found):
         return _all(count, f"unreadable: not lines of 'Turn1: X.X' but {inside[:120]!r}")
-    if [int(line[1]) for line in found if line] != list(range(1, count + 1)):
+    if [line[1] for line in found if line] != [str(turn) for turn in range(1, count + 1)]:
         return _all(count, f"wrong number: {len(lines)} lines, not Turn1 to Turn{count} in order")
     return [_score(float(line[2]), low, high) for line in found if line]
 

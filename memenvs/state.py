@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import inspect
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -27,6 +29,12 @@ _KNOWN: dict[type, str | None] = {
     PassiveEnvChecker: None,
 }
 """Gymnasium's own wrappers whose state is one attribute, or nothing."""
+
+_LEAVES = frozenset({type(None), bool, int, float, str})
+_FLOAT, _ARRAY = "__float__", "__array__"
+_FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
+_NUMBERS = "biuf"  # kinds of `np.dtype`: truth values, integers, floats
+_RECORDS: dict[str, tuple[Any, Any]] = {}  # by name: the class, and a tuple of its fields' annotations
 
 
 def get_state(env: gym.Env[Any, Any]) -> State:
@@ -198,14 +206,30 @@ def generator_state(state: Any, like: np.random.Generator) -> Any:
     return trial.state
 
 
+def plain_record(kind: type[D]) -> type[D]:
+    """Let states hold a named tuple also where no annotation says what a value is; a decorator."""
+    hints = typing.get_type_hints(kind).values()
+    _RECORDS[f"__{kind.__name__}__"] = kind, types.GenericAlias(tuple, tuple(hints))
+    return kind
+
+
 def to_plain(value: Any) -> Any:
     """Dataclasses as dictionaries, tuples as lists, copied: what JSON can hold and give back equal.
+
+    What JSON has no word for is a dictionary of one key that names it: NaN and infinities (`__float__`),
+    arrays of numbers (`__array__`: type, shape, bytes in base64), and named tuples of `plain_record`.
 
     Raises:
         TypeError: something that JSON cannot hold.
     """
-    if value is None or isinstance(value, (str, bool, int, float)):
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {_FLOAT: repr(float(value))}
+    if value is None or isinstance(value, (str, int)):
         return value
+    if isinstance(value, tuple) and (name := f"__{type(value).__name__}__") in _RECORDS:
+        return {name: [to_plain(inner) for inner in value]}
+    if isinstance(value, np.ndarray) and value.dtype.kind in _NUMBERS:
+        return {_ARRAY: [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()]}
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
@@ -220,8 +244,8 @@ def from_plain(value: Any, kind: type[D], where: str) -> D:
 
     Args:
         value: the dictionary.
-        kind: the dataclass. Its fields are of bool, int, float, str, None, Literal, unions, dataclasses, and
-            lists, tuples and dictionaries with text keys of these.
+        kind: the dataclass. Its fields are of bool, int, float, str, None, Literal, Any, unions, dataclasses,
+            named tuples of `plain_record`, and lists, tuples and dictionaries with text keys of these.
         where: what errors call it.
 
     Raises:
@@ -241,6 +265,10 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def _read(value: Any, hint: Any, where: str) -> Any:
     """A value as its annotation says."""
+    if hint is Any:
+        return _read_any(value, where)
+    if type(value) is hint and hint in _LEAVES:
+        return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in inner:
@@ -257,11 +285,39 @@ def _read(value: Any, hint: Any, where: str) -> Any:
             return origin(_read(one, kind, f"{where}[{i}]") for i, (one, kind) in pairs)
     if is_dataclass(hint):
         return from_plain(value, cast(type, hint), where)
-    if hint is float and type(value) in (int, float):
+    if hint is float and type(value) is int:
         return float(value)
-    if hint in (bool, int, str) and type(value) is hint:
-        return value
+    if isinstance(value, Mapping) and type(found := _read_any(value, where)) is hint:
+        return found
     raise ValueError(f"the state's {where} must be {hint}, got {value!r:.80}")
+
+
+def _read_any(value: Any, where: str) -> Any:
+    """What `to_plain` made `value` of; tuples that are no records are lists."""
+    if type(value) in _LEAVES:
+        return value
+    if isinstance(value, list):
+        return [_read_any(inner, where) for inner in value]
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        if len(value) == 1:
+            ((name, inner),) = value.items()
+            if name in _RECORDS:
+                kind, hint = _RECORDS[name]
+                return kind(*_read(inner, hint, where))
+            if name == _FLOAT and isinstance(inner, str) and inner in _FLOATS:
+                return _FLOATS[inner]
+            if name == _ARRAY:
+                return _read_array(inner, where)
+        return {name: _read_any(inner, where) for name, inner in value.items()}
+    raise ValueError(f"the state's {where} must be plain data, got {value!r:.80}")
+
+
+def _read_array(value: Any, where: str) -> Any:
+    try:
+        kind, shape, content = value
+        return np.frombuffer(base64.b64decode(content, validate=True), kind).reshape(shape).copy()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the state's {where} must hold an array, got {value!r:.80}: {error}") from error
 
 
 def _first(value: Any, hints: list[Any], where: str) -> Any:

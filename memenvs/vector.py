@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from memenvs.envs.searching import search_together
-from memenvs.state import State, check_keys, get_state, set_state
+from memenvs.state import State, check_keys, from_plain, get_state, set_state, to_plain
 from memenvs.text_env import End, Info
 from memenvs.vector_members import Members
 from memenvs.vector_options import is_whole, one_each, read_mask, read_seeds
@@ -20,6 +22,14 @@ from memenvs.vector_watch import Played, Watcher
 
 Mask = NDArray[np.bool_]
 Step = tuple[tuple[Any, ...], NDArray[np.float64], Mask, Mask, dict[str, Any]]
+
+
+@dataclass
+class _MemberState:
+    """What a state holds of an environment beside its own state."""
+
+    over: bool
+    info: Info
 
 
 class TextVectorEnv(VectorEnv[Any, Any, Any]):
@@ -152,7 +162,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     def get_states(self) -> list[State]:
         """The state of every environment (see `memenvs.get_state`), whether it is over, and its info."""
         return [
-            {"inner": None if self._absent[i] else get_state(env), "over": bool(self._over[i]), "info": info}
+            {
+                "inner": None if self._absent[i] else get_state(env),
+                "over": bool(self._over[i]),
+                "info": to_plain(info),
+            }
             for i, (env, info) in enumerate(zip(self.envs, self._members.infos, strict=True))
         ]
 
@@ -160,17 +174,31 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         """Go on from states, with the observations that were shown in them.
 
         Raises:
-            ValueError: another number of states or observations than N, or a state of another environment.
+            ValueError: another number of states or observations than N, or a state of another environment;
+                no episode that had begun has changed then.
         """
         for name, given in (("states", states), ("observations", observations)):
             if len(given) != self.num_envs:
                 raise ValueError(f"{name} must have {self.num_envs} entries, got {len(given)}")
-        for i, (env, state) in enumerate(zip(self.envs, states, strict=True)):
+        members = []
+        for state in states:
             check_keys(state, "inner", "over", "info")
-            if state["inner"] is not None:
-                set_state(env, state["inner"])
-            self._over[i], self._absent[i] = state["over"], state["inner"] is None
-            self._members.infos[i] = self.infos_list[i] = state["info"]
+            own = {name: state[name] for name in ("over", "info")}
+            members.append(from_plain(own, _MemberState, "environment"))
+        before: list[tuple[gym.Env[Any, Any], State]] = []
+        try:
+            for env, state in zip(self.envs, states, strict=True):
+                if state["inner"] is not None:
+                    with contextlib.suppress(gym.error.ResetNeeded):
+                        before.append((env, get_state(env)))
+                    set_state(env, state["inner"])
+        except Exception:
+            for env, was in before:
+                set_state(env, was)
+            raise
+        for i, (state, member) in enumerate(zip(states, members, strict=True)):
+            self._over[i], self._absent[i] = member.over, state["inner"] is None
+            self._members.infos[i] = self.infos_list[i] = member.info
         self._members.observations = list(observations)
 
     def render(self) -> tuple[Any, ...] | None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from memenvs.state import State, check_keys, from_plain, to_plain
 from memenvs.text_env import End, Info
-from memenvs.wrappers.account import Account
+from memenvs.wrappers.account import Account, AccountState
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
+from memenvs.wrappers.registry import plain_method
 from memenvs.wrappers.scorers import TokenScores
 
 OUTCOME = "outcome"
 NO_NUMBER = "the signal of this turn is no finite number"
+
+
+@dataclass
+class _Held:
+    """What a state holds of a list of methods: names with settings, and what they remember."""
+
+    methods: list[tuple[str, dict[str, Any]]]
+    memories: dict[str, dict[str, Any]]
 
 
 class Bookkeeper:
@@ -139,14 +152,68 @@ class Bookkeeper:
         }
         return total
 
-    def get_state(self) -> dict[str, Any]:
-        """What the methods remember of earlier episodes."""
-        return {method.name: copy.deepcopy(method.get_state()) for method in self.methods}
+    def reopen(self, held: AccountState, inner: State | None) -> Account:
+        """The account of a state; `inner` is that of its environment.
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `get_state`."""
-        for method in self.methods:
-            method.set_state(copy.deepcopy(state[method.name]))
+        Raises:
+            ValueError: no account of these methods can be so.
+        """
+        held.check(self.names, inner)
+        account = held.account()
+        own = {"rewards": held.rewards, "metrics": held.metrics}
+        account.given = self._info(account, account.info, dict.fromkeys(self.names, 0.0))
+        if any(set(account.given[part]) != set(numbers) for part, numbers in own.items()):
+            raise ValueError("the state's account cannot be: it has rewards or metrics of other names")
+        account.given |= own
+        return account
+
+    def get_state(self) -> State:
+        """The methods with their settings, and what they remember of earlier episodes, as plain data."""
+        state: State = to_plain(
+            {
+                "methods": self._plain_methods,
+                "memories": {method.name: method.get_state() for method in self.methods},
+            }
+        )
+        return state
+
+    def check_state(self, state: State) -> dict[str, Any]:
+        """The memories of a state of `get_state`.
+
+        Raises:
+            ValueError: it is of other methods, or of other settings.
+        """
+        check_keys(state, "methods", "memories")
+        held = from_plain({name: state[name] for name in ("methods", "memories")}, _Held, "wrapper")
+        if state["methods"] != self._plain_methods:
+            differs = _first_difference(held.methods, self._plain_methods)
+            raise ValueError(f"this state is of {differs}; make the wrapper with the methods of the state")
+        if set(held.memories) != set(self.names):
+            raise ValueError(f"the state's memories must be of {', '.join(self.names)}")
+        return held.memories
+
+    @contextlib.contextmanager
+    def restored(self, state: State) -> Iterator[None]:
+        """Let the methods remember what a state of `get_state` says, and take it back if the block raises.
+
+        Raises:
+            ValueError: see `check_state`; or a method refuses what it is to remember.
+        """
+        memories = self.check_state(state)
+        before = [copy.deepcopy(method.get_state()) for method in self.methods]
+        try:
+            for method in self.methods:
+                method.set_state(memories[method.name])
+            yield
+        except Exception:
+            for method, memory in zip(self.methods, before, strict=True):
+                method.set_state(memory)
+            raise
+
+    @functools.cached_property
+    def _plain_methods(self) -> Any:
+        """Names and settings as they are in states; methods do not change them."""
+        return to_plain([plain_method(method) for method in self.methods])
 
     def _reckon(self, account: Account) -> None:
         """The turn rewards as far as they are known.
@@ -198,6 +265,19 @@ def _measured(credits: list[Credit], signals: list[float]) -> list[Credit]:
         else credit
         for credit in credits
     ]
+
+
+def _first_difference(theirs: Sequence[Any], own: Sequence[Any]) -> str:
+    """In which methods, or in which setting of one, two lists of methods differ."""
+    names = [[name for name, _ in methods] for methods in (theirs, own)]
+    if names[0] != names[1]:
+        return f"the reward methods {names[0]!s:.200}, not of {names[1]!s:.200}"
+    for (name, settings), (_, here) in zip(theirs, own, strict=True):
+        for setting in {**here, **settings}:
+            values = [some.get(setting, "no such setting") for some in (settings, here)]
+            if values[0] != values[1]:
+                return f"{name} with {setting!r:.60} {values[0]!r:.60}, not {values[1]!r:.60}"
+    return "methods written otherwise"
 
 
 def _number(value: float) -> float:

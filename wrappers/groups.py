@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memenvs.wrappers.account import Account
+from memenvs.wrappers.account import Account, AccountState
 
 
 @dataclass
@@ -21,14 +21,29 @@ class Seat:
     account: Account | None = None
     waiting: dict[int, Account] = field(default_factory=dict)
 
-    def copy(self) -> Seat:
-        """A copy that can be played on."""
-        account = self.account.copy() if self.account else None
-        waiting = {
-            number: account if account and held is self.account else held.copy()
-            for number, held in self.waiting.items()
-        }
-        return Seat(self.number, account, waiting)
+
+@dataclass
+class SeatState:
+    """A seat in a state; of those that wait, the account of the episode that has just ended is None.
+
+    Attributes:
+        number: see `Seat`.
+        account: see `Seat`.
+        waiting: numbers and accounts.
+    """
+
+    number: int
+    account: AccountState | None
+    waiting: list[tuple[int, AccountState | None]]
+
+    @classmethod
+    def of(cls, seat: Seat) -> SeatState:
+        """The state of a seat."""
+        waiting = [
+            (number, None if held is seat.account else AccountState.of(held))
+            for number, held in seat.waiting.items()
+        ]
+        return cls(seat.number, AccountState.of(seat.account) if seat.account else None, waiting)
 
 
 class Groups:

@@ -9,9 +9,9 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 import memenvs
-from memenvs.state import State, check_keys
+from memenvs.state import State, check_keys, from_plain, to_plain
 from memenvs.text_env import End, Info
-from memenvs.wrappers.account import Account
+from memenvs.wrappers.account import Account, AccountState
 from memenvs.wrappers.asking import ask_all, score_all
 from memenvs.wrappers.bookkeeper import Bookkeeper
 from memenvs.wrappers.method import Episode
@@ -73,6 +73,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self.scorer = make_scorer(scorer)
         self._book = Bookkeeper(made)
         self._render = prompt_renderer(template)
+        self._scorer, self._template = scorer, template
         self._account: Account | None = None
 
     @property
@@ -113,19 +114,40 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         return observation, reward, terminated, truncated, account.given
 
     def get_state(self) -> State:
-        """The state of the environment, of this episode's account, and of the methods' memories."""
+        """The state of the environment, of this episode's account, and the methods with what they remember.
+
+        Plain data that JSON gives back equal.
+
+        Raises:
+            TypeError: an observation, an info or a method holds something else; see `memenvs.state.to_plain`.
+        """
         return {
             "inner": memenvs.get_state(self.env),
-            "account": self._opened.copy(),
-            "methods": self._book.get_state(),
+            "account": to_plain(AccountState.of(self._opened)),
+            **self._book.get_state(),
         }
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of a wrapper made with the same arguments."""
-        check_keys(state, "inner", "account", "methods")
-        memenvs.set_state(self.env, state["inner"])
-        self._account = state["account"].copy()
-        self._book.set_state(state["methods"])
+        """Go on from a state of a wrapper with the same methods and settings.
+
+        Raises:
+            ValueError: it is of another environment or of other methods, or nothing can come to it; nothing
+                has changed then.
+        """
+        check_keys(state, "inner", "account")
+        with self._book.restored(state):
+            held = from_plain(state["account"], AccountState, "account")
+            account = self._book.reopen(held, state["inner"])
+            memenvs.set_state(self.env, state["inner"])
+        self._account = account
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: a scorer that has a name is shared in a process and travels by it."""
+        return {**self.__dict__, "scorer": None, "_render": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.scorer, self._render = make_scorer(self._scorer), prompt_renderer(self._template)
 
     @property
     def _opened(self) -> Account:

@@ -10,6 +10,7 @@ import numpy as np
 
 from memenvs.credit import SIDES, infomem_bonus
 from memenvs.prompts import Template
+from memenvs.state import check_keys, to_plain
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.running import Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -139,11 +140,15 @@ class InfoMemMethod(RewardMethod):
 
     def get_state(self) -> dict[str, Any]:
         """The gains so far, of successes and of the others."""
-        return {"success": self._seen[True].to_plain(), "wrong": self._seen[False].to_plain()}
+        return {"success": to_plain(self._seen[True]), "wrong": to_plain(self._seen[False])}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._seen = {True: Running(**state["success"]), False: Running(**state["wrong"])}
+        check_keys(state, "success", "wrong")
+        self._seen = {
+            right: Running.from_state(state[name], f"{self.name}.{name}")
+            for right, name in ((True, "success"), (False, "wrong"))
+        }
 
     def _alone(self, gain: float, success: bool) -> float:
         if self.side not in ("both", "success" if success else "wrong"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.credit import mempo
+from memenvs.state import to_plain
 from memenvs.wrappers.infomem import TARGETS
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.running import Running
@@ -138,11 +139,11 @@ class MemPOMethod(RewardMethod):
 
     def get_state(self) -> dict[str, Any]:
         """The statistics of all memories so far."""
-        return self._seen.to_plain()
+        return to_plain(self._seen)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._seen = Running(**state)
+        self._seen = Running.from_state(state, self.name)
 
 
 def trajectory_reward(episode: Episode) -> float:

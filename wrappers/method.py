@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from memenvs.state import plain_record
 from memenvs.text_env import End, Info
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
@@ -39,6 +40,7 @@ class Turn(NamedTuple):
         return self.end != ""
 
 
+@plain_record
 class Credit(NamedTuple):
     """A value given to a turn, or to a span of characters in its action.
 
@@ -155,8 +157,12 @@ class RewardMethod:
         return {item.name: getattr(self, item.name) for item in fields(this) if item.init}
 
     def get_state(self) -> dict[str, Any]:
-        """What it remembers of earlier episodes, as plain data; nothing by default."""
+        """What it remembers of earlier episodes, as plain data (floats may be NaN); nothing by default."""
         return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `get_state`."""
+        """Go on from a state of `get_state`.
+
+        Raises:
+            ValueError: it is none.
+        """

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any
+
+from memenvs.state import from_plain
 
 
 @dataclass
@@ -42,6 +45,14 @@ class Running:
             return 0.0
         return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + eps)
 
-    def to_plain(self) -> dict[str, float]:
-        """For `Running(**plain)`."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+    @classmethod
+    def from_state(cls, state: Any, where: str) -> Running:
+        """The statistics that `memenvs.state.to_plain` made `state` of; `where` is what errors call it.
+
+        Raises:
+            ValueError: no numbers can have them.
+        """
+        made = from_plain(state, cls, where)
+        if made.count < 0 or not made.squares >= 0 or (made.count and not made.low <= made.high):
+            raise ValueError(f"the state's {where} cannot be: {state!r:.200}")
+        return made

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.credit import COMBINES, tamtrl_rewards
+from memenvs.state import to_plain
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.running import Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -111,11 +112,11 @@ class TAMTRLMethod(RewardMethod):
 
     def get_state(self) -> dict[str, Any]:
         """The extremes so far."""
-        return self._seen.to_plain()
+        return to_plain(self._seen)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._seen = Running(**state)
+        self._seen = Running.from_state(state, self.name)
 
     def _scored(self, turn: Turn) -> bool:
         return not turn.over or self.final_turn == "teacher"

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from memenvs.text_env import Info, State
+from memenvs.state import State, check_keys, from_plain, to_plain
+from memenvs.text_env import Info
 from memenvs.vector import Mask, Step, TextVectorEnv
 from memenvs.vector_options import is_whole, read_mask
 from memenvs.vector_watch import Played, Told
 from memenvs.wrappers.account import Account
 from memenvs.wrappers.asking import Answers, ask_all, score_all, score_apart
 from memenvs.wrappers.bookkeeper import Bookkeeper
-from memenvs.wrappers.groups import Groups, Seat
+from memenvs.wrappers.groups import Groups, Seat, SeatState
 from memenvs.wrappers.method import Episode
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
 from memenvs.wrappers.rendering import prompt_renderer
@@ -187,23 +188,61 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         return {i: found for i, found in answers.items() if not isinstance(found, str)}
 
     def get_states(self) -> list[State]:
-        """The state of every environment, its account and its ended episodes, and the methods' memories."""
+        """The state of every environment, its account and its ended episodes, and what the methods remember.
+
+        See `RewardWrapper.get_state`.
+        """
         inner: Any = self.env
+        shared = {"group_size": self.group_size, "base": self._base, **self._book.get_state()}
         return [
-            {"inner": state, "seat": seat.copy(), "methods": self._book.get_state(), "base": self._base}
+            {"inner": state, "seat": to_plain(SeatState.of(seat)), **shared}
             for state, seat in zip(inner.get_states(), self._groups.seats, strict=True)
         ]
 
     def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
-        """Go on from states, with the observations that were shown in them."""
+        """Go on from states, with the observations that were shown in them.
+
+        What the methods remember, and the seeds of episodes that begin by themselves, are the first state's.
+
+        Raises:
+            ValueError: see `RewardWrapper.set_state` and `TextVectorEnv.set_states`; or the groups were of
+                another size.
+        """
         inner: Any = self.env
-        inner.set_states([state["inner"] for state in states], observations)
-        for i, state in enumerate(states):
-            seat: Seat = state["seat"].copy()
-            self._groups.seats[i] = seat
+        if len(states) != self.num_envs:
+            raise ValueError(f"states must have {self.num_envs} entries, got {len(states)}")
+        seats = [self._seat(state) for state in states]
+        with self._book.restored(states[0]):
+            inner.set_states([state["inner"] for state in states], observations)
+        self._groups.seats = seats
+        for i, seat in enumerate(seats):
             self._venv.infos_list[i] = seat.account.given if seat.account else {}
-        self._book.set_state(states[0]["methods"])
         self._base = states[0]["base"]
+        self.completed_groups = []
+
+    def _seat(self, state: State) -> Seat:
+        """The seat of a state, which is checked for what all environments share."""
+        check_keys(state, "inner", "seat", "group_size", "base")
+        check_keys(state["inner"], "inner")
+        self._book.check_state(state)
+        if state["group_size"] != self.group_size:
+            raise ValueError(
+                f"this state is of groups of {state['group_size']!r:.80}, not of {self.group_size}; "
+                "make the wrapper with that group_size"
+            )
+        if not is_whole(state["base"]) or state["base"] < 0:
+            raise ValueError(
+                f"the state's base must be a whole number, at least 0, got {state['base']!r:.80}"
+            )
+        held = from_plain(state["seat"], SeatState, "seat")
+        account = self._book.reopen(held.account, state["inner"]["inner"]) if held.account else None
+        waiting: dict[int, Account] = {}
+        for number, other in held.waiting:
+            found = self._book.reopen(other, None) if other else account
+            if found is None or not found.episode.over:
+                raise ValueError(f"the state's seat cannot be: episode {number} waits and has not ended")
+            waiting[number] = found
+        return Seat(held.number, account, waiting)
 
     def _compose(
         self, ended: dict[int, Account], rewards: dict[int, float], *, pays_late: bool

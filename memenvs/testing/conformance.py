@@ -149,12 +149,12 @@ def test_a_state_can_be_played_more_than_once(env):
 def test_a_state_is_json_and_goes_on_from_there(env, env_id):
     env.reset(seed=11)
     env.step("first")
-    state = env.unwrapped.get_state()
+    state = memenvs.get_state(env)
     read = json.loads(json.dumps(state, allow_nan=False))
     assert read == state
-    other = gym.make(env_id).unwrapped
-    other.set_state(read)
-    went_on = [list(steps_until_end(one, ["x"] * 200)) for one in (env.unwrapped, other)]
+    other = gym.make(env_id)
+    memenvs.set_state(other, read)
+    went_on = [list(steps_until_end(one, ["x"] * 200)) for one in (env, other)]
     assert data_equivalence(*went_on)
 
 

@@ -95,6 +95,28 @@ def test_an_editable_install_writes_a_path_which_type_checkers_follow(tmp_path):
         assert file.read(path).decode().split() == [str(clone)]
 
 
+def test_a_wheel_holds_every_text_that_the_package_reads(tmp_path):
+    _, wheel = build("wheel", tmp_path)
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(tmp_path / "installed")
+    texts = {
+        str(path.relative_to(ROOT))
+        for folder in (ROOT / "memenvs", *(ROOT / "memenvs" / name for name in BESIDE))
+        for path in folder.rglob("*.txt")
+    }
+    held = {str(path.relative_to(tmp_path / "installed")) for path in (tmp_path / "installed").rglob("*.txt")}
+    assert texts <= held
+    code = (
+        "from memenvs.build.worldgen import generate\n"
+        "print(len(generate(20, 1, split='test', seed=0).documents))"
+    )
+    bare = {"PATH": os.environ["PATH"]}  # nothing here leads to another memenvs
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "installed", env=bare, capture_output=True, text=True
+    )
+    assert done.stdout == "20\n", done.stderr
+
+
 def test_an_sdist_holds_what_its_tests_need(tmp_path):
     _, packed = build("sdist", tmp_path)
     assert packed.stat().st_size < 5_000_000
@@ -112,6 +134,7 @@ def test_an_sdist_holds_what_its_tests_need(tmp_path):
         "tests/test_credit_turns.py",
         "tests/test_tasks.py",
         "tests/test_tool_qa.py",
+        "tests/test_worldgen.py::test_a_world_of_any_size_has_every_kind",
     ]
     done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *some])
     assert done.returncode == 0, done.stdout

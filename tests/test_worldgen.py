@@ -14,12 +14,11 @@ import pytest
 from memenvs.build.worldgen import Question, World, chronicle, generate, prose
 from memenvs.build.worldgen.draws import PROSE, dice
 from memenvs.build.worldgen.facts import Facts
-from memenvs.build.worldgen.fillers import FILLERS
 from memenvs.build.worldgen.forms import Chain, Comparison
+from memenvs.build.worldgen.lexicon import ASK, COMPARE, DESCRIBE, FILLERS, PICK, read_lists
 from memenvs.build.worldgen.prose import COLOUR, FACTS, OPENERS, Document
 from memenvs.build.worldgen.questions import Asker
 from memenvs.build.worldgen.schema import KINDS, OF_KIND, RELATIONS
-from memenvs.build.worldgen.wording import ASK, DESCRIBE
 
 SPLITS = ("train", "validation", "test")
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
@@ -410,3 +409,55 @@ def test_a_small_world_names_the_most_questions_it_holds_and_gives_that_many():
         generate(20, 10_000, split="train", seed=0)
     most = int(re.findall(r"at most (\d+)", str(refused.value))[0])
     assert len(generate(20, most, split="train", seed=0).questions) == most
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("amber\n[stones]\n", "1: 'amber' is in no list; write it under a [list]"),
+        ("[stones]\namber\n[stnes]\n", "3: no list is called [stnes]; correct its name"),
+        ("[stones]\namber\n\n[stones]\njet\n", "4: the list [stones] stands twice; join the two"),
+        (
+            "[stones]\n# none\n[woods]\noak\n",
+            "3: the list [stones] above is empty; give it an entry or remove it",
+        ),
+        ("[stones]\namber\n[woods]\n", "4: the list [woods] above is empty; give it an entry or remove it"),
+        ("[stones]\n{hue} amber {hew}\n", "2: {hew} is no field of this list; its fields: {hue}"),
+        ("[woods]\n{hue} oak\n", "2: {hue} is no field of this list; its fields: none"),
+        ("[stones, woods]\n{hue} thing\n", "2: {hue} is no field of this list; its fields: none"),
+        ("[stones]\n{hue amber\n", "2: a brace without its pair in '{hue amber'; write a field as {name}"),
+    ],
+)
+def test_a_list_that_cannot_be_read_is_named_by_file_and_line(tmp_path, text, line):
+    path = tmp_path / "texts.txt"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError) as refused:
+        read_lists(path, {"stones": {"hue"}, "woods": ()}.get)
+    assert str(refused.value) == f"{path}:{line}"
+
+
+def test_a_list_that_is_missing_is_named_with_its_file(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("[stones]\namber\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"texts.txt: there is no list \[woods\]; add it"):
+        read_lists(path, lambda name: ())["woods"]
+
+
+def test_a_list_that_is_not_utf_8_is_refused(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes("[stones]\ncaf\u00e9\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"texts.txt: not UTF-8 text .*; save it as UTF-8"):
+        read_lists(path, lambda name: ())
+
+
+def test_lists_keep_their_order_and_what_stands_twice(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("# of the world\n[b]\n  red jet\namber\n\namber\n[a, c]\noak\n", encoding="utf-8")
+    lists = read_lists(path, lambda name: ())
+    assert list(lists.items()) == [("b", ("red jet", "amber", "amber")), ("a", ("oak",)), ("c", ("oak",))]
+    assert read_lists(path, lambda name: (), spaced=True)["b"] == ("red", "jet", "amber", "amber")
+
+
+def test_a_comparison_has_a_wording_for_the_smaller_and_one_for_the_larger_value():
+    assert COMPARE.keys() == PICK.keys()
+    assert {len(wordings) for table in (COMPARE, PICK) for wordings in table.values()} == {2}

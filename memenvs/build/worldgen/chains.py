@@ -9,9 +9,9 @@ from memenvs.build.worldgen.answers import Question, Register, accepted
 from memenvs.build.worldgen.draws import Dice
 from memenvs.build.worldgen.facts import Value
 from memenvs.build.worldgen.forms import Chain
+from memenvs.build.worldgen.lexicon import SINGLE_OUT
 from memenvs.build.worldgen.phrasing import ask_chain
 from memenvs.build.worldgen.schema import KINDS, RELATIONS
-from memenvs.build.worldgen.wording import SINGLE_OUT
 
 SINGLED_OUT = 0.35  # of the chains start from a description instead of a name, where one singles out
 WEIGHTS = {  # what the answer is
@@ -62,7 +62,7 @@ class Chains:
     def _conditions(self, entity: int, path: Path, rolls: Dice) -> Where:
         """Conditions that might single an entity out and do not state the first hop; none where unknown."""
         here = self._facts.entities[entity]
-        options = [keys for keys in SINGLE_OUT.get(here.kind, ()) if path[0] not in keys]
+        options = [keys for keys in SINGLE_OUT[here.kind] if path[0] not in keys]
         options = [keys for keys in options if all(key in here.values for key in keys)]
         return tuple((key, here.values[key]) for key in rolls.pick(options)) if options else ()
 

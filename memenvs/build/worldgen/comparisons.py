@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from memenvs.build.worldgen.answers import Question, Register, accepted, names_of
 from memenvs.build.worldgen.draws import Dice
 from memenvs.build.worldgen.forms import Comparison
+from memenvs.build.worldgen.lexicon import COMPARE, SAME
 from memenvs.build.worldgen.phrasing import ask_comparison
 from memenvs.build.worldgen.schema import KINDS, RELATIONS
-from memenvs.build.worldgen.wording import COMPARE, SAME
 
 YES_NO = 0.3  # of the comparisons
 ASK_ON = 0.5  # of the others ask for a fact of the one picked, so that the question does not name the answer

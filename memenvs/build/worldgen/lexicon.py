@@ -1,167 +1,143 @@
-"""The word stock: syllables of six invented cultures, title words, and the values of word relations."""
+"""Words and phrases of the invented world, read once from the lists in texts/, which say how to edit them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from memenvs.build.worldgen.schema import KINDS, OF_KIND, RELATIONS
+
+TEXTS = Path(__file__).parent / "texts"
+FIELD = re.compile(r"\{(\w*)\}")
+Words = tuple[str, ...]
+Allowed = Callable[[str], Collection[str] | None]
+
+
+class Lists(dict[str, Words]):
+    """The lists of one file by name, in its order; one that is not there raises a one-line `ValueError`."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __missing__(self, name: str) -> Words:
+        raise ValueError(f"{self.path}: there is no list [{name}]; add it")
+
+    def under(self, prefix: str) -> dict[str, Words]:
+        """The lists whose names begin with `prefix` and a space, by the rest of their names."""
+        start = f"{prefix} "
+        return {name[len(start) :]: entries for name, entries in self.items() if name.startswith(start)}
+
+
+def read_lists(path: Path, allowed: Allowed, *, spaced: bool = False) -> Lists:
+    """Read lists: `[name]` or `[name, name]` on a line, then one entry a line; a `#` opens a line of comment.
+
+    Args:
+        path: UTF-8 text.
+        allowed: the fields in braces that entries of a list may have; None for a list that nobody reads.
+        spaced: entries are separated by spaces too.
+
+    Raises:
+        ValueError: of one line, with file, line number and mend: an entry outside a list; a list unknown,
+            empty or given twice; an unknown field, or a brace without its pair.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error}); save it as UTF-8") from error
+    lists = Lists(path)
+    names: list[str] = []
+    fields: set[str] = set()
+    entries: list[str] = []
+    for number, line in enumerate(map(str.strip, [*lines, "[]"]), 1):
+        try:
+            if line.startswith("["):
+                if names and not entries:
+                    raise ValueError(f"the list [{names[0]}] above is empty; give it an entry or remove it")
+                lists.update(dict.fromkeys(names, tuple(entries)))
+                if number <= len(lines):
+                    names, entries = [name.strip() for name in line.strip("[]").split(",")], []
+                    fields = _fields(names, lists, allowed)
+            elif line and not line.startswith("#"):
+                if not names:
+                    raise ValueError(f"{line!r} is in no list; write it under a [list]")
+                _check_entry(line, fields)
+                entries += line.split() if spaced else [line]
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from None
+    return lists
+
+
+def _fields(names: list[str], known: Lists, allowed: Allowed) -> set[str]:
+    """The fields that an entry may have which is in all of these lists."""
+    found = []
+    for name in names:
+        fields = allowed(name)
+        if fields is None:
+            raise ValueError(f"no list is called [{name}]; correct its name")
+        if name in known or names.count(name) > 1:
+            raise ValueError(f"the list [{name}] stands twice; join the two")
+        found.append(set(fields))
+    return set.intersection(*found)
+
+
+def _check_entry(line: str, fields: set[str]) -> None:
+    if "{" not in line and "}" not in line:
+        return
+    for field in FIELD.findall(line):
+        if field not in fields:
+            known = " ".join(f"{{{name}}}" for name in sorted(fields))
+            raise ValueError(f"{{{field}}} is no field of this list; its fields: {known or 'none'}")
+    if "{" in (rest := FIELD.sub("", line)) or "}" in rest:
+        raise ValueError(f"a brace without its pair in {line!r}; write a field as {{name}}")
 
 
 @dataclass(frozen=True)
 class Culture:
     """Syllables of one phonology: a stem is onset, vowel, middle; a tail tells a town from a surname."""
 
-    onsets: tuple[str, ...]
-    vowels: tuple[str, ...]
-    middles: tuple[str, ...]
-    town: tuple[str, ...]
-    region: tuple[str, ...]
-    river: tuple[str, ...]
-    surname: tuple[str, ...]
-    house: tuple[str, ...]  # companies, schools and landmarks
-    she: tuple[str, ...]
-    he: tuple[str, ...]
+    onsets: Words
+    vowels: Words
+    middles: Words
+    town: Words
+    region: Words
+    river: Words
+    surname: Words
+    house: Words  # companies, schools and landmarks
+    she: Words
+    he: Words
 
 
-def _culture(**words: str) -> Culture:
-    return Culture(**{key: tuple(value.split()) for key, value in words.items()})
+_PARTS = tuple(field.name for field in fields(Culture))
 
 
-CULTURES = (
-    _culture(  # northern
-        onsets="B Br D F G Gr H Hj K L M N R S Sk St T Th V W",
-        vowels="a e i o u",
-        middles="l r n s ll rr m nd ld rn nn th",
-        town="wick moor vik dal ham stead fell ness holm garth mere haven",
-        region="mark land fold eria shire",
-        river="a en ing ow be",
-        surname="gaard sen berg quist strand by ager den",
-        house="stone croft holt leigh worth gate field bourne",
-        she="a ine hild e unn dis",
-        he="en or ik ulf ar und",
-    ),
-    _culture(  # southern
-        onsets="B C D F G L M N P R S T V Br Cr Tr Al Gr",
-        vowels="a e i o u",
-        middles="l r n ss v rr ll nt nd rm lv st",
-        town="ano ella ola ento ara essa igo ona etto alba ussa ante",
-        region="ania aria esia onia etta",
-        river="io ona ura ice anto",
-        surname="etti aldi ucci ardo esco ini oro anza edo ussi",
-        house="elli andro imar onte aviso erra uno olo",
-        she="ina ella ia etta isa ora",
-        he="o io ano ino eo ardo",
-    ),
-    _culture(  # eastern
-        onsets="B D Dr G K Kr L M N P R S St T V Vl Z Br",
-        vowels="a e i o u",
-        middles="l r n v d k sk rd ln b m t",
-        town="ov ovo esk inka nitsa ava ets oryn itz any ishte",
-        region="ovia avia enia uria ask",
-        river="ina ava yca era usha",
-        surname="enko ovic ansky arin ev omir achek ulin etsky",
-        house="orad etar obor ivan ulka emsk ostin adar",
-        she="ka ena itsa ya ana uska",
-        he="an ek omir oslav il en",
-    ),
-    _culture(  # western
-        onsets="B C D G L M N P R T Tr Gl Br Cl Mor Car Pen",
-        vowels="a e i o u y",
-        middles="n r l nn rr dd rg lm nv rw ll st",
-        town="och ellan arth aneth owen ick airn avon oyne umber",
-        region="wyth ania more odred ulan",
-        river="an ow eth oy une",
-        surname="annon evar ellick orran wyn agan idoc ough arrow",
-        house="eld athen oran ivar ennick allow umra esk",
-        she="wen eth a ona idra ais",
-        he="an och ic or ael ard",
-    ),
-    _culture(  # island
-        onsets="H K L M N P R S T V J Y Al Il",
-        vowels="a e i o u",
-        middles="l r n k t s m v ll nn tt kk",
-        town="oa ala uni ema iri elo ua ovi amo entu ahi",
-        region="anea ola uvia imaa esto",
-        river="u oa eki ami ilo",
-        surname="onen ikko elua amari uvo itani oro aho emi",
-        house="analo iva oku emaru uto alai ensu ovi",
-        she="i a ea una ia elle",
-        he="o u aki ero imo as",
-    ),
-    _culture(  # of the plain
-        onsets="B D F H J K M N R S Sh T Z G Kh Am",
-        vowels="a e i o u",
-        middles="r z l n m hr sh rd v f b ss",
-        town="abad eth iran ira ush emir oun ashar adan ezir",
-        region="istan eshe ahar ouria izan",
-        river="ud eh an arat im",
-        surname="azi eem andar ouri ezan idi avi ashti oum",
-        house="azar imun ahan eshti oraz ulan edar amid",
-        she="ah een eh iya ira ana",
-        he="im an ad ir esh oun",
-    ),
-)
+def _syllable_fields(name: str) -> Collection[str] | None:
+    return () if name in ("banned", "reserved") or name.split(" ")[-1] in _PARTS else None
 
-BANNED = tuple(  # nothing rude by accident, and none of the best-known real names
-    "anus arse bitc cock cunt dick fag fuck nazi nig piss poop porn puss rape sex shag shit slut turd twat "
-    "vagin kill pubi vulv tits boob peni wank crap whor suck semen testic scrot urin fart clit nud orgas "
-    "horny pimp labia hitler stalin lenin putin obama trump saddam biden marino milano verona barcelona "
-    "toronto monaco bologna benito marin moscow genoa".split()
-)
 
-ADJECTIVES = tuple(
-    "Amber Ashen Bitter Borrowed Brass Broken Burning Candid Careless Crooked Distant Drowned Empty Fallen "
-    "Faithful Forgotten Frozen Gentle Gilded Golden Hidden Hollow Honest Idle Ivory Last Late Little "
-    "Lonely Long Lost Modest Narrow Northern Only Painted Pale Patient Paper Quiet Restless Rusted Scarlet "
-    "Second Secret Severed Silent Silver Sleepless Slow Stolen Stubborn Sudden Tender Timid Unmarked "
-    "Unwritten Vanished Velvet Wandering Weary Western White Wooden Young".split()
-)
-NOUNS = tuple(
-    "Salt Harbour Winter Ledger Orchard Lantern River Mirror Garden Bell Compass Ferry Mountain Letter "
-    "Candle Island Summer Clock Tower Bridge Meadow Kettle Anchor Portrait Window Road Staircase Autumn "
-    "Thunder Morning Violin Attic Feast Shadow Map Forest Snow Harvest Key Kingdom Chapel Tide Carriage "
-    "Well Door Marble Ember Feather Voyage Village Station Library Cellar Storm Glass Almanac Fountain "
-    "Quarry Wharf Parlour Cathedral Desert Valley Border Telegraph Granary Regatta Procession Furnace "
-    "Theatre Causeway Piano Marsh Hearth Avenue Cottage Vineyard Caravan Saddle Loom Balcony Barometer "
-    "Comet Sundial Locket Signal Weather Sorrow Promise Inheritance Bargain Rumour Confession Errand "
-    "Reunion".split()
-)
-PLURALS = tuple(
-    "Herons Lanterns Letters Bells Swallows Sparrows Stones Shadows Rivers Candles Strangers Sisters "
-    "Brothers Mirrors Orchards Ribbons Roses Ravens Sailors Promises Violets Wolves Foxes Clocks Apples "
-    "Maps Feathers Thieves Dancers Secrets Boats Gardens Ghosts Keys Masks Moths Nettles Nightingales Owls "
-    "Pearls Pilgrims Poppies Quarrels Rumours Saints Shipwrecks Snowdrops Starlings Thistles Tulips "
-    "Umbrellas Voices Willows Whispers Windows Hours Embers Cousins Orphans Kites Lemons Larks Marigolds "
-    "Oars Parcels Questions Regrets Sandals Tides Vows Wagons Acrobats Bees Beacons Cherries Drums Echoes "
-    "Ferries".split()
-)
-AGENTS = tuple(
-    "Miller Glazier Cartographer Beekeeper Ferryman Widow Organist Lamplighter Shepherd Astronomer Tailor "
-    "Bookbinder Gardener Watchmaker Fisherman Postmaster Weaver Archivist Blacksmith Midwife Magistrate "
-    "Apprentice Stranger Pilgrim Innkeeper Puppeteer Locksmith Perfumer Cellist Falconer Governess "
-    "Salter".split()
-)
-BELONGINGS = tuple(
-    "Daughter Apprentice Ledger Lantern Garden Silence Window Promise Hat Almanac Dog Journey Confession "
-    "Brother Holiday Umbrella Garland Violin Shoes Secret Spectacles Winter Regret Wager Letters Nephew "
-    "Kitchen Map Return Alphabet Bargain Candle Dream House Mirror Riddle Song Staircase "
-    "Trunk Wedding".split()
-)
-PLACES_OF = tuple("Under Beyond Beneath Across Behind Against Above Without Among Along Over Before".split())
-REPOSE = tuple(
-    "Sleep Gather Return Wander Wait Begin Linger Vanish Sing Drift Shelter Fall Rise Meet Turn".split()
-)
-NUMBERS = tuple("Two Three Four Five Six Seven Nine Eleven Twelve Forty".split())
+_syllables = read_lists(TEXTS / "syllables.txt", _syllable_fields, spaced=True)
+_cultures = dict.fromkeys(name.rpartition(" ")[0] for name in _syllables if " " in name)
+CULTURES = tuple(Culture(*(_syllables[f"{name} {part}"] for part in _PARTS)) for name in _cultures)
+BANNED = _syllables["banned"]
 
-# A creator's profession fixes what they make: the plain noun, then the forms it may take.
-FORMS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "novelist": ("novel", ("historical novel", "ghost story", "comic novel", "detective novel", "family saga",
-                           "adventure novel", "epistolary novel", "romance")),
-    "poet": ("poem", ("verse epic", "sonnet sequence", "elegy", "narrative poem", "pastoral ode", "ballad")),
-    "playwright": ("play", ("tragedy", "farce", "verse drama", "comedy of manners", "melodrama")),
-    "composer": ("piece", ("comic opera", "symphony", "string quartet", "cantata", "piano concerto",
-                           "song cycle", "ballet", "overture")),
-    "painter": ("picture", ("landscape", "townscape", "triptych", "seascape", "night scene", "panorama")),
-    "historian": ("book", ("chronicle", "local history", "travel memoir", "guidebook", "essay collection")),
-}  # fmt: skip
+_IN_TITLES = ("adjective", "noun", "plural", "agent", "belonging", "number", "repose", "where")
+_titles = read_lists(
+    TEXTS / "titles.txt",
+    {"titles": (*_IN_TITLES, "a_noun", "other"), **dict.fromkeys(_IN_TITLES, ())}.get,
+)
+TITLES = _titles["titles"]
+TITLE_WORDS = {name: _titles[name] for name in _IN_TITLES}
+
+# A creator's profession fixes what they make: the plain noun.
+_MAKES = {
+    "novelist": "novel",
+    "poet": "poem",
+    "playwright": "play",
+    "composer": "piece",
+    "painter": "picture",
+    "historian": "book",
+}
 MAKING = {  # plain noun: made, maker, how it came before the public, what that was
     "novel": ("written", "author", "published", "publication"),
     "poem": ("written", "author", "published", "publication"),
@@ -170,52 +146,94 @@ MAKING = {  # plain noun: made, maker, how it came before the public, what that 
     "picture": ("painted", "painter", "first exhibited", "first exhibition"),
     "book": ("written", "author", "published", "publication"),
 }
-FOUNDERS = ("engineer", "merchant", "chemist", "inventor", "printer", "shipwright")
-SURVEYORS = ("cartographer", "geologist", "explorer")
-PROFESSIONS = (
-    *FORMS, "architect", "architect", *FOUNDERS, *SURVEYORS, "botanist", "astronomer", "physician",
-    "linguist", "sculptor", "journalist", "translator", "photographer", "judge", "philosopher", "actor",
-    "zoologist",
-)  # fmt: skip
+_SHAPED = dict.fromkeys(("publishers", "companies"), ("",))
+_PLAIN = (
+    *(
+        "founders",
+        "surveyors",
+        "other professions",
+        "publications",
+        "products",
+        "crafts",
+        "produce",
+        "emblems",
+    ),
+    *("instruments", "materials", "structures", "structures with an article", "schools"),
+)
+_things = read_lists(
+    TEXTS / "things.txt",
+    {**_SHAPED, **dict.fromkeys([*_PLAIN, *(f"forms of a {noun}" for noun in MAKING)], ())}.get,
+)
+FORMS = {profession: (noun, _things[f"forms of a {noun}"]) for profession, noun in _MAKES.items()}
+FOUNDERS, SURVEYORS = _things["founders"], _things["surveyors"]
+PROFESSIONS = (*FORMS, "architect", "architect", *FOUNDERS, *SURVEYORS, *_things["other professions"])
 CORE = (
     "novelist",
-    "engineer",
+    FOUNDERS[0],
     "architect",
     "composer",
-    "cartographer",
-    "merchant",
+    SURVEYORS[0],
+    FOUNDERS[1],
 )  # the smallest world has them
+PUBLISHING, PRODUCTS, CRAFTS = _things["publications"], _things["products"], _things["crafts"]
+PRODUCE, EMBLEMS, INSTRUMENTS = _things["produce"], _things["emblems"], _things["instruments"]
+MATERIALS, STRUCTURES, SCHOOLS = _things["materials"], _things["structures"], _things["schools"]
+ARTICLED = frozenset(_things["structures with an article"])
+PUBLISHERS, COMPANIES = _things["publishers"], _things["companies"]
 
-PUBLISHING = ("books", "sheet music", "almanacs", "periodicals")
-PRODUCTS = tuple(
-    "clocks|ceramic tiles|sailcloth|bicycles|optical lenses|barometers|pianos|cutlery|wallpaper|"
-    "fountain pens|rope|window glass|felt hats|leather gloves|sewing machines|railway carriages|"
-    "marine engines|lamp oil|soap|paint|fishing nets|church bells|umbrellas|typewriters|weighing scales|"
-    "biscuits|tinned fruit|furniture|stoneware|agricultural pumps|toy trains|woollen blankets".split("|")
+RESERVED = frozenset(  # no invented word is one of these
+    word.lower()
+    for entries in (
+        *(*TITLE_WORDS.values(), PROFESSIONS, PUBLISHING, PRODUCTS, CRAFTS, PRODUCE, EMBLEMS, INSTRUMENTS),
+        *(MATERIALS, STRUCTURES, SCHOOLS, _syllables["reserved"]),
+    )
+    for entry in entries
+    for word in entry.split()
 )
-CRAFTS = tuple(
-    "lace|smoked trout|bell founding|blue pottery|basket weaving|goat cheese|honey cake|glassblowing|"
-    "bookbinding|wood carving|dried apricots|saffron buns|plum brandy|kite making|barrel making|"
-    "silk ribbon|pewter|salted butter|walnut oil|boat building|wicker chairs|hand-knotted rugs|pear cider|"
-    "candied violets|tin toys|embroidered shawls|rye bread|clay pipes|marionettes|quince jelly".split("|")
-)
-PRODUCE = tuple(
-    "barley amber slate hops copper wool flax peat salt marble timber olives walnuts honey tin cork saffron "
-    "oysters wheat plums granite lavender herring chestnuts".split()
-)
-EMBLEMS = tuple(
-    "heron otter badger stag owl hare lynx kingfisher salmon boar ram swan oak thistle anchor sheaf "
-    "lantern beehive crane falcon ibex squirrel pike oyster rose plough".split()
-)
-INSTRUMENTS = tuple(
-    "viola flute harp accordion mandolin oboe clarinet zither bassoon cornet lute dulcimer".split()
-)
-MATERIALS = tuple(
-    "granite|red brick|sandstone|limestone|cast iron|white marble|reinforced concrete|oak timber|basalt|"
-    "yellow brick|black slate|riveted steel".split("|")
-)
-STRUCTURES = tuple(
-    "Bridge Lighthouse Tower Hall Viaduct Observatory Theatre Museum Library Station Mill Pavilion".split()
-)
-ARTICLED = frozenset("Viaduct Observatory Theatre Museum Library Pavilion".split())  # "the Orrel Museum"
-SCHOOLS = ("Academy", "College", "School", "Grammar School", "Seminary", "Lyceum")
+
+FILLERS = dict(read_lists(TEXTS / "fillers.txt", lambda name: ()))
+SELF = frozenset({"N", "S", "s", "Ss", "ss", "o", "n"})  # fields that name the subject
+_AGREEING = frozenset({"he", "his", "him", "himself", "was", "noun", "a_noun"})
+_OF_WORKS = frozenset({"made", "maker", "active", "out", "outing", "set_in"})
+_FILLED = frozenset(FILLERS) | {f"a_{name}" for name in FILLERS}
+
+
+def _stated(kind: str) -> frozenset[str]:
+    return frozenset(field for name in OF_KIND[kind] for field in (name, f"a_{name}"))
+
+
+def _sentence_fields(name: str) -> Collection[str] | None:
+    """Of openers and facts of a kind, and of the colour of a kind or a noun."""
+    noun, _, part = name.partition(" ")
+    landmarks = {structure.lower() for structure in STRUCTURES}
+    kind = "work" if noun in MAKING else "landmark" if noun in landmarks else noun
+    if kind not in KINDS or part not in ("openers", "facts", "colour") or (kind != noun and part != "colour"):
+        return None
+    agreeing = _AGREEING | _OF_WORKS if kind == "work" else _AGREEING
+    return SELF | agreeing | _FILLED | (_stated(kind) if part != "colour" else frozenset())
+
+
+_SORTS = ("ask", "describe", "single out", "compare", "pick", "same")
+
+
+def _question_fields(name: str) -> Collection[str] | None:
+    """Of what is asked or described of one relation, or singles out by one or two."""
+    sort = next((sort for sort in _SORTS if name.startswith(f"{sort} ")), "")
+    relations = name[len(sort) + 1 :].partition(":")[0].split(" ")
+    if not sort or any(relation not in RELATIONS for relation in relations):
+        return None
+    if sort in ("compare", "pick", "same"):
+        return ("a", "b")
+    domain = RELATIONS[relations[0]].domain
+    agreeing = _AGREEING | _OF_WORKS if domain == "work" else _AGREEING
+    return agreeing | (_stated(domain) if sort == "single out" else {"x"})
+
+
+SENTENCES = read_lists(TEXTS / "sentences.txt", _sentence_fields)
+_questions = read_lists(TEXTS / "questions.txt", _question_fields)
+ASK, DESCRIBE = _questions.under("ask"), _questions.under("describe")
+COMPARE, PICK, SAME = _questions.under("compare"), _questions.under("pick"), _questions.under("same")
+SINGLE_OUT: dict[str, dict[Words, Words]] = {kind: {} for kind in KINDS}  # kind -> conditions -> wordings
+for _name, _wordings in _questions.under("single out").items():
+    _conditions = tuple(_name.split(" "))
+    SINGLE_OUT[RELATIONS[_conditions[0]].domain][_conditions] = _wordings

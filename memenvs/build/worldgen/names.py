@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
-from itertools import chain
 
 from memenvs.build.worldgen import lexicon as lex
 from memenvs.build.worldgen.draws import SPLITS, Dice
@@ -17,13 +16,6 @@ UGLY = re.compile(
     + "|".join(lex.BANNED),
     re.IGNORECASE,
 )
-_STOCK = chain(
-    lex.ADJECTIVES, lex.NOUNS, lex.PLURALS, lex.AGENTS, lex.BELONGINGS, lex.PLACES_OF, lex.REPOSE,
-    lex.NUMBERS, lex.PROFESSIONS, lex.PUBLISHING, lex.PRODUCTS, lex.CRAFTS, lex.PRODUCE, lex.EMBLEMS,
-    lex.INSTRUMENTS, lex.MATERIALS, lex.STRUCTURES, lex.SCHOOLS,
-    ["brothers sons daughters holdings press house works river even often open here there born"],
-)  # fmt: skip
-RESERVED = frozenset(word.lower() for phrase in _STOCK for word in phrase.split())
 
 
 def belongs(word: str, split: str) -> bool:
@@ -71,8 +63,7 @@ class NameBook:
 
     def company(self, publisher: bool, dice: Dice) -> str:
         """Such as "Tamsel & Orrick"; the pattern tells publishers and nothing else of the trade."""
-        shapes = ("{} Press", "{} House", "{} & {}") if publisher else (
-            "{} & {}", "{} & {}", "{} Brothers", "{} & Sons", "{} & Daughters", "{} Holdings")  # fmt: skip
+        shapes = lex.PUBLISHERS if publisher else lex.COMPANIES
         return dice.pick(shapes).format(self._house(dice), self._house(dice))
 
     def school(self, dice: Dice) -> str:
@@ -114,7 +105,7 @@ class NameBook:
 
     def _may_enter(self, word: str, owner: str) -> bool:
         dealt = owner == "given" or belongs(word, self._split)  # the family name already parts the splits
-        return dealt and 4 <= len(word) <= 13 and word.lower() not in RESERVED and not UGLY.search(word)
+        return dealt and 4 <= len(word) <= 13 and word.lower() not in lex.RESERVED and not UGLY.search(word)
 
     def _fresh(self, draw: Callable[[], str | None]) -> str:
         for _ in range(TRIES):
@@ -125,25 +116,12 @@ class NameBook:
         raise ValueError("the word stock gives no new name; ask for fewer entities")
 
 
-TITLES = (  # none can stand inside another
-    "The {noun} {other}", "The {adjective} {noun}", "{a_noun} of {plural}", "The {agent}'s {belonging}",
-    "{number} {plural} for the {agent}", "Where the {plural} {repose}", "The {plural} of the {noun}",
-    "{adjective} {plural}", "The {agent} and the {noun}", "{plural} {where} the {noun}",
-    "{plural} {where} the {noun}",  # twice: the roomiest shape
-)  # fmt: skip
-
-
 def _title(dice: Dice) -> str:
-    noun = dice.pick(lex.NOUNS)
-    return dice.pick(TITLES).format(
+    words = lex.TITLE_WORDS
+    noun = dice.pick(words["noun"])
+    return dice.pick(lex.TITLES).format(
         noun=noun,
         a_noun="A" + article(noun)[1:],
-        other=dice.pick([other for other in lex.NOUNS if other != noun]),
-        adjective=dice.pick(lex.ADJECTIVES),
-        plural=dice.pick(lex.PLURALS),
-        agent=dice.pick(lex.AGENTS),
-        belonging=dice.pick(lex.BELONGINGS),
-        number=dice.pick(lex.NUMBERS),
-        repose=dice.pick(lex.REPOSE),
-        where=dice.pick(lex.PLACES_OF),
+        other=dice.pick([other for other in words["noun"] if other != noun]),
+        **{name: dice.pick(options) for name, options in words.items() if name != "noun"},
     )

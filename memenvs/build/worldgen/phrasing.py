@@ -1,4 +1,4 @@
-"""From a logical form to an English question; wording.py holds the phrases."""
+"""From a logical form to an English question; texts/questions.txt holds the phrases."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from memenvs.build.worldgen.draws import Dice
 from memenvs.build.worldgen.facts import Facts
 from memenvs.build.worldgen.forms import Chain, Comparison
+from memenvs.build.worldgen.lexicon import ASK, COMPARE, DESCRIBE, PICK, SAME, SINGLE_OUT
 from memenvs.build.worldgen.names import article
 from memenvs.build.worldgen.prose import turns
-from memenvs.build.worldgen.wording import ASK, COMPARE, DESCRIBE, PICK, SAME, SINGLE_OUT
 
 SHORT = 45  # characters of an {x} that may stand in the middle of a phrase
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from string import Formatter
 
-from memenvs.build.worldgen import lexicon, phrases_houses, phrases_makings, phrases_people, phrases_places
 from memenvs.build.worldgen.draws import Dice
 from memenvs.build.worldgen.facts import Entity, Facts
-from memenvs.build.worldgen.fillers import FILLERS
+from memenvs.build.worldgen.lexicon import FIELD, FILLERS, MAKING, SELF
+from memenvs.build.worldgen.lexicon import SENTENCES as LISTS
 from memenvs.build.worldgen.names import article
-from memenvs.build.worldgen.schema import RELATIONS
+from memenvs.build.worldgen.schema import KINDS, RELATIONS
 
 SENTENCES = (4, 8)
 WORDS = (60, 110)
-_SELF = frozenset({"N", "S", "s", "Ss", "ss", "o", "n"})
 _FORMS = {  # subject, possessive, object, reflexive
     "she": ("she", "her", "her", "herself"),
     "he": ("he", "his", "him", "himself"),
@@ -46,30 +45,21 @@ class Pattern:
     @property
     def names_subject(self) -> bool:
         """Whether the sentence says whom it is about; one that does not must follow on clearly."""
-        return not _SELF.isdisjoint(self.fields)
+        return not SELF.isdisjoint(self.fields)
 
 
-def _patterns(lines: str) -> tuple[Pattern, ...]:
+def _patterns(lines: Sequence[str]) -> tuple[Pattern, ...]:
     out = []
-    for line in lines.strip().splitlines():
-        fields = tuple(dict.fromkeys(name for _, name, _, _ in Formatter().parse(line) if name))
+    for line in lines:
+        fields = tuple(dict.fromkeys(FIELD.findall(line)))
         out.append(Pattern(line, fields, frozenset(f.removeprefix("a_") for f in fields) & RELATIONS.keys()))
     return tuple(out)
 
 
-_SOURCES = {"person": (phrases_people, "")}
-_SOURCES |= {kind: (phrases_places, f"{kind.upper()}_") for kind in ("region", "river", "town")}
-_SOURCES |= {kind: (phrases_houses, f"{kind.upper()}_") for kind in ("company", "school")}
-_SOURCES |= {kind: (phrases_makings, f"{kind.upper()}_") for kind in ("work", "landmark")}
-
-
-def _section(name: str) -> dict[str, tuple[Pattern, ...]]:
-    return {kind: _patterns(getattr(module, prefix + name)) for kind, (module, prefix) in _SOURCES.items()}
-
-
-OPENERS, FACTS, COLOUR = _section("OPENERS"), _section("FACTS"), _section("COLOUR")
-_BY_NOUN = phrases_makings.WORK_COLOUR_BY_NOUN | phrases_makings.LANDMARK_COLOUR_BY_NOUN
-COLOUR |= {noun: _patterns(lines) for noun, lines in _BY_NOUN.items()}
+OPENERS = {kind: _patterns(LISTS[f"{kind} openers"]) for kind in KINDS}
+FACTS = {kind: _patterns(LISTS[f"{kind} facts"]) for kind in KINDS}
+_NOUNS = (name.removesuffix(" colour") for name in LISTS if name.endswith(" colour"))
+COLOUR = {kind: _patterns(LISTS[f"{kind} colour"]) for kind in (*KINDS, *_NOUNS)}  # by kind, or plain noun
 
 
 def write(facts: Facts, number: int, rolls: Dice) -> Document:
@@ -94,7 +84,7 @@ def turns(entity: Entity) -> dict[str, str]:
     words = {"he": he, "his": his, "him": him, "himself": himself, "noun": entity.noun}
     words |= {"a_noun": article(entity.noun), "was": "is" if entity.year >= 1930 else "was"}
     if entity.kind == "work":
-        made, maker, out, outing = lexicon.MAKING[entity.noun]
+        made, maker, out, outing = MAKING[entity.noun]
         active = {"written": "wrote"}.get(made, made)
         set_in = {"picture": "a view of", "book": "about"}.get(entity.noun, "set in")
         words |= {

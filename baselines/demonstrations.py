@@ -13,7 +13,6 @@ import numpy as np
 
 from memenvs.baselines.episode import Sample
 from memenvs.policies import Policy, make_policy
-from memenvs.text_env import feedback
 
 if TYPE_CHECKING:
     from memenvs.baselines.hf_policy import HFPolicy
@@ -23,7 +22,8 @@ class Demonstration(NamedTuple):
     """An episode as text.
 
     Attributes:
-        turns: (observation, reply) of each.
+        turns: (text, reply) of each, as a chat has them: the text is the observation or, in an episode that
+            appends, from the second turn on the feedback to the reply before.
         context: `"append"` or `"rewrite"`, as `info["context"]`.
         success: whether the task was solved.
     """
@@ -37,10 +37,10 @@ def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) 
     """Play an episode for each seed with a policy that replies to text, as `memenvs.policies` has them."""
     for seed in seeds:
         observation, info = env.reset(seed=seed)
-        context, turns, over = info["context"], [], False
+        context, turns, over = info["context"], list[tuple[str, str]](), False
         while not over:
             reply = teacher(observation, info)
-            turns.append((observation, reply))
+            turns.append((info["feedback"] if turns and context == "append" else observation, reply))
             observation, _, terminated, truncated, info = env.step(reply)
             over = terminated or truncated
         yield Demonstration(turns, context, info["metrics"]["success"] == 1.0)
@@ -74,12 +74,12 @@ def read_demonstrations(file: Path) -> list[Demonstration]:
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         try:
             record = json.loads(line)
-            turns = [(str(observation), str(reply)) for observation, reply in record["turns"]]
+            turns = [(str(text), str(reply)) for text, reply in record["turns"]]
             found.append(Demonstration(turns, str(record["context"]), bool(record["success"])))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{file}, line {number} is no demonstration ({error!r}); a line is "
-                '{"turns": [[observation, reply], …], "context": "append" or "rewrite", "success": true}'
+                '{"turns": [[text, reply], …], "context": "append" or "rewrite", "success": true}'
             ) from error
     return found
 
@@ -100,18 +100,15 @@ def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:
     """
     samples: list[Sample] = []
     sample: Sample | None = None
-    before: tuple[str, str] = ("", "")
-    for turn, (observation, reply) in enumerate(demonstration.turns):
-        came = feedback(*before, observation) if demonstration.context == "append" else None
-        if sample is not None and came is not None:
-            sample = sample.then(policy.encode_feedback(came, sample.ids))
+    for turn, (text, reply) in enumerate(demonstration.turns):
+        if sample is not None and demonstration.context == "append":
+            sample = sample.then(policy.encode_feedback(text, sample.ids))
         else:
             samples += [sample] if sample is not None else []
-            sample = Sample.prompt(policy.encode(observation))
+            sample = Sample.prompt(policy.encode(text))
         ids = policy.encode_reply(reply)
         if policy.window is not None and len(sample.ids) + len(ids) > policy.window:
             break
         sample = sample.then(ids, np.zeros(len(ids)), turn)
-        before = observation, reply
     samples += [sample] if sample is not None else []
     return [sample.trimmed() for sample in samples if sample.written.any()]

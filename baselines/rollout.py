@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from memenvs.baselines.episode import Episode, Sample, component_sums
 from memenvs.baselines.policy import Ids, Policy, Reply
-from memenvs.text_env import Info, feedback
+from memenvs.text_env import Info
 from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import Episode as Record
 from memenvs.wrappers import RewardMethod, VectorRewardWrapper
@@ -143,13 +143,11 @@ class Seat:
         else:
             episode.cut_replies += not reply.finished
             self._sample = self._written.then(reply.ids, reply.logprobs, turn)
-        goes_on = not over and info["context"] == "append"
-        came = feedback(self._observation, reply.text, observation) if goes_on else None
-        self._observation, self.over = observation, over
-        if came is None:
+        if over or info["context"] == "rewrite":
             self._close()
         else:
-            self._sample = self._written.then(self.policy.encode_feedback(came, reply.ids))
+            self._sample = self._written.then(self.policy.encode_feedback(info["feedback"], reply.ids))
+        self._observation, self.over = observation, over
 
     def end(self, venv: Any, i: int) -> Episode:
         """The episode, when its whole group has ended and every reward is known."""

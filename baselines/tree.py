@@ -13,7 +13,7 @@ from memenvs.baselines.episode import Sample
 from memenvs.baselines.policy import Policy, Reply
 from memenvs.baselines.rollout import NO_REPLY, Clock, sample_within
 from memenvs.state import get_state, set_state
-from memenvs.text_env import Info, feedback
+from memenvs.text_env import Info
 from memenvs.vector_errors import error_line
 from memenvs.wrappers import RewardWrapper
 
@@ -160,10 +160,8 @@ def _play(env: gym.Env[Any, Any], policy: Policy, node: Node, reply: Reply) -> N
     child = Node(observation, info, None if over else get_state(env), parent=node, reply=reply)
     child.turn_reward, child.outcome = float(reward) - outcome, outcome
     child.end = "terminated" if terminated else "truncated" if truncated else ""
-    goes_on = not over and info["context"] == "append"
-    came = feedback(node.observation, reply.text, observation) if goes_on else None
-    if came is not None:
-        ids = policy.encode_feedback(came, reply.ids)
+    if not over and info["context"] == "append":
+        ids = policy.encode_feedback(info["feedback"], reply.ids)
         child.sample = Sample.prompt(np.concatenate([_prompt(policy, node), reply.ids, ids]))
     return child
 

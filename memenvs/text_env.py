@@ -60,7 +60,9 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
 
     Observation:
         Exactly what the policy must read at this turn. `info["context"]` says how the next one relates to
-        it: `"append"` (next = this + reply + feedback) or `"rewrite"` (a fresh prompt).
+        it: `"append"` (next = this + reply + feedback, to the character) or `"rewrite"` (a fresh prompt).
+        The reply is the cleaned one (see Action), `info["feedback"]` what the environment put behind it, so
+        that token sequences and chat messages are made without a look into the observation.
 
     Reward:
         The sum of `info["rewards"]`, whose keys are always `components`.
@@ -70,10 +72,12 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         every turn played; at the end its sum is the episode's return.
 
     Info:
-        The same keys at reset and at every step: `task` (id), `turn` (turns played), `context`, `rewards`,
-        `turn_rewards` (of the turns played so far, so that it is whole when a wrapper outside ends the
-        episode), `metrics` (zeros until the end; `success` is among them) and `privileged`: what only a
-        trainer may see of the observation it comes with.
+        The same keys at reset and at every step: `task` (id), `turn` (turns played), `context`, `feedback`
+        (empty at reset and where the context is rewritten; see Observation), `rewards`, `turn_rewards` (of
+        the turns played so far, so that it is whole when a wrapper outside ends the episode), `metrics`
+        (zeros until the end; `success` is among them) and `privileged`: what only a trainer may see of the
+        observation it comes with. A wrapper that changes observations must state `context` and `feedback`
+        of its own.
 
     Privileged:
         Where the environment knows them, under these names, which reward methods ask for (`needs`):
@@ -94,6 +98,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         - `_metrics()`: of an ended episode, under `metric_names`; it runs after `episode.turn += 1`.
         - `_task_id()` and `_privileged()`: plain data; they run after that too, and at `reset`.
         - `_observe()`: the observation, a function of the episode alone.
+        - `_feedback()`: with context `"append"`, what now stands behind the last reply, at the end too; it
+          runs after every turn, and never where the context is rewritten.
         - `gold_reply()`: what an agent that knows the answer would reply now.
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters.
         - `_restored()`: at `set_state`, rebuild what is derived from the episode; nothing by default.
@@ -151,6 +157,13 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
     @abstractmethod
     def gold_reply(self) -> str:
         """What an agent that knows the answer would reply now."""
+
+    def _feedback(self) -> str:
+        """What the environment put behind the last reply; asked where the context is `"append"`."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has context 'append': write _feedback(), which returns what stands "
+            "behind the last reply in the observation, or set context = 'rewrite'"
+        )
 
     def _restored(self) -> None:
         """Rebuild what is derived from the episode after `set_state`.
@@ -277,27 +290,14 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
     def _info(self, rewards: dict[str, float]) -> Info:
         episode = self.episode
         metrics = self._metrics() if episode.end else {}
+        appended = episode.turn > 0 and self.context == "append"
         return {
             "task": self._task_id(),
             "turn": episode.turn,
             "context": self.context,
+            "feedback": self._feedback() if appended else "",
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
             "turn_rewards": list(episode.turn_rewards),
             "metrics": {name: float(metrics.get(name, 0.0)) for name in self.metric_names},
             "privileged": self._privileged(),
         }
-
-
-def feedback(before: str, reply: str, after: str) -> str | None:
-    """What an environment of context `"append"` put behind a reply; None where the texts do not go on so.
-
-    Args:
-        before: the observation that was answered.
-        reply: as the policy gave it.
-        after: the next observation.
-
-    >>> feedback("2 + 2?", "4", "2 + 2?4 Right. 3 + 3?")
-    ' Right. 3 + 3?'
-    """
-    shown = before + clean_text(reply, MAX_REPLY_CHARS)
-    return after[len(shown) :] if after.startswith(shown) else None

@@ -44,11 +44,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
 
     Errors:
         With `errors="truncate"` an environment that raises does not stop the others: its episode ends as
-        truncated, with reward 0, the observation and the info it had, and the error in `info["error"]`, one
-        line, which is empty everywhere else and a key in this mode alone. An episode whose reset raises is
-        over at once; where environments begin by themselves, the next step tries again. If the one search of
-        a step fails, each environment searches alone, so that those fail who would have failed alone (a
-        server that is away is then waited for N times).
+        truncated, with reward 0, the observation and the info it had (but no `feedback`), and the error in
+        `info["error"]`, one line, which is empty everywhere else and a key in this mode alone. An episode
+        whose reset raises is over at once; where environments begin by themselves, the next step tries again.
+        If the one search of a step fails, each environment searches alone, so that those fail who would have
+        failed alone (a server that is away is then waited for N times).
 
     Args:
         envs: an environment's id, or N functions that make one each.

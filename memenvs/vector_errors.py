@@ -24,10 +24,11 @@ def error_line(error: BaseException) -> str:
 
 
 def failed_turn(info: Info) -> Info:
-    """The info of a turn that failed: as it was before, one turn later, which earned nothing."""
+    """The info of a turn that failed: as it was before, one turn later, which earned and showed nothing."""
     return {
         **info,
         "turn": info["turn"] + 1,
+        "feedback": "",
         "rewards": dict.fromkeys(info["rewards"], 0.0),
         "turn_rewards": [*info["turn_rewards"], 0.0],
     }
@@ -48,6 +49,7 @@ def failed_reset(env: gym.Env[Any, Any], info: Info) -> Info:
         **known,
         "task": "",
         "turn": 0,
+        "feedback": "",
         "rewards": dict.fromkeys(known["rewards"], 0.0),
         "turn_rewards": [],
         "metrics": dict.fromkeys(known["metrics"], 0.0),

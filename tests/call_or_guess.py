@@ -26,16 +26,20 @@ class CallOrGuess(TextEnv[str, Episode]):
         super().__init__(len(DIGITS), 1000)
 
     def _begin(self, task: int) -> Episode:
-        self.said = ""
+        self.text = QUESTION
         return Episode(task)
 
     def _observe(self) -> str:
-        return QUESTION + (self.said + RESULT if self.episode.turn else "")
+        return self.text
+
+    def _feedback(self) -> str:
+        return "" if self.episode.end else RESULT
 
     def _play(self, reply: str) -> dict[str, float]:
         first = self.episode.turn == 0
-        self.said = self.said or reply
+        self.text += reply
         if first and reply == CALL:
+            self.text += RESULT
             return {"call": 0.7}
         self.episode.end = "terminated"
         return {"outcome": float(first and reply == DIGITS[self.episode.task])}

@@ -42,9 +42,23 @@ def test_an_episode_that_appends_is_one_sequence_of_what_was_said(policy):
         assert sorted(set(sample.turns[sample.written].tolist())) == list(range(len(replies)))
         for turn, reply in enumerate(replies):
             assert text(policy, sample.ids[sample.turns == turn]) == reply + "<|im_end|>"
-        last, _ = shown.turns[-1]
-        assert text(policy, sample.ids).replace("<|im_end|>", "") == last + replies[-1]
+        said = "".join(text + reply for text, reply in shown.turns)
+        assert text(policy, sample.ids).replace("<|im_end|>", "") == said
         assert sample.written[-1]
+
+
+@pytest.mark.parametrize("env_id", ["MemSokoban-v0", "MemToolQA-v0"])
+def test_the_turns_of_an_episode_that_appends_are_the_last_observation_in_pieces(env_id):
+    env = gym.make(f"memenvs:{env_id}", disable_env_checker=True)
+    read = []
+
+    def babble(observation, info):
+        read.append(observation)
+        return f"no move {len(read)}"
+
+    (shown,) = play_teacher(env, babble, [1])
+    assert len(shown.turns) > 1
+    assert "".join(text + reply for text, reply in shown.turns) == read[-1] + f"no move {len(read)}"
 
 
 def test_an_episode_that_rewrites_is_a_sequence_a_turn(policy):
@@ -64,7 +78,7 @@ def test_a_stop_string_needs_no_end_token(tiny_model):
 
 def test_what_does_not_fit_the_window_is_left_out_from_its_turn_on(policy):
     long = "word " * policy.window
-    shown = Demonstration([("ask", "say"), ("ask" + "say" + long, "more")], "append", True)
+    shown = Demonstration([("ask", "say"), (long, "more")], "append", True)
     (sample,) = to_samples(policy, shown)
     assert text(policy, sample.ids) == "asksay<|im_end|>"
 

@@ -85,7 +85,9 @@ def episode(actions=("first", "second"), context="rewrite"):
     turns = []
     read = "the task"
     for k, action in enumerate(actions):
-        shown = f"{read}{action} back {k}" if context == "append" else f"prompt {k + 1}"
+        came = f" back {k}" if context == "append" else ""
+        info = {**info, "feedback": came}
+        shown = read + action + came if context == "append" else f"prompt {k + 1}"
         turns.append(Turn(read, action, info, shown, info, "terminated" if k == last else ""))
         read = shown
     return Episode(turns)

@@ -2,6 +2,7 @@
 
 import math
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -46,6 +47,18 @@ class TestAppend:
         for turn, reply in enumerate(episode.replies):
             assert text(sample.ids[sample.turns == turn]) == reply.text
         assert (sample.written == (sample.turns >= 0)).all()
+
+    def test_a_wrapper_that_changes_the_reply_leaves_one_sample_of_what_was_sampled_and_the_feedback(self):
+        def make():
+            return gym.wrappers.TransformAction(gym.make("MemSokoban-v0"), str.strip, None)
+
+        policy = ScriptedPolicy(lambda prompt: f"  {echo(prompt)}\n")
+        (episode,) = collect(TextVectorEnv([make], autoreset_mode="Disabled"), policy, [7])
+        (sample,) = episode.samples
+        assert [text(sample.ids[sample.turns == turn]) for turn in range(3)] == [
+            reply.text for reply in episode.replies
+        ]
+        assert text(sample.ids).count("The board is now") == 2
 
     def test_turn_ends_count_written_tokens(self):
         (episode,) = collect(venv_of("MemSokoban-v0", 1), ScriptedPolicy(echo), [7])

@@ -181,8 +181,9 @@ def test_the_next_observation_is_this_one_the_reply_and_the_feedback():
     observation, info = env.reset(seed=3)
     assert info["context"] == "append"
     for text in (reply("Up"), "nonsense", reply("Left")):
-        following = env.step(text)[0]
-        assert following.startswith(observation + text)
+        following, _, _, _, info = env.step(text)
+        assert following == observation + text + info["feedback"]
+        assert "The board is now" in info["feedback"]
         observation = following
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from call_or_guess import CallOrGuess
 
 from memenvs import TextEnv
 
@@ -60,6 +61,7 @@ def test_help_shows_the_methods_to_write():
     methods = (
         "_begin",
         "_observe",
+        "_feedback",
         "_play",
         "_metrics",
         "_privileged",
@@ -69,3 +71,13 @@ def test_help_shows_the_methods_to_write():
     )
     assert [name for name in methods if f"{name}(" not in shown] == []
     assert "render()" in shown
+
+
+def test_an_environment_that_appends_and_states_no_feedback_is_told_so_at_its_first_turn():
+    class Mute(CallOrGuess):
+        _feedback = TextEnv._feedback
+
+    env = Mute()
+    env.reset(seed=0)
+    with pytest.raises(NotImplementedError, match=r"Mute has context 'append': write _feedback\(\)"):
+        env.step("h")

@@ -9,6 +9,7 @@ from transcripts import plain
 
 import memenvs
 from memenvs.vector import TextVectorEnv
+from memenvs.wrappers import VectorRewardWrapper
 
 MODES = list(AutoresetMode)
 REPLIES = ["<think>a</think><search>{}</search>", "<think></think><answer>{}</answer>", "noise {}", ""]
@@ -39,6 +40,30 @@ def test_together_is_the_same_as_gymnasiums_own_one_by_one(env_id, mode):
                 plain(ours.reset(options=options[0])), plain(theirs.reset(options=options[1]))
             )
     assert ended >= 2
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("methods", [[], ["SearchRewards"]], ids=["bare", "rewarded"])
+def test_feedback_joins_what_was_read_to_what_is_read_next_and_is_empty_at_a_beginning(mode, methods):
+    venv = TextVectorEnv("MemSearchQA-v0", 2, autoreset_mode=mode, max_turns=1)
+    host = VectorRewardWrapper(venv, methods) if methods else venv
+    before, _ = host.reset(seed=0)
+    assert [info["feedback"] for info in venv.infos_list] == ["", ""]
+    # the first answers and ends; the second searches, then runs out of turns
+    said = ["<think></think><answer>x</answer>", "<think></think><search>town</search>"]
+    after, _, terminated, _, infos = host.step(said)
+    assert terminated.tolist() == [True, False]
+    assert after[1] == before[1] + said[1] + venv.infos_list[1]["feedback"]
+    assert "<information>" in venv.infos_list[1]["feedback"]
+    assert infos["feedback"].tolist() == [info["feedback"] for info in venv.infos_list]
+    if mode is AutoresetMode.SAME_STEP:
+        assert infos["final_obs"][0] == before[0] + said[0] + infos["final_info"]["feedback"][0]
+        assert venv.infos_list[0]["feedback"] == ""  # of the episode that has begun
+    else:
+        assert after[0] == before[0] + said[0] + venv.infos_list[0]["feedback"]
+    if mode is AutoresetMode.NEXT_STEP:
+        host.step(said)
+        assert venv.infos_list[0]["feedback"] == ""
 
 
 class Counted:

@@ -107,6 +107,24 @@ def test_the_info_of_a_failed_turn_has_the_keys_it_had():
     assert set(dead["rewards"].values()) == set(dead["metrics"].values()) == {0.0}
 
 
+def test_a_turn_that_failed_and_an_episode_that_did_not_begin_have_no_feedback():
+    venv = mortal({"steps": [1], "resets": [1]}, {})
+    venv.reset(seed=0)
+    told = []
+    for _ in range(2):
+        venv.step(["Up"] * 2)
+        told.append([info["feedback"] != "" for info in venv.infos_list])
+    venv.reset(seed=0, options={"reset_mask": np.array([True, False])})
+    told.append([info["feedback"] != "" for info in venv.infos_list])
+    assert told == [[True, True], [False, True], [False, True]]
+
+
+def test_an_environment_that_never_began_has_no_feedback():
+    venv = mortal({"resets": [0]})
+    venv.reset(seed=0)
+    assert venv.infos_list[0]["feedback"] == ""
+
+
 def test_infos_have_no_key_for_errors_unless_it_is_asked_for():
     venv = mortal({}, errors="raise")
     venv.reset(seed=0)

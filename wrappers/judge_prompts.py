@@ -8,8 +8,8 @@ from typing import Any
 
 from memenvs.prompts import Template
 from memenvs.spaces import clean_text
-from memenvs.text_env import MAX_REPLY_CHARS, feedback
-from memenvs.wrappers.method import Episode, Turn
+from memenvs.text_env import MAX_REPLY_CHARS
+from memenvs.wrappers.method import Episode
 
 _RECORD = """\
 Below is the record of its work, as JSON: for each turn what the agent read, what it replied and what came \
@@ -136,10 +136,9 @@ def transcript(episode: Episode, max_chars: int) -> str:
         if not known:
             entry["read"] = excerpt(_text(turn.observation), max_chars)
         entry["reply"] = excerpt(clean_text(turn.action, MAX_REPLY_CHARS), max_chars)
-        came = _feedback(turn)
-        if came:
-            entry["came_back"] = excerpt(came, max_chars)
-        known = came is not None
+        if turn.info["feedback"]:
+            entry["came_back"] = excerpt(turn.info["feedback"], max_chars)
+        known = turn.info["context"] == "append"
         record.append(entry)
     return json.dumps(record, ensure_ascii=False, indent=1)
 
@@ -160,10 +159,3 @@ def excerpt(text: str, limit: int) -> str:
 
 def _text(observation: Any) -> str:
     return observation if isinstance(observation, str) else str(observation.get("text", ""))
-
-
-def _feedback(turn: Turn) -> str | None:
-    """What came back for a reply, where the next observation goes on from this one; else None."""
-    if turn.info["context"] != "append" or not isinstance(turn.observation, str):
-        return None
-    return feedback(turn.observation, turn.action, turn.next_observation)

@@ -70,10 +70,10 @@ def play(env: gym.Env[Any, Any], caller: Caller, tasks: range) -> Iterator[Demon
         (subject,) = questions.titles(task.evidence)
         prompt, _ = env.reset(seed=0, options={"task": number})
         reply = caller.call(task.question, subject, answer)
-        observation, _, over, cut, info = env.step(reply)
+        _, _, over, cut, info = env.step(reply)
         turns = [(prompt, reply)]
         if not (over or cut):
-            reply = caller.answer(observation.removeprefix(prompt + reply), answer)
-            turns.append((observation, reply))
+            reply = caller.answer(info["feedback"], answer)
+            turns.append((info["feedback"], reply))
             info = env.step(reply)[-1]
         yield Demonstration(turns, "append", info["metrics"]["success"] == 1.0)

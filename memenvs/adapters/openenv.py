@@ -40,11 +40,14 @@ class MemAction(Action):
 class MemObservation(Observation):
     """What the policy must read now.
 
-    `reward` is the turn's; `done` is either end; `metadata` are those of `memenvs.adapters.plain.told`.
+    `context` and `feedback` are those of the info (see `memenvs.TextEnv`): a client that keeps a chat sends
+    `feedback` as the next message where the context is `"append"`, else `text` alone. `reward` is the turn's;
+    `done` is either end; `metadata` are those of `memenvs.adapters.plain.told`.
     """
 
     text: str
     context: str
+    feedback: str = ""
     truncated: bool = False
 
 
@@ -98,6 +101,7 @@ class MemEnvironment(Environment):
         return MemObservation(
             text=text,
             context=info["context"],
+            feedback=info["feedback"],
             truncated=truncated,
             reward=float(reward),
             done=terminated or truncated,

@@ -8,7 +8,6 @@ from typing import Any
 
 from memenvs.adapters.plain import TextEnvironment, open_env, plain, told
 from memenvs.adapters.versions import check_version
-from memenvs.text_env import feedback
 
 check_version("skyrl-gym", "0.4", "0.5", "skyrl")
 
@@ -85,10 +84,10 @@ class MemEnv(BaseTextEnv):
         """The system messages of `prompt` and the first observation; what the row's user says is not."""
         task, seed = (None if (n := self._row.get(name)) is None else int(n) for name in ("task", "seed"))
         options = None if task is None else {"task": task}  # from parquet they come as NumPy's numbers
-        self._observation, self._info = self._env.reset(seed=seed, options=options)
+        observation, self._info = self._env.reset(seed=seed, options=options)
         self.turns, self._earned, self._over, self._done = 0, Counter(), False, False
         fixed = [message for message in prompt if message["role"] == "system"]
-        first = [{"role": "user", "content": self._observation}]
+        first = [{"role": "user", "content": observation}]
         if self._info["context"] == "append":
             return [*fixed, *first], told(self._info)
         if not self._step_wise:
@@ -100,15 +99,12 @@ class MemEnv(BaseTextEnv):
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Play a reply."""
-        before = self._observation
-        self._observation, reward, terminated, truncated, self._info = self._env.step(action)
+        observation, reward, terminated, truncated, self._info = self._env.step(action)
         self.turns += 1
         self._over = terminated or truncated
         self._earned.update({name: value for name, value in self._info["rewards"].items() if value == value})
         self._done = self._over or 0 < self.max_turns <= self.turns
-        appends = self._info["context"] == "append"
-        came = feedback(before, action, self._observation) if appends else None
-        said = self._observation if came is None else came
+        said = self._info["feedback"] if self._info["context"] == "append" else observation
         return BaseTextEnvStepOutput(
             observations=[] if self._done else [{"role": "user", "content": said}],
             reward=float(reward),

@@ -207,6 +207,9 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         known = self.remembers and not episode.end
         return episode.prompts[-1] if known else self._prompts.prompt(self._task, episode)
 
+    def _feedback(self) -> str:
+        return self.episode.history[-1][1]
+
     def _play(self, reply: str) -> dict[str, float]:
         episode, move = self.episode, self._read(reply)
         played = len(episode.history) + 1

@@ -216,9 +216,12 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
         left = turns_left(0 if episode.end else turns, solved=board.solved)
-        told = FEEDBACK.fill(said=asked.said, board=board.text(self.vocabulary), left=left)
-        episode.history += reply + told
+        self._last_feedback = FEEDBACK.fill(said=asked.said, board=board.text(self.vocabulary), left=left)
+        episode.history += reply + self._last_feedback
         return rewards
+
+    def _feedback(self) -> str:
+        return self._last_feedback
 
     def _move(self, asked: Moves) -> dict[str, float]:
         """Make the moves; the components they earn."""

@@ -230,6 +230,9 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         start = self._ask.fill(question=self._task.question, several=several(len(self._task.answers)))
         return start + "".join(reply + came for reply, came in self.episode.history)
 
+    def _feedback(self) -> str:
+        return self.episode.history[-1][1]
+
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
         episode.events = {}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from memenvs.chat import ChatClient, EndpointError
-from memenvs.evaluation.protocol import Answer, Ask, checked_feedback
+from memenvs.evaluation.protocol import Answer, Ask
 
 _log = logging.getLogger(__name__)
 
@@ -17,9 +17,8 @@ Fields = dict[str, Any]
 
 
 class _Turn(NamedTuple):
-    """The last turn of a seat: what was sent for which observation, and what was replied."""
+    """The last turn of a seat: what was sent, and what was replied."""
 
-    observation: str
     messages: list[dict[str, str]]
     text: str = ""
 
@@ -59,7 +58,7 @@ class EndpointPolicy:
     def ask(self, asked: Ask) -> None:
         """See `BatchPolicy`."""
         messages = self._messages(asked)
-        self._past[asked.seat] = _Turn(asked.observation, messages)
+        self._past[asked.seat] = _Turn(messages)
         seed = int(asked.rng.integers(2**31))
         fields = {"seed": seed, **self.fields, "messages": messages}
         self._asked.put((asked.seat, {name: value for name, value in fields.items() if value is not None}))
@@ -82,9 +81,8 @@ class EndpointPolicy:
         past = self._past.get(asked.seat)
         if past is None or asked.first or not self.conversation:
             return [{"role": "user", "content": asked.observation}]
-        came = checked_feedback(past.observation, past.text, asked.observation)
         said = {"role": "assistant", "content": past.text}
-        return [*past.messages, said, {"role": "user", "content": came}]
+        return [*past.messages, said, {"role": "user", "content": asked.info["feedback"]}]
 
     def _work(self) -> None:
         while (job := self._asked.get()) is not None:

@@ -8,18 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.evaluation.protocol import Answer, Ask, checked_feedback
+from memenvs.evaluation.protocol import Answer, Ask
 
 HF_POLICY = "memenvs.baselines.policy:HFPolicy"  # of a layer above: imported by name where it is asked for
 SAVED = "policy.json"  # what a folder of `HFPolicy.save` holds
 
 
 class _Turn(NamedTuple):
-    """The last turn of a seat: what was read, and what was replied."""
+    """The last turn of a seat: the ids that were read, and those that were replied."""
 
-    observation: str
     prompt: Any
-    text: str
     reply: Any
 
 
@@ -45,8 +43,8 @@ class ModelPolicy:
         if past is None or asked.first or asked.info["context"] == "rewrite":
             prompt = self.policy.encode(asked.observation)
         else:
-            came = checked_feedback(past.observation, past.text, asked.observation)
-            prompt = np.concatenate([past.prompt, past.reply, self.policy.encode_feedback(came, past.reply)])
+            behind = self.policy.encode_feedback(asked.info["feedback"], past.reply)
+            prompt = np.concatenate([past.prompt, past.reply, behind])
         self._waiting.append((asked, prompt))
 
     def answered(self) -> list[Answer]:
@@ -56,7 +54,7 @@ class ModelPolicy:
         replies = self.policy.sample(prompts, draws, self.max_new_tokens)
         answers = []
         for (asked, prompt), reply in zip(waiting, replies, strict=True):
-            self._past[asked.seat] = _Turn(asked.observation, prompt, reply.text, reply.ids)
+            self._past[asked.seat] = _Turn(prompt, reply.ids)
             size = len(reply.ids)
             answers.append(Answer(asked.seat, reply.text, len(prompt), size, not reply.finished))
         return answers

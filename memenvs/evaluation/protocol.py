@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from memenvs.text_env import Info, feedback
+from memenvs.text_env import Info
 
 
 class Ask(NamedTuple):
@@ -64,15 +64,3 @@ class BatchPolicy(Protocol):
     def close(self) -> None:
         """Let go of what is held."""
         ...
-
-
-def checked_feedback(before: str, reply: str, after: str) -> str:
-    """What an environment of context `"append"` put behind a reply; see `memenvs.text_env.feedback`.
-
-    Raises:
-        ValueError: `after` does not begin with the other two.
-    """
-    came = feedback(before, reply, after)
-    if came is None:
-        raise ValueError("info['context'] is 'append', but the observation does not go on from the last one")
-    return came

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 import memenvs
 from memenvs.evaluate import play_episode
 from memenvs.policies import make_policy
+from memenvs.spaces import clean_text
+from memenvs.text_env import MAX_REPLY_CHARS
 
 HOSTILE = [
     *("", " ", "\n\n", "\0", "\ud800", "a\udfffb", "\x1b[31m", "{}", "{question}", "%s", "\\", "\\boxed{"),
@@ -267,6 +269,39 @@ def test_the_info_has_the_same_keys_at_every_step(env):
 def shape(value: Any) -> Any:
     """The keys of nested dictionaries."""
     return {key: shape(inner) for key, inner in sorted(value.items())} if isinstance(value, dict) else None
+
+
+SEARCHES = [
+    "<mem>m</mem><think></think><search>a town</search>",
+    '<tool>{"name": "wiki_search", "args": {"query": "a town"}}</tool>',
+]
+
+
+@pytest.mark.parametrize("limit", [None, 1], ids=["whole", "cut"])
+def test_the_next_observation_is_this_one_the_reply_and_the_feedback_unless_the_context_is_rewritten(
+    env_id, limit
+):
+    env = gym.make(env_id, max_episode_steps=limit, disable_env_checker=True)
+    replies = [*SEARCHES, "x" * (MAX_REPLY_CHARS + 1), *HOSTILE]
+    while replies:
+        observation, info = env.reset(seed=0)
+        assert info["feedback"] == ""
+        over = False
+        while not over:
+            reply = replies.pop(0) if replies else env.unwrapped.gold_reply()
+            before = text_of(observation)
+            observation, _, terminated, truncated, info = env.step(reply)
+            over = terminated or truncated
+            if info["context"] == "append":
+                expected = before + clean_text(reply, MAX_REPLY_CHARS) + info["feedback"]
+                assert text_of(observation) == expected
+            else:
+                assert info["feedback"] == ""
+
+
+def text_of(observation: Any) -> str:
+    """The text of an observation that may have a picture beside it."""
+    return observation["text"] if isinstance(observation, dict) else observation
 
 
 def test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list(env):

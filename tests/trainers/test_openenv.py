@@ -59,6 +59,16 @@ def test_texts_rewards_components_and_turn_rewards_arrive(addresses, family, tas
         assert result.done
 
 
+@pytest.mark.parametrize(("family", "task"), CASES[1:])
+def test_the_next_text_is_this_one_the_reply_and_the_feedback(addresses, family, task):
+    with connect(addresses[family]) as client:
+        result = client.reset(seed=7, task=task)
+        assert result.observation["feedback"] == ""
+        for turn in play(family, task):
+            before, result = result.observation["text"], client.step({"reply": turn.reply})
+            assert result.observation["text"] == before + turn.reply + result.observation["feedback"]
+
+
 def test_the_turn_rewards_of_a_hindsight_method_come_with_the_last_step(addresses):
     with connect(addresses["reading"]) as client:
         client.reset(seed=7, task=1)

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from memenvs.adapters.plain import open_env
 from memenvs.adapters.versions import check_version
-from memenvs.text_env import feedback
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
@@ -45,7 +44,7 @@ class ToolEnv:
                 "TurnAdvantages"
             )
         self._outcome_is_last_turn = isinstance(self._env, RewardWrapper) and self._env.spends_outcome
-        self._over, self._text = True, ""
+        self._over = True
         self._info: dict[str, Any] = {}
         self._paid: list[float] = []  # the outcome component of each turn
 
@@ -63,7 +62,7 @@ class ToolEnv:
         if seed is None and task is None:
             raise ValueError("the dataset needs a column `seed` or `task`, or a group plays different tasks")
         options = {} if task is None else {"task": int(task)}
-        self._text, self._info = self._env.reset(seed=None if seed is None else int(seed), options=options)
+        _, self._info = self._env.reset(seed=None if seed is None else int(seed), options=options)
         self._over, self._paid = False, []
         return self._prompt()
 
@@ -91,15 +90,14 @@ class ToolEnv:
         return list(self._paid)
 
     def _play(self, reply: str) -> str:
-        """Play a reply; what came back."""
+        """Play a reply; what the environment put behind it."""
         if self._over:
             return OVER
-        before = self._text
-        self._text, _, terminated, truncated, self._info = self._env.step(reply)
+        _, _, terminated, truncated, self._info = self._env.step(reply)
         self._paid.append(self._info["rewards"].get("outcome", 0.0))
         self._over = bool(terminated or truncated)
-        came = (feedback(before, reply, self._text) or "").strip()
-        return f"{came}\n{OVER}".strip() if self._over else came
+        said = self._info["feedback"].strip()
+        return f"{said}\n{OVER}".strip() if self._over else said
 
     def _prompt(self) -> str:
         raise NotImplementedError

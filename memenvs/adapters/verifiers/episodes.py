@@ -10,7 +10,6 @@ import verifiers.v1 as vf
 
 from memenvs.adapters.plain import TextEnvironment, told
 from memenvs.adapters.verifiers.tasks import MemTask
-from memenvs.text_env import feedback
 
 
 class MemEnvConfig(vf.EnvConfig):
@@ -44,16 +43,15 @@ class Playing:
     over: bool = False
 
     async def step(self, segment: Any) -> str:
-        """Play a segment's reply; what came back for it."""
+        """Play a segment's reply; what the environment put behind it."""
         # `Segment.last_reply` is stripped; a memory is kept as it was written.
         written = (message.content for message in reversed(segment.messages) if message.role == "assistant")
-        reply, before = next(written, None) or "", self.observation
+        reply = next(written, None) or ""
         played = await asyncio.to_thread(self.env.step, reply)  # a retriever must not hold up the others
         self.observation, _, terminated, truncated, info = played
         self.turns.append(told(info))
         self.over = terminated or truncated
-        came = feedback(before, reply, self.observation)
-        return self.observation if came is None else came
+        return str(info["feedback"])
 
 
 class MemEnv(vf.Env[MemEnvConfig]):

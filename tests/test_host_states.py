@@ -164,6 +164,7 @@ TAMPERED = [
     {"credits": {"tamtrl": [{"__Credit__": [0, 1.0]}], "infomem": []}},
     {"credits": {"tamtrl": [[0, 1.0, None, "", True]], "infomem": []}},
     {"turn_rewards": [{"__float__": "1e3"}, 0.0]},
+    {"infos": [{"task": "a", "turn": 2, "rewards": None, "turn_rewards": [], "metrics": {}}] * 3},
     {"observations": [{"__array__": ["O", [1], "AAAA"]}, "", ""]},
 ]
 
@@ -173,6 +174,14 @@ def test_an_account_that_cannot_be_is_refused(tampered):
     env = begun()
     state = env.get_state()
     refused(env, {**state, "account": {**state["account"], **tampered}}, "the state's account")
+
+
+@pytest.mark.parametrize("privileged", [None, {}, []], ids=str)
+def test_an_account_that_lacks_what_a_method_needs_is_refused(privileged):
+    env = begun()
+    state = env.get_state()
+    infos = [{**info, "privileged": privileged} for info in state["account"]["infos"]]
+    refused(env, {**state, "account": {**state["account"], "infos": infos}}, "tamtrl needs info")
 
 
 def test_an_account_of_another_turn_than_its_environment_is_refused():

@@ -10,6 +10,9 @@ from memenvs.state import State
 from memenvs.text_env import End, Info
 from memenvs.wrappers.method import Credit, Episode, Turn
 
+_TOLD = {"task": str, "turn": int, "rewards": dict, "turn_rewards": list, "metrics": dict}
+"""What every info tells that an account is kept by."""
+
 
 @dataclass
 class Account:
@@ -93,11 +96,12 @@ class AccountState:
         per_turn = [self.outcomes, self.turn_rewards, self.base, *self.signals.values(), *self.paid.values()]
         credits = [credit for some in self.credits.values() for credit in some]
         shown = len(self.observations), len(self.infos)
-        told = {"task", "turn", "rewards", "turn_rewards", "metrics"}
         played = _turns_played(inner)
         wrong = {
             f"{turns} replies to {shown[0]} observations and {shown[1]} infos": shown != (turns + 1,) * 2,
-            f"an info without {', '.join(sorted(told))}": any(told - set(info) for info in self.infos),
+            f"an info without its {', '.join(_TOLD)}": any(
+                not isinstance(info.get(name), kind) for info in self.infos for name, kind in _TOLD.items()
+            ),
             f"{turns} turns, and lists of another length": any(len(some) != turns for some in per_turn),
             "other methods": any(set(of) != set(names) for of in (self.signals, self.credits, self.paid)),
             f"a credit of none of its {turns} turns": not all(0 <= c.turn < turns for c in credits),

@@ -66,8 +66,8 @@ class Bookkeeper:
                     f"there is a component {method.name!r} below this wrapper already; wrap once, or make a "
                     "subclass with another `name`"
                 )
-            for path in method.needs:
-                _check_told(method, path, info)
+        if not error:
+            self._check_needs(info)
         empty: dict[str, list[Any]] = {name: [] for name in self.names}
         episode = Episode(signals=empty, credits=copy.deepcopy(empty), error=error)
         account = Account(observation, info, episode)
@@ -159,6 +159,8 @@ class Bookkeeper:
             ValueError: no account of these methods can be so.
         """
         held.check(self.names, inner)
+        for info in () if held.error else held.infos:
+            self._check_needs(info)
         account = held.account()
         own = {"rewards": held.rewards, "metrics": held.metrics}
         account.given = self._info(account, account.info, dict.fromkeys(self.names, 0.0))
@@ -214,6 +216,11 @@ class Bookkeeper:
     def _plain_methods(self) -> Any:
         """Names and settings as they are in states; methods do not change them."""
         return to_plain([plain_method(method) for method in self.methods])
+
+    def _check_needs(self, info: Info) -> None:
+        for method in self.methods:
+            for path in method.needs:
+                _check_told(method, path, info)
 
     def _reckon(self, account: Account) -> None:
         """The turn rewards as far as they are known.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memenvs.extras import require
-from memenvs.whole_folder import whole_folder
+from memenvs.files import whole_folder
 
 if TYPE_CHECKING:
     from memenvs.baselines.hf_policy import HFPolicy

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.baselines.episode import Sample
+from memenvs.files import write_text
 from memenvs.policies import Policy, make_policy
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def read_demonstrations(file: Path) -> list[Demonstration]:
         ValueError: a line is not one, with its number.
     """
     found = []
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             record = json.loads(line)
             turns = [(str(text), str(reply)) for text, reply in record["turns"]]
@@ -87,9 +88,7 @@ def read_demonstrations(file: Path) -> list[Demonstration]:
 def write_demonstrations(file: Path, demonstrations: Iterable[Demonstration]) -> None:
     """Write them as JSON Lines, whole."""
     lines = [json.dumps(demonstration._asdict(), ensure_ascii=False) for demonstration in demonstrations]
-    new = file.with_suffix(file.suffix + ".new")
-    new.write_text("".join(line + "\n" for line in lines))
-    new.rename(file)
+    write_text(file, "".join(line + "\n" for line in lines))
 
 
 def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:

@@ -17,7 +17,7 @@ from memenvs.baselines.stops import Stops, checked_stops
 from memenvs.baselines.token_text import Ids
 from memenvs.baselines.written import Masks, check_written, evaluate, states_before
 from memenvs.extras import require
-from memenvs.whole_folder import whole_folder
+from memenvs.files import whole_folder
 from memenvs.wrappers.scorers.head import evaluating, halves
 from memenvs.wrappers.scorers.loading import load_model, load_tokenizer
 from memenvs.wrappers.scorers.reader import can_reuse

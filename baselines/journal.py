@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from memenvs.extras import require
+from memenvs.files import naming, write_text
 
 
 class Journal:
@@ -24,9 +25,7 @@ class Journal:
         if quiet:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        kept, new = _lines_until(self._file, step), self._file.with_suffix(".new")
-        new.write_text("".join(kept))
-        new.replace(self._file)
+        write_text(self._file, "".join(_lines_until(self._file, step)))
         board = require("torch.utils.tensorboard", "train")
         self._board = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
@@ -35,7 +34,7 @@ class Journal:
         if self._quiet:
             return
         line = {"step": step, "time": round(time.time(), 3), **{k: _rounded(v) for k, v in numbers.items()}}
-        with self._file.open("a") as file:
+        with naming(self._file), self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         for name, value in numbers.items():
             self._board.add_scalar(name, value, step)

@@ -13,7 +13,7 @@ from typing import Any
 from memenvs.baselines.journal import Journal
 from memenvs.baselines.report import duration, overlong_prompts
 from memenvs.baselines.run import Run
-from memenvs.retrieval.files import write_json
+from memenvs.files import write_json
 
 TROUBLES = ("failed", "unread", "eval_failed", "eval_unread", "skipped", "nonfinite")
 """Counts that a line shows where they are not 0."""

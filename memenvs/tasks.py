@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from memenvs.card import CARD, DOCUMENTS, TASKS, Card
 from memenvs.data import bundled
+from memenvs.files import left_behind, resolved
 from memenvs.tables import check_tables, read_table
 from memenvs.tokens import Gaps
-from memenvs.whole_folder import left_behind, resolved
 
 
 @dataclass(frozen=True)

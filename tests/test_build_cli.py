@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import json
+import multiprocessing
 import os
 import shlex
 import signal
@@ -391,13 +392,31 @@ def test_a_link_to_itself_is_one_line(hotpot, tmp_path, capsys, option):
     assert str(tmp_path / "loop") in one_line(capsys)
 
 
+def test_a_killed_worker_of_a_sokoban_build_is_one_line(tmp_path, capsys):
+    def kill_a_worker():
+        while not (workers := multiprocessing.active_children()):
+            time.sleep(0.01)
+        os.kill(workers[0].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_a_worker)
+    killer.start()
+    out = tmp_path / "levels.npz"
+    size = ("--size", 8, "--boxes", 2, "--levels", 1_000_000)
+    assert build("sokoban", *size, "--workers", 2, "--out", out) == 2
+    killer.join()
+    assert "a worker process was killed (signal 9)" in (line := one_line(capsys))
+    assert "give fewer --workers than 2" in line
+    assert not out.exists()
+    assert not multiprocessing.active_children()
+
+
 def test_an_error_of_the_disk_says_where(hotpot, tmp_path, capsys, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("memenvs.build.write._write", full)
     assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 2
-    assert f"No space left on device: {tmp_path / 'set'}" in one_line(capsys)
+    assert f"No space left on device: '{tmp_path / 'set'}'" in one_line(capsys)
 
 
 def test_what_a_killed_build_left_a_day_ago_is_removed_and_younger_work_is_not(hotpot, tmp_path):

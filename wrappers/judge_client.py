@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from memenvs.chat import ChatClient
+from memenvs.files import write_text
 from memenvs.integrity import json_sha256
 from memenvs.tags import thought_end
 
@@ -76,7 +76,7 @@ class ChatEndpoint:
         reply = self._client(key).complete(body).text
         reply = reply[thought_end(reply) :]
         if place is not None and accept(reply):
-            _write(place, reply)
+            write_text(place, json.dumps({"reply": reply}))
         return reply
 
     def _client(self, key: str | None) -> ChatClient:
@@ -97,11 +97,3 @@ def _read(place: Path | None) -> str | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return kept if isinstance(kept, str) else None
-
-
-def _write(place: Path, reply: str) -> None:
-    """Write whole and rename, so that no reader sees half of it."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_name(f"{place.name}.{os.getpid()}-{time.monotonic_ns()}")
-    draft.write_text(json.dumps({"reply": reply}), encoding="utf-8")
-    draft.replace(place)

@@ -27,12 +27,12 @@ from memenvs.build.world import world
 from memenvs.build.write import write_task_set
 from memenvs.card import Card
 from memenvs.data import bundled_names
+from memenvs.files import naming, resolved
 from memenvs.questions import open_questions
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.tasks import open_tasks
 from memenvs.tokens import TextTokenizer, check_positive, load_tokenizer
-from memenvs.whole_folder import named, resolved
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,9 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     started = time.perf_counter()
     try:
-        said = _index(args) if args.builder == "index" else _drawn(args)
+        with naming(args.out):
+            said = _index(args) if args.builder == "index" else _drawn(args)
     except (ValueError, OSError, ImportError) as error:
-        sys.stderr.write(f"memenvs.build {args.builder}: error: {named(error, args.out)}\n")
+        sys.stderr.write(f"memenvs.build {args.builder}: error: {error}\n")
         return 2
     except KeyboardInterrupt:
         kept = "what is done is kept" if args.builder == "index" else "nothing was changed"

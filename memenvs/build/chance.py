@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from memenvs.build.processes import map_in_processes
+from memenvs.processes import map_in_processes
 
 T = TypeVar("T")
 
@@ -44,8 +45,12 @@ def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label:
     jobs = [range(start, min(start + _STRIDE, count)) for start in range(0, count, _STRIDE)]
     if workers <= 1 or len(jobs) == 1:
         return list(progress(map(make, range(count)), count, label))
-    made = map_in_processes(make, jobs, min(workers, len(jobs)))
+    made = map_in_processes(partial(_make_all, make), jobs, min(workers, len(jobs)))
     return [item for part in progress(made, len(jobs), label) for item in part]
+
+
+def _make_all(make: Callable[[int], T], job: Iterable[int]) -> list[T]:
+    return [make(item) for item in job]
 
 
 def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:

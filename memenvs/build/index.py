@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from memenvs.files import read_json, whole_folder, write_json
 from memenvs.retrieval.card import CARD, IndexCard
 from memenvs.retrieval.corpus import Corpus, read_jsonl, write_corpus
 from memenvs.retrieval.encoder import Encoder
-from memenvs.retrieval.files import read_json, write_json
 from memenvs.retrieval.indexes import INDEX, SEED, build, open_index, settings
 from memenvs.retrieval.lexical import BM25, index_words
 from memenvs.retrieval.nearest import Nearest, recall
@@ -81,26 +79,17 @@ def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
         passages = read_jsonl(corpus)
     if (out / SOURCE).exists() and read_json(out / SOURCE) == source:
         return Corpus.open(out / "corpus")
-    partial = out / "corpus.partial"
-    try:
-        refuse_other(out, {"corpus": write_corpus(passages, partial).sha256})
-    except ValueError:
-        shutil.rmtree(partial)  # gigabytes that nobody asked for
-        raise
-    (out / SOURCE).unlink(missing_ok=True)
-    shutil.rmtree(out / "corpus", ignore_errors=True)
-    os.replace(partial, out / "corpus")
+    with whole_folder(out / "corpus") as new:
+        refuse_other(out, {"corpus": write_corpus(passages, new).sha256})
+        (out / SOURCE).unlink(missing_ok=True)
     write_json(out / SOURCE, source)
     return Corpus.open(out / "corpus")
 
 
 def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
-    partial = out / (BM25 + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    index_words(corpus).save(partial, show_progress=False)
-    (out / CARD).unlink(missing_ok=True)
-    shutil.rmtree(out / BM25, ignore_errors=True)
-    os.replace(partial, out / BM25)
+    with whole_folder(out / BM25) as new:
+        index_words(corpus).save(new, show_progress=False)
+        (out / CARD).unlink(missing_ok=True)
     return IndexCard("lexical", "bm25", len(corpus), corpus.sha256).write(out, out / BM25)
 
 

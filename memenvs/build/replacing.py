@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memenvs.build.export import FORMS
 from memenvs.card import CARD, DOCUMENTS, TASKS
-from memenvs.whole_folder import resolved, whole_folder
+from memenvs.files import resolved, whole_folder
 
 _OURS = {CARD, DOCUMENTS, TASKS, *(f"{form}.{suffix}" for form, (suffix, *_) in FORMS.items())}
 

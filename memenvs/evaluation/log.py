@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from memenvs.evaluation.record import Pair, Record
-from memenvs.retrieval.files import read_json, whole, write_json
+from memenvs.files import naming, read_json, write_json, write_text
 
 SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
 LOCK = ".lock"
@@ -48,9 +48,7 @@ class RunLog:
         path = folder / EPISODES
         kept = {record.pair: record for record in _read(path) if not record.error}
         check_folder(folder, setting, begun=bool(kept))
-        with whole(path) as partial:
-            lines = "".join(record.to_json() + "\n" for record in kept.values())
-            partial.write_text(lines, encoding="utf-8")
+        write_text(path, "".join(record.to_json() + "\n" for record in kept.values()))
         self.records = {pair: replace(record, replies=[]) for pair, record in kept.items()}
         self._file = path.open("a", encoding="utf-8")
 
@@ -58,8 +56,9 @@ class RunLog:
         """Write a record down, at once."""
         self.records[record.pair] = replace(record, replies=[])
         if self._file:
-            self._file.write(record.to_json() + "\n")
-            self._file.flush()
+            with naming(self._file.name):
+                self._file.write(record.to_json() + "\n")
+                self._file.flush()
 
     def close(self) -> None:
         """Close the file, and let another run have the folder."""
@@ -81,7 +80,7 @@ def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
     """
     path = folder / SETTING
     if not begun:
-        other = sorted(item.name for item in folder.iterdir() if item.name != LOCK)
+        other = sorted(item.name for item in folder.iterdir() if not item.name.startswith("."))
         if other and not path.exists():
             raise ValueError(f"{folder} holds {other[0]!r} and no {SETTING}; choose another --out")
         write_json(path, setting)

@@ -21,11 +21,10 @@ from memenvs.evaluation.log import RESULTS, TABLE, RunLog
 from memenvs.evaluation.play import Player
 from memenvs.evaluation.record import Pair
 from memenvs.evaluation.summary import Summary, summarise
-from memenvs.retrieval.files import whole, write_json
+from memenvs.files import naming, write_json, write_text
 from memenvs.spaces import UnicodeText
 from memenvs.text_env import TextEnv
 from memenvs.vector import TextVectorEnv
-from memenvs.whole_folder import named
 
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
@@ -35,9 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = run_parser().parse_args(argv)
     try:
         check_numbers(args)
-        summary, title = evaluate(args)
+        with naming(args.out):
+            summary, title = evaluate(args)
     except (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error) as error:
-        sys.stderr.write(f"memenvs.evaluate run: error: {' '.join(named(error, args.out).split())}\n")
+        sys.stderr.write(f"memenvs.evaluate run: error: {' '.join(str(error).split())}\n")
         return 2
     except KeyboardInterrupt:
         kept = f"what ended is in {args.out}" if args.out else "nothing was kept, for want of --out"
@@ -107,8 +107,7 @@ def _play(venv: TextVectorEnv, make: Make, log: RunLog, pairs: Sequence[Pair], s
 
 def _write(folder: Path, results: dict[str, Any], table: str) -> None:
     write_json(folder / RESULTS, results)
-    with whole(folder / TABLE) as partial:
-        partial.write_text(table, encoding="utf-8")
+    write_text(folder / TABLE, table)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from memenvs.files import read_json, write_json
 from memenvs.integrity import check_file, describe, seal, unseal
 from memenvs.retrieval.corpus import Corpus
-from memenvs.retrieval.files import read_json, write_json
 
 FORMAT = 1
 CARD = "index.json"

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from memenvs.files import read_json, whole_file, write_json
 from memenvs.integrity import check_file, describe, seal, unseal
-from memenvs.retrieval.files import read_json, whole, write_json
 from memenvs.retrieval.protocol import Passage, clean
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
@@ -138,11 +138,11 @@ def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CARD).unlink(missing_ok=True)
-    with whole(folder / PASSAGES) as partial, pa.OSFile(str(partial), "wb") as sink:
+    with whole_file(folder / PASSAGES) as partial, pa.OSFile(str(partial), "wb") as sink:
         digest = _write_arrow(sink, passages)
     ids = pa.ipc.open_file(pa.memory_map(str(folder / PASSAGES))).read_all()["id"]
     for name, numbers in zip((ORDER, RANK), _sort_ids(ids), strict=True):
-        with whole(folder / name) as partial, partial.open("wb") as file:
+        with whole_file(folder / name) as partial, partial.open("wb") as file:
             np.save(file, numbers)
     files = {name: describe(folder / name) for name in (PASSAGES, ORDER, RANK)}
     write_json(folder / CARD, seal({"count": len(ids), "sha256": digest, "files": files}))

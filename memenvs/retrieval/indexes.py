@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.extras import require
-from memenvs.retrieval.files import whole
+from memenvs.files import whole_file
 
 Vectors = NDArray[np.float32]
 Find = Callable[[Vectors, int], NDArray[np.int64]]
@@ -74,7 +74,7 @@ def build(index: str, vectors: Vectors, how: Mapping[str, int], path: Path) -> N
         made.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
     for start in range(0, count, BLOCK):
         made.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
-    with whole(path) as partial:
+    with whole_file(path) as partial:
         faiss.write_index(made, str(partial))
 
 

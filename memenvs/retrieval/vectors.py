@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from memenvs.files import read_json, write_json
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.encoder import Encoder
-from memenvs.retrieval.files import read_json, write_json
 
 VECTORS, PROGRESS = "vectors.npy", "progress.json"
 WINDOW = 65_536  # rows sorted by length together: near enough to a full sort, and the disk is read in order

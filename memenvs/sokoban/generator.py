@@ -11,15 +11,18 @@ all its eight pictures, says which split it belongs to, whatever the seed: half 
 quarter validation, a quarter test. No training level is ever a test level of another seed or size.
 """
 
+import collections.abc
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
+from itertools import count as numbers
 
 import numpy as np
 
+from memenvs.processes import map_in_processes
 from memenvs.sokoban.board import MAX_SIDE, Grid, LevelError
 from memenvs.sokoban.budget import Budget
 from memenvs.sokoban.layout import FAR, Layout, squares, to_board
@@ -105,21 +108,23 @@ class Generator:
 
         Raises:
             LevelError: the generator finds no more levels before there are `count`.
+            ValueError: a worker process was killed.
         """
         found: dict[bytes, Level] = {}
         barren = 0
-        for item in _items(partial(_chunk, self, split), workers):
-            barren += 1 if item is not None else _EMPTY
-            if item is not None and item[0] not in found:
-                found[item[0]] = item[1]
-                barren = 0
-            if len(found) == count:
-                break
-            if barren >= _PATIENCE:
-                raise LevelError(
-                    f"only {len(found)} different levels found of {count} asked; "
-                    "ask for fewer, enlarge size, or widen min_solution to max_solution"
-                )
+        with closing(_items(partial(_chunk, self, split), workers)) as items:
+            for item in items:
+                barren += 1 if item is not None else _EMPTY
+                if item is not None and item[0] not in found:
+                    found[item[0]] = item[1]
+                    barren = 0
+                if len(found) == count:
+                    break
+                if barren >= _PATIENCE:
+                    raise LevelError(
+                        f"only {len(found)} different levels found of {count} asked; "
+                        "ask for fewer, enlarge size, or widen min_solution to max_solution"
+                    )
         kept = list(found.values())
         return LevelSet(
             np.stack([level.board for level in kept]),
@@ -151,17 +156,13 @@ def _chunk(generator: Generator, split: str, number: int) -> list[_Item]:
     return [generator.item(split, index) for index in range(number * _CHUNK, (number + 1) * _CHUNK)]
 
 
-def _items(make: Callable[[int], Iterable[_Item]], workers: int) -> Iterator[_Item]:
+def _items(
+    make: Callable[[int], Iterable[_Item]], workers: int
+) -> collections.abc.Generator[_Item, None, None]:
     """All items in order, for ever; chunks are made ahead by `workers` processes."""
     if workers <= 1:
-        number = 0
-        while True:
+        for number in numbers():
             yield from make(number)
-            number += 1
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        ahead = [pool.submit(make, number) for number in range(2 * workers)]
-        number = len(ahead)
-        while True:
-            yield from ahead.pop(0).result()
-            ahead.append(pool.submit(make, number))
-            number += 1
+    with closing(map_in_processes(make, range(sys.maxsize), workers)) as chunks:
+        for items in chunks:
+            yield from items

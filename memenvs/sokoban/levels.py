@@ -6,7 +6,6 @@ solution each, splits by name and a card; it holds no pickle, and bears a versio
 
 import io
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from memenvs.files import whole_file
 from memenvs.sokoban.board import Grid, LevelError, check_levels
 from memenvs.sokoban.text_levels import read_boards, write_boards
 
@@ -100,16 +100,11 @@ class LevelSet:
         return levels if split is None else levels.split(split)
 
     def save(self, path: str | Path) -> None:
-        """Write the file whole, then rename: a .npz keeps all, any other name the boards in XSB."""
+        """Write the file whole: a .npz keeps all, any other name the boards in XSB."""
         path = Path(path)
         data = _pack(self) if path.suffix == ".npz" else write_boards(self.boards).encode()
-        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(data)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole_file(path) as work:
+            work.write_bytes(data)
 
 
 def _pack(levels: LevelSet) -> bytes:

@@ -1,22 +1,24 @@
-"""Items to make come in; processes make them, and they go out in order, or one line says what went wrong."""
+"""Jobs done by several processes, in order; a process that is killed is an error of one line, not a hang."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
+J = TypeVar("J")
 T = TypeVar("T")
 
 
-def map_in_processes(
-    make: Callable[[int], T], jobs: Sequence[Sequence[int]], workers: int
-) -> Iterator[list[T]]:
-    """For each job `[make(item), …]`, in order, by `workers` processes that take turns.
+def map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -> Generator[T, None, None]:
+    """`make(job)` for each job, in order, by `workers` processes that take turns.
+
+    They work ahead by no more than a pipe holds, so that there may be more jobs than are ever asked for;
+    closing the generator ends the processes.
 
     Each process has a pipe of its own, so that one killed in the middle of a result ends its pipe. With the
     one queue of a `ProcessPoolExecutor` the rest of that result is waited for, for ever.
@@ -46,6 +48,8 @@ def map_in_processes(
 
 
 def _receive(pipe: Connection, process: BaseProcess, workers: int) -> Any:
+    made: Any
+    error: Exception | None
     try:
         made, error = pipe.recv()
     except (EOFError, OSError) as ended:
@@ -68,12 +72,12 @@ def _why(exitcode: int, workers: int) -> str:
     )
 
 
-def _work(pipe: Connection, make: Callable[[int], Any], jobs: Sequence[Sequence[int]]) -> None:
+def _work(pipe: Connection, make: Callable[[J], Any], jobs: Sequence[J]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked too, and ends this process
     with suppress(BrokenPipeError):  # the parent is gone
         for job in jobs:
             try:
-                made, error = [make(item) for item in job], None
+                made, error = make(job), None
             except Exception as raised:  # whatever it is, the parent raises it
-                made, error = [], raised
+                made, error = None, raised
             pipe.send((made, error))

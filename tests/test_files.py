@@ -1,0 +1,134 @@
+"""Whole files and folders, and errors of a full disk."""
+
+import contextlib
+import errno
+import os
+import time
+
+import pytest
+
+from memenvs.files import naming, read_json, whole_file, whole_folder, write_json, write_text
+
+FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
+
+
+def test_a_file_is_written_whole_with_the_folders_above_it(tmp_path):
+    write_text(tmp_path / "a" / "b.txt", "é\n")
+    assert (tmp_path / "a" / "b.txt").read_bytes() == b"\xc3\xa9\n"
+    assert os.listdir(tmp_path / "a") == ["b.txt"]
+
+
+def test_a_file_keeps_what_it_held_when_the_block_fails(tmp_path):
+    write_text(tmp_path / "file", "old")
+
+    def interrupted():
+        with whole_file(tmp_path / "file") as work:
+            work.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (tmp_path / "file").read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+def test_two_writers_of_one_place_write_under_different_names(tmp_path, whole):
+    with whole(tmp_path / "out") as one, whole(tmp_path / "out") as other:
+        assert one != other
+        for work, text in ((one, "one"), (other, "other")):
+            (work / "text" if work.is_dir() else work).write_text(text)
+    out = tmp_path / "out"
+    assert (out / "text" if out.is_dir() else out).read_text() == "one"  # whose block ended last
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_the_file_that_a_link_leads_to_is_replaced(tmp_path):
+    write_text(tmp_path / "file", "old")
+    (tmp_path / "link").symlink_to("file")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_what_a_killed_writer_left_a_day_ago_is_removed_and_younger_work_is_not(tmp_path):
+    old, young, foreign = (
+        tmp_path / name for name in (".out.partial-1", ".out.partial-2", ".other.partial-1")
+    )
+    for path in (old, young, foreign):
+        path.write_text("half")
+    day_before = time.time() - 86_401
+    os.utime(old, (day_before, day_before))
+    os.utime(foreign, (day_before, day_before))
+    write_text(tmp_path / "out", "all")
+    assert sorted(os.listdir(tmp_path)) == [".other.partial-1", ".out.partial-2", "out"]
+
+
+def test_json_comes_back(tmp_path):
+    write_json(tmp_path / "file", {"a": [1, "é"]})
+    assert read_json(tmp_path / "file") == {"a": [1, "é"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "a JSON object, not list")]
+)
+def test_what_is_no_json_object_is_refused_in_one_line_with_its_path(tmp_path, text, why):
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(ValueError, match=why) as refused:
+        read_json(tmp_path / "file")
+    assert str(tmp_path / "file") in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@FULL
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+def test_a_full_disk_is_named_with_the_path(tmp_path, whole):
+    def fill():
+        with whole(tmp_path / "out"), open("/dev/full", "w") as file:
+            file.write("x")
+
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path / 'out'}'"):
+        fill()
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_error_that_names_its_file_keeps_the_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match="elsewhere"), naming(tmp_path):
+        open(tmp_path / "elsewhere")
+
+
+def test_a_full_disk_that_a_library_reports_as_an_error_of_its_own_is_one_of_the_system(tmp_path):
+    class SafetensorError(Exception):
+        pass
+
+    with pytest.raises(OSError, match="out") as error, naming(tmp_path / "out"):
+        raise SafetensorError('IoError(Os { code: 28, message: "No space left on device" })')
+    assert error.value.errno == errno.ENOSPC
+
+
+@FULL
+def test_a_full_disk_is_named_by_a_run_s_journal(tmp_path):
+    journal = pytest.importorskip("memenvs.baselines.journal", reason="needs the extra `train`")
+    kept = journal.Journal(tmp_path)
+    try:
+        (tmp_path / "log.jsonl").unlink()
+        (tmp_path / "log.jsonl").symlink_to("/dev/full")
+        with pytest.raises(OSError, match=f"No space left on device: '{tmp_path / 'log.jsonl'}'"):
+            kept.write(1, {"loss": 0.5})
+    finally:
+        kept.close()
+
+
+@FULL
+def test_a_full_disk_is_named_by_an_evaluation_s_log(tmp_path):
+    from memenvs.evaluation.log import RunLog
+    from memenvs.evaluation.record import Record
+
+    log = RunLog(tmp_path, {})
+    log._file.close()
+    log._file = open("/dev/full", "a")
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        log.keep(Record(0, 0, "first", seed=1))
+    for _ in range(2):  # the file cannot be flushed at first
+        with contextlib.suppress(OSError):
+            log.close()

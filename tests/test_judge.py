@@ -423,6 +423,20 @@ def test_a_search_is_judged_turn_by_turn_in_lines(endpoint):
     assert info["turn_rewards"] == pytest.approx([0.3, 0.2])
 
 
+class Silent(gym.Wrapper):
+    """An environment that does not state what it put behind a reply."""
+
+    def reset(self, **how):
+        observation, info = self.env.reset(**how)
+        return observation, {name: value for name, value in info.items() if name != "feedback"}
+
+
+def test_an_environment_that_states_no_feedback_is_refused_at_its_first_reset():
+    env = Judge(Silent(gym.make("MemSearchQA-v0")), url="http://localhost:9", model="m")
+    with pytest.raises(ValueError, match=r"judge needs info\[feedback\]"):
+        env.reset(seed=0)
+
+
 def test_an_environment_that_does_not_search_needs_another_rubric():
     env = Judge(gym.make("MemSokoban-v0"), url="http://localhost:1/v1", model="m")
     with pytest.raises(ValueError, match=r"judge needs info\[events\]"):

@@ -130,8 +130,9 @@ class JudgeMethod(RewardMethod):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The rubric of a search needs an environment that searches."""
-        return ("events/searches",) if self.rubric == "search" and self.prompt is None else ()
+        """What the record is made of; the rubric of a search needs an environment that searches."""
+        searching = self.rubric == "search" and self.prompt is None
+        return ("context", "feedback", *(("events/searches",) if searching else ()))
 
     def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The scores of each episode, times `weight`, and the outcome where that is wanted."""

@@ -1,3 +1,4 @@
+import contextlib
 import io
 
 import numpy as np
@@ -129,6 +130,19 @@ def pickled_npz() -> bytes:
     file = io.BytesIO()
     np.savez(file, format=np.array([{"a": 1}], dtype=object))
     return file.getvalue()
+
+
+def test_a_flipped_bit_in_a_level_file_is_refused_or_changes_nothing(thousand, tmp_path):
+    LevelSet(thousand.boards[:1], [thousand[0].moves]).save(tmp_path / "x.npz")
+    whole = (tmp_path / "x.npz").read_bytes()
+    for bit in range(8 * whole.index(b"PK\1\2"), 8 * len(whole)):  # the zip's directory, where no sum is kept
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "x.npz").write_bytes(damaged)
+        with contextlib.suppress(LevelError):
+            found = LevelSet.load(tmp_path / "x.npz")[0]
+            assert found.moves == thousand[0].moves
+            assert (found.board == thousand[0].board).all()
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00\x80", b"PK not a zip", other_npz(), pickled_npz()])

@@ -6,6 +6,7 @@ solution each, splits by name and a card; it holds no pickle, and bears a versio
 
 import io
 import json
+import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,8 +133,8 @@ def _unpack(data: bytes) -> LevelSet:
             about = json.loads(file["card"].tobytes())
         return _checked(boards, lengths, joined, about)
     except (
-        *(KeyError, ValueError, TypeError, AttributeError, OSError, EOFError, RecursionError),
-        *(zipfile.BadZipFile, zlib.error, NotImplementedError),
+        *(KeyError, ValueError, TypeError, AttributeError, OSError, EOFError, RuntimeError),
+        *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
     ) as error:
         if isinstance(error, LevelError):
             raise

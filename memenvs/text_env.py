@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from memenvs.spaces import UnicodeText, clean_text
+from memenvs.spaces import UnicodeText, clean_text, is_utf8
 from memenvs.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
 
 MAX_REPLY_CHARS = 1_000_000
@@ -263,6 +264,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
             f"turn={turn} with {len(rewards)} rewards": turn < 0 or turn != len(rewards),
             f"turn_rewards={rewards}": not all(map(math.isfinite, rewards)),
             f"end={episode.end!r} before the first turn": bool(episode.end) and not turn,
+            "a lone surrogate in a text": not is_utf8(json.dumps(to_plain(episode), ensure_ascii=False)),
         }
         for what, cannot_be in wrong.items():
             if cannot_be:

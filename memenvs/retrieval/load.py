@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memenvs.files import resolved
 from memenvs.integrity import json_sha256
 from memenvs.retrieval.cache import CachedRetriever
 from memenvs.retrieval.card import IndexCard
@@ -40,7 +41,7 @@ def load_retriever(spec: str, cache: int = CACHE) -> Retriever:
     """
     kind, _, place = spec.partition(":")
     if kind in ("lexical", "dense") and place:
-        spec = f"{kind}:{Path(place).resolve()}"
+        spec = f"{kind}:{resolved(place)}"
     with _lock:  # two threads must not load one index twice
         return _load(spec, cache)
 

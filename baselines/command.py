@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar, get_type_hints
 
 import gymnasium as gym
 
-from memenvs.arguments import read_arguments
+from memenvs.arguments import one_line, read_arguments
 from memenvs.extras import require
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -131,7 +131,7 @@ def run(prepare: Callable[[Any], Any], train: Callable[[Any, Any], None], args: 
     try:
         prepared = prepare(args)
     except (FileNotFoundError, ImportError, TypeError, ValueError, gym.error.Error) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {one_line(error)}\n")
         return 2
     train(prepared, args)
     return 0

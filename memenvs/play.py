@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.arguments import NAMED, Parser, check_env_arguments, read_arguments
+from memenvs.arguments import NAMED, Parser, check_env_arguments, one_line, read_arguments
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.evaluate import play_episode
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             env, policy, task=args.task, seed=args.seed, watch=lambda: show(str(env.render()) + "\n\n")
         )
     except (ValueError, OSError, TypeError, ImportError, gym.error.Error) as error:
-        sys.stderr.write(f"memenvs.play: error: {error}\n")
+        sys.stderr.write(f"memenvs.play: error: {one_line(error)}\n")
         return 2
     numbers = info["metrics"] if "metrics" in info else {k: v for k, v in info.items() if k != "episode"}
     shown = ", ".join(f"{name} {value:g}" for name, value in numbers.items())

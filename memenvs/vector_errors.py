@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from memenvs.arguments import one_line
 from memenvs.text_env import Info
 
 ERRORS = ("raise", "truncate")
@@ -18,7 +19,7 @@ def error_line(error: BaseException) -> str:
     >>> error_line(ConnectionError("no server\nat http://node:8000"))
     'ConnectionError: no server at http://node:8000'
     """
-    message = " ".join(str(error).split())
+    message = one_line(error)
     line = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return line[:MAX_ERROR_CHARS]
 

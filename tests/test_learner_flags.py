@@ -115,6 +115,14 @@ def test_help_needs_no_torch(learner):
     assert "--max-grad-norm" in done.stdout
 
 
+def test_a_model_that_is_nowhere_is_one_line(tmp_path, capsys, monkeypatch):
+    def fail(*args, **settings):
+        raise OSError("no connection\nis the network up?")
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
+    assert "(no connection is the network up?)" in refusal(sft, [], tmp_path, capsys)
+
+
 def test_a_run_without_torch_is_one_line():
     done = without("torch", "grpo", ["--model", "any"])
     assert done.returncode == 2

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.arguments import Parser
+from memenvs.arguments import Parser, one_line
 from memenvs.credit import Array
 from memenvs.envs.chunk_prompts import reading_templates
 from memenvs.extras import require
@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         questions = read_contexts(source) if args.contexts else corrupt(open_tasks(source), seed=args.seed)
         table = [row for name in args.measure or ["lexical"] for row in _rows(name, questions, args.target)]
     except (ValueError, OSError, ImportError) as error:
-        sys.stderr.write(f"memenvs.evaluate discriminate: error: {error}\n")
+        sys.stderr.write(f"memenvs.evaluate discriminate: error: {one_line(error)}\n")
         return 2
     lines = [f"{len(questions)} questions of {source}", f"{'measure':44}{'MRR':>8}{'SNR':>8}"]
     lines += [f"{name:44}{found.mrr:8.3f}{found.snr:8.3f}" for name, found in table]

@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from memenvs.adapters.plain import open_env, told
 from memenvs.adapters.versions import check_version
-from memenvs.arguments import NAMED, Parser, read_arguments
+from memenvs.arguments import NAMED, Parser, one_line, read_arguments
 from memenvs.spaces import clean_text
 from memenvs.text_env import MAX_REPLY_CHARS
 
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         env_args = read_arguments(args.env_args, "--env-args")
         app = make_app(args.env, args.sessions, env_args=env_args)
     except (ValueError, OSError, TypeError, ImportError, gym.error.Error) as error:
-        sys.stderr.write(f"memenvs.adapters.openenv: error: {error}\n")
+        sys.stderr.write(f"memenvs.adapters.openenv: error: {one_line(error)}\n")
         raise SystemExit(2) from error
     uvicorn.run(app, host=args.host, port=args.port)
 

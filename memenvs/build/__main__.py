@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from memenvs.arguments import Parameter, shell_form
+from memenvs.arguments import Parameter, one_line, shell_form
 from memenvs.build import sokoban
 from memenvs.build.draft import Draft
 from memenvs.build.essays import read_prose
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with naming(args.out):
             said = _index(args) if args.builder == "index" else _drawn(args)
     except (ValueError, OSError, ImportError) as error:
-        sys.stderr.write(f"memenvs.build {args.builder}: error: {error}\n")
+        sys.stderr.write(f"memenvs.build {args.builder}: error: {one_line(error)}\n")
         return 2
     except KeyboardInterrupt:
         kept = "what is done is kept" if args.builder == "index" else "nothing was changed"

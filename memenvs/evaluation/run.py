@@ -13,7 +13,7 @@ import gymnasium as gym
 from tqdm import tqdm
 
 import memenvs
-from memenvs.arguments import check_env_arguments, read_arguments
+from memenvs.arguments import check_env_arguments, one_line, read_arguments
 from memenvs.evaluation.arguments import check_numbers, read_tasks, run_parser
 from memenvs.evaluation.choose import Make, choose_policy
 from memenvs.evaluation.data import data_hashes
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with naming(args.out):
             summary, title = evaluate(args)
     except (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error) as error:
-        sys.stderr.write(f"memenvs.evaluate run: error: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"memenvs.evaluate run: error: {one_line(error)}\n")
         return 2
     except KeyboardInterrupt:
         kept = f"what ended is in {args.out}" if args.out else "nothing was kept, for want of --out"

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from memenvs.arguments import Parser
+from memenvs.arguments import Parser, one_line
 from memenvs.extras import require
 from memenvs.retrieval.batching import Answer, Batcher, Busy
 from memenvs.retrieval.cache import CachedRetriever
@@ -246,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         retriever = open_folder(args.index, args.encoder, args.device)
     except (OSError, ValueError, ImportError) as error:
-        sys.exit(f"memenvs.retrieval.server: error: {' '.join(str(error).split())}")
+        sys.exit(f"memenvs.retrieval.server: error: {one_line(error)}")
     about = {
         "index": args.index,
         "passages": len(retriever.corpus),

@@ -6,6 +6,7 @@ import functools
 import json
 import multiprocessing
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -199,6 +200,65 @@ def test_a_file_that_is_not_musique_is_one_line_and_exit_code_2(tmp_path, capsys
 def test_aliases_that_say_nothing_are_dropped(tmp_path):
     assert musique(tmp_path, json.dumps({**MUSIQUE, "answer_aliases": ["", "The", "Anne"]})) == 0
     assert open_tasks(tmp_path / "set")[0].answers == (("Ann", "Anne"),)
+
+
+OWN = {
+    "question": "Who?",
+    "answers": ["Ann", "Anne"],
+    "paragraphs": [{"title": "A", "text": "A text."}, {"text": "B text."}],
+    "evidence": [1],
+}
+
+
+def own(tmp_path, content, *args):
+    (tmp_path / "own.jsonl").write_text(content)
+    return build("jsonl", "--source", tmp_path / "own.jsonl", *args, "--out", tmp_path / "set")
+
+
+def test_questions_and_documents_of_ones_own_become_tasks(tmp_path):
+    (tmp_path / "pool.jsonl").write_text("".join(f'{{"title": "{t}", "text": "{t} text."}}\n' for t in "CD"))
+    pool = ("--pool", tmp_path / "pool.jsonl", "--documents", 4)
+    assert own(tmp_path, json.dumps({**OWN, "id": "q", "meta": {"kind": "x"}}), *pool) == 0
+    tasks = open_tasks(tmp_path / "set")
+    (task,) = tasks
+    assert (task.id, task.answers, task.meta) == ("q", (("Ann", "Anne"),), {"kind": "x"})
+    assert tasks.shown(task.evidence) == ["B text."]
+    shown = {"A\nA text.", "B text.", "C\nC text.", "D\nD text."}
+    assert set(tasks.shown(task.documents)) == shown
+    assert list(tasks.card.inputs) == ["own.jsonl", "pool.jsonl"]
+    assert tasks.card.arguments["pool"] == "pool.jsonl"
+
+
+def test_the_lines_that_the_page_shows_become_a_task(tmp_path):
+    page = (Path(__file__).parents[1] / "docs" / "environments.md").read_text(encoding="utf-8")
+    question, document = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "pool.jsonl").write_text(document)
+    assert own(tmp_path, question, "--pool", tmp_path / "pool.jsonl", "--documents", 2) == 0
+    (task,) = open_tasks(tmp_path / "set")
+    assert (task.id, len(task.documents), len(task.evidence)) == ("dam-1", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"answers": []}, "a list of texts"),
+        ({"answers": "Ann"}, "a list of texts"),
+        ({"answers": [3]}, "3 as answer"),
+        ({"paragraphs": {}}, "a list of objects"),
+        ({"paragraphs": [{"title": "A"}]}, "has the paragraph {'title': 'A'}"),
+        ({"paragraphs": [{"text": 3}]}, "3 as text"),
+        ({"evidence": []}, "0 to 1"),
+        ({"evidence": [2]}, "0 to 1"),
+        ({"evidence": [True]}, "0 to 1"),
+        ({"evidence": 0}, "0 to 1"),
+        ({"meta": 3}, "a JSON object"),
+        ({"question": " "}, "asks nothing"),
+    ],
+    ids=str,
+)
+def test_a_line_that_is_no_question_of_ones_own_is_one_line(tmp_path, capsys, change, said):
+    assert own(tmp_path, json.dumps({**OWN, **change}), "--documents", 2) == 2
+    assert said in one_line(capsys)
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b"])

@@ -18,6 +18,7 @@ from memenvs.build.examples import among_distractors
 from memenvs.build.export import FORMS
 from memenvs.build.hotpotqa import read_hotpotqa
 from memenvs.build.index import build_index
+from memenvs.build.jsonl import read_jsonl, read_pool
 from memenvs.build.multi import multi
 from memenvs.build.musique import read_musique
 from memenvs.build.niah import niah
@@ -132,10 +133,21 @@ def _musique(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
     return _among(args, tokenizer, read_musique)
 
 
-def _among(args: argparse.Namespace, tokenizer: TextTokenizer, read: Callable[[str, str], Any]) -> Draft:
-    inputs = () if args.source.startswith("hf:") else (Path(args.source),)
+def _jsonl(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
+    return _among(args, tokenizer, read_jsonl, args.pool)
+
+
+def _among(
+    args: argparse.Namespace,
+    tokenizer: TextTokenizer,
+    read: Callable[[str, str], Any],
+    pool: str | None = None,
+) -> Draft:
+    sources = [args.source] if pool is None else [args.source, pool]
+    inputs = tuple(Path(source) for source in sources if not source.startswith("hf:"))
     return among_distractors(
         read(args.source, args.split),
+        extra=() if pool is None else read_pool(pool, args.split),
         **_size(args),
         **_common(args, tokenizer),
         count=args.tasks,
@@ -184,7 +196,14 @@ def _multi(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
     )
 
 
-_BUILDERS = {"hotpotqa": _hotpotqa, "musique": _musique, "niah": _niah, "world": _world, "multi": _multi}
+_BUILDERS = {
+    "hotpotqa": _hotpotqa,
+    "musique": _musique,
+    "jsonl": _jsonl,
+    "niah": _niah,
+    "world": _world,
+    "multi": _multi,
+}
 
 
 def _common(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, Any]:
@@ -200,7 +219,7 @@ def _arguments(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, 
     """What decides the content: paths by their names, and nothing about this machine."""
     left_out = {"builder", "out", "workers", "export"}
     given = {key: value for key, value in vars(args).items() if key not in left_out}
-    for key in {"source", "essays"} & set(given):
+    for key in {"source", "pool", "essays"} & set(given):
         if isinstance(given[key], list):
             given[key] = [resolved(path).name for path in given[key]]
         elif given[key] is not None and not str(given[key]).startswith("hf:"):

@@ -14,6 +14,7 @@ from memenvs.build.niah import VARIANTS
 _EPILOG = """\
 examples:
   python -m memenvs.build hotpotqa --source hotpot_train_v1.1.json --documents 200 --out data/hotpot200
+  python -m memenvs.build jsonl --source questions.jsonl --pool documents.jsonl --documents 50 --out data/mine
   python -m memenvs.build niah --variant multikey_1 --tokens 32768 --tasks 500 --out data/niah32k
   python -m memenvs.build world --entities 2000 --tasks 512 --documents 50 --out data/world
   python -m memenvs.build multi --source data/world --objectives 4 --out data/world4
@@ -67,6 +68,15 @@ def _add_task_sets(add: Add) -> None:
         sub = task_set(name, text, "every question once")
         sub.add_argument("--source", required=True, help="the official file, or hf:NAME[:CONFIG]")
         _add_size(sub, "needed, or --tokens")
+    sub = task_set("jsonl", "questions and documents of your own, as JSON Lines", "every question once")
+    sub.add_argument(
+        "--source",
+        required=True,
+        help="a line a question: question, answers, paragraphs of title and text, evidence (numbers of the "
+        "paragraphs needed, from 0)",
+    )
+    sub.add_argument("--pool", help="more paragraphs to draw distractors from, a line each: title and text")
+    _add_size(sub, "needed, or --tokens")
     sub = task_set("niah", "needles in a haystack: RULER's eight variants", "100")
     sub.add_argument("--variant", choices=VARIANTS, default="single_2", help="(default single_2)")
     sub.add_argument("--tokens", type=int, required=True, help="most tokens a task's text may have")

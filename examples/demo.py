@@ -7,7 +7,7 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.build.__main__ import main as build
-from memenvs.evaluate import bootstrap, play_episode, play_tasks
+from memenvs.evaluate import play_episode, play_tasks, share_interval
 from memenvs.play import show
 from memenvs.policies import make_policy
 
@@ -33,10 +33,11 @@ def main() -> None:
         policy = make_policy("lexical", env)
         play_episode(env, policy, task=solved, watch=lambda: show(str(env.render()) + "\n\n"))
 
-        print(f"3. Three policies on {TASKS} tasks: mean and 95% bootstrap interval.\n")
+        print(f"3. Three policies on {TASKS} tasks: mean and 95% interval.\n")
         print(f"{'policy':10}{'EM':>24}{'F1':>24}{'sub_em':>24}")
         for name, metrics in scores.items():
-            print(f"{name:10}" + "".join(f"{bootstrap(metrics[m])!s:>24}" for m in ("em", "f1", "sub_em")))
+            columns = [share_interval(metrics[m]) for m in ("em", "f1", "sub_em")]
+            print(f"{name:10}" + "".join(f"{column!s:>24}" for column in columns))
 
 
 if __name__ == "__main__":

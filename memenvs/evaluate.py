@@ -104,6 +104,11 @@ def wilson(values: Sequence[float]) -> Interval:
     return Interval(mean, max(0.0, float(centre - reach)), min(1.0, float(centre + reach)))
 
 
+def share_interval(values: Sequence[float], *, seed: int = 0) -> Interval:
+    """Mean of shares (0 to 1) and its 95% interval: `wilson` where each is 0 or 1, else `bootstrap`."""
+    return wilson(values) if {0.0, 1.0}.issuperset(values) else bootstrap(values, seed=seed)
+
+
 COMMANDS = {
     "run": ("memenvs.evaluation.run", "play every task n times and average every metric, with intervals"),
     "discriminate": (

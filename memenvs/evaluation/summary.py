@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.evaluate import Interval, bootstrap, wilson
+from memenvs.evaluate import Interval, bootstrap, share_interval
 from memenvs.evaluation.record import Record
 
 SHARES = frozenset(
@@ -112,8 +112,7 @@ def summarise(records: Iterable[Record], samples: int, seed: int = 0) -> Summary
     rows = {}
     for name, by_task in values.items():
         means = [float(np.mean(given)) for given in by_task.values()]
-        sure = name in SHARES and {0.0, 1.0}.issuperset(means)
-        interval = wilson(means) if sure else bootstrap(means, seed=seed)
+        interval = (share_interval if name in SHARES else bootstrap)(means, seed=seed)
         rows[name] = Row(interval, len(means), sum(map(len, by_task.values())))
     reasons = Counter(record.error for record in played if record.error)
     return Summary(

@@ -1,4 +1,4 @@
-"""An episode that is being played, and what has been paid for it: the page of one environment in the book."""
+"""Reward state of one environment: the episode that is being played, and what has been paid for it."""
 
 from __future__ import annotations
 

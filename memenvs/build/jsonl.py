@@ -1,4 +1,4 @@
-"""Questions and paragraphs of one's own come in, as JSON Lines; examples go out."""
+"""Questions and paragraphs of one's own, read from JSON Lines."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 
 from memenvs.baselines.episode import Episode, Floats
-from memenvs.baselines.policy import Policy
-from memenvs.credit import combine_turns, gae, grpo, mt_grpo, mt_rloo, place_rewards, rloo, tamtrl, whiten
+from memenvs.credit import combine_turns, grpo, mt_grpo, mt_rloo, place_rewards, rloo, tamtrl, whiten
+from memenvs.credit.tokens import gae
+from memenvs.models.policy import Policy
 from memenvs.wrappers import Episode as Record
 from memenvs.wrappers import TAMTRLMethod
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memenvs.extras import require
-from memenvs.files import whole_folder
+from memenvs.core.files import whole_folder
+from memenvs.core.optional import require
 
 if TYPE_CHECKING:
-    from memenvs.baselines.hf_policy import HFPolicy
+    from memenvs.models.hf import HFPolicy
 
 FOLDER, LAST, BEST = "checkpoints", "last", "best"
 

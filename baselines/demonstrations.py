@@ -12,11 +12,11 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.baselines.episode import Sample
-from memenvs.files import write_text
-from memenvs.policies import Policy, make_policy
+from memenvs.core.files import write_text
+from memenvs.rollout.scripted import Policy, make_policy
 
 if TYPE_CHECKING:
-    from memenvs.baselines.hf_policy import HFPolicy
+    from memenvs.models.hf import HFPolicy
 
 
 class Demonstration(NamedTuple):
@@ -35,7 +35,7 @@ class Demonstration(NamedTuple):
 
 
 def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) -> Iterator[Demonstration]:
-    """Play an episode for each seed with a policy that replies to text, as `memenvs.policies` has them."""
+    """Play an episode for each seed with a policy that replies to text, as in `memenvs.rollout.scripted`."""
     for seed in seeds:
         observation, info = env.reset(seed=seed)
         context, turns, over = info["context"], list[tuple[str, str]](), False
@@ -48,7 +48,8 @@ def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) 
 
 
 def find_teacher(name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
-    """A teacher by name: one of `memenvs.policies`, or `module:function`, called with the environment.
+    """A teacher by name: one of `memenvs.rollout.scripted`, or `module:function`, called with the
+    environment.
 
     Raises:
         ValueError: no such teacher.

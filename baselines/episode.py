@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.baselines.policy import Ids, Reply
+from memenvs.models.policy import Ids, Reply
 from memenvs.wrappers import Episode as Record
 
 Floats = NDArray[np.float64]

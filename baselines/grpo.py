@@ -13,19 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
-from memenvs.baselines.command import read_args, run
+from memenvs.baselines.args import Count, NonNegative, TrainingArgs, Whole, check_ranges, read_args, run
+from memenvs.baselines.distributed import World
 from memenvs.baselines.episode import Episode, Floats, sound
 from memenvs.baselines.measure import measure, precision
-from memenvs.baselines.options import Count, NonNegative, TrainingArgs, Whole, check_ranges
-from memenvs.baselines.report import summary, timings
 from memenvs.baselines.rollout import Clock
-from memenvs.baselines.run import group_seeds
-from memenvs.baselines.steps import Steps
-from memenvs.baselines.training import SHOWN, Training
+from memenvs.baselines.run import SHOWN, Steps, Training, group_seeds, summary, timings
 from memenvs.baselines.tree import check_cost, collect_trees
 from memenvs.baselines.tree_credit import episodes_of, tree_advantages
 from memenvs.baselines.update import Item, items_of, update
-from memenvs.baselines.world import World
 from memenvs.credit import overlong_penalty
 from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.registry import make_methods

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from memenvs.core.checks import check_choice
+from memenvs.core.optional import Lazy
 from memenvs.credit import overlong_penalty
-from memenvs.credit.checks import check_choice
-from memenvs.extras import Lazy
+from memenvs.models.loading import entropy_of
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +24,6 @@ __all__ = [
     "ValueLoss",
     "aggregate",
     "entropy",
-    "entropy_of",
     "kl_penalty",
     "overlong_penalty",
     "policy_loss",
@@ -165,16 +165,6 @@ def entropy(logits: torch.Tensor) -> torch.Tensor:
     Rows do not depend on each other: pass slices of N where (N, V) is too large to hold twice more.
     """
     return entropy_of(torch.log_softmax(logits.float(), dim=-1))
-
-
-def entropy_of(logprobs: torch.Tensor) -> torch.Tensor:
-    """Entropies (...), nats, of distributions by their log-probabilities (..., V).
-
-    A token of log-probability -inf cannot come up, and adds nothing.
-    """
-    # 0 * -inf would be NaN, in the value and in the gradient
-    finite = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
-    return -(logprobs.exp() * finite).sum(dim=-1)
 
 
 def token_weights(

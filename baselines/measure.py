@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.batches import micro_batches
+from memenvs.baselines.args import RunArgs, UpdateArgs
+from memenvs.baselines.distributed import World
 from memenvs.baselines.episode import Episode, Floats, Sample
-from memenvs.baselines.options import RunArgs, UpdateArgs
-from memenvs.baselines.policy import Evaluation
-from memenvs.baselines.world import World
-from memenvs.extras import require
+from memenvs.core.optional import require
+from memenvs.models.batching import micro_batches
+from memenvs.models.policy import Evaluation
 
 if TYPE_CHECKING:
-    from memenvs.baselines.hf_policy import HFPolicy
+    from memenvs.models.hf import HFPolicy
 
 
 def precision(policy: HFPolicy, args: RunArgs) -> AbstractContextManager[Any]:

@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.baselines.advantages import Placement, token_advantages
-from memenvs.baselines.command import read_args, run
+from memenvs.baselines.args import PPOArgs, Share, kl_in_loss, read_args, run
+from memenvs.baselines.distributed import World
 from memenvs.baselines.episode import sound
 from memenvs.baselines.measure import kl_penalties, measure
-from memenvs.baselines.options import PPOArgs, Share, kl_in_loss
-from memenvs.baselines.report import summary, timings
 from memenvs.baselines.rollout import Clock
-from memenvs.baselines.steps import Steps
-from memenvs.baselines.training import SHOWN, Training
+from memenvs.baselines.run import SHOWN, Steps, Training, summary, timings
 from memenvs.baselines.update import items_of, update
-from memenvs.baselines.world import World
 
 
 @dataclass

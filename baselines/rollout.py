@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from memenvs.baselines.episode import Episode, Sample, component_sums
-from memenvs.baselines.policy import Ids, Policy, Reply
-from memenvs.text_env import Info
-from memenvs.vector import TextVectorEnv
+from memenvs.core.env import Info
+from memenvs.core.vector import TextVectorEnv
+from memenvs.models.policy import Ids, Policy, Reply
 from memenvs.wrappers import Episode as Record
 from memenvs.wrappers import RewardMethod, VectorRewardWrapper
 
@@ -245,7 +245,7 @@ def _reset(venv: Any, starting: Sequence[tuple[range, int]]) -> Any:
 def _check(venv: VectorEnv[Any, Any, Any], group_size: int) -> None:
     inner = venv.unwrapped
     if not isinstance(inner, TextVectorEnv):
-        raise ValueError(f"venv must be a memenvs.vector.TextVectorEnv, got {type(inner).__name__}")
+        raise ValueError(f"venv must be a memenvs.core.vector.TextVectorEnv, got {type(inner).__name__}")
     if inner.autoreset_mode is not AutoresetMode.DISABLED:
         raise ValueError(f"collect needs autoreset_mode='Disabled', got {inner.autoreset_mode.value!r}")
     if group_size < 1 or inner.num_envs % group_size:

@@ -1,4 +1,4 @@
-"""A run's arguments come in; its policy, optimizer, checkpoints and evaluations go out."""
+"""A run comes in; its steps go out one by one, and what each has learned is written down and saved."""
 
 from __future__ import annotations
 
@@ -7,30 +7,129 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 
 from memenvs.baselines import checkpoint
-from memenvs.baselines import policy as policies
-from memenvs.baselines.episode import Episode
-from memenvs.baselines.measure import precision
-from memenvs.baselines.options import (
+from memenvs.baselines.args import (
     PPOArgs,
     RunArgs,
+    TrainingArgs,
     check_device,
     check_env,
     check_ranges,
+    check_training,
     free_flags,
+    read_json,
     warmup_steps,
 )
-from memenvs.baselines.policy import Policy
-from memenvs.baselines.report import summary
+from memenvs.baselines.distributed import World
+from memenvs.baselines.episode import Episode, sound
+from memenvs.baselines.measure import precision
 from memenvs.baselines.rollout import Clock, collect
-from memenvs.baselines.world import World
-from memenvs.extras import require
-from memenvs.vector import TextVectorEnv
+from memenvs.core.optional import require
+from memenvs.core.vector import TextVectorEnv
+from memenvs.models import policy as policies
+from memenvs.models.policy import Policy
+from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers.registry import make_methods
+from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
 if TYPE_CHECKING:
-    from memenvs.baselines.policy import HFPolicy, VLLMPolicy
+    from memenvs.models.policy import HFPolicy, VLLMPolicy
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from memenvs.core.files import naming, write_json, write_text
+
+
+def summary(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Means over sound episodes: return, tokens, every metric; and how many failed or were cut.
+
+    A component of the reward is `rewards/NAME`, its mean sum over an episode; what a method measures is
+    `signals/NAME`, its mean over an episode's turns (TAMTRL's p_t, InfoMem's gain). Both leave out episodes
+    that have none.
+    """
+    played = sound(episodes)
+    numbers: dict[str, float] = {
+        "failed": sum(episode.end == "failed" for episode in episodes),
+        "cut_replies": sum(episode.cut_replies for episode in episodes),
+        "unread": sum(episode.unread for episode in episodes),
+    }
+    if not played:
+        return numbers
+    numbers["return"] = float(np.mean([sum(episode.turn_rewards) for episode in played]))
+    numbers["outcome"] = float(np.mean([episode.outcome for episode in played]))
+    if any(episode.charge for episode in played):
+        numbers["charge"] = float(np.mean([episode.charge for episode in played]))
+    numbers["reply_tokens"] = float(np.mean([episode.tokens for episode in played]))
+    for name in played[0].metrics:
+        numbers.setdefault(name, float(np.mean([episode.metrics[name] for episode in played])))
+    for kind in ("rewards", "signals"):
+        named: dict[str, list[float]] = {}
+        for episode in played:
+            for name, value in getattr(episode, kind).items():
+                if not math.isnan(value):
+                    named.setdefault(f"{kind}/{name}", []).append(value)
+        numbers |= {name: float(np.mean(values)) for name, values in named.items()}
+    return numbers
+
+
+def overlong_prompts(count: float, window: int | None) -> str:
+    """What to tell who trains on prompts that leave no room for a reply.
+
+    Args:
+        count: of them.
+        window: of the model, tokens.
+    """
+    room = "the model's window" if window is None else f"the model's window of {window:,} tokens"
+    return (
+        f"{count:g} prompts left no room for a reply in {room} and were answered by an empty one: shorten "
+        "them by --env-args (such as chunk_size, max_memory, k, max_turns), or take a model with a longer one"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(7.6), duration(250), duration(8000)
+    ('8 s', '4 min 10 s', '2 h 13 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def timings(clock: Clock, seconds: float, tokens: int) -> dict[str, float]:
+    """Seconds of a step by their kind, and tokens a second of those that were sampled in it."""
+    parts = dict(clock.seconds)
+    parts["environment"] = parts.get("environment", 0.0) - parts.get("scoring", 0.0)
+    told = {f"seconds_{name}": value for name, value in parts.items()}
+    return {**told, "seconds": seconds, "tokens_per_second": tokens / seconds}
+
+
+class Timed:
+    """A scorer that knows how many seconds it took.
+
+    Args:
+        scorer: does the work.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer, self.clock = scorer, Clock()
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """See `Scorer.logprobs`."""
+        scores: list[TokenScores] = self.clock.run("scoring", self._scorer.logprobs, requests)
+        return scores
 
 
 class Run:
@@ -231,3 +330,196 @@ def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
     """Seeds of `count` groups of a step's part."""
     drawn = np.random.SeedSequence([seed, step, part]).generate_state(count, np.uint64)
     return [int(value >> np.uint64(1)) for value in drawn]
+
+
+SHOWN = ("return", "success", "kl_old", "kl_ref", "entropy", "eval_success", "tokens_per_second")
+
+
+class Training(Run):
+    """A run that learns from its own rollouts.
+
+    Args:
+        args: of the run.
+        world: the processes.
+        methods: reward methods that the learner itself needs, beside those of the arguments.
+
+    Raises:
+        ValueError: arguments that do not fit each other.
+    """
+
+    args: TrainingArgs
+
+    def __init__(self, args: TrainingArgs, world: World, methods: Sequence[Any] = ()) -> None:
+        check_ranges(args)
+        check_training(args)
+        named = read_json("methods", args.methods, list)
+        if named:
+            make_methods(named)  # so that no model is loaded for a wrong one
+        super().__init__(args, world)
+        self.reference = self._load(args.reference or args.model) if args.kl_coef else None
+        self._scorer: Timed | None = None
+        self._tree_env: gym.Env[Any, Any] | None = None
+        self.venv = self._with_methods([*named, *methods])
+
+    def rollouts(self, step: int, clock: Clock, part: int = 0) -> list[Episode]:
+        """The episodes of a step, of all processes, in the order of their groups.
+
+        Args:
+            step: number of it.
+            clock: counts the seconds.
+            part: number of the batch of tasks within the step.
+        """
+        if self._scorer:
+            self._scorer.clock = clock
+        # Part 1 of step 0 is what evaluations play.
+        seeds = group_seeds(self.args.seed, step, part, self.args.groups)
+        return self.play(self.venv, seeds, self.args.group_size, clock)
+
+    def tree_env(self) -> gym.Env[Any, Any]:
+        """One environment with the run's methods, for trees; made once."""
+        if self._tree_env is None:
+            env: gym.Env[Any, Any] = gym.make(self.args.env, disable_env_checker=True, **self.args.env_args)
+            methods = read_json("methods", self.args.methods, list)
+            scorer = None if self.args.scorer == "policy" else self.args.scorer
+            self._tree_env = RewardWrapper(env, methods, scorer) if methods else env
+        return self._tree_env
+
+    def _with_methods(self, methods: list[Any]) -> Any:
+        venv = self.make_venv()
+        if not methods:
+            return venv
+        policy, own = self.policy, self.args.scorer == "policy"
+        scorer: Any = HFScorer(policy.model, policy.tokenizer) if own else self.args.scorer
+        template = policy.template if own else None
+        host = VectorRewardWrapper(venv, methods, scorer, self.args.group_size, template)
+        if host.scorer is not None:
+            host.scorer = self._scorer = Timed(host.scorer)
+        host.reset(seed=0)  # a method that this environment cannot serve says so here, not in a run
+        return host
+
+
+class Journal:
+    """Writes `log.jsonl`, TensorBoard's files in `tensorboard/`, and lines to the error stream.
+
+    Args:
+        folder: of the run.
+        step: steps that a checkpoint holds; later lines, of a run that died behind it, are dropped.
+        quiet: write nothing at all (a process that is not the first).
+    """
+
+    def __init__(self, folder: Path, step: int = 0, quiet: bool = False) -> None:
+        self._quiet, self._file = quiet, folder / "log.jsonl"
+        if quiet:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(self._file, "".join(_lines_until(self._file, step)))
+        board = require("torch.utils.tensorboard", "train")
+        self._board = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        """Write the numbers of a step, by name, to the files."""
+        if self._quiet:
+            return
+        line = {"step": step, "time": round(time.time(), 3), **{k: _rounded(v) for k, v in numbers.items()}}
+        with naming(self._file), self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        for name, value in numbers.items():
+            self._board.add_scalar(name, value, step)
+
+    def show(self, line: str) -> None:
+        """Write a line to the error stream."""
+        if not self._quiet:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Flush everything."""
+        if not self._quiet:
+            self._board.close()
+
+
+def _lines_until(file: Path, step: int) -> list[str]:
+    """The lines of steps up to `step`; a torn last line is dropped."""
+    kept = []
+    for line in file.read_text().splitlines(keepends=True) if file.exists() else ():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except ValueError:
+            continue
+    return kept
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+TROUBLES = ("failed", "unread", "eval_failed", "eval_unread", "skipped", "nonfinite")
+"""Counts that a line shows where they are not 0."""
+
+
+class Steps:
+    """The steps that a run has left; SIGTERM ends it after its step, saved.
+
+    To be iterated inside its own `with`. Each step has its learning rate set when it begins, and is to be
+    ended by `end`.
+
+    Args:
+        run: goes on from the steps that it has done.
+        last: number of the last step, from 1.
+        show: the names of the numbers to print; counts of what went wrong are printed where they are not 0.
+    """
+
+    def __init__(self, run: Run, last: int, show: tuple[str, ...]) -> None:
+        self._run, self._last, self._show = run, last, show
+        self._journal = Journal(run.args.out, run.step, quiet=not run.world.first)
+        if run.world.first:  # every flag as it stands, and the recipe that it came from
+            flags = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(run.args).items()}
+            write_json(run.args.out / "args.json", flags)
+        self._step, self._asked, self._stopping = run.step, False, False
+        self._before: Any = None
+        self._began, self._first, self._warned = time.perf_counter(), run.step, False
+
+    def __enter__(self) -> Steps:
+        self._before = signal.signal(signal.SIGTERM, self._ask)
+        return self
+
+    def __iter__(self) -> Iterator[int]:
+        while self._step < self._last and not self._stopping:
+            self._step += 1
+            self._run.set_rate(self._step, self._last)
+            yield self._step
+
+    def end(self, numbers: dict[str, float]) -> None:
+        """Evaluate and save where it is time to, and write the step's numbers down."""
+        run, step = self._run, self._step
+        self._stopping = run.world.any(self._asked)
+        evaluation = {} if self._stopping else run.evaluate(step)
+        self._report({**numbers, **evaluation})
+        best = run.is_best(step, evaluation)
+        if best or step % run.args.save_every == 0 or step == self._last or self._stopping:
+            run.save(step)
+
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+        self._journal.close()
+        if kind is None:  # the other processes are not waited for by one that has failed
+            self._run.world.close()
+
+    def _report(self, numbers: dict[str, float]) -> None:
+        """Write a step's numbers down, show its line, and say once what is wrong with the prompts."""
+        step, journal = self._step, self._journal
+        journal.write(step, numbers)
+        names = [name for name in self._show if name in numbers]
+        names += [name for name in TROUBLES if numbers.get(name)]
+        shown = "  ".join(f"{name} {numbers[name]:.4g}" for name in names)
+        pace = (time.perf_counter() - self._began) / (step - self._first)
+        left = duration(pace * (self._last - step))
+        journal.show(f"step {step}/{self._last}  {shown}  {pace:.1f} s a step, {left} left")
+        unread = numbers.get("unread", 0) + numbers.get("eval_unread", 0)
+        if unread and not self._warned:
+            self._warned = True
+            journal.show(f"warning: {overlong_prompts(unread, self._run.policy.window)}")
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True

@@ -16,8 +16,7 @@ from typing import Literal
 import gymnasium as gym
 import numpy as np
 
-from memenvs.baselines.batches import micro_batches
-from memenvs.baselines.command import read_args, run
+from memenvs.baselines.args import Count, NonNegative, RunArgs, read_args, run
 from memenvs.baselines.demonstrations import (
     Demonstration,
     find_teacher,
@@ -25,14 +24,13 @@ from memenvs.baselines.demonstrations import (
     read_demonstrations,
     to_samples,
 )
+from memenvs.baselines.distributed import World
 from memenvs.baselines.episode import Sample, sound
 from memenvs.baselines.measure import evaluate_in
-from memenvs.baselines.options import Count, NonNegative, RunArgs
 from memenvs.baselines.rollout import Clock
-from memenvs.baselines.run import Run, group_seeds
-from memenvs.baselines.steps import Steps
+from memenvs.baselines.run import Run, Steps, group_seeds
 from memenvs.baselines.update import apply_gradients
-from memenvs.baselines.world import World
+from memenvs.models.batching import micro_batches
 
 
 @dataclass
@@ -42,7 +40,7 @@ class Args(RunArgs):
     lr: NonNegative = 1e-4
     """Learning rate (AdamW)."""
     teacher: str = "gold"
-    """Who plays: "self" (the model), a policy of memenvs.policies, module:function, or a .jsonl file."""
+    """Who plays: "self" (the model), a scripted policy, module:function, or a .jsonl file."""
     episodes: Count = 1000
     """Episodes to play, or to read."""
     learn_from: Literal["success", "all"] = "success"

@@ -10,11 +10,11 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.baselines.episode import Sample
-from memenvs.baselines.policy import Policy, Reply
 from memenvs.baselines.rollout import NO_REPLY, Clock, sample_within
-from memenvs.state import get_state, set_state
-from memenvs.text_env import Info
-from memenvs.vector_errors import error_line
+from memenvs.core.env import Info
+from memenvs.core.state import get_state, set_state
+from memenvs.core.vector import error_line
+from memenvs.models.policy import Policy, Reply
 from memenvs.wrappers import RewardWrapper
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.batches import micro_batches, padding_share
+from memenvs.baselines.args import PPOArgs, UpdateArgs, kl_in_loss
+from memenvs.baselines.distributed import World
 from memenvs.baselines.episode import Episode, Floats, Sample
 from memenvs.baselines.measure import evaluate_in, values_in
-from memenvs.baselines.options import PPOArgs, UpdateArgs, kl_in_loss
-from memenvs.baselines.policy import Evaluation
-from memenvs.baselines.world import World
-from memenvs.extras import require
+from memenvs.core.optional import require
+from memenvs.models.batching import micro_batches, padding_share
+from memenvs.models.policy import Evaluation
 
 if TYPE_CHECKING:
-    from memenvs.baselines.hf_policy import HFPolicy
+    from memenvs.models.hf import HFPolicy
 
 
 class Item(NamedTuple):

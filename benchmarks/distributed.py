@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.optional import require
+from memenvs.core.vector import TextVectorEnv
 from memenvs.distributed import RayTextVectorEnv
-from memenvs.extras import require
-from memenvs.vector import TextVectorEnv
 
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "reading": ("MemChunkQA-v0", {"tasks": "world-test"}, "what I want to remember {}"),

@@ -15,16 +15,15 @@ from pathlib import Path
 
 from memenvs.build.draft import Documents, Draft
 from memenvs.build.write import write_task_set
-from memenvs.card import Card, Layout
+from memenvs.core.files import SWITCH
 from memenvs.data import bundled
-from memenvs.integrity import SWITCH
-from memenvs.tasks import Task, open_tasks
-from memenvs.tokens import load_tokenizer
+from memenvs.tasks.taskset import Card, Layout, Task, open_tasks
+from memenvs.tasks.tokens import load_tokenizer
 
 RUNS = 5
 OPEN = """
 import sys, time
-from memenvs.tasks import open_tasks
+from memenvs.tasks.taskset import open_tasks
 open_tasks("niah")  # imports and pages that both ways share
 started = time.perf_counter()
 open_tasks(sys.argv[1])

@@ -24,12 +24,12 @@ def measure(turns: int, context: str) -> dict[str, float]:
     """Peak memory in MB and seconds a token of the update of 8 episodes of a 5 M GPT."""
     import torch
 
+    from memenvs.baselines.args import UpdateArgs
+    from memenvs.baselines.distributed import World
     from memenvs.baselines.episode import Sample
-    from memenvs.baselines.options import UpdateArgs
-    from memenvs.baselines.policy import HFPolicy
-    from memenvs.baselines.small_gpt import save_small_gpt
     from memenvs.baselines.update import Item, update
-    from memenvs.baselines.world import World
+    from memenvs.models.policy import HFPolicy
+    from memenvs.models.small_gpt import save_small_gpt
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -17,10 +17,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from memenvs.build.essays import read_prose
-from memenvs.build.needles import ADJECTIVES, NOUNS
-from memenvs.build.niah import VARIANTS, niah
-from memenvs.tokens import TextTokenizer, load_tokenizer
+from memenvs.build.niah import ADJECTIVES, NOUNS, VARIANTS, niah, read_prose
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 
 def generated_prose(sentences: int = 8000) -> list[str]:

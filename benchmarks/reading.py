@@ -22,10 +22,9 @@ from memenvs.build.examples import Example, among_distractors
 from memenvs.build.hotpotqa import read_hotpotqa
 from memenvs.build.world import world_examples
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
-from memenvs.context import Reader
-from memenvs.tasks import TaskSet, open_tasks
-from memenvs.tokens import chunk, load_tokenizer
+from memenvs.tasks.context import Reader
+from memenvs.tasks.taskset import Card, TaskSet, open_tasks
+from memenvs.tasks.tokens import chunk, load_tokenizer
 
 TASKS, DOCUMENTS, PLAIN_SAMPLES = 32_768, 200, 20
 TOKENIZER = load_tokenizer("world")

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from retrieval_server import running
 
-from memenvs.retrieval.cache import CachedRetriever
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.dense import DenseRetriever
 from memenvs.retrieval.lexical import LexicalRetriever
+from memenvs.retrieval.load import CachedRetriever
 from memenvs.retrieval.protocol import Retriever
 
 ENVIRONMENTS, K = 256, 3

@@ -18,8 +18,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from memenvs.retrieval.corpus import Corpus, read_jsonl
+from memenvs.retrieval.dense import encode_corpus
 from memenvs.retrieval.encoder import Encoder
-from memenvs.retrieval.vectors import encode_corpus
 
 
 def main() -> None:

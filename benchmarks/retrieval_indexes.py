@@ -23,10 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.retrieval.dense import DenseRetriever
-from memenvs.retrieval.indexes import build, open_index, settings
-from memenvs.retrieval.nearest import Nearest, recall
-from memenvs.retrieval.vectors import VECTORS
+from memenvs.retrieval.dense import VECTORS, DenseRetriever, Nearest, build, open_index, recall, settings
 
 QUERIES, K = 200, 10
 COLUMNS = ("N", "index", "build, s", "file, MB", "own MB", "one query, ms", "by 64, queries/s", "recall@10")

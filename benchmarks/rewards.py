@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks import timed
-from memenvs.vector import TextVectorEnv
+from memenvs.core.vector import TextVectorEnv
 from memenvs.wrappers import JudgeMethod, RewardMethod, RewardWrapper, VectorRewardWrapper
 from memenvs.wrappers.scorers import LexicalScorer, ScoreRequest, TokenScores
 

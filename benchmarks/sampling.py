@@ -14,11 +14,10 @@ import numpy as np
 import torch
 import transformers
 
-from memenvs.baselines.choice import Choice
-from memenvs.baselines.kv_cache import read_prompts
-from memenvs.baselines.policy import HFPolicy
-from memenvs.baselines.token_text import Ids
 from memenvs.data import bundled
+from memenvs.models.chat import Ids
+from memenvs.models.policy import HFPolicy
+from memenvs.models.sampling import Choice, read_prompts
 
 VOCABULARY = 4_096
 

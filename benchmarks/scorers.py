@@ -20,7 +20,7 @@ import transformers
 
 from memenvs.data import bundled
 from memenvs.wrappers.scorers import HFScorer, TokenScores
-from memenvs.wrappers.scorers.pairs import TokenPair
+from memenvs.wrappers.scorers.protocol import TokenPair
 
 VOCABULARY = 32_000
 

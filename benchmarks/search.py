@@ -12,9 +12,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from memenvs.questions import open_questions
+from memenvs.core.vector import TextVectorEnv
 from memenvs.retrieval import Retriever
-from memenvs.vector import TextVectorEnv
+from memenvs.tasks.taskset import open_questions
 
 ENVIRONMENTS, TURNS = 256, 3
 

@@ -23,9 +23,8 @@ from memenvs.sokoban import (
     rgb,
     solve,
 )
-from memenvs.sokoban.board import BOX, CELLS, PLAYER, TARGET, WALL
-from memenvs.sokoban.layout import _layout
-from memenvs.sokoban.tiles import FLOOR_COLOUR, PAINTERS, Canvas
+from memenvs.sokoban.board import BOX, CELLS, PLAYER, TARGET, WALL, _layout
+from memenvs.sokoban.render import FLOOR_COLOUR, PAINTERS, Canvas
 
 LEVELS = LevelSet.load(Path(__file__).parents[1] / "data" / "sokoban_6x6_1box.npz")
 DELTAS = ((-1, 0), (1, 0), (0, -1), (0, 1))

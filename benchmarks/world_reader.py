@@ -1,8 +1,8 @@
 r"""Train a small model to read a world's prose, for measures that want one that reads.
 
 python -m benchmarks.world_reader FOLDER
-python -m memenvs.evaluate discriminate --target wrapped --measure hf:FOLDER/reader/last/policy
-python -m memenvs.evaluate discriminate --target wrapped --measure hf:FOLDER/reader/last/policy \
+python -m memenvs evaluate discriminate --target wrapped --measure hf:FOLDER/reader/last/policy
+python -m memenvs evaluate discriminate --target wrapped --measure hf:FOLDER/reader/last/policy \
     --task-set FOLDER/questions-30000
 
 A world of its own gives 28,000 questions that are met twice each, with the sentences that answer them among
@@ -26,12 +26,10 @@ from memenvs.baselines.demonstrations import Demonstration, write_demonstrations
 from memenvs.build.draft import Draft
 from memenvs.build.world import world
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
-from memenvs.metrics import wrap_answer
-from memenvs.tasks import TaskSet, open_tasks
-from memenvs.tokens import load_tokenizer
-from memenvs.wrappers.corruption import corrupt
-from memenvs.wrappers.discriminate import answer_prompt
+from memenvs.evaluation.discriminate import answer_prompt, corrupt
+from memenvs.tasks.metrics import wrap_answer
+from memenvs.tasks.taskset import Card, TaskSet, open_tasks
+from memenvs.tasks.tokens import load_tokenizer
 
 ENTITIES, QUESTIONS = 10_000, 30_000
 PART = 500  # questions among which a question's other sentences are looked for

@@ -7,9 +7,9 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.build.__main__ import main as build
-from memenvs.evaluate import play_episode, play_tasks, share_interval
+from memenvs.evaluation.statistics import play_episode, play_tasks, share_interval
 from memenvs.play import show
-from memenvs.policies import make_policy
+from memenvs.rollout.scripted import make_policy
 
 TASKS = 50
 POLICIES = ("gold", "lexical", "silent")

@@ -4,13 +4,18 @@ Importing registers the environments: `gym.make("MemChunkQA-v0")`. Without an im
 it: `gym.make("memenvs:MemChunkQA-v0")`.
 """
 
+from pathlib import Path
+
 from gymnasium.envs.registration import register
 
-import memenvs.checkout  # noqa: F401  # first: it says what a checkout lacks
-from memenvs.spaces import UnicodeText
-from memenvs.state import get_state, set_state
-from memenvs.tasks import Task, TaskSet, open_tasks
-from memenvs.text_env import TextEnv
+from memenvs.core.optional import check_links
+
+check_links(Path(__file__).parent)
+
+from memenvs.core.env import TextEnv  # noqa: E402  # after the check, as the others
+from memenvs.core.spaces import UnicodeText  # noqa: E402
+from memenvs.core.state import get_state, set_state  # noqa: E402
+from memenvs.tasks.taskset import Task, TaskSet, open_tasks  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -20,11 +25,11 @@ register("MemChunkQA-v0", "memenvs.envs.chunk_qa:ChunkQAEnv")
 register("MemNIAH-v0", "memenvs.envs.chunk_qa:ChunkQAEnv", kwargs={"tasks": "niah"})
 
 register("MemSokoban-v0", "memenvs.envs.sokoban:SokobanEnv")
-register("MemSokobanImage-v0", "memenvs.envs.sokoban_image:SokobanImageEnv")
+register("MemSokobanImage-v0", "memenvs.envs.sokoban:SokobanImageEnv")
 register(
     "MemSokobanGrid-v0",
     "memenvs.envs.sokoban_grid:SokobanGridEnv",
-    vector_entry_point="memenvs.envs.sokoban_vector:SokobanVectorEnv",
+    vector_entry_point="memenvs.envs.sokoban_grid:SokobanVectorEnv",
 )
 
 register("MemSearchQA-v0", "memenvs.envs.search_qa:SearchQAEnv")

@@ -1,4 +1,4 @@
-"""The commands of memenvs: `python -m memenvs COMMAND …` is `python -m memenvs.COMMAND …`."""
+"""The commands of memenvs: `python -m memenvs COMMAND …`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from memenvs.arguments import closest_first
+from memenvs.cli import closest_first
 
 COMMANDS = {
     "list": ("show environments, task sets, metrics, reward methods, scorers and policies", "MemChunkQA-v0"),
@@ -70,8 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"memenvs: error: no command {name!r}; its commands: {known}\n")
         return 2
     sys.argv = [f"memenvs.{name}", *rest]
+    module = "evaluation" if name == "evaluate" else name
     try:
-        runpy.run_module(f"memenvs.{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module(f"memenvs.{module}", run_name="__main__", alter_sys=True)
     except ImportError as error:  # of a module that needs an extra before it can read its options
         sys.stderr.write(f"memenvs {name}: error: {error}\n")
         return 2

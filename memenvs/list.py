@@ -12,7 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.arguments import (
+from memenvs.cli import (
     Parameter,
     Parser,
     closest_first,
@@ -22,10 +22,10 @@ from memenvs.arguments import (
     parameters_of,
     shell_form,
 )
-from memenvs.card import CARD, Card
 from memenvs.data import bundled, bundled_names
-from memenvs.metrics import METRICS
-from memenvs.policies import POLICIES
+from memenvs.rollout.scripted import POLICIES
+from memenvs.tasks.metrics import METRICS
+from memenvs.tasks.taskset import CARD, Card
 from memenvs.wrappers.registry import METHODS, SCORERS, load
 
 _HEADINGS = {

@@ -12,13 +12,13 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.arguments import NAMED, Parser, check_env_arguments, one_line, read_arguments
+from memenvs.cli import NAMED, Parser, check_env_arguments, one_line, read_arguments
+from memenvs.core.env import TextEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.sokoban_grid import SokobanGridEnv
-from memenvs.evaluate import play_episode
-from memenvs.policies import make_policy
+from memenvs.evaluation.statistics import play_episode
+from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban import solve
-from memenvs.text_env import TextEnv
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from memenvs.text_env import Episode, TextEnv
+from memenvs.core.env import Episode, TextEnv
 
 QUESTION, RESULT, CALL, DIGITS = "Which digit? ", " Found. ", "h", "0123456789"
 
@@ -62,7 +62,7 @@ gym.register("CallOrGuess-v0", f"{__name__}:CallOrGuess")
 
 def save_model(folder: Path) -> Path:
     """A random GPT of one layer that has a token for every text of the task."""
-    from memenvs.baselines.small_gpt import save_small_gpt
+    from memenvs.models.small_gpt import save_small_gpt
 
     return save_small_gpt(folder, [QUESTION, RESULT, CALL, *DIGITS], width=32, layers=1, window=16)
 

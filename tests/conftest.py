@@ -11,9 +11,8 @@ from vllm_server import vllm_server
 
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
-from memenvs.tasks import open_tasks
-from memenvs.tokens import TextTokenizer, load_tokenizer
+from memenvs.tasks.taskset import Card, open_tasks
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may ask a hub
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers of two threads each fight over two cores

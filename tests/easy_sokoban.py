@@ -36,7 +36,7 @@ def save_levels(folder: Path) -> dict[str, Any]:
 
 def save_model(folder: Path, env_args: dict[str, Any]) -> Path:
     """A random GPT of two layers that has a token for every part of the game."""
-    from memenvs.baselines.small_gpt import save_small_gpt
+    from memenvs.models.small_gpt import save_small_gpt
 
     env = gym.make("memenvs:MemSokoban-v0", **env_args)
     observation, _ = env.reset(seed=0)

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 import memenvs
 from memenvs.build.__main__ import main as build
-from memenvs.policies import make_policy
+from memenvs.core.vector import TextVectorEnv
+from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban import LevelSet
-from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import VectorRewardWrapper
 
 RECORDED = Path(__file__).parent / "recorded.json"

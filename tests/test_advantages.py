@@ -7,10 +7,10 @@ import pytest
 
 from memenvs.baselines.advantages import group_advantages, span_credits, token_advantages
 from memenvs.baselines.episode import Episode, Sample
-from memenvs.baselines.policy import Reply, ScriptedPolicy
 from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
 from memenvs.credit import mt_grpo
+from memenvs.models.policy import Reply, ScriptedPolicy
 from memenvs.wrappers import Credit, TAMTRLMethod
 from memenvs.wrappers import Episode as Record
 from memenvs.wrappers.method import Turn

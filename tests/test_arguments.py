@@ -10,7 +10,7 @@ import gymnasium as gym
 import pytest
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.arguments import (
+from memenvs.cli import (
     Parameter,
     check_arguments,
     check_env_arguments,

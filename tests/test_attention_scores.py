@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from tiny_model import save_tiny_model
 
-from memenvs.wrappers.corruption import Contexts
-from memenvs.wrappers.discriminate import answer_prompt, attention
+from memenvs.evaluation.discriminate import Contexts, answer_prompt, attention
 from memenvs.wrappers.scorers import HFScorer
-from memenvs.wrappers.scorers.pairs import TokenPair
+from memenvs.wrappers.scorers.protocol import TokenPair
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

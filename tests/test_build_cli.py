@@ -21,14 +21,13 @@ import pytest
 from reference_values import cases
 
 from memenvs.build.__main__ import main
-from memenvs.card import CARD, DOCUMENTS, TASKS
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.metrics import boxed_em, em, wrap_answer
 from memenvs.play import main as play
-from memenvs.scoring import gold_answer
-from memenvs.tasks import open_tasks
-from memenvs.tokens import load_tokenizer
+from memenvs.tasks.grading import gold_answer
+from memenvs.tasks.metrics import boxed_em, em, wrap_answer
+from memenvs.tasks.taskset import CARD, DOCUMENTS, TASKS, open_tasks
+from memenvs.tasks.tokens import load_tokenizer
 
 HOTPOT = {
     "_id": "1",

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from memenvs.build.chance import item_rng, make_items
+from memenvs.build.draft import item_rng, make_items
 from memenvs.build.examples import among_distractors
 from memenvs.build.hotpotqa import read_hotpotqa
 from memenvs.build.musique import read_musique
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
-from memenvs.context import Reader
-from memenvs.tokens import TextTokenizer, load_tokenizer
+from memenvs.tasks.context import Reader
+from memenvs.tasks.taskset import Card
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_a_killed_worker_is_one_line_that_names_the_mend():
 
 
 def test_a_script_without_a_guard_is_told_so(tmp_path):
-    script = "from memenvs.build.chance import make_items\nmake_items(int, 10_000, workers=2)\n"
+    script = "from memenvs.build.draft import make_items\nmake_items(int, 10_000, workers=2)\n"
     (tmp_path / "script.py").write_text(script)
     done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
     assert "a script that builds with --workers needs `if __name__" in done.stderr.splitlines()[-1]

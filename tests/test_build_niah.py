@@ -11,15 +11,23 @@ from hypothesis import strategies as st
 from reference_values import cases
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from memenvs.build.chance import item_rng
-from memenvs.build.essays import read_prose, sentences
-from memenvs.build.needles import ADJECTIVES, NOUNS, draw, occurring
-from memenvs.build.niah import RECIPES, VARIANTS, niah
+from memenvs.build.draft import item_rng
+from memenvs.build.niah import (
+    ADJECTIVES,
+    NOUNS,
+    RECIPES,
+    VARIANTS,
+    draw,
+    niah,
+    occurring,
+    read_prose,
+    sentences,
+)
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
-from memenvs.context import Reader
-from memenvs.metrics import string_match_all
-from memenvs.tokens import TextTokenizer
+from memenvs.tasks.context import Reader
+from memenvs.tasks.metrics import string_match_all
+from memenvs.tasks.taskset import Card
+from memenvs.tasks.tokens import TextTokenizer
 
 ESSAYS = Path(__file__).parents[2] / "shared" / "data" / "essays"
 PROSE = tuple(

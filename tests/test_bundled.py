@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from memenvs.build.bundled import SPECIAL, VOCABULARY, task_sets, tokenizer
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
 from memenvs.data import bundled, bundled_names
-from memenvs.tasks import open_tasks
-from memenvs.tokens import load_tokenizer
+from memenvs.tasks.taskset import Card, open_tasks
+from memenvs.tasks.tokens import load_tokenizer
 
 
 def test_the_bundled_task_sets_are_those_that_their_code_makes(tmp_path):

@@ -7,8 +7,8 @@ import threading
 import pytest
 from chat_stub import ChatStub
 
-from memenvs import json_http
-from memenvs.chat import ChatClient, EndpointError, read_completion
+from memenvs.core import http as json_http
+from memenvs.models.endpoint import ChatClient, EndpointError, read_completion
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from memenvs.adapters.choices import ChooseReply
-from memenvs.adapters.features import HashText
-from memenvs.scoring import gold_answer
+from memenvs.tasks.grading import gold_answer
+from memenvs.wrappers.spaces import ChooseReply, HashText
 
 FAMILIES = {
     "reading": ("MemChunkQA-v0", {"tasks": "world-test"}, 5),

@@ -13,12 +13,12 @@ import memenvs  # noqa: F401
 from memenvs.build.multi import multi
 from memenvs.build.niah import niah
 from memenvs.build.write import write_task_set
-from memenvs.card import CARD, Card
 from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.evaluate import play_tasks
-from memenvs.metrics import BOX_METRICS, METRICS
-from memenvs.policies import make_policy
-from memenvs.tokens import load_tokenizer
+from memenvs.evaluation.statistics import play_tasks
+from memenvs.rollout.scripted import make_policy
+from memenvs.tasks.metrics import BOX_METRICS, METRICS
+from memenvs.tasks.taskset import CARD, Card
+from memenvs.tasks.tokens import load_tokenizer
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 import memenvs
 from memenvs import list as listing
 from memenvs.__main__ import COMMANDS, main
-from memenvs.evaluate import main as evaluate
-from memenvs.metrics import METRICS
-from memenvs.policies import POLICIES, make_policy
+from memenvs.evaluation.__main__ import main as evaluate
+from memenvs.rollout.scripted import POLICIES, make_policy
+from memenvs.tasks.metrics import METRICS
 from memenvs.wrappers.registry import METHODS, SCORERS
 
 
@@ -82,7 +82,7 @@ def test_the_help_of_evaluate_shows_its_commands(flag, capsys):
     assert evaluate([flag]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert "usage: python -m memenvs.evaluate COMMAND" in shown.out
+    assert "usage: python -m memenvs evaluate COMMAND" in shown.out
     assert "  run           play every task n times" in shown.out
     assert "  discriminate  " in shown.out
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from memenvs.context import Chunk, Reader
-from memenvs.tokens import TextTokenizer, load_tokenizer
+from memenvs.tasks.context import Chunk, Reader
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_chunk_beside_a_document_holds_nothing_of_it(reader, small_set):
 def test_what_is_counted_afresh_is_forgotten_when_it_is_too_much(small_set, words, monkeypatch):
     reader = Reader(small_set, words)
     whole = [reader.context(task.documents) for task in small_set]
-    monkeypatch.setattr("memenvs.context.FRESH_TOKENS", 1000)
+    monkeypatch.setattr("memenvs.tasks.context.FRESH_TOKENS", 1000)
     reader = Reader(small_set, words)
     for task, context in zip(small_set, whole, strict=True):
         assert reader.context(task.documents).gaps.tolist() == context.gaps.tolist()

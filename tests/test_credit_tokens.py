@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from reference_values import cases
 
 from memenvs.credit import gae, masked_mean, masked_var, overlong_penalty, place_rewards, spread_turns, whiten
-from memenvs.credit.gae import BLOCK, CACHED
+from memenvs.credit.tokens import BLOCK, CACHED
 
 close = np.testing.assert_allclose
 

@@ -11,12 +11,12 @@ pytest.importorskip("transformers")
 import torch
 
 from memenvs.baselines.advantages import token_advantages
+from memenvs.baselines.args import PPOArgs, UpdateArgs
+from memenvs.baselines.distributed import World
 from memenvs.baselines.episode import Episode, Sample
 from memenvs.baselines.measure import kl_penalties, measure
-from memenvs.baselines.options import PPOArgs, UpdateArgs
-from memenvs.baselines.policy import HFPolicy, Reply
 from memenvs.baselines.update import Item, update
-from memenvs.baselines.world import World
+from memenvs.models.policy import HFPolicy, Reply
 
 
 def make(tiny_model, value_head):

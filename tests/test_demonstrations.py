@@ -15,7 +15,7 @@ from memenvs.baselines.demonstrations import (
     to_samples,
     write_demonstrations,
 )
-from memenvs.baselines.policy import HFPolicy
+from memenvs.models.policy import HFPolicy
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12}
 

@@ -9,9 +9,15 @@ import pytest
 
 from memenvs import open_tasks
 from memenvs.build.__main__ import main as build
-from memenvs.evaluate import main
-from memenvs.wrappers.corruption import Contexts, corrupt, kind
-from memenvs.wrappers.discriminate import discrimination, information_gain, similarity
+from memenvs.evaluation.__main__ import main
+from memenvs.evaluation.discriminate import (
+    Contexts,
+    corrupt,
+    discrimination,
+    information_gain,
+    kind,
+    similarity,
+)
 from memenvs.wrappers.scorers import LexicalScorer
 
 

@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from memenvs import questions
 from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
-from memenvs.envs import sokoban_rules
-from memenvs.evaluate import main
-from memenvs.evaluation.data import data_hashes
+from memenvs.envs import sokoban as sokoban_rules
+from memenvs.evaluation.__main__ import main
+from memenvs.evaluation.run import data_hashes
 from memenvs.retrieval import Corpus, load
-from memenvs.retrieval.cache import CachedRetriever
 from memenvs.retrieval.client import HTTPRetriever, RetrieverError
 from memenvs.retrieval.lexical import LexicalRetriever
-from memenvs.tokens import load_tokenizer
+from memenvs.retrieval.load import CachedRetriever
+from memenvs.tasks import taskset as questions
+from memenvs.tasks.taskset import Card
+from memenvs.tasks.tokens import load_tokenizer
 
 XSB = "######\n#@$. #\n######\n"
 OTHER_XSB = "######\n#@ $.#\n######\n"

@@ -1,4 +1,4 @@
-"""`python -m memenvs.evaluate run --policy hf:MODEL` with a real, tiny model."""
+"""`python -m memenvs evaluate run --policy hf:MODEL` with a real, tiny model."""
 
 import json
 
@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.baselines.policy import HFPolicy
-from memenvs.evaluate import main
+from memenvs.evaluation.__main__ import main
+from memenvs.models.policy import HFPolicy
 
 SOKOBAN = ("--env", "MemSokoban-v0")
 READING = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=4", "chunk_size=300", "max_memory=40")

@@ -1,4 +1,4 @@
-"""`python -m memenvs.evaluate run`: what is averaged, what is kept, what is gone on from, what is refused."""
+"""`python -m memenvs evaluate run`: what is averaged, what is kept, what is gone on from, what is refused."""
 
 import json
 import subprocess
@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from chat_stub import ChatStub
 
-from memenvs import json_http
+from memenvs.core import http as json_http
 from memenvs.envs.tool_qa import ToolQAEnv
-from memenvs.evaluate import bootstrap, main
-from memenvs.evaluation import model as local
-from memenvs.evaluation.arguments import read_tasks
+from memenvs.evaluation import policies as local
+from memenvs.evaluation.__main__ import main
+from memenvs.evaluation.log import Pair, Record
 from memenvs.evaluation.play import episode_seed
-from memenvs.evaluation.record import Pair, Record
-from memenvs.evaluation.scripted import ScriptedPolicy
+from memenvs.evaluation.policies import ScriptedPolicy
+from memenvs.evaluation.run import read_tasks
+from memenvs.evaluation.statistics import bootstrap
 from memenvs.evaluation.summary import summarise
 
 TOOL = ("--env", "MemToolQA-v0", "--env-args", "tasks=world-test")
@@ -264,7 +265,7 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(chat, tmp_path):
 
     stub = chat(reply)
     arguments = ["run", *TOOL, "--policy", f"openai:{stub.url}", "--task", "0:100", "--concurrency", "2"]
-    command = [sys.executable, "-m", "memenvs.evaluate", *arguments, "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "memenvs.evaluation", *arguments, "--out", str(tmp_path)]
     path = tmp_path / "episodes.jsonl"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") >= 8):

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from memenvs.evaluate import main
+from memenvs.evaluation.__main__ import main
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),

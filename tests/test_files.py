@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from memenvs.files import naming, read_json, whole_file, whole_folder, write_json, write_text
+from memenvs.core.files import naming, read_json, whole_file, whole_folder, write_json, write_text
 
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
 
@@ -108,7 +108,7 @@ def test_a_full_disk_that_a_library_reports_as_an_error_of_its_own_is_one_of_the
 
 @FULL
 def test_a_full_disk_is_named_by_a_run_s_journal(tmp_path):
-    journal = pytest.importorskip("memenvs.baselines.journal", reason="needs the extra `train`")
+    journal = pytest.importorskip("memenvs.baselines.run", reason="needs the extra `train`")
     kept = journal.Journal(tmp_path)
     try:
         (tmp_path / "log.jsonl").unlink()
@@ -121,8 +121,7 @@ def test_a_full_disk_is_named_by_a_run_s_journal(tmp_path):
 
 @FULL
 def test_a_full_disk_is_named_by_an_evaluation_s_log(tmp_path):
-    from memenvs.evaluation.log import RunLog
-    from memenvs.evaluation.record import Record
+    from memenvs.evaluation.log import Record, RunLog
 
     log = RunLog(tmp_path, {})
     log._file.close()

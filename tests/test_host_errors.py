@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from test_vector_errors import Mortal
 
+from memenvs.core.vector import TextVectorEnv
 from memenvs.credit import infomem_bonus
-from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import Credit, InfoMemMethod, RewardMethod, SearchRewardsMethod, VectorRewardWrapper
 from memenvs.wrappers.scorers import LexicalScorer
 

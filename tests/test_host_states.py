@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import memenvs
-from memenvs.state import to_plain
-from memenvs.vector import TextVectorEnv
+from memenvs.core.state import to_plain
+from memenvs.core.vector import TextVectorEnv
 from memenvs.wrappers import TAMTRL, InfoMem, RewardMethod, RewardWrapper, VectorRewardWrapper
 from memenvs.wrappers.scorers import LexicalScorer
 

@@ -11,10 +11,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 
 import memenvs
-from memenvs.evaluate import play_episode
-from memenvs.policies import make_policy
+from memenvs.core.vector import TextVectorEnv
+from memenvs.evaluation.statistics import play_episode
+from memenvs.rollout.scripted import make_policy
 from memenvs.testing import play
-from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import (
     TAMTRL,
     Credit,

@@ -9,14 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import gymnasium as gym
 import pytest
 
-from memenvs.baselines.policy import ScriptedPolicy
 from memenvs.baselines.rollout import collect
+from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.tool_qa import NO_TOOL
-from memenvs.text_env import MAX_REPLY_CHARS
-from memenvs.vector import TextVectorEnv
+from memenvs.models.policy import ScriptedPolicy
 from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn, VectorRewardWrapper
-from memenvs.wrappers.judge import read_lines, read_verdict
-from memenvs.wrappers.judge_prompts import transcript
+from memenvs.wrappers.judge import read_lines, read_verdict, transcript
 
 
 class Stub:

@@ -21,7 +21,7 @@ def tiny_model(tmp_path_factory):
 
 def test_the_engine_writes_with_the_weights_of_the_last_update(tiny_model, tmp_path):
     from memenvs.baselines import mt_ppo
-    from memenvs.baselines.policy import HFPolicy
+    from memenvs.models.policy import HFPolicy
 
     # Nothing that a random model says earns anything; a critic that expected something moves the weights.
     args = mt_ppo.Args(

@@ -21,8 +21,8 @@ pytest.importorskip("tensorboard")
 from safetensors.torch import load_file
 
 from memenvs.baselines import checkpoint, grpo, mt_ppo, sft
-from memenvs.baselines.command import read_args
-from memenvs.evaluation.arguments import run_parser
+from memenvs.baselines.args import read_args
+from memenvs.evaluation.run import run_parser
 
 TESTS = Path(__file__).parent
 SMALL = {"max_new_tokens": 5, "num_envs": 64}
@@ -428,7 +428,7 @@ def test_two_processes_have_the_curve_of_one(module, own, game, tmp_path):
 def test_a_world_that_parted_leaves_no_thread_behind():
     script = """
 import pathlib, torch
-from memenvs.baselines.world import World
+from memenvs.baselines.distributed import World
 world = World("cpu")
 import torch.distributed.nn  # as transformers does
 assert world.add(1.0) == [2.0]

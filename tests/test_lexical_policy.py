@@ -4,10 +4,9 @@ import gymnasium as gym
 import pytest
 
 import memenvs  # noqa: F401
-from memenvs.envs.search_text import read_reply
-from memenvs.evaluate import play_episode, play_tasks
-from memenvs.lexical_reader import LexicalReader, LexicalSearcher
-from memenvs.policies import make_policy
+from memenvs.envs.searching import read_reply
+from memenvs.evaluation.statistics import play_episode, play_tasks
+from memenvs.rollout.scripted import LexicalReader, LexicalSearcher, make_policy
 
 
 @pytest.mark.parametrize("context", ["append", "memory"])

@@ -12,9 +12,9 @@ pytest.importorskip("tensorboard")
 
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
+from memenvs.baselines.distributed import World
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run
-from memenvs.baselines.world import World
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}

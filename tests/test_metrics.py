@@ -5,9 +5,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_values import cases
 
-from memenvs import metrics
-from memenvs.math_strings import boxed_content, full_strip, last_boxed, light_strip, math_equal, strip_boxed
-from memenvs.metrics import METRICS, REPLY_METRICS, extract_answer, get_metric, wrap_answer
+from memenvs.tasks import metrics
+from memenvs.tasks.metrics import (
+    METRICS,
+    REPLY_METRICS,
+    boxed_content,
+    extract_answer,
+    full_strip,
+    get_metric,
+    last_boxed,
+    light_strip,
+    math_equal,
+    strip_boxed,
+    wrap_answer,
+)
 
 
 def close(value):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memenvs.checkout import check_links
+from memenvs.core.optional import check_links
 
 ROOT = Path(__file__).parents[1]
 BESIDE = ("wrappers", "baselines", "data")
@@ -143,16 +143,18 @@ def test_an_sdist_holds_what_its_tests_need(tmp_path):
 
 def place_memenvs(folder, recorded=None):
     """What `install_line` of the extras module in a folder of its own says."""
-    (folder / "memenvs").mkdir(parents=True)
+    core = folder / "memenvs" / "core"
+    core.mkdir(parents=True)
     (folder / "memenvs" / "__init__.py").touch()
-    shutil.copy(ROOT / "memenvs" / "extras.py", folder / "memenvs")
+    (core / "__init__.py").touch()
+    shutil.copy(ROOT / "memenvs" / "core" / "optional.py", core)
     if recorded is not None:
         info = folder / "memenvs-0.1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: memenvs\nVersion: 0.1.0\n")
         if recorded:
             (info / "direct_url.json").write_text(json.dumps(recorded))
-    code = f"import sys; sys.path.insert(0, {str(folder)!r}); from memenvs.extras import install_line"
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); from memenvs.core.optional import install_line"
     command = [sys.executable, "-S", "-c", f"{code}; print(install_line('search'))"]
     lines = [
         subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
@@ -187,7 +189,7 @@ def test_no_page_and_no_message_asks_an_index_for_a_package_that_it_does_not_hav
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/*.py"), *ROOT.glob("memenvs/*/*.py")]
     wanted = re.compile(r"pip install ['\"]memenvs\[")
     found = {page.name for page in pages if wanted.search(page.read_text())}
-    assert found == {"extras.py", "test_package.py"}  # the line for other places, and its test
+    assert found == {"optional.py", "test_package.py"}  # the line for other places, and its test
 
 
 def test_no_global_random_generator_is_touched():

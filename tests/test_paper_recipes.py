@@ -14,8 +14,8 @@ pytest.importorskip("tensorboard")
 
 import memenvs  # noqa: F401
 from memenvs.baselines import grpo
-from memenvs.baselines.command import read_args, recipe_names
-from memenvs.baselines.steps import Steps
+from memenvs.baselines.args import read_args, recipe_names
+from memenvs.baselines.run import Steps
 from memenvs.wrappers.registry import make_methods
 
 # Written from the papers' text, not from the files: the number of each and where it stands.

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from memenvs.baselines.choice import Choice
+from memenvs.models.sampling import Choice
 
 HALVES = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()  # sums: 0.5, 0.75, 0.875, 1
 

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 
-from memenvs.baselines.policy import HFPolicy
+from memenvs.models.policy import HFPolicy
 
 SMALL = {
     "vocab_size": 4096,

@@ -12,8 +12,8 @@ import torch
 import transformers
 from tiny_model import plain_logprobs
 
-from memenvs.baselines.policy import HFPolicy
-from memenvs.wrappers.scorers.pairs import TokenPair
+from memenvs.models.policy import HFPolicy
+from memenvs.wrappers.scorers.protocol import TokenPair
 
 TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40, "Ada", "é😀")
 END = 2

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.baselines.kv_cache import _passes
-from memenvs.baselines.policy import HFPolicy
+from memenvs.models.policy import HFPolicy
+from memenvs.models.sampling import _passes
 
 
 @pytest.fixture(scope="module")

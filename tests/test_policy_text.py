@@ -10,11 +10,11 @@ import pytest
 from tiny_model import CHAT_TEMPLATE
 from tokenizers import Tokenizer, decoders, models
 
-from memenvs.baselines.policy import ScriptedPolicy, reply_limits
-from memenvs.baselines.stops import Stops
-from memenvs.baselines.token_text import TokenText
 from memenvs.data import bundled
-from memenvs.tokens import load_tokenizer
+from memenvs.models.chat import TokenText
+from memenvs.models.policy import ScriptedPolicy, reply_limits
+from memenvs.models.sampling import Stops
+from memenvs.tasks.tokens import load_tokenizer
 
 END, OPENING = 2, 1  # <|im_end|>, <|im_start|> of the bundled tokenizer
 TEXTS = ("Ada Lovelace, 1843.", "naïve 😀😀 café", " leading and trailing ", "", "\n\n")
@@ -29,7 +29,7 @@ def world():
 def chat():
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("torch")
-    from memenvs.baselines.chat import ChatTokens
+    from memenvs.models.chat import ChatTokens
 
     def make(template=CHAT_TEMPLATE, **arguments):
         tokenizer = transformers.PreTrainedTokenizerFast(
@@ -320,22 +320,20 @@ def test_a_negative_limit_is_refused():
 
 
 def test_naming_what_flows_loads_no_torch():
-    code = (
-        "import sys, memenvs.baselines.policy as p; p.ScriptedPolicy, p.Reply; print('torch' in sys.modules)"
-    )
+    code = "import sys, memenvs.models.policy as p; p.ScriptedPolicy, p.Reply; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
 
 
 def test_a_policy_that_there_is_not_is_an_attribute_error():
-    import memenvs.baselines.policy as policy
+    import memenvs.models.policy as policy
 
     with pytest.raises(AttributeError, match="no attribute 'TGIPolicy'"):
         _ = policy.TGIPolicy
 
 
 def test_new_weights_are_refused_where_vllm_would_keep_the_old_head():
-    from memenvs.baselines.vllm_policy import check_head
+    from memenvs.models.vllm import check_head
 
     check_head(on_cpu=True, tied=False)
     check_head(on_cpu=False, tied=True)

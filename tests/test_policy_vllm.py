@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny_model import save_tiny_model
 
-from memenvs.baselines.policy import HFPolicy, VLLMPolicy
+from memenvs.models.policy import HFPolicy, VLLMPolicy
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from memenvs.arguments import Parser, check_env_arguments, read_arguments
-from memenvs.baselines.command import read_args
+from memenvs.baselines.args import read_args
+from memenvs.cli import Parser, check_env_arguments, read_arguments
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

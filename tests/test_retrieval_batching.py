@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from memenvs.retrieval.batching import Batcher, Busy
+from memenvs.retrieval.wire import Batcher, Busy
 
 
 def echo(queries, k):

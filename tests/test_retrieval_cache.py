@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memenvs.retrieval.cache import CachedRetriever
+from memenvs.retrieval.load import CachedRetriever
 from memenvs.retrieval.protocol import Hits, Passage
 
 

@@ -14,13 +14,20 @@ pytest.importorskip("sentence_transformers")
 
 from memenvs.build.index import build_index
 from memenvs.retrieval import Corpus
-from memenvs.retrieval.dense import DenseRetriever
+from memenvs.retrieval.dense import (
+    DenseRetriever,
+    Nearest,
+    _chunks,
+    build,
+    encode_corpus,
+    open_index,
+    open_vectors,
+    recall,
+    settings,
+)
 from memenvs.retrieval.encoder import Encoder
-from memenvs.retrieval.indexes import build, open_index, settings
 from memenvs.retrieval.lexical import LexicalRetriever
-from memenvs.retrieval.nearest import Nearest, recall
 from memenvs.retrieval.protocol import Passage
-from memenvs.retrieval.vectors import _chunks, encode_corpus, open_vectors
 
 WORDS = "the engine of a moth query passage compiler london night program insect".split()
 RNG = np.random.default_rng(0)

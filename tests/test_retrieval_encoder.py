@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from memenvs.extras import require
+from memenvs.core.optional import require
 from memenvs.retrieval.encoder import Encoder
 
 torch = pytest.importorskip("torch")

@@ -15,7 +15,7 @@ pytest.importorskip("bm25s")
 from memenvs.build.index import build_index
 from memenvs.retrieval import Corpus, load_retriever
 from memenvs.retrieval.lexical import LexicalRetriever, words
-from memenvs.retrieval.ranking import contenders, ordered
+from memenvs.retrieval.protocol import contenders, ordered
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_a_file_too_large_for_memory_names_the_command(tmp_path):
 
 def test_a_task_sets_folder_is_searched_by_its_documents():
     from memenvs.data import bundled
-    from memenvs.tasks import open_tasks
+    from memenvs.tasks.taskset import open_tasks
 
     tasks = open_tasks("world-test")
     title = tasks.titles([7])[0]

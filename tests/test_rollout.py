@@ -6,12 +6,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from memenvs.baselines.batches import micro_batches, padding_share
 from memenvs.baselines.episode import Sample, sound
-from memenvs.baselines.policy import Reply, ScriptedPolicy
 from memenvs.baselines.rollout import NO_REPLY, collect, replaced_outcomes
-from memenvs.tokens import load_tokenizer
-from memenvs.vector import TextVectorEnv
+from memenvs.core.vector import TextVectorEnv
+from memenvs.models.batching import micro_batches, padding_share
+from memenvs.models.policy import Reply, ScriptedPolicy
+from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import Credit, VectorRewardWrapper
 from memenvs.wrappers import Episode as Record
 

@@ -13,7 +13,7 @@ import transformers
 from tiny_model import plain_logprobs
 
 from memenvs.wrappers.scorers import HFScorer
-from memenvs.wrappers.scorers.pairs import TokenPair
+from memenvs.wrappers.scorers.protocol import TokenPair
 
 SMALL = {
     "vocab_size": 101,

@@ -16,7 +16,7 @@ import transformers
 from tiny_model import plain_logprobs, save_tiny_model
 
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, SpanScorer
-from memenvs.wrappers.scorers.pairs import TokenPair
+from memenvs.wrappers.scorers.protocol import TokenPair
 
 HISTORY = "Ada Lovelace wrote the first program for the engine of Babbage. "
 QUESTION = "<|im_start|>user\nWho wrote the first program?<|im_end|>\n<|im_start|>assistant\n"

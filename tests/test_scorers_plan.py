@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memenvs.wrappers.scorers.plan import Pass, plan
+from memenvs.models.prefix import Pass, plan
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple), max_size=8, unique=True)
 

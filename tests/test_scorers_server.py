@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ScorerError, ServerScorer, SpanScorer, VLLMScorer
-from memenvs.wrappers.scorers.pairs import TokenPair
+from memenvs.wrappers.scorers.protocol import TokenPair
 
 REQUESTS = [
     ScoreRequest("Ada Lovelace wrote", " the first program"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reference_values import cases
 
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.search_text import (
+from memenvs.envs.searching import (
     LAST,
     cut_passages,
     harmless,
@@ -20,7 +20,7 @@ from memenvs.envs.search_text import (
     show_passages,
 )
 from memenvs.retrieval import Hits, Passage
-from memenvs.tokens import load_tokenizer
+from memenvs.tasks.tokens import load_tokenizer
 
 CORPUS = [
     ("p1", "Thames", "The Thames flows through London."),
@@ -47,7 +47,7 @@ class Shelf:
 @pytest.fixture
 def make(tmp_path, monkeypatch):
     shelf = Shelf()
-    monkeypatch.setattr("memenvs.envs.questions.load_retriever", lambda spec: shelf)
+    monkeypatch.setattr("memenvs.envs.searching.load_retriever", lambda spec: shelf)
 
     def build(*records, **kwargs):
         records = records or (

@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="the small model needs transformers")
 import torch
 from transformers import AutoModelForCausalLM
 
-from memenvs.baselines.small_gpt import save_small_gpt
+from memenvs.models.small_gpt import save_small_gpt
 
 
 def layer_weights(folder):

@@ -15,9 +15,8 @@ from memenvs.sokoban import (
     parse,
     to_text,
 )
-from memenvs.sokoban.board import BOX, PLAYER, TARGET, WALL
-from memenvs.sokoban.deadlock import frozen_boxes, is_deadlocked
-from memenvs.sokoban.layout import read_masks, squares
+from memenvs.sokoban.board import BOX, PLAYER, TARGET, WALL, read_masks, squares
+from memenvs.sokoban.solver import frozen_boxes, is_deadlocked
 
 CORRIDOR = "#######\n#PX_O_#\n#######"
 UP, DOWN, LEFT, RIGHT = range(4)

@@ -8,10 +8,8 @@ import pytest
 from reference_values import cases
 
 import memenvs
-from memenvs.envs.sokoban import SokobanEnv
-from memenvs.envs.sokoban_rules import Weights
-from memenvs.envs.sokoban_text import MoveReader
-from memenvs.tags import first_pair, in_order
+from memenvs.core.text import first_pair, in_order
+from memenvs.envs.sokoban import MoveReader, SokobanEnv, Weights
 
 # One box: right, then down, down puts it on the target; the box could also go on along the row.
 LEVEL = """\

@@ -8,8 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from memenvs.envs.sokoban_grid import SokobanGridEnv, planes
-from memenvs.envs.sokoban_vector import SokobanVectorEnv
+from memenvs.envs.sokoban_grid import SokobanGridEnv, SokobanVectorEnv, planes
 from memenvs.sokoban import parse
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]

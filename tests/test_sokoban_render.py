@@ -5,7 +5,7 @@ import pytest
 
 from memenvs.sokoban import LETTERS, Board, ansi, check_vocabulary, parse, rgb
 from memenvs.sokoban.board import CELLS
-from memenvs.sokoban.tiles import tiles
+from memenvs.sokoban.render import tiles
 
 BOARD = parse("######\n#S_X_#\n#_P√O#\n######", LETTERS)
 

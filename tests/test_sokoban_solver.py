@@ -7,10 +7,8 @@ import pytest
 from reference_values import cases
 
 from memenvs.sokoban import LETTERS, Board, Generator, LevelSet, is_deadlocked, parse, solve
-from memenvs.sokoban.board import BOX, PLAYER, TARGET
-from memenvs.sokoban.bound import PushBound, assignment
-from memenvs.sokoban.layout import FAR, read_masks
-from memenvs.sokoban.solver import replay
+from memenvs.sokoban.board import BOX, FAR, PLAYER, TARGET, read_masks
+from memenvs.sokoban.solver import PushBound, assignment, replay
 
 BOXOBAN = Path(__file__).parents[2] / "shared" / "data" / "sokoban" / "boxoban_medium_valid_000.txt"
 SHIPPED = Path(__file__).parents[1] / "data" / "sokoban_6x6_1box.npz"

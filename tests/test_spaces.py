@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memenvs
-from memenvs.spaces import UnicodeText, clean_text
+from memenvs.core.spaces import UnicodeText, clean_text
 
 
 def test_texts_with_spaces_accents_and_emoji_are_inside():

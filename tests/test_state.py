@@ -7,13 +7,12 @@ import gymnasium as gym
 import pytest
 
 import memenvs  # noqa: F401
+from memenvs.core.env import Episode, TextEnv
+from memenvs.core.state import from_plain, to_plain
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.sokoban import SokobanEnv
+from memenvs.envs.sokoban import SokobanEnv, SokobanImageEnv
 from memenvs.envs.sokoban_grid import SokobanGridEnv
-from memenvs.envs.sokoban_image import SokobanImageEnv
-from memenvs.state import from_plain, to_plain
-from memenvs.text_env import Episode, TextEnv
 
 
 def state_of(env):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memenvs.tags import THOUGHTS, thought_end
+from memenvs.core.text import THOUGHTS, thought_end
 
 
 @pytest.mark.parametrize(

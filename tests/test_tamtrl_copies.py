@@ -9,7 +9,7 @@ from copy_model import copying_model
 
 from memenvs.wrappers import RewardWrapper, TAMTRLMethod
 from memenvs.wrappers.scorers import HFScorer
-from memenvs.wrappers.scorers.pairs import TokenPair
+from memenvs.wrappers.scorers.protocol import TokenPair
 
 TASKS = range(40)
 

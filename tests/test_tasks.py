@@ -8,10 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memenvs.card import CARD, DOCUMENTS, TASKS
-from memenvs.integrity import check_file, describe, seal
-from memenvs.tables import SCHEMAS
-from memenvs.tasks import TaskSet, open_tasks
+from memenvs.core.files import check_file, describe, seal
+from memenvs.tasks.taskset import CARD, DOCUMENTS, SCHEMAS, TASKS, TaskSet, open_tasks
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from memenvs.tokens import TextTokenizer, chunk, load_tokenizer, pack
+from memenvs.tasks.tokens import TextTokenizer, chunk, load_tokenizer, pack
 
 UNICODE = st.lists(
     st.one_of(

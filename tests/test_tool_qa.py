@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from reference_values import cases
 
+from memenvs.core.text import first_pair
 from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.envs.tool_qa import EMPTY, NO_TOOL, ToolQAEnv, call_tool
-from memenvs.metrics import normalize_answer
-from memenvs.tags import first_pair
+from memenvs.tasks.metrics import normalize_answer
 
 CALL = '<reasoning>r</reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "%s"}}\n</tool>'
 ANSWER = "<reasoning>r</reasoning>\n<answer>\n%s\n</answer>"

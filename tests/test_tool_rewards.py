@@ -6,8 +6,8 @@ import gymnasium as gym
 import pytest
 from reference_values import cases
 
-from memenvs.tags import first_pair
-from memenvs.text_env import MAX_REPLY_CHARS
+from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.text import first_pair
 from memenvs.wrappers import Episode, ToolRewards, ToolRewardsMethod, Turn
 from memenvs.wrappers.tool_rewards import form_score
 

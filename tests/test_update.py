@@ -10,12 +10,12 @@ pytest.importorskip("transformers")
 
 import torch
 
+from memenvs.baselines.args import PPOArgs, UpdateArgs
+from memenvs.baselines.distributed import World
 from memenvs.baselines.episode import Sample
 from memenvs.baselines.measure import measure
-from memenvs.baselines.options import PPOArgs, UpdateArgs
-from memenvs.baselines.policy import HFPolicy
 from memenvs.baselines.update import Item, update
-from memenvs.baselines.world import World
+from memenvs.models.policy import HFPolicy
 
 
 @pytest.fixture

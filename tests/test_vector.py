@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from transcripts import plain
 
 import memenvs
-from memenvs.vector import TextVectorEnv
+from memenvs.core.vector import TextVectorEnv
 from memenvs.wrappers import VectorRewardWrapper
 
 MODES = list(AutoresetMode)

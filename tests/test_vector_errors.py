@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import memenvs
-from memenvs.vector import TextVectorEnv
-from memenvs.vector_errors import MAX_ERROR_CHARS, error_line
+from memenvs.core.vector import MAX_ERROR_CHARS, TextVectorEnv, error_line
 
 SEARCH = "<think>a</think><search>town {}</search>"
 

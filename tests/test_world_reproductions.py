@@ -16,12 +16,12 @@ from benchmarks.reproduce.search_memory import remembered, shares
 from benchmarks.reproduce.search_teacher import BETWEEN, THEN_ANSWER, THEN_SEARCH, TITLE, UNKNOWN, Searcher
 from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
 from memenvs.baselines import grpo
-from memenvs.baselines.command import read_args
+from memenvs.baselines.args import read_args
 from memenvs.baselines.demonstrations import read_demonstrations
 from memenvs.baselines.episode import Episode
-from memenvs.baselines.hf_policy import HFPolicy
-from memenvs.baselines.policy import Reply
-from memenvs.tasks import open_tasks
+from memenvs.models.hf import HFPolicy
+from memenvs.models.policy import Reply
+from memenvs.tasks.taskset import open_tasks
 
 ENTITIES = 300
 SHOWN = f'\n\n<information>{TITLE}Ada Orrel") Ada Orrel was born in Tarsk.</information>\n\n'

@@ -12,13 +12,20 @@ from functools import cache
 import pytest
 
 from memenvs.build.worldgen import Question, World, chronicle, generate, prose
-from memenvs.build.worldgen.draws import PROSE, dice
-from memenvs.build.worldgen.facts import Facts
-from memenvs.build.worldgen.forms import Chain, Comparison
-from memenvs.build.worldgen.lexicon import ASK, COMPARE, DESCRIBE, FILLERS, PICK, read_lists
+from memenvs.build.worldgen.lexicon import (
+    ASK,
+    COMPARE,
+    DESCRIBE,
+    FILLERS,
+    KINDS,
+    OF_KIND,
+    PICK,
+    RELATIONS,
+    read_lists,
+)
+from memenvs.build.worldgen.names import PROSE, Chain, Comparison, Facts, dice
 from memenvs.build.worldgen.prose import COLOUR, FACTS, OPENERS, Document
 from memenvs.build.worldgen.questions import Asker
-from memenvs.build.worldgen.schema import KINDS, OF_KIND, RELATIONS
 
 SPLITS = ("train", "validation", "test")
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")

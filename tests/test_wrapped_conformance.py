@@ -9,8 +9,8 @@ import pytest
 from gymnasium.envs.registration import WrapperSpec
 from gymnasium.utils.env_checker import check_env
 
-from memenvs.evaluate import play_episode
-from memenvs.policies import make_policy
+from memenvs.evaluation.statistics import play_episode
+from memenvs.rollout.scripted import make_policy
 from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
 from memenvs.testing import play
 
@@ -48,7 +48,7 @@ for name, (entry_point, kwargs, stack) in STACKS.items():
         additional_wrappers=tuple(
             WrapperSpec(
                 wrapper,
-                f"memenvs.wrappers.{'hosts' if wrapper == 'RewardWrapper' else 'conveniences'}:{wrapper}",
+                f"memenvs.wrappers:{wrapper}",
                 settings,
             )
             for wrapper, settings in stack

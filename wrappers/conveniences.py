@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
-from memenvs.wrappers.hosts import RewardWrapper
 from memenvs.wrappers.registry import ScorerSpec, make_methods, plain_method, plain_scorer
+from memenvs.wrappers.reward_wrapper import RewardWrapper
 
 
 class _Scored(RewardWrapper):

@@ -8,19 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.state import check_keys, to_plain
+from memenvs.core.text import Template
 from memenvs.credit import SIDES, infomem_bonus
-from memenvs.prompts import Template
-from memenvs.state import check_keys, to_plain
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
-from memenvs.wrappers.running import Running
-from memenvs.wrappers.scorers import ScoreRequest, TokenScores
-from memenvs.wrappers.settings import (
+from memenvs.wrappers.method import (
+    Credit,
+    Episode,
+    RewardMethod,
+    Running,
+    Turn,
     check_at_least,
     check_choice,
     check_ddof,
     check_flags,
     check_numbers,
 )
+from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 CONDITIONS = ("answer", "query")
 TARGETS = {"bare": "target", "wrapped": "target_wrapped"}

@@ -9,13 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.state import to_plain
 from memenvs.credit import mempo
-from memenvs.state import to_plain
 from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
-from memenvs.wrappers.running import Running
+from memenvs.wrappers.method import (
+    Credit,
+    Episode,
+    RewardMethod,
+    Running,
+    Turn,
+    check_at_least,
+    check_choice,
+    check_ddof,
+)
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
-from memenvs.wrappers.settings import check_at_least, check_choice, check_ddof
 
 BIASES = ("history", "none")
 MEASURES = ("probability", "log")

@@ -1,15 +1,57 @@
-"""What flows through a reward method: turns with their scores in, signals; whole groups in, credits out."""
+"""Numbers of one episode after another come in; the mean, the spread and the extremes so far go out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from memenvs.state import plain_record
-from memenvs.text_env import End, Info
+from memenvs.core.env import End, Info
+from memenvs.core.state import from_plain, plain_record
+from memenvs.core.vector import is_whole
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """ValueError unless `value` is one of the choices."""
+    names = list(choices)
+    if value not in names:
+        raise ValueError(f"{name} must be one of {', '.join(names)}, got {value!r}")
+
+
+def check_numbers(**values: object) -> None:
+    """ValueError unless each value is a finite number."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
+def check_at_least(name: str, value: float, least: float) -> None:
+    """ValueError unless `value` is a finite number of at least `least`."""
+    check_numbers(**{name: value})
+    if value < least:
+        raise ValueError(f"{name} must be a number of at least {least}, got {value!r}")
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """ValueError unless `value` is a whole number of at least `least`."""
+    if not is_whole(value) or value < least:  # type: ignore[operator]
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_ddof(value: object) -> None:
+    """ValueError unless a standard deviation may have it: 0 divides by n, 1 by n - 1."""
+    if not is_whole(value) or value not in (0, 1):
+        raise ValueError(f"ddof must be 0 or 1, got {value!r}")
+
+
+def check_flags(**values: object) -> None:
+    """ValueError unless each value is True or False."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+
 
 Plain = list[Any]
 """A method as plain data: its name, or its `module:Class`, and its settings."""
@@ -166,3 +208,51 @@ class RewardMethod:
         Raises:
             ValueError: it is none.
         """
+
+
+@dataclass
+class Running:
+    """Statistics of all numbers added so far; stands in for a group where there is none.
+
+    Attributes:
+        count: numbers.
+        mean: of them.
+        squares: sum of squared deviations from the mean.
+        low: the smallest.
+        high: the largest.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, values: Iterable[float]) -> None:
+        """Take more numbers (Welford's update); NaN is left out."""
+        for value in values:
+            if math.isnan(value):
+                continue
+            self.count += 1
+            step = value - self.mean
+            self.mean += step / self.count
+            self.squares += step * (value - self.mean)
+            self.low, self.high = min(self.low, value), max(self.high, value)
+
+    def normal(self, value: float, *, eps: float, ddof: int) -> float:
+        """(value - mean) / (std + eps); 0.0 where nothing differs yet."""
+        if math.isnan(value) or self.count <= ddof or self.low >= self.high:
+            return 0.0
+        return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + eps)
+
+    @classmethod
+    def from_state(cls, state: Any, where: str) -> Running:
+        """The statistics that `memenvs.core.state.to_plain` made `state` of; `where` is what errors call it.
+
+        Raises:
+            ValueError: no numbers can have them.
+        """
+        made = from_plain(state, cls, where)
+        if made.count < 0 or not made.squares >= 0 or (made.count and not made.low <= made.high):
+            raise ValueError(f"the state's {where} cannot be: {state!r:.200}")
+        return made

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memenvs.arguments import check_arguments, parameters_of
+from memenvs.cli import check_arguments, parameters_of
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import Scorer
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memenvs.wrappers.method import RewardMethod, Turn
+from memenvs.wrappers.method import RewardMethod, Turn, check_at_least, check_flags, check_numbers
 from memenvs.wrappers.scorers import TokenScores
-from memenvs.wrappers.settings import check_at_least, check_flags, check_numbers
 
 
 @dataclass

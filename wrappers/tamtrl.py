@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.state import to_plain
 from memenvs.credit import COMBINES, tamtrl_rewards
-from memenvs.state import to_plain
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
-from memenvs.wrappers.running import Running
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Running, Turn, check_choice, check_flags
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
-from memenvs.wrappers.settings import check_choice, check_flags
 
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 FINAL_TURNS = ("outcome", "teacher")

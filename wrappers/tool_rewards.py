@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from memenvs.spaces import clean_text
-from memenvs.tags import first_pair
-from memenvs.text_env import MAX_REPLY_CHARS
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
+from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.spaces import clean_text
+from memenvs.core.text import first_pair
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn, check_numbers
 from memenvs.wrappers.scorers import TokenScores
-from memenvs.wrappers.settings import check_numbers
 
 FIELDS = (("reasoning",), ("tool", "answer"))
 

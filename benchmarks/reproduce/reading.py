@@ -31,7 +31,7 @@ from benchmarks.reproduce.runs import (
     shares_table,
     steps_flags,
 )
-from memenvs.tokens import load_tokenizer
+from memenvs.tasks.tokens import load_tokenizer
 
 WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends
 WRAPPED = {"target": "wrapped"}  # a model from nothing knows an answer in its form alone

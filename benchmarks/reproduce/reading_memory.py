@@ -11,11 +11,11 @@ import numpy as np
 
 from benchmarks.reproduce.reading_tasks import SENTENCES
 from memenvs.baselines.episode import Episode
-from memenvs.baselines.hf_policy import HFPolicy
 from memenvs.baselines.rollout import collect
 from memenvs.baselines.run import group_seeds
-from memenvs.tasks import TaskSet
-from memenvs.vector import TextVectorEnv
+from memenvs.core.vector import TextVectorEnv
+from memenvs.models.hf import HFPolicy
+from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import InfoMemMethod, TAMTRLMethod, VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 

@@ -13,8 +13,8 @@ import transformers
 
 from benchmarks.reproduce.reading_tasks import BORN, LINE, QUESTION, STOP, TEMPLATE, names, sentence
 from memenvs.baselines.demonstrations import Demonstration, write_demonstrations
-from memenvs.baselines.small_gpt import save_small_gpt
-from memenvs.metrics import wrap_answer
+from memenvs.models.small_gpt import save_small_gpt
+from memenvs.tasks.metrics import wrap_answer
 
 CARE = 0.7  # chance, at each turn, that the careless reader keeps the sentence that is asked for
 ALONE = 0.5  # chance that a memory is one sentence

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memenvs.build.chance import item_rng
-from memenvs.build.draft import Documents, Draft
+from memenvs.build.draft import Documents, Draft, item_rng
 from memenvs.build.worldgen import chronicle
 from memenvs.build.write import write_task_set
-from memenvs.card import Card, Layout
-from memenvs.tasks import Task
-from memenvs.tokens import TextTokenizer
+from memenvs.tasks.taskset import Card, Layout, Task
+from memenvs.tasks.tokens import TextTokenizer
 
 PEOPLE, TOWNS = 32, 8  # small enough that every possible sentence is met often in a short warm-up
 CHUNKS, SENTENCES = 5, 4  # of a task, of a chunk

@@ -10,12 +10,12 @@ import numpy as np
 
 from benchmarks.reproduce.search_teacher import REPLY
 from memenvs.baselines.episode import Episode
-from memenvs.baselines.hf_policy import HFPolicy
 from memenvs.baselines.rollout import collect
 from memenvs.baselines.run import group_seeds
-from memenvs.envs.search_text import read_reply
-from memenvs.tasks import TaskSet
-from memenvs.vector import TextVectorEnv
+from memenvs.core.vector import TextVectorEnv
+from memenvs.envs.searching import read_reply
+from memenvs.models.hf import HFPolicy
+from memenvs.tasks.taskset import TaskSet
 
 
 def remembered(model: Path, env: str, env_args: dict[str, Any], episodes: int) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from memenvs.baselines.small_gpt import save_small_gpt
+from memenvs.models.small_gpt import save_small_gpt
 from memenvs.sokoban import LETTERS
 
 OPEN, CLOSE, BETWEEN = "<think></think><answer>", "</answer>", " || "

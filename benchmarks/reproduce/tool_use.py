@@ -31,7 +31,7 @@ from benchmarks.reproduce.tool_teacher import FIXED, REPLY, Caller, play
 from benchmarks.reproduce.world_gpt import save_world_gpt
 from benchmarks.reproduce.world_tasks import ENTITIES, Names, save_world_tasks
 from memenvs.baselines.demonstrations import write_demonstrations
-from memenvs.tasks import open_tasks
+from memenvs.tasks.taskset import open_tasks
 
 ENV = "MemToolQA-v0"
 METHODS = {

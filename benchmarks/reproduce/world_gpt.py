@@ -9,9 +9,9 @@ import torch
 import transformers
 
 from benchmarks.reproduce.world_tasks import Names
-from memenvs.baselines.small_gpt import save_small_gpt
-from memenvs.files import whole_folder
-from memenvs.tasks import TaskSet
+from memenvs.core.files import whole_folder
+from memenvs.models.small_gpt import save_small_gpt
+from memenvs.tasks.taskset import TaskSet
 
 WORDS = 4096  # tokens that are learned from the world's prose, names left out
 KIND = 0.2  # standard deviation of what names of a kind have in common; that of a name itself is 0.2 too

@@ -11,9 +11,8 @@ from memenvs.build.draft import Documents, Draft
 from memenvs.build.multi import multi
 from memenvs.build.worldgen import chronicle, generate
 from memenvs.build.write import write_task_set
-from memenvs.card import Card, Layout
-from memenvs.tasks import Task, open_tasks
-from memenvs.tokens import load_tokenizer
+from memenvs.tasks.taskset import Card, Layout, Task, open_tasks
+from memenvs.tasks.tokens import load_tokenizer
 
 ENTITIES = 10_000  # so many that no question is met often: a model has to read, and cannot remember
 QUESTIONS = 4 * ENTITIES  # asked of them; more than half can be used

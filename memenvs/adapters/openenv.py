@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import gymnasium as gym
 
 from memenvs.adapters.plain import open_env, told
-from memenvs.adapters.versions import check_version
-from memenvs.arguments import NAMED, Parser, one_line, read_arguments
-from memenvs.spaces import clean_text
-from memenvs.text_env import MAX_REPLY_CHARS
+from memenvs.cli import NAMED, Parser, one_line, read_arguments
+from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.optional import check_version
+from memenvs.core.spaces import clean_text
 
 check_version("openenv", "0.10", "0.11", "openenv")
 

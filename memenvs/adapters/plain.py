@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.arguments import check_env_arguments
-from memenvs.spaces import UnicodeText
-from memenvs.text_env import Info
+from memenvs.cli import check_env_arguments
+from memenvs.core.env import Info
+from memenvs.core.spaces import UnicodeText
 from memenvs.wrappers import RewardWrapper
 
 TextEnvironment = gym.Env[str, str]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memenvs.adapters.plain import TextEnvironment, open_env, plain, told
-from memenvs.adapters.versions import check_version
+from memenvs.core.optional import check_version
 
 check_version("skyrl-gym", "0.4", "0.5", "skyrl")
 

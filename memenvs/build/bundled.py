@@ -15,8 +15,8 @@ from memenvs.build.niah import niah
 from memenvs.build.world import world
 from memenvs.build.worldgen import generate
 from memenvs.build.write import write_task_set
-from memenvs.card import Card
-from memenvs.tokens import TextTokenizer, load_tokenizer
+from memenvs.tasks.taskset import Card
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 VOCABULARY = 4096
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -1,4 +1,4 @@
-"""Question-answering examples come in; tasks with their evidence hidden among many documents go out."""
+"""Questions with their evidence and distractors, drawn into tasks of a given size."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.build.chance import item_rng, make_items
-from memenvs.build.draft import Documents, Draft, seam_tokens
-from memenvs.card import Layout
-from memenvs.tasks import Task, shown
-from memenvs.tokens import TextTokenizer, check_positive
+from memenvs.build.draft import Documents, Draft, item_rng, make_items, seam_tokens
+from memenvs.tasks.taskset import Layout, Task, shown
+from memenvs.tasks.tokens import TextTokenizer, check_positive
 
 Ints = NDArray[np.int64]
 

@@ -7,8 +7,15 @@ from itertools import accumulate
 from typing import Any
 
 from memenvs.build.examples import Example
-from memenvs.build.fields import check_examples, read_answers, read_id, read_question, read_text
-from memenvs.build.sources import Record, read_records
+from memenvs.build.sources import (
+    Record,
+    check_examples,
+    read_answers,
+    read_id,
+    read_question,
+    read_records,
+    read_text,
+)
 
 _KEYS = ("question", "answer", "supporting_facts", "context")
 _WHAT = "HotpotQA's JSON in the distractor setting (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json)"

@@ -9,15 +9,24 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from memenvs.files import read_json, whole_folder, write_json
-from memenvs.retrieval.card import CARD, IndexCard
+from memenvs.core.files import read_json, whole_folder, write_json
 from memenvs.retrieval.corpus import Corpus, read_jsonl, write_corpus
+from memenvs.retrieval.dense import (
+    INDEX,
+    SEED,
+    VECTORS,
+    Nearest,
+    build,
+    encode_corpus,
+    open_index,
+    recall,
+    refuse_other,
+    settings,
+)
 from memenvs.retrieval.encoder import Encoder
-from memenvs.retrieval.indexes import INDEX, SEED, build, open_index, settings
+from memenvs.retrieval.index import CARD, IndexCard
 from memenvs.retrieval.lexical import BM25, index_words
-from memenvs.retrieval.nearest import Nearest, recall
 from memenvs.retrieval.protocol import Passage
-from memenvs.retrieval.vectors import VECTORS, encode_corpus, refuse_other
 
 INDEXES = ("lexical", "flat", "hnsw", "ivfpq")
 PROBES, PROBE_K = 200, 10  # queries and depth of the recall that is measured
@@ -43,7 +52,7 @@ def build_index(
         out: the folder; made if there is none.
         index: `"lexical"` (BM25), `"flat"` (exact), `"hnsw"` or `"ivfpq"`.
         encoder: of a dense index; None: `Encoder()`, E5.
-        how: settings of HNSW or IVF-PQ that are not their defaults (`memenvs.retrieval.indexes.settings`).
+        how: settings of HNSW or IVF-PQ that are not their defaults (`memenvs.retrieval.dense.settings`).
         progress: whether to show a bar.
         say: told, in a line, what was built, and the recall of an approximate index.
 

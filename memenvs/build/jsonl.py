@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from memenvs.build.examples import Example
-from memenvs.build.fields import check_examples, read_answers, read_id, read_question, read_text
-from memenvs.build.sources import Record, read_records
+from memenvs.build.sources import (
+    Record,
+    check_examples,
+    read_answers,
+    read_id,
+    read_question,
+    read_records,
+    read_text,
+)
 
 _KEYS = ("question", "answers", "paragraphs", "evidence")
 _WHAT = (

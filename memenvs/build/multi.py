@@ -8,12 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from memenvs.build.chance import item_rng, make_items
-from memenvs.build.draft import Documents, Draft, renumbered
-from memenvs.card import CARD, Layout
-from memenvs.questions import Questions, own_metric
-from memenvs.tasks import Task, TaskSet
-from memenvs.tokens import TextTokenizer
+from memenvs.build.draft import Documents, Draft, item_rng, make_items, renumbered
+from memenvs.tasks.taskset import CARD, Layout, Questions, Task, TaskSet, own_metric
+from memenvs.tasks.tokens import TextTokenizer
 
 LEAST, MOST = 2, 16
 

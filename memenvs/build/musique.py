@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from memenvs.build.examples import Example
-from memenvs.build.fields import check_examples, read_answers, read_id, read_question, read_text
-from memenvs.build.sources import Record, read_records
+from memenvs.build.sources import (
+    Record,
+    check_examples,
+    read_answers,
+    read_id,
+    read_question,
+    read_records,
+    read_text,
+)
 
 _KEYS = ("id", "question", "answer", "paragraphs")
 _WHAT = "MuSiQue's JSON Lines (musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl)"

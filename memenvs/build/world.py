@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from memenvs.build.draft import Draft
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.worldgen import Question, World, generate
-from memenvs.tokens import TextTokenizer
+from memenvs.tasks.tokens import TextTokenizer
 
 
 def world(

@@ -5,10 +5,8 @@ Where values do not differ there is nothing to learn from them: zeros, never NaN
 value that could not be measured: it is left out of every mean, and gets 0.
 """
 
-from memenvs.credit.checks import Array, Mask
-from memenvs.credit.gae import gae
+from memenvs.core.checks import Array, Mask
 from memenvs.credit.groups import group_normalize, grpo, rloo
-from memenvs.credit.masked import masked_mean, masked_var, whiten
 from memenvs.credit.memory import (
     COMBINES,
     SIDES,
@@ -19,7 +17,15 @@ from memenvs.credit.memory import (
     tamtrl,
     tamtrl_rewards,
 )
-from memenvs.credit.place import overlong_penalty, place_rewards, spread_turns
+from memenvs.credit.tokens import (
+    gae,
+    masked_mean,
+    masked_var,
+    overlong_penalty,
+    place_rewards,
+    spread_turns,
+    whiten,
+)
 from memenvs.credit.turns import combine_turns, mt_grpo, mt_rloo
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Rewards of rollouts come in, each with its group; advantages over their own group go out."""
+"""Advantages within groups of rollouts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.credit.checks import Array, check_choice, check_lengths, one_row
+from memenvs.core.checks import Array, check_choice, check_lengths, one_row
 
 SCALES = ("std", "none")
 ALONE = ("zero", "raw")

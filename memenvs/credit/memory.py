@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.credit.checks import Array, Mask, check_choice, check_lengths, check_shapes, one_row
+from memenvs.core.checks import Array, Mask, check_choice, check_lengths, check_shapes, one_row
 from memenvs.credit.groups import group_normalize, members
 
 COMBINES = ("product", "plus")

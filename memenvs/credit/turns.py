@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.credit.checks import Array, check_choice, check_lengths, one_row
+from memenvs.core.checks import Array, check_choice, check_lengths, one_row
 from memenvs.credit.groups import grpo, rloo
 
 Advantage = Callable[[Array, Sequence[Hashable] | None], Array]

@@ -1,21 +1,220 @@
-"""Reading in chunks: a turn shows one chunk and the agent's memory; the last one asks the question."""
+"""Question answering over a long document that is read chunk by chunk with a written memory."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from memenvs.context import SPLITS, open_reader
-from memenvs.envs.chunk_prompts import ReadingPrompts
-from memenvs.envs.reading import Reading, check_documents, draw_documents, positions_of
-from memenvs.metrics import wrap_answer
-from memenvs.questions import identity_of, own_metric
-from memenvs.render import reading_turn
-from memenvs.scoring import check_scoring, gold_answer, grade
-from memenvs.tags import THOUGHTS, thought_end
-from memenvs.tasks import Task, open_tasks
-from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
-from memenvs.tokens import HEAD_CHARS, check_positive, load_tokenizer
+import numpy as np
+
+from memenvs.core.env import MAX_REPLY_CHARS, Episode, TextEnv
+from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
+from memenvs.envs.render import reading_turn
+from memenvs.tasks.context import SPLITS, Chunk, Context, open_reader
+from memenvs.tasks.grading import answer_form, check_scoring, gold_answer, grade
+from memenvs.tasks.metrics import wrap_answer
+from memenvs.tasks.taskset import Task, identity_of, open_tasks, own_metric
+from memenvs.tasks.tokens import HEAD_CHARS, check_positive, load_tokenizer
+
+
+class Reading(NamedTuple):
+    """A task as it is read in one episode.
+
+    Attributes:
+        task: the task.
+        context: the text of its documents.
+        chunks: slices of it, one a reading turn.
+        evidence: positions of the evidence documents in reading order, from 0.
+    """
+
+    task: Task
+    context: Context
+    chunks: list[Chunk]
+    evidence: list[int]
+
+    def section(self, turn: int) -> str:
+        """The text shown at reading turn `turn`, from 0."""
+        chunk = self.chunks[turn]
+        return self.context.text[chunk.start : chunk.end]
+
+    def evidence_in(self, turn: int) -> list[str]:
+        """The parts of evidence documents shown at turn `turn`; none past the reading turns."""
+        if turn >= len(self.chunks):
+            return []
+        parts = (self.context.inside(self.chunks[turn], position) for position in self.evidence)
+        return [part for part in parts if part]
+
+    def whole_evidence(self) -> list[str]:
+        """The evidence documents."""
+        spans = self.context.spans
+        return [self.context.text[slice(*spans[position])] for position in self.evidence]
+
+    def depths(self) -> list[float]:
+        """Where each evidence document begins, as a share of the text, 0 to 1."""
+        return [self.context.depth(position) for position in self.evidence]
+
+
+def positions_of(evidence: Sequence[int], documents: Sequence[int]) -> list[int]:
+    """The position of each evidence document; the first where a haystack repeats one."""
+    return [documents.index(document) for document in evidence]
+
+
+def check_documents(count: int | None, evidence: int) -> int | None:
+    """`count`, if so many documents hold every task's evidence; None stands for all.
+
+    Raises:
+        ValueError: less than `evidence`, the most evidence documents of a task.
+    """
+    if count is None:
+        return None
+    check_positive("n_documents", count, "documents")
+    if count < evidence:
+        raise ValueError(f"n_documents={count} does not hold the {evidence} evidence documents of a task")
+    return count
+
+
+def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:
+    """`count` of the task's documents in their order, its evidence among them; all if None or too few.
+
+    Places are drawn, not document numbers: a haystack may show one document many times.
+    """
+    if count is None or count >= len(task.documents):
+        return task.documents
+    needed = positions_of(task.evidence, task.documents)
+    others = np.delete(np.arange(len(task.documents)), needed)
+    drawn = rng.choice(others, count - len(needed), replace=False)
+    return tuple(task.documents[place] for place in sorted([*needed, *drawn.tolist()]))
+
+
+_READ = """\
+You are reading a long text section by section, to answer a question when you have read it all. Only what \
+you write into your memory is carried from one section to the next.
+
+<question>
+{question}
+</question>
+
+<memory>
+{memory}
+</memory>
+
+<section>
+{chunk}
+</section>
+
+This was section {turn} of {turns}. Write the memory anew: keep what may still help with the question, add \
+what this section tells about it, and leave the rest out. Your whole reply becomes the memory, up to \
+{max_memory} tokens.
+"""
+
+_ANSWER = """\
+You have read the whole text and kept this memory of it. Answer the question from the memory.
+
+<question>
+{question}
+</question>
+
+<memory>
+{memory}
+</memory>
+
+Give the answer as short as it can be, in the form {format}.
+"""
+
+_PLACES = ("turn", "turns", "max_memory", "format")
+
+
+TEMPLATES = {
+    "read": Template(_READ, required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
+    "answer": Template(_ANSWER, required=("question", "memory"), optional=_PLACES, name="answer"),
+}
+
+
+def reading_templates(template: dict[str, str] | None) -> tuple[Template, Template]:
+    """The reading and the answering template, given ones before our own; see `replace_templates`."""
+    templates = replace_templates(TEMPLATES, template)
+    return templates["read"], templates["answer"]
+
+
+class ReadingPrompts:
+    """The prompts of chunked reading.
+
+    Args:
+        template: `{"read": …, "answer": …}`, each instead of our own.
+        answer_format: `"boxed"` or `"tag"`.
+        max_memory: tokens, which the prompt tells.
+    """
+
+    def __init__(self, template: dict[str, str] | None, answer_format: str, max_memory: int) -> None:
+        self._read, self._answer = reading_templates(template)
+        self._answer_format, self._max_memory = answer_format, max_memory
+
+    def prompt(self, reading: Reading, turn: int, memory: str, section: str | None = None) -> str:
+        """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer.
+
+        `section` stands in the place of the turn's own section.
+        """
+        turns, question = len(reading.chunks), reading.task.question
+        values = self._values(turn + 1, turns, len(reading.task.answers))
+        if turn >= turns:
+            return self._answer.fill(question=question, memory=memory, **values)
+        shown = reading.section(turn) if section is None else section
+        return self._read.fill(question=question, memory=memory, chunk=shown, **values)
+
+    def for_scorers(self, reading: Reading, turn: int, memory: str) -> dict[str, str]:
+        """The prompts that reward methods ask a scorer with; see `ChunkQAEnv`, under Privileged.
+
+        Past the answer turn, `turn` is the number of turns played.
+        """
+        last, evidence = len(reading.chunks), reading.whole_evidence()
+        reminded = self.prompt(reading, last, memory)
+        local = everything = ""
+        if turn == last:
+            local = everything = self.prompt(reading, last, "\n\n".join([memory, *evidence]))
+        elif turn < last:
+            local = self.prompt(reading, turn, memory, section="\n\n".join(reading.evidence_in(turn)))
+            everything = self.prompt(reading, turn, memory, section="\n\n".join(evidence))
+        return {
+            "prompt_with_memory": reminded,
+            "prompt_without_memory": self.prompt(reading, last, ""),
+            "prompt_with_history": reminded,
+            "teacher_prompt": local,
+            "teacher_prompt_global": everything,
+        }
+
+    def frames(self, reading: Reading) -> tuple[str, str]:
+        """The last reading prompt and the answering one, with nothing in memory and section."""
+        turns, question = len(reading.chunks), reading.task.question
+        values = self._values(turns, turns, len(reading.task.answers))
+        return (
+            self._read.fill(question=question, memory="", chunk="", **values),
+            self._answer.fill(question=question, memory="", **values),
+        )
+
+    def longest(self, counts: Mapping[str, int], memory: int, objectives: int) -> int:
+        """Characters of the longest prompt, by the larger template.
+
+        Args:
+            counts: of the task set's card.
+            memory: most characters of a memory.
+            objectives: most objectives of a task.
+        """
+        digits = len(str(counts["max_chars"] + 1))  # a chunk has at least one character
+        most = {
+            "question": counts["max_question_chars"],
+            "memory": memory,
+            "chunk": counts["max_chars"],
+            "turn": digits,
+            "turns": digits,
+            "max_memory": len(str(self._max_memory)),
+            "format": len(answer_form(self._answer_format, objectives)),
+        }
+        return max(template.longest(**most) for template in (self._read, self._answer))
+
+    def _values(self, turn: int, turns: int, objectives: int) -> dict[str, object]:
+        form = answer_form(self._answer_format, objectives)
+        return {"turn": turn, "turns": turns, "max_memory": self._max_memory, "format": form}
 
 
 @dataclass
@@ -88,8 +287,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         thoughts: `"strip"` drops a leading `<think>…</think>`, and what stands before a lone `</think>`;
             `"opened"` also takes a reply without `</think>` for a thought that was cut, as it is where the
             chat template writes `<think>` itself; `"keep"` drops nothing.
-        metric: a name of `memenvs.metrics.METRICS`; None: the task set's own. `boxed_em` and `math_em` need
-            `"boxed"`.
+        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own. `boxed_em` and
+            `math_em` need `"boxed"`.
         render_mode: `"ansi"` or None.
 
     Version:

@@ -1,31 +1,225 @@
-"""Search over many turns: a question goes out, searches come in, passages go out, an answer comes in."""
+"""Multi-turn question answering with a search engine."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal
 
-from memenvs.envs.questions import check_turns, extents, open_retriever
-from memenvs.envs.search_episode import NOTHING, SearchEpisode
-from memenvs.envs.search_prompts import SearchPrompts
-from memenvs.envs.search_text import (
+from memenvs.core.env import MAX_REPLY_CHARS, Episode, Info, TextEnv
+from memenvs.core.text import THOUGHTS, Tagged, replace_templates
+from memenvs.envs.render import conversation_turn
+from memenvs.envs.searching import (
+    ASK,
+    ASK_WITH_MEMORY,
     LAST,
+    SHOWN,
     UNREADABLE,
     Move,
+    Searching,
+    check_turns,
     cut_passages,
+    extents,
     harmless,
+    holds_answer_by_part,
     information,
+    open_retriever,
+    passages_shown,
     read_reply,
+    several,
 )
-from memenvs.envs.searching import Searching
-from memenvs.metrics import get_metric, wrap_answer
-from memenvs.questions import identity_of, open_questions, own_metric
-from memenvs.render import conversation_turn
-from memenvs.scoring import Grade, gold_answer, grade_answer
-from memenvs.tags import THOUGHTS
-from memenvs.tasks import TaskSet
-from memenvs.text_env import MAX_REPLY_CHARS, Info, TextEnv
-from memenvs.tokens import check_positive, load_tokenizer
+from memenvs.tasks.grading import Grade, gold_answer, grade_answer
+from memenvs.tasks.metrics import Objectives, get_metric, multi_objective, wrap_answer
+from memenvs.tasks.taskset import Task, TaskSet, identity_of, open_questions, own_metric
+from memenvs.tasks.tokens import TextTokenizer, check_positive, load_tokenizer
+
+NOTHING = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 0.0}
+
+
+@dataclass
+class SearchEpisode(Episode):
+    """An episode of searching.
+
+    Attributes:
+        memory: what was kept of the last `<mem>`.
+        memory_span: where the last reply wrote it, [start, end) in characters; None if it wrote none.
+        behind_memory: the last reply without its `<mem>…</mem>`.
+        overflows: memories that were cut at `max_memory`.
+        history: each turn's reply and what came back.
+        prompts: each observation so far; with `"append"` the first alone, which the others begin with.
+        answer: the answer given; None without one.
+        searches: searches run.
+        retrieved: whether any search found an accepted answer in its passages.
+        found: contents of the passages in which one has been shown.
+        well_formed: replies that were.
+        events: of the last turn, 1.0 or 0.0: `searched`, `retrieved`, `retrieved_new`, `well_formed`.
+    """
+
+    memory: str = ""
+    memory_span: tuple[int, int] | None = None
+    behind_memory: str = ""
+    overflows: int = 0
+    history: list[tuple[str, str]] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
+    answer: str | None = None
+    searches: int = 0
+    retrieved: bool = False
+    found: list[str] = field(default_factory=list)
+    well_formed: int = 0
+    events: dict[str, float] = field(default_factory=dict)
+
+    def record(self, move: Move, passages: Sequence[str] | None, shown: str, task: Task) -> None:
+        """Keep what a reply did.
+
+        Args:
+            move: the reply.
+            passages: contents that a search brought; None where none was run.
+            shown: what the agent reads of them.
+            task: that is played.
+        """
+        searched, brought = passages is not None, passages or []
+        retrieved, each = holds_answer_by_part(passages_shown(brought, shown), task.answers)
+        new = [
+            contents
+            for contents, holds in zip(brought, each, strict=True)
+            if holds and contents not in self.found
+        ]
+        self.found += new
+        self.searches += searched
+        self.retrieved |= retrieved
+        self.well_formed += move.well_formed
+        self.events = {
+            "searched": float(searched),
+            "retrieved": float(retrieved),
+            "retrieved_new": float(bool(new)),
+            "well_formed": float(move.well_formed),
+        }
+
+    def remember(self, reply: str, written: Tagged | None, tokenizer: TextTokenizer, max_memory: int) -> None:
+        """Keep at most `max_memory` tokens of what the `<mem>` of a reply says; nothing without one."""
+        if written is None:
+            self.memory, self.memory_span, self.behind_memory = "", None, reply
+            return
+        self.behind_memory = reply[: written.start] + reply[written.end :]
+        self.memory, cut = tokenizer.head(written.text.strip(), max_memory)
+        self.overflows += cut
+        start = written.start + len("<mem>")
+        kept = len(written.text) - len(written.text.lstrip()) + len(self.memory)
+        self.memory_span = (start, start + (kept if cut else len(written.text)))
+
+    def metrics(self, task: Task, grade: Grade, prompt_tokens: list[int]) -> dict[str, float]:
+        """The metrics of the ended episode; see `SearchQAEnv`.
+
+        Args:
+            task: that was played.
+            grade: of the answer.
+            prompt_tokens: tokens of each observation.
+        """
+        sums = Objectives(0.0, 0.0, True)
+        if self.answer is not None:
+            given = wrap_answer(self.answer, "tag")
+            sums = multi_objective(given, [list(accepted) for accepted in task.answers])
+        return {
+            "success": float(grade.outcome == 1.0),
+            **{name: getattr(grade, name) for name in ("em", "f1", "sub_em")},
+            "em_sum": sums.em,
+            "f1_sum": sums.f1,
+            "format": float(self.answer is not None and self.well_formed == len(self.history)),
+            "format_share": self.well_formed / len(self.history),
+            "memory_overflow": self.overflows,
+            "searches": self.searches,
+            "retrieved": self.retrieved,
+            "turns": len(self.history),
+            "prompt_tokens": sum(prompt_tokens),
+            "prompt_tokens_peak": max(prompt_tokens),
+        }
+
+
+class SearchPrompts:
+    """The prompts of a searching agent.
+
+    Args:
+        template: `{"ask": …}` instead of our own, or None.
+        max_turns: turns in which a search is run, which the prompt tells.
+        last_turn: turns in all.
+        keep_turns: what a prompt with a memory repeats; None for an agent without one, whose prompt grows.
+        max_memory: tokens of a memory, which the prompt tells.
+    """
+
+    def __init__(
+        self,
+        template: dict[str, str] | None,
+        max_turns: int,
+        last_turn: int,
+        keep_turns: int | Literal["all"] | None,
+        max_memory: int,
+    ) -> None:
+        own = ASK if keep_turns is None else ASK_WITH_MEMORY
+        self._ask = replace_templates({"ask": own}, template)["ask"]
+        self._last_turn, self._keep_turns = last_turn, keep_turns
+        self._fixed = {
+            "searches": str(max_turns),
+            "shown": SHOWN[keep_turns or 1],
+            "max_memory": str(max_memory),
+        }
+
+    def prompt(self, task: Task, episode: SearchEpisode) -> str:
+        """What the agent reads next; with a memory nothing once the episode has ended."""
+        if self._keep_turns is None:
+            return self._fill(task) + "".join(reply + came for reply, came in episode.history)
+        if episode.end:
+            return ""
+        recent = episode.history if self._keep_turns == "all" else episode.history[-int(self._keep_turns) :]
+        shown = "".join(reply + came for reply, came in recent[:-1])
+        if recent:  # the memory of the last reply stands above already
+            shown += episode.behind_memory + recent[-1][1]
+        left = self._last_turn - len(episode.history)
+        return self._fill(task, memory=episode.memory, recent=shown, turns=left)
+
+    def longest(self, turn: int, question: int, objectives: int) -> int:
+        """Characters of the longest prompt.
+
+        Args:
+            turn: most characters of a turn, reply and what came back.
+            question: most characters of a question.
+            objectives: most objectives of a task.
+        """
+        history = (self._last_turn + 1) * turn
+        frame = self._ask.longest(
+            question=question,
+            several=len(several(objectives)),
+            turns=len(str(self._last_turn)),
+            **{place: len(text) for place, text in self._fixed.items()},
+            memory=turn,
+            recent=history,
+        )
+        return frame + (history if self._keep_turns is None else 0)
+
+    def for_scorers(self, task: Task, episode: SearchEpisode, metric: str) -> dict[str, Any]:
+        """What reward methods ask a scorer about; see `SearchQAEnv`, under Privileged."""
+        turns = self._last_turn  # one number of turns, so that prompts share a prefix
+        past = "".join(reply + came for reply, came in episode.history)
+        target = gold_answer(task.answers, metric)
+        return {
+            "question": task.question,
+            "target": target,
+            "target_wrapped": wrap_answer(target, "tag"),
+            "memory": episode.memory,
+            "memory_span": episode.memory_span and list(episode.memory_span),
+            "prompt_with_memory": self._fill(task, memory=episode.memory, recent="", turns=turns),
+            "prompt_without_memory": self._fill(task, memory="", recent="", turns=turns),
+            "prompt_with_history": self._fill(task, memory="", recent=past, turns=turns),
+        }
+
+    def _fill(self, task: Task, **values: object) -> str:
+        return self._ask.fill(
+            question=task.question,
+            several=several(len(task.answers)),
+            **self._fixed,
+            **values,
+        )
+
 
 KEEP = (1, 3, "all")
 
@@ -91,7 +285,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
             `{several}` (how to give several answers) may be used; without a memory `{searches}` too, with
             one `{turns}` (turns left), `{shown}` (what is repeated), `{max_memory}`. Own wording by default.
         tokenizer: `"world"`, a file, a folder or a Hugging Face id.
-        metric: a name of `memenvs.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
+        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
     Version:

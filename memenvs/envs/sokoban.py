@@ -1,28 +1,299 @@
-"""Sokoban in turns: a board in text goes out, a thought and a few moves come in."""
+"""Sokoban as text, and as pictures."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from memenvs.envs.sokoban_rules import (
-    BUNDLED,
-    choose_levels,
-    levels_hash,
-    open_levels,
-    read_weights,
-    replay,
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.core.env import MAX_REPLY_CHARS, Episode, TextEnv
+from memenvs.core.optional import require
+from memenvs.core.spaces import UnicodeText
+from memenvs.core.state import text_hash
+from memenvs.core.text import Template, first_pair, in_order
+from memenvs.data import bundled
+from memenvs.envs.render import block, reward_line
+from memenvs.sokoban import (
+    LETTERS,
+    BatchStep,
+    Board,
+    LevelSet,
+    Step,
+    check_vocabulary,
+    is_deadlocked,
+    rgb,
+    solve,
+    to_text,
 )
-from memenvs.envs.sokoban_text import FEEDBACK, PROMPT, MoveReader, Moves, legend, turns_left
-from memenvs.envs.window import Window
-from memenvs.render import block, reward_line
-from memenvs.sokoban import LETTERS, Board, check_vocabulary, is_deadlocked, rgb, solve, to_text
 from memenvs.sokoban.board import Grid
-from memenvs.text_env import MAX_REPLY_CHARS, Episode, TextEnv
-from memenvs.tokens import check_positive
+from memenvs.tasks.tokens import check_positive
+
+BUNDLED = "sokoban_6x6_1box"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a reward is made of.
+
+    Attributes:
+        outcome: once, when the level is solved.
+        placed: for each box pushed onto a target.
+        removed: for each box pushed off one.
+        format: for each turn whose reply is well formed.
+        malformed: for each turn whose reply is not.
+        step: for each step that leaves the level unsolved.
+        last_step: for the step that solves it.
+    """
+
+    outcome: float = 0.0
+    placed: float = 0.0
+    removed: float = 0.0
+    format: float = 0.0
+    malformed: float = 0.0
+    step: float = 0.0
+    last_step: float = 0.0
+
+    def components(self, step: Step) -> tuple[float, float, float]:
+        """Outcome, placement and step penalty of one step."""
+        placement = self.placed * step.pushed_on + self.removed * step.pushed_off
+        return self.outcome * step.solved, placement, self.last_step if step.solved else self.step
+
+    def totals(self, step: BatchStep) -> NDArray[np.float64]:
+        """The sum of the components, of N boards: (N,)."""
+        totals = np.where(step.solved, self.outcome + self.last_step, self.step)
+        if self.placed:
+            totals += self.placed * step.pushed_on
+        if self.removed:
+            totals += self.removed * step.pushed_off
+        return totals
+
+
+REWARDS = {
+    "mt_ppo": Weights(outcome=10.0, placed=1.0, format=0.5, step=-0.1),  # MT-PPO, appendix E
+    "classic": Weights(outcome=10.0, placed=1.0, removed=-1.0, step=-0.1, last_step=-0.1),  # gym-sokoban
+    "outcome": Weights(outcome=10.0),
+    # No component can be earned again and again: a turn costs what it earned in "mt_ppo", and a box pushed
+    # off gives back what pushing it on earned.
+    "bounded": Weights(outcome=10.0, placed=1.0, removed=-1.0, malformed=-0.5, step=-0.1),
+}
+
+
+def read_weights(rewards: str | dict[str, float]) -> Weights:
+    """Weights by name, or by the fields of `Weights`.
+
+    Raises:
+        ValueError: no such name or field.
+    """
+    if isinstance(rewards, dict):
+        if unknown := sorted(set(rewards) - set(asdict(Weights()))):
+            raise ValueError(
+                f"rewards has no field {unknown[0]!r}; its fields are {', '.join(asdict(Weights()))}"
+            )
+        return Weights(**rewards)
+    if rewards not in REWARDS:
+        raise ValueError(f"rewards must be one of {', '.join(REWARDS)} or a dictionary, got {rewards!r}")
+    return REWARDS[rewards]
+
+
+@functools.lru_cache(maxsize=16)
+def open_levels(name: str, split: str | None) -> LevelSet:
+    """A level set by bundled name or by file, read once a process; `split` None takes all of it."""
+    return LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, split, fill=True)
+
+
+def levels_hash(levels: LevelSet) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of the boards."""
+    return text_hash(levels.boards.tobytes())
+
+
+def replay(board: Grid, moves: Sequence[int]) -> Board:
+    """The board after some moves, before the last of which it was not solved.
+
+    Raises:
+        ValueError: a move is not 0 to 3, or comes after the level is solved.
+    """
+    now = Board(board)
+    for move in moves:
+        if now.solved or move not in range(4):
+            raise ValueError(f"the state's moves cannot be: {move} comes after the end or is none of 0 to 3")
+        now.step(move)
+    return now
+
+
+def choose_levels(levels: LevelSet, least: int, most: int | None) -> NDArray[np.intp]:
+    """Numbers of the levels whose shortest solution has `least` to `most` moves, or is not known.
+
+    Raises:
+        ValueError: there are none.
+    """
+    lengths = levels.lengths
+    top = int(lengths.max()) if most is None else most
+    (chosen,) = np.nonzero((lengths < 0) | ((lengths >= least) & (lengths <= top)))
+    if not len(chosen):
+        raise ValueError(
+            f"no level has a shortest solution of {least} to {top} moves; this set has {lengths.min()} to "
+            f"{lengths.max()}: change min_solution or max_solution, or allow more turns"
+        )
+    return chosen
+
+
+PROMPT = Template(
+    """\
+You are at a Sokoban board. Push every box onto a target. A move takes you one square up, down, left or \
+right; walking into a box pushes it, if the square behind it is free. Boxes cannot be pulled, and two cannot \
+be pushed at once.
+
+Symbols: {legend}
+
+{board}
+
+You have {turns} turns and may make up to {actions} moves in each. Think first, then write the moves of this \
+turn:
+<think>…</think><answer>{example}</answer>
+""",
+    required=("board",),
+    optional=("legend", "turns", "actions", "example"),
+)
+
+FEEDBACK = Template(
+    """\
+
+{said}The board is now:
+
+{board}
+
+{left}
+""",
+    required=("said", "board", "left"),
+)
+
+_NAMES = ("wall", "floor", "target", "box on target", "box", "you", "you on target")
+
+
+class Moves(NamedTuple):
+    """What a reply asks for.
+
+    Attributes:
+        actions: 0 up, 1 down, 2 left, 3 right, at most as many as a turn allows.
+        well_formed: the reply is a thought and a list of moves, nothing else, every word a move.
+        said: what the agent is told about its list; empty if all is well.
+    """
+
+    actions: tuple[int, ...]
+    well_formed: bool
+    said: str
+
+
+class MoveReader:
+    """Reads `<think>…</think><answer>Up || Right</answer>`.
+
+    Letter case and spaces are forgiven, empty places too. A word that is no move ends the list. A list
+    without a thought, or with text around it, is played but is not well formed. Moves beyond `most` are not
+    played and are no fault.
+
+    Args:
+        names: words for up, down, left and right.
+        separator: between two moves.
+        most: moves a turn.
+    """
+
+    def __init__(self, names: Sequence[str], separator: str, most: int) -> None:
+        self._known = {name.strip().lower(): action for action, name in enumerate(names)}
+        if len(self._known) != 4 or not all(self._known) or not separator.strip():
+            raise ValueError(
+                f"action_names must be four different words and separator some characters, got {names!r} and "
+                f"{separator!r}"
+            )
+        self._separator, self._most = separator, most
+
+    def read(self, reply: str) -> Moves:
+        """The moves of a reply."""
+        pairs = in_order(reply, "think", "answer")
+        if pairs:
+            return self._listed(pairs[1].text, "")
+        thought = first_pair(reply, "think")
+        answer = first_pair(reply, "answer", thought.end if thought else 0)
+        if answer is None:
+            return Moves((), False, "There was no <answer>…</answer> with moves in your reply. ")
+        moves = self._listed(
+            answer.text, "Write one thought and one list of moves, and nothing beside them. "
+        )
+        return moves._replace(well_formed=False)
+
+    def _listed(self, text: str, said: str) -> Moves:
+        known, most = self._known, self._most
+        actions: list[int] = []
+        for word in text.split(self._separator):
+            action = known.get(word.strip().lower())
+            if action is not None:
+                actions.append(action)
+            elif word.strip():
+                ended = f"{said}{_short(word.strip())!r} is no move, so the list ended there. "
+                return Moves(tuple(actions[:most]), False, ended)
+        if not actions:
+            return Moves((), False, said + "Your list of moves was empty. ")
+        if len(actions) > most:
+            said += f"Only the first {most} moves were made. "
+        return Moves(tuple(actions[:most]), True, said)
+
+
+def legend(vocabulary: Sequence[str]) -> str:
+    """What each symbol of a board stands for."""
+    return ", ".join(f"{symbol} {name}" for symbol, name in zip(vocabulary, _NAMES, strict=True))
+
+
+def turns_left(turns: int, *, solved: bool) -> str:
+    """What the agent is told of the turns to come."""
+    if solved:
+        return "Solved."
+    if turns == 0:
+        return "No turns are left."
+    return f"{turns} turn{'s' if turns > 1 else ''} left."
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 20 else word[:20] + "…"
+
+
+class Window:
+    """A window that opens with its first frame.
+
+    Args:
+        title: of the window.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._pygame: Any = None
+
+    def show(self, frame: NDArray[np.uint8], fps: float) -> None:
+        """Show a frame (H, W, 3) and wait 1 / `fps` seconds.
+
+        Raises:
+            ImportError: pygame is not installed.
+        """
+        if self._pygame is None:
+            self._pygame = require("pygame", "human")
+            self._pygame.init()
+            self._screen = self._pygame.display.set_mode((frame.shape[1], frame.shape[0]))
+            self._pygame.display.set_caption(self._title)
+        surface = self._pygame.surfarray.make_surface(frame.swapaxes(0, 1))
+        self._screen.blit(surface, (0, 0))
+        self._pygame.event.pump()
+        self._pygame.display.flip()
+        self._pygame.time.wait(round(1000 / fps))
+
+    def close(self) -> None:
+        """Close the window."""
+        if self._pygame is not None:
+            self._pygame.display.quit()
+            self._pygame = None
 
 
 @dataclass
@@ -259,3 +530,34 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     def _task_id(self) -> str:
         return f"level-{self.chosen[self.episode.task]}"
+
+
+class SokobanImageEnv(SokobanEnv):
+    """`SokobanEnv` with a picture of the board at every turn.
+
+    Action, Reward, End, Metrics and Privileged are those of `SokobanEnv`.
+
+    Observation:
+        `{"image": (H * tile, W * tile, 3) uint8, "text": str}`: the board now, and the text of `SokobanEnv`.
+
+    Args:
+        tile: pixels a square, 4 to 256.
+        **kwargs: those of `SokobanEnv`.
+
+    Version:
+        v0: first.
+    """
+
+    def __init__(self, tile: int = 32, **kwargs: Any) -> None:
+        check_positive("tile", tile, "pixels")
+        self.tile = tile
+        super().__init__(**kwargs)
+
+    def _make_observation_space(self, max_chars: int) -> gym.Space[Any]:
+        height, width = self.levels.boards.shape[1:]
+        shape = (height * self.tile, width * self.tile, 3)
+        image = gym.spaces.Box(0, 255, shape, np.uint8)
+        return gym.spaces.Dict({"image": image, "text": UnicodeText(max_chars)})
+
+    def _observe(self) -> Any:
+        return {"image": rgb(self._board.grid, self.tile), "text": self.episode.history}

@@ -1,4 +1,4 @@
-"""One tool call, then an answer: the two-turn tool environment of MT-GRPO."""
+"""Question answering with tool calls."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from memenvs.envs.questions import check_turns, extents, open_retriever
-from memenvs.envs.search_text import cut_passages, harmless, holds_answer, several
-from memenvs.envs.searching import Searching
-from memenvs.metrics import get_metric, wrap_answer
-from memenvs.prompts import Template, replace_templates
-from memenvs.questions import identity_of, open_questions, own_metric
-from memenvs.render import conversation_turn
-from memenvs.scoring import Grade, gold_answer, grade_answer
-from memenvs.spaces import replace_surrogates
-from memenvs.tags import first_pair
-from memenvs.text_env import MAX_REPLY_CHARS, Episode, Info, TextEnv
-from memenvs.tokens import check_positive, load_tokenizer
+from memenvs.core.env import MAX_REPLY_CHARS, Episode, Info, TextEnv
+from memenvs.core.spaces import replace_surrogates
+from memenvs.core.text import Template, first_pair, replace_templates
+from memenvs.envs.render import conversation_turn
+from memenvs.envs.searching import (
+    Searching,
+    check_turns,
+    cut_passages,
+    extents,
+    harmless,
+    holds_answer,
+    open_retriever,
+    several,
+)
+from memenvs.tasks.grading import Grade, gold_answer, grade_answer
+from memenvs.tasks.metrics import get_metric, wrap_answer
+from memenvs.tasks.taskset import identity_of, open_questions, own_metric
+from memenvs.tasks.tokens import check_positive, load_tokenizer
 
 TOOL = "wiki_search"
 NOTHING = {"called": 0.0, "ran": 0.0, "retrieved": 0.0}
@@ -148,7 +154,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         tokenizer: counts them.
         template: `{"ask": …}` with the place `{question}`; `{several}` (how to give several answers) may be
             used. Own wording by default.
-        metric: a name of `memenvs.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
+        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
     Version:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.evaluation.protocol import Answer, Ask, BatchPolicy
-from memenvs.evaluation.record import Pair, Record
-from memenvs.spaces import clean_text
-from memenvs.vector import TextVectorEnv
+from memenvs.core.spaces import clean_text
+from memenvs.core.vector import TextVectorEnv
+from memenvs.evaluation.log import Pair, Record
+from memenvs.evaluation.policies import Answer, Ask, BatchPolicy
 
 _ERROR_CHARS = 1000
 

@@ -1,4 +1,4 @@
-"""The command that evaluates a policy: `python -m memenvs.evaluate run --env … --policy …`."""
+"""The command that evaluates a policy: `python -m memenvs evaluate run --env … --policy …`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,140 @@ import gymnasium as gym
 from tqdm import tqdm
 
 import memenvs
-from memenvs.arguments import check_env_arguments, one_line, read_arguments
-from memenvs.evaluation.arguments import check_numbers, read_tasks, run_parser
-from memenvs.evaluation.choose import Make, choose_policy
-from memenvs.evaluation.data import data_hashes
-from memenvs.evaluation.log import RESULTS, TABLE, RunLog
+from memenvs.cli import NAMED, Parser, check_env_arguments, one_line, read_arguments
+from memenvs.core.env import TextEnv
+from memenvs.core.files import naming, write_json, write_text
+from memenvs.core.spaces import UnicodeText
+from memenvs.core.vector import TextVectorEnv
+from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
 from memenvs.evaluation.play import Player
-from memenvs.evaluation.record import Pair
+from memenvs.evaluation.policies import Make, choose_policy
 from memenvs.evaluation.summary import Summary, summarise
-from memenvs.files import naming, write_json, write_text
-from memenvs.spaces import UnicodeText
-from memenvs.text_env import TextEnv
-from memenvs.vector import TextVectorEnv
+from memenvs.retrieval.load import fingerprint
+
+_EPILOG = """\
+examples:
+  python -m memenvs evaluate run --env MemChunkQA-v0 --env-args tasks=world-test --policy lexical
+  python -m memenvs evaluate run --env MemSearchQA-v0 --env-args tasks=world-test k=5 \\
+      --policy openai:http://127.0.0.1:8000/v1 --stop "</search>" "</answer>" --samples 4 --out runs/search
+  python -m memenvs evaluate run --env MemSokoban-v0 --env-args level_split=test --task 0:200 \\
+      --policy hf:runs/mt_ppo/checkpoints/step-200/policy --out runs/sokoban
+
+A run that died goes on where it stopped, by the same command; --task and --samples may grow, --concurrency
+may change. docs/evaluate.md tells what is averaged.
+"""
+
+
+def run_parser() -> argparse.ArgumentParser:
+    """The parser."""
+    parser = Parser(
+        prog="python -m memenvs evaluate run",
+        description="Play every task n times and average every metric, with bootstrap intervals.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--env", required=True, help="an environment's id, such as MemSearchQA-v0")
+    add(
+        "--env-args",
+        **NAMED,
+        help="its arguments, or one JSON object (`python -m memenvs list ID`)",
+    )
+    add(
+        "--policy",
+        required=True,
+        help="lexical, gold, silent, random_text, hf:MODEL (a folder or a hub name) or openai:URL "
+        "(its key, if it wants one, in OPENAI_API_KEY)",
+    )
+    add("--task", default=":", help="numbers and ranges: 0:100, 7, 3,5,90: (default all)")
+    add("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
+    add("--concurrency", type=int, default=16, help="episodes under way at once (default 16)")
+    add("--seed", type=int, default=0, help="decides every random choice (default 0)")
+    add("--out", type=Path, metavar="FOLDER", help="keeps episodes and results, and is gone on from")
+    _add_sampling(parser)
+    return parser
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    sampling = parser.add_argument_group("models")
+    add = sampling.add_argument
+    add("--temperature", type=float, default=1.0, help="of sampling, 0 for the likeliest (default 1.0)")
+    add("--top-p", type=float, help="only the likeliest tokens that together have this share are drawn")
+    add("--top-k", type=int, help="only so many of the likeliest tokens are drawn")
+    add("--min-p", type=float, help="only tokens this share as likely as the likeliest one are drawn")
+    add("--max-new-tokens", type=int, default=1024, help="of a reply (default 1024)")
+    add("--stop", nargs="+", default=[], metavar="TEXT", help="a reply ends behind it")
+    add("--chat-args", **NAMED, help="arguments of the chat template: enable_thinking=false")
+    add("--model", help="openai: its name there (default: the one that is served)")
+    add("--conversation", action="store_true", help="openai: send a growing episode as messages")
+    add("--body", **NAMED, help="openai: more fields of a request, as top_p=0.9, or one JSON object")
+    add("--timeout", type=float, default=600.0, help="openai: seconds a wait for an answer (default 600)")
+    add("--tries", type=int, default=6, help="openai: of a request, before its episode fails (default 6)")
+
+
+def check_numbers(args: argparse.Namespace) -> None:
+    """Raise a `ValueError` for a number out of its range."""
+    for name, least in (("samples", 1), ("concurrency", 1), ("max_new_tokens", 1), ("seed", 0)):
+        if (value := getattr(args, name)) < least:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
+    if args.seed >= 2**32:
+        raise ValueError(f"--seed must be below 2**32, got {args.seed}")
+    if not 0 <= args.temperature < float("inf"):
+        raise ValueError(f"--temperature must be at least 0, got {args.temperature}")
+    if args.top_p is not None and not 0 < args.top_p <= 1:
+        raise ValueError(f"--top-p must be above 0 and at most 1, got {args.top_p}")
+    if args.top_k is not None and args.top_k < 1:
+        raise ValueError(f"--top-k must be at least 1, got {args.top_k}")
+    if args.min_p is not None and not 0 <= args.min_p <= 1:
+        raise ValueError(f"--min-p must be from 0 to 1, got {args.min_p}")
+    if not args.timeout > 0:
+        raise ValueError(f"--timeout must be above 0 seconds, got {args.timeout}")
+
+
+def read_tasks(text: str, n_tasks: int) -> list[int]:
+    """Numbers of tasks, each once, in the order given.
+
+    Args:
+        text: numbers and half-open ranges behind commas; a range without an end goes on to the last task.
+        n_tasks: of the environment.
+
+    Raises:
+        ValueError: what is neither, holds no task, or leads past the last one.
+
+    >>> read_tasks("7,0:3", 10)
+    [7, 0, 1, 2]
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, colon, end = (piece.strip() for piece in part.partition(":"))
+        if not all(piece.isdecimal() for piece in ((first or "0", end or "0") if colon else (first,))):
+            raise ValueError(f"--task wants numbers and ranges such as 0:100, got {text!r}")
+        start = int(first or 0)
+        stop = (int(end) if end else n_tasks) if colon else start + 1
+        if not start < stop <= n_tasks:
+            raise ValueError(f"--task {part}: there are tasks 0 to {n_tasks - 1}, and a range holds one")
+        found += range(start, stop)
+    return list(dict.fromkeys(found))
+
+
+def data_hashes(env: Any) -> dict[str, str]:
+    """Hashes of what an environment's episodes are made of.
+
+    Args:
+        env: a `TextEnv` without its wrappers.
+
+    Returns:
+        `tasks`: of `TextEnv.task_set`; and, where the environment has a `retriever`, `retriever`: of its
+        corpus and index. What nobody tells, such as a foreign retrieval server, is left out.
+
+    Raises:
+        ConnectionError: a retrieval server is unreachable.
+    """
+    found = {"tasks": env.task_set()[1]}
+    if (retriever := getattr(env, "retriever", None)) is not None:
+        found["retriever"] = fingerprint(retriever)
+    return {name: digest for name, digest in found.items() if digest}
+
 
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
@@ -37,17 +159,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         with naming(args.out):
             summary, title = evaluate(args)
     except (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error) as error:
-        sys.stderr.write(f"memenvs.evaluate run: error: {one_line(error)}\n")
+        sys.stderr.write(f"memenvs evaluate run: error: {one_line(error)}\n")
         return 2
     except KeyboardInterrupt:
         kept = f"what ended is in {args.out}" if args.out else "nothing was kept, for want of --out"
-        sys.stderr.write(f"memenvs.evaluate run: interrupted; {kept}\n")
+        sys.stderr.write(f"memenvs evaluate run: interrupted; {kept}\n")
         return 130
     sys.stdout.write(summary.to_markdown(title))
     if not summary.failed:
         return 0
     again = "the same command plays them again" if args.out else "with --out they could be played again"
-    sys.stderr.write(f"memenvs.evaluate run: {summary.failed} episodes failed and are in no mean; {again}\n")
+    sys.stderr.write(f"memenvs evaluate run: {summary.failed} episodes failed and are in no mean; {again}\n")
     return 1
 
 

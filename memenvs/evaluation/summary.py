@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.evaluate import Interval, bootstrap, share_interval
-from memenvs.evaluation.record import Record
+from memenvs.evaluation.log import Record
+from memenvs.evaluation.statistics import Interval, bootstrap, share_interval
 
 SHARES = frozenset(
     {

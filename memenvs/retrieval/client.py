@@ -1,4 +1,4 @@
-"""A client of a retrieval server, which remembers the passages it brought."""
+"""A retriever behind a server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from memenvs.json_http import JSONClient
-from memenvs.retrieval.protocol import Hits, Passage, clean
-from memenvs.retrieval.ranking import search_distinct
+from memenvs.core.http import JSONClient
+from memenvs.core.spaces import replace_surrogates
+from memenvs.retrieval.protocol import Hits, Passage, search_distinct
 from memenvs.retrieval.wire import Limits
 
 MEND = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
@@ -113,4 +113,6 @@ def _read_answers(found: Any) -> list[list[tuple[Passage, float]]]:
 
 def _read_hit(hit: Any) -> tuple[Passage, float]:
     document = hit["document"]
-    return Passage(clean(str(document["id"])), clean(document["contents"])), float(hit["score"])
+    return Passage(replace_surrogates(str(document["id"])), replace_surrogates(document["contents"])), float(
+        hit["score"]
+    )

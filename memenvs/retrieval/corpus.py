@@ -1,4 +1,4 @@
-"""A corpus: passages by row and by id, from JSONL to a memory-mapped Arrow file."""
+"""Passages in a file, read where they lie."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from memenvs.files import read_json, whole_file, write_json
-from memenvs.integrity import check_file, describe, seal, unseal
-from memenvs.retrieval.protocol import Passage, clean
+from memenvs.core.files import check_file, describe, read_json, seal, unseal, whole_file, write_json
+from memenvs.core.spaces import replace_surrogates
+from memenvs.retrieval.protocol import Passage
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
 BATCH = 8_192  # rows an Arrow batch: a row's batch is found by a division
@@ -49,7 +49,7 @@ class Corpus:
 
         Raises:
             FileNotFoundError: there is none.
-            ValueError: its files are not those that were written (`memenvs.integrity`; MEMENVS_VERIFY=0
+            ValueError: its files are not those that were written (`memenvs.core.files`; MEMENVS_VERIFY=0
                 reads them unchecked).
         """
         folder = Path(folder)
@@ -127,7 +127,7 @@ def read_jsonl(path: Path | str) -> Iterator[Passage]:
                 raise ValueError(f'{path}:{number}: not a {{"id", "contents"}} record: {error!r}') from error
             if isinstance(id, bool) or not isinstance(id, str | int) or not isinstance(contents, str):
                 raise ValueError(f"{path}:{number}: id {id!r} or contents of type {type(contents).__name__}")
-            yield Passage(clean(str(id)), clean(contents))
+            yield Passage(replace_surrogates(str(id)), replace_surrogates(contents))
 
 
 def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:

@@ -1,4 +1,4 @@
-"""Text to unit vectors, by any sentence-transformers encoder; E5's conventions by default."""
+"""Sentence encoders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.extras import require
+from memenvs.core.optional import require
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
 CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; what a CPU's cache and a GPU's memory like

@@ -1,4 +1,4 @@
-"""Lexical retrieval: BM25 over the words of title and text, no model."""
+"""BM25 over a corpus."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.extras import require
-from memenvs.retrieval.card import IndexCard
+from memenvs.core.optional import require
 from memenvs.retrieval.corpus import Corpus, read_jsonl
-from memenvs.retrieval.protocol import Hits, Passage
-from memenvs.retrieval.ranking import contenders, ordered, search_distinct
+from memenvs.retrieval.index import IndexCard
+from memenvs.retrieval.protocol import Hits, Passage, contenders, ordered, search_distinct
 
 BM25 = "bm25"
 MAX_IN_MEMORY = 256_000_000  # bytes of a JSONL file that is indexed when it is opened

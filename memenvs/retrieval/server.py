@@ -1,4 +1,4 @@
-"""Serve an index over HTTP in the protocol that search agents speak; concurrent requests share one call.
+"""A search index over HTTP.
 
 python -m memenvs.retrieval.server --index DIR --port 8000
 """
@@ -17,13 +17,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from memenvs.arguments import Parser, one_line
-from memenvs.extras import require
-from memenvs.retrieval.batching import Answer, Batcher, Busy
-from memenvs.retrieval.cache import CachedRetriever
-from memenvs.retrieval.load import CACHE, fingerprint, open_folder
-from memenvs.retrieval.protocol import Passage, Retriever, clean
-from memenvs.retrieval.wire import Limits, Refused, parse, read_body, reply
+from memenvs.cli import Parser, one_line
+from memenvs.core.optional import require
+from memenvs.core.spaces import replace_surrogates
+from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
+from memenvs.retrieval.protocol import Passage, Retriever
+from memenvs.retrieval.wire import Answer, Batcher, Busy, Limits, Refused, parse, read_body, reply
 
 DRAIN = 20.0  # seconds after SIGTERM in which what waits is still searched
 GRACE = 5.0  # seconds more, in which the others are answered 503 and slow connections take their answers
@@ -147,7 +146,7 @@ def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
 
 
 def _document(passage: Passage) -> bytes:
-    return f'{{"id":{_json(passage.id)},"contents":{_json(clean(passage.contents))}}}'.encode()
+    return f'{{"id":{_json(passage.id)},"contents":{_json(replace_surrogates(passage.contents))}}}'.encode()
 
 
 def _score(score: float) -> bytes:

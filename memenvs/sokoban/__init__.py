@@ -11,12 +11,11 @@ from memenvs.sokoban.board import (
     parse,
     to_text,
 )
-from memenvs.sokoban.deadlock import is_deadlocked
 from memenvs.sokoban.engine import BatchStep, Board, BoardBatch, Step, classic_reward, classic_rewards
 from memenvs.sokoban.generator import Generator
 from memenvs.sokoban.levels import Level, LevelSet
 from memenvs.sokoban.render import ansi, rgb
-from memenvs.sokoban.solver import Solution, solve
+from memenvs.sokoban.solver import Solution, is_deadlocked, solve
 
 __all__ = [
     "ACTIONS",

@@ -1,4 +1,4 @@
-"""The rules of Sokoban: boards and actions in, moved boards and what happened out.
+"""Moves of many boards at once.
 
 The rules stand once, in `_effect`. One table made from it (`KIND`) drives both `Board`, a lean pure-Python
 path for one board, and `BoardBatch`, which moves N boards in a dozen array operations.
@@ -6,6 +6,8 @@ path for one board, and `BoardBatch`, which moves N boards in a dozen array oper
 Dynamics and rewards are those of gym-sokoban on bordered boards. An action is an integer: 0 up, 1 down, 2
 left, 3 right. A player who cannot move stays; that is a step too.
 """
+
+from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -139,7 +141,7 @@ class Board:
         height, width = self.shape
         return rows_to_text(self.cells[: height * width], width, vocabulary)
 
-    def copy(self) -> "Board":
+    def copy(self) -> Board:
         """An independent board in the same state."""
         other = object.__new__(Board)
         other.shape, other.cells, other.player = self.shape, self.cells[:], self.player

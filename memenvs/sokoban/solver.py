@@ -1,4 +1,15 @@
-"""Solve levels: a board in, the moves of a solution out, with what was proved about it.
+"""Shortest solutions, by pushes or by moves, within a budget of states.
+
+A board that passes may still be lost. What is found here is lost for certain.
+
+Best-first search over pushes. A node is a set of boxes with the region the player can walk in; it is told
+from others by both. The order is pushes so far + weight x bound: weight 1 finds the fewest pushes (A*), a
+greater one a solution sooner.
+
+A* over whole waves of player squares: a node is a set of boxes with all the squares, in one mask, that the
+player can first stand on after g moves. A wave spreads in one shift, whatever its size. The bound depends
+on the boxes alone, so that a wave has one f = g + bound. Walking raises f by 1; a push by 0 or more, for it
+may lead far astray.
 
 "Fewest" is exact in two ways. `objective="moves"` finds a solution with the fewest moves, pushes included.
 `objective="pushes"` finds one with the fewest pushes, and walks the shortest way between them (of all
@@ -6,14 +17,303 @@ solutions with as few pushes, not always the one with the fewest moves). `object
 that a greedy search comes to. A level is solved when every box stands on a target.
 """
 
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
-from memenvs.sokoban.board import BOX, Grid
-from memenvs.sokoban.budget import Budget, BudgetSpent
+from memenvs.sokoban.board import BOX, FAR, Grid, Layout, read_masks, squares
 from memenvs.sokoban.engine import Board
-from memenvs.sokoban.layout import Layout, read_masks
-from memenvs.sokoban.move_search import MoveSearch
-from memenvs.sokoban.push_search import search_pushes
+
+
+class BudgetSpent(Exception):
+    """A search was cut before it came to an end."""
+
+
+class Budget:
+    """Count the nodes of a search, and cut it at a limit; None is no limit.
+
+    Attributes:
+        expanded: nodes expanded so far.
+    """
+
+    def __init__(self, nodes: int | None = None, seconds: float | None = None) -> None:
+        self.expanded = 0
+        self._nodes = nodes if nodes is not None else float("inf")
+        self._end = time.monotonic() + seconds if seconds is not None else None
+
+    def spend(self) -> None:
+        """Count one node; raises BudgetSpent when there is none left to expand."""
+        if self.expanded >= self._nodes:
+            raise BudgetSpent
+        self.expanded += 1
+        if self._end is not None and self.expanded % 64 == 0 and time.monotonic() > self._end:
+            raise BudgetSpent
+
+
+def dead_boxes(layout: Layout, boxes: int) -> int:
+    """Mask of the boxes on dead squares: no target can be reached from there, even alone on the board."""
+    return boxes & ~layout.live
+
+
+def frozen_boxes(layout: Layout, boxes: int) -> int:
+    """Mask of the boxes that no push can free.
+
+    A box is stopped along an axis by a wall or a frozen box on either side, or by dead squares on both; it is
+    frozen when it is stopped along both. Start from all boxes, and drop those that can move until none can.
+    """
+    width = layout.width
+    across, along = layout.stuck
+    frozen = boxes
+    while True:
+        kept = frozen & (across | frozen << 1 | frozen >> 1) & (along | frozen << width | frozen >> width)
+        if kept == frozen:
+            return frozen
+        frozen = kept
+
+
+def lost(layout: Layout, boxes: int) -> bool:
+    """Whether the boxes rule a solution out: one stands on a dead square, or frozen off the targets."""
+    return bool(dead_boxes(layout, boxes) or frozen_boxes(layout, boxes) & ~layout.targets)
+
+
+def is_deadlocked(board: Grid) -> bool:
+    """Whether a board (H, W) is lost for certain; walls and targets are looked up after the first time."""
+    layout, boxes, _ = read_masks(board)
+    return lost(layout, boxes)
+
+
+class PushBound:
+    """The least total of pushes with a target for every box, each box alone on the board; FAR if lost.
+
+    It never overestimates, and one push lowers it by one at most, so that A* with it is exact. Results are
+    kept in `known`, boxes to bound: a search looks there first.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.known: dict[int, int] = {}
+        self._layout = layout
+        self._costs = list(zip(*layout.pushes, strict=True))  # a row a square, a column a target
+
+    def __call__(self, boxes: int) -> int:
+        """The bound in pushes for a mask of boxes."""
+        bound = self.known.get(boxes)
+        if bound is None:
+            bound = self.known[boxes] = self._compute(boxes)
+        return bound
+
+    def _compute(self, boxes: int) -> int:
+        layout = self._layout
+        if boxes & (boxes - 1) == 0:
+            return layout.nearest[boxes.bit_length() - 1] if boxes else 0
+        if boxes.bit_count() > layout.targets.bit_count() or lost(layout, boxes):
+            return FAR
+        return min(FAR, assignment([self._costs[square] for square in squares(boxes)]))
+
+
+def assignment(costs: Sequence[Sequence[int]]) -> int:
+    """The least total when each row takes a column of its own: R rows, C columns, R <= C.
+
+    Rows enter one by one. Each finds the cheapest chain of rows that give up their column for another
+    (Dijkstra over columns, on costs less the prices that the chains before have set).
+    """
+    columns = range(len(costs[0]))
+    holder = [-1] * len(columns)
+    column_price, row_price = [0] * len(columns), [0] * len(costs)
+    for entering in range(len(costs)):
+        reached, came_from, settled = [4 * FAR] * len(columns), [-1] * len(columns), [False] * len(columns)
+        row, column, distance = entering, -1, 0
+        while row >= 0:
+            offset, row_costs = distance - row_price[row], costs[row]
+            nearest, distance = -1, 4 * FAR
+            for c in columns:
+                if settled[c]:
+                    continue
+                through = row_costs[c] + offset - column_price[c]
+                if through < reached[c]:
+                    reached[c], came_from[c] = through, column
+                if reached[c] < distance:
+                    nearest, distance = c, reached[c]
+            settled[nearest] = True
+            column, row = nearest, holder[nearest]
+        for c in columns:
+            if settled[c] and holder[c] >= 0:
+                row_price[holder[c]] += distance - reached[c]
+                column_price[c] -= distance - reached[c]
+        row_price[entering] += distance
+        while column >= 0:
+            previous = came_from[column]
+            holder[column] = holder[previous] if previous >= 0 else entering
+            column = previous
+    return sum(costs[row][c] for c, row in enumerate(holder) if row >= 0)
+
+
+_Node = tuple[
+    int, int, int, int
+]  # boxes, the player's square after the push, index of the node before, pushes
+
+_LAST = (1 << 40) - 1
+
+
+def search_pushes(layout: Layout, boxes: int, player: int, weight: int, budget: Budget) -> list[int] | None:
+    """The actions of a solution, None if there is none. Raises BudgetSpent. Masks as in `Layout`."""
+    bound = PushBound(layout)
+    if bound(boxes) >= FAR:
+        return None
+    nodes: list[_Node] = [(boxes, player, -1, 0)]
+    # One integer orders the heap: the priority, then the newest node first.
+    heap, opened, closed = [_LAST], {(boxes, player)}, set()
+    while heap:
+        index = _LAST - (heappop(heap) & _LAST)
+        boxes, player, _, pushes = nodes[index]
+        region = layout.reach(player, boxes)
+        if (boxes, region) in closed:
+            continue
+        closed.add((boxes, region))
+        budget.spend()
+        if not boxes & ~layout.targets:
+            return _actions(layout, nodes, index)
+        for child in _pushes(layout, boxes, region):
+            estimate = bound(child[0])
+            if estimate < FAR and child not in opened:
+                opened.add(child)
+                heappush(heap, (pushes + 1 + weight * estimate) << 40 | _LAST - len(nodes))
+                nodes.append((*child, index, pushes + 1))
+    return None
+
+
+def _pushes(layout: Layout, boxes: int, region: int) -> list[tuple[int, int]]:
+    """All pushes of a player in `region` that end on live squares: boxes after, player after."""
+    found, room = [], layout.live & ~boxes
+    for delta in (layout.width, 1):
+        down, up = (region << delta & boxes) << delta & room, (region >> delta & boxes) >> delta & room
+        while down:
+            to = down & -down
+            down ^= to
+            found.append((boxes ^ to ^ to >> delta, to >> delta))
+        while up:
+            to = up & -up
+            up ^= to
+            found.append((boxes ^ to ^ to << delta, to << delta))
+    return found
+
+
+def _actions(layout: Layout, nodes: list[_Node], index: int) -> list[int]:
+    """The actions along the nodes to `index`: the shortest walk to each push, then the push."""
+    chain = []
+    while index >= 0:
+        chain.append(nodes[index])
+        index = nodes[index][2]
+    actions: list[int] = []
+    directions = (-layout.width, layout.width, -1, 1)
+    for (boxes, player, _, _), (pushed, after, _, _) in zip(chain[::-1], chain[-2::-1], strict=False):
+        delta = (pushed & ~boxes).bit_length() - after.bit_length()  # the player stands where the box was
+        start = after >> delta if delta > 0 else after << -delta
+        actions += walk(layout, boxes, player, start)
+        actions.append(directions.index(delta))
+    return actions
+
+
+def walk(layout: Layout, boxes: int, start: int, end: int) -> list[int]:
+    """The actions of a shortest walk round the boxes; `end`, a mask of one square, must be in reach."""
+    width, free = layout.width, layout.floor & ~boxes
+    waves, wave, seen = [start], start, start
+    while not wave & end:
+        wave = (wave << 1 | wave >> 1 | wave << width | wave >> width) & free & ~seen
+        seen |= wave
+        waves.append(wave)
+    actions = []
+    for earlier in waves[-2::-1]:
+        for action, before in enumerate((end << width, end >> width, end << 1, end >> 1)):
+            if before & earlier:
+                actions.append(action)
+                end = before
+                break
+    return actions[::-1]
+
+
+class MoveSearch:
+    """One search for a solution with the fewest moves."""
+
+    def __init__(self, layout: Layout, budget: Budget) -> None:
+        self._layout, self._budget, self._bound = layout, budget, PushBound(layout)
+        self._open: defaultdict[int, dict[int, int]] = defaultdict(dict)  # f to boxes to player squares
+        self._seen: dict[int, int] = {}  # boxes to the player squares of all waves so far
+        self._waves: dict[int, dict[int, int]] = {}  # boxes to g to the player squares first reached then
+
+    def run(self, boxes: int, player: int) -> list[int] | None:
+        """A solution from boxes and player, both masks; None if there is none. Raises BudgetSpent."""
+        f = self._bound(boxes)
+        if f >= FAR:
+            return None
+        self._open[f][boxes] = player
+        while self._open:
+            f = min(self._open)
+            now = self._open[f]
+            while now:
+                boxes, arrived = now.popitem()
+                new = arrived & ~self._seen.get(boxes, 0)
+                if not new:
+                    continue
+                self._budget.spend()
+                moves = f - self._bound(boxes)
+                self._seen[boxes] = self._seen.get(boxes, 0) | new
+                waves = self._waves.setdefault(boxes, {})
+                waves[moves] = waves.get(moves, 0) | new
+                if not boxes & ~self._layout.targets:
+                    return self._trace(boxes, new & -new, moves)
+                self._spread(boxes, new, f)
+            del self._open[f]
+        return None
+
+    def _spread(self, boxes: int, wave: int, f: int) -> None:
+        """Open what one more move makes of a wave: squares walked to, and boxes pushed."""
+        layout, known = self._layout, self._bound.known
+        width, room, moves = layout.width, layout.live & ~boxes, f - known[boxes] + 1
+        walked = wave << 1 | wave >> 1 | wave << width | wave >> width
+        walked &= layout.floor & ~boxes & ~self._seen[boxes]
+        if walked:
+            later = self._open[f + 1]
+            later[boxes] = later.get(boxes, 0) | walked
+        for delta in (-width, width, -1, 1):
+            landing = _shift(_shift(wave, delta) & boxes, delta) & room
+            while landing:
+                to = landing & -landing
+                landing ^= to
+                left = _shift(to, -delta)  # the box left this square, and the player stands there now
+                pushed = boxes ^ left ^ to
+                bound = known.get(pushed)
+                if bound is None:
+                    bound = self._bound(pushed)
+                if bound < FAR:
+                    later = self._open[moves + bound]
+                    later[pushed] = later.get(pushed, 0) | left
+
+    def _trace(self, boxes: int, player: int, moves: int) -> list[int]:
+        """Walk back over the waves from a solved board, one move at a time."""
+        width = self._layout.width
+        directions, actions = (-width, width, -1, 1), []
+        while moves:
+            moves -= 1
+            for delta in directions:
+                before, ahead = _shift(player, -delta), _shift(player, delta)
+                if before & self._waves[boxes].get(moves, 0):
+                    break
+                earlier = boxes ^ ahead ^ player
+                if boxes & ahead and before & self._waves.get(earlier, {}).get(moves, 0):
+                    boxes = earlier
+                    break
+            actions.append(directions.index(delta))
+            player = before
+        return actions[::-1]
+
+
+def _shift(mask: int, delta: int) -> int:
+    return mask << delta if delta > 0 else mask >> -delta
+
 
 Objective = Literal["moves", "pushes", "any"]
 Status = Literal["solved", "unsolvable", "limit"]

@@ -13,7 +13,7 @@ Every test asks `gym.make(env_id)`; an environment with arguments is registered 
 with the same name takes the place of one here. `play` plays an episode and returns its steps.
 """
 
-from memenvs.extras import require
+from memenvs.core.optional import require
 
 require("pytest", "testing").register_assert_rewrite("memenvs.testing.conformance")
 require("hypothesis", "testing")

@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import memenvs
-from memenvs.evaluate import play_episode
-from memenvs.policies import make_policy
-from memenvs.spaces import clean_text
-from memenvs.text_env import MAX_REPLY_CHARS
+from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.spaces import clean_text
+from memenvs.evaluation.statistics import play_episode
+from memenvs.rollout.scripted import make_policy
 
 HOSTILE = [
     *("", " ", "\n\n", "\0", "\ud800", "a\udfffb", "\x1b[31m", "{}", "{question}", "%s", "\\", "\\boxed{"),

@@ -15,8 +15,7 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.env_util import make_vec_env
 
-from memenvs.adapters.choices import ChooseReply
-from memenvs.adapters.features import HashText
+from memenvs.wrappers.spaces import ChooseReply, HashText
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 

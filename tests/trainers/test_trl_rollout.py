@@ -4,18 +4,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from memenvs.core.vector import TextVectorEnv
 from memenvs.credit import tamtrl
-from memenvs.vector import TextVectorEnv
 from memenvs.wrappers import RewardMethod, TAMTRLMethod, VectorRewardWrapper
 
 pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
 import torch
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 
-from memenvs.adapters import versions
-from memenvs.adapters.trl import EpisodeRollout, episode_return, seed_rows
-from memenvs.adapters.trl.policy import TRLPolicy
-from memenvs.adapters.trl.rows import read_groups
+from memenvs.adapters.trl import EpisodeRollout, TRLPolicy, episode_return, read_groups, seed_rows
+from memenvs.core import optional as versions
 
 pytestmark = [
     pytest.mark.filterwarnings(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny_model import CHAT_TEMPLATE, save_tiny_model
 
-from memenvs.tasks import open_tasks
+from memenvs.tasks.taskset import open_tasks
 
 pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
 import datasets
@@ -15,10 +15,8 @@ import trl
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 from transformers import AutoTokenizer
 
-from memenvs.adapters import versions
-from memenvs.adapters.trl import SearchTools, SokobanTools, tool_tokenizer
-from memenvs.adapters.trl.places import tool_episode
-from memenvs.adapters.trl.tool_env import OVER
+from memenvs.adapters.trl import OVER, SearchTools, SokobanTools, tool_episode, tool_tokenizer
+from memenvs.core import optional as versions
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using 'environment_factory':UserWarning"),  # experimental

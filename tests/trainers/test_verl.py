@@ -24,15 +24,15 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
-from memenvs.adapters import versions
-from memenvs.adapters.verl.advantages import by_run
+from memenvs.adapters.verl import by_run
+from memenvs.core import optional as versions
 
 PAGES = sorted((Path(__file__).parents[2] / "docs").glob("trainers*.md"))
 PAGE = next(page for page in PAGES if "\n## verl\n" in page.read_text())
 UP = "<think></think><answer>Up</answer>"
 END = "<|im_end|>"
 READING = {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}  # three turns an episode
-TARGET = "memenvs.adapters.verl.loop.EpisodeLoop"
+TARGET = "memenvs.adapters.verl.EpisodeLoop"
 
 
 class Server:
@@ -279,7 +279,7 @@ class TestRecipe:
 
     def test_the_estimators_are_known_where_verl_loads_external_modules(self):
         code = "import verl.trainer.ppo.core_algos as c; c.get_adv_estimator_fn('memenvs_mt_grpo')"
-        env = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl.advantages"}
+        env = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl"}
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memenvs.adapters import versions
+from memenvs.core import optional as versions
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ if __name__ == "__main__":
     from scripted_trl import ByTurn, make_trainer, weights
 
     from memenvs.adapters.trl import EpisodeRollout, episode_return, seed_rows
-    from memenvs.vector import TextVectorEnv
+    from memenvs.core.vector import TextVectorEnv
     from memenvs.wrappers import VectorRewardWrapper
 
     model, out = sys.argv[1:]

@@ -3,19 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.extras import require
-from memenvs.wrappers.scorers.head import evaluating, halves
-from memenvs.wrappers.scorers.loading import load_model, load_tokenizer
-from memenvs.wrappers.scorers.pairs import PairTokenizer, TokenPair, Truncate
-from memenvs.wrappers.scorers.plan import plan
-from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
-from memenvs.wrappers.scorers.reader import Reader, can_reuse, reads_by_length
-from memenvs.wrappers.scorers.targets import Targets
+from memenvs.core.optional import require
+from memenvs.models.loading import evaluating, halves, load_model, load_tokenizer
+from memenvs.models.prefix import Ids, Pass, Reader, can_reuse, plan, reads_by_length
+from memenvs.wrappers.scorers.protocol import (
+    PairTokenizer,
+    ScoreRequest,
+    Spans,
+    TokenPair,
+    TokenScores,
+    Truncate,
+)
+
+Ints = NDArray[np.int64]
+
+
+class Wanted(NamedTuple):
+    """(M,) each: which log-probabilities are wanted, of a sequence or in a pass.
+
+    Attributes:
+        lanes: rows of the pass's batch; 0 of a sequence.
+        positions: in the sequence, of the token that predicts the target; in a pass, counted from its start.
+        targets: token ids.
+        places: in the scores of all requests joined.
+    """
+
+    lanes: Ints
+    positions: Ints
+    targets: Ints
+    places: Ints
+
+
+class Targets:
+    """The sequences that pairs need read, each once, and what is wanted of them.
+
+    Attributes:
+        sequences: distinct ids; the last token of a continuation predicts nothing and is not read.
+        scores: (sum of T,) the log-probabilities of all continuations joined, to be filled in.
+    """
+
+    def __init__(self, pairs: Sequence[TokenPair]):
+        self.sequences: list[Ids] = []
+        self._ends = np.cumsum([len(pair.continuation) for pair in pairs], dtype=np.int64)
+        self.scores = np.zeros(int(self._ends[-1]) if len(pairs) else 0)
+        numbers: dict[bytes, int] = {}
+        wanted: list[list[Wanted]] = []
+        for pair, end in zip(pairs, self._ends.tolist(), strict=True):
+            count = len(pair.continuation)
+            if count == 0:
+                continue
+            ids = np.array([*pair.prompt, *pair.continuation], dtype=np.int64)
+            number = numbers.setdefault(ids[:-1].tobytes(), len(numbers))
+            if number == len(wanted):
+                self.sequences.append(ids[:-1])
+                wanted.append([])
+            first = len(pair.prompt) - 1
+            wanted[number].append(
+                Wanted(
+                    np.zeros(count, dtype=np.int64),
+                    np.arange(first, first + count),
+                    ids[-count:],
+                    np.arange(end - count, end),
+                )
+            )
+        self._wanted = [_join(parts) for parts in wanted]
+
+    def in_pass(self, step: Pass) -> Wanted:
+        """What is wanted of the positions that a pass reads."""
+        parts = [_NOTHING]
+        for lane, sequences in enumerate(step.lanes):
+            for wanted in (self._wanted[sequence] for sequence in sequences):
+                here = (wanted.positions >= step.start) & (wanted.positions < step.stop)
+                _, positions, targets, places = (part[here] for part in wanted)
+                parts.append(Wanted(np.full(len(targets), lane), positions - step.start, targets, places))
+        return _join(parts)
+
+    def by_pair(self) -> list[TokenScores]:
+        """The scores (T,) of each pair."""
+        return np.split(self.scores, self._ends[:-1]) if len(self._ends) else []
+
+
+_NOTHING = Wanted(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
+
+
+def _join(parts: Sequence[Wanted]) -> Wanted:
+    return Wanted(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
 
 CPU_BATCH, GPU_BATCH = 4_096, 65_536  # tokens in a pass
 CPU_PASS, GPU_PASS = 64, 1_024  # tokens whose reading takes about as long as what every pass costs by itself

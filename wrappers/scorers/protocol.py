@@ -1,12 +1,17 @@
-"""What is asked of a scorer: the log-probabilities that a model gives to texts it did not write."""
+"""The protocol of scorers, and requests as token ids."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding
+
+from memenvs.core.spaces import replace_surrogates
+from memenvs.models.chat import copy_backend
+from memenvs.tasks.tokens import load_tokenizer
 
 TokenScores = NDArray[np.float64]
 """(T,) nats, one log-probability for each token of a continuation."""
@@ -59,3 +64,92 @@ class SpanScorer(Scorer, Protocol):
         span of each of them.
         """
         ...
+
+
+Truncate = Literal["left"] | None
+_BATCH = 64  # texts tokenised at once: enough for its threads, and few of its large answers in memory
+
+
+class TokenPair(NamedTuple):
+    """A request in token ids.
+
+    Attributes:
+        prompt: never empty where the continuation is not.
+        continuation: the ids to be scored.
+    """
+
+    prompt: list[int]
+    continuation: list[int]
+
+
+class PairTokenizer:
+    """Tokenises both sides of requests alone, and sees that they fit.
+
+    Args:
+        tokenizer: a name that `memenvs.tasks.tokens.load_tokenizer` knows, or a tokenizer of transformers
+            that is backed by the tokenizers library, which is copied.
+        window: tokens that the model can read, prompt and continuation; None: any number.
+        truncate: `"left"` drops the first tokens of a prompt that does not fit; None refuses it.
+
+    Raises:
+        ValueError: the tokenizer cannot be used, or `truncate` is something else.
+    """
+
+    def __init__(self, tokenizer: Any, window: int | None, truncate: Truncate = None):
+        if truncate not in ("left", None):
+            raise ValueError(f'truncate must be "left" or None, not {truncate!r}')
+        self.window, self.truncate = window, truncate
+        self._backend = (
+            load_tokenizer(tokenizer).backend if isinstance(tokenizer, str) else copy_backend(tokenizer)
+        )
+
+    def pairs(self, requests: Sequence[ScoreRequest]) -> list[TokenPair]:
+        """The token ids of requests, in their order.
+
+        Raises:
+            ValueError: a request does not fit, or has no prompt to stand on; it is named by its index.
+        """
+        texts = list(dict.fromkeys(text for request in requests for text in request))
+        ids = dict(zip(texts, self._encoded(texts, self._backend.encode_batch_fast, _ids), strict=True))
+        return [self._fit(i, ids[prompt], ids[rest]) for i, (prompt, rest) in enumerate(requests)]
+
+    def spans(self, continuations: Sequence[str]) -> list[Spans]:
+        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`.
+
+        Many tokenizers leave the white space before a word out of its token's span.
+        """
+        return self._encoded(continuations, self._backend.encode_batch, _offsets)
+
+    def _encoded(self, texts: Sequence[str], encode: Any, take: Callable[[Encoding], Any]) -> list[Any]:
+        return [
+            take(encoding)
+            for start in range(0, len(texts), _BATCH)
+            for encoding in encode(
+                [replace_surrogates(text) for text in texts[start : start + _BATCH]], add_special_tokens=False
+            )
+        ]
+
+    def _fit(self, index: int, prompt: list[int], continuation: list[int]) -> TokenPair:
+        if continuation and not prompt:
+            raise ValueError(
+                f"request {index} has an empty prompt, so nothing predicts its first token; "
+                "give at least the token that texts begin with"
+            )
+        if self.window is None or len(prompt) + len(continuation) <= self.window:
+            return TokenPair(prompt, continuation)
+        kept = self.window - len(continuation)
+        if self.truncate is None or kept < 1:
+            raise ValueError(
+                f"request {index} is {len(prompt) + len(continuation):,} tokens long, {len(continuation):,} "
+                f"of them its continuation, and the model's window is {self.window:,}; "
+                + ("shorten the continuation" if kept < 1 else 'shorten the prompt, or pass truncate="left"')
+            )
+        return TokenPair(prompt[-kept:], continuation)
+
+
+def _ids(encoding: Encoding) -> list[int]:
+    return encoding.ids
+
+
+def _offsets(encoding: Encoding) -> Spans:
+    return np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)

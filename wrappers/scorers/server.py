@@ -9,9 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.json_http import JSONClient
-from memenvs.wrappers.scorers.pairs import PairTokenizer, TokenPair, Truncate
-from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
+from memenvs.core.http import JSONClient
+from memenvs.wrappers.scorers.protocol import (
+    PairTokenizer,
+    ScoreRequest,
+    Spans,
+    TokenPair,
+    TokenScores,
+    Truncate,
+)
 
 MEND = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
 

@@ -7,10 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.extras import require
-from memenvs.wrappers.scorers.engine import start_engine
-from memenvs.wrappers.scorers.pairs import PairTokenizer, TokenPair, Truncate
-from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
+from memenvs.core.optional import require
+from memenvs.models.loading import start_engine
+from memenvs.wrappers.scorers.protocol import (
+    PairTokenizer,
+    ScoreRequest,
+    Spans,
+    TokenPair,
+    TokenScores,
+    Truncate,
+)
 
 
 class VLLMScorer:

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.build.worldgen import chronicle, prose
-from memenvs.build.worldgen.answers import Question
-from memenvs.build.worldgen.draws import PROSE, SPLITS, dice
-from memenvs.build.worldgen.questions import Asker
+from memenvs.build.worldgen.names import PROSE, SPLITS, dice
+from memenvs.build.worldgen.questions import Asker, Question
 
 __all__ = ["LARGEST", "SMALLEST", "SPLITS", "Question", "World", "generate"]
 

@@ -1,14 +1,188 @@
-"""From a kind and a stream of choices to a name no other entity of the world, or of another split, bears."""
+"""Draws, facts, and names made of the lexicon's words."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
 
 from memenvs.build.worldgen import lexicon as lex
-from memenvs.build.worldgen.draws import SPLITS, Dice
-from memenvs.build.worldgen.lexicon import CULTURES, Culture
+from memenvs.build.worldgen.lexicon import CULTURES, RELATIONS, Culture
+
+SPLITS = ("train", "validation", "test")
+LAYOUT, ENTITY, LINKS, PROSE, HOPS, QUESTION, REST = range(7)  # stages: no two share a stream
+
+T = TypeVar("T")
+
+
+class Dice:
+    """Choices from a Generator, read in blocks of uniform floats (ten times faster than scalar calls)."""
+
+    BLOCK = 64
+
+    def __init__(self, rng: np.random.Generator):
+        self._rng = rng
+        self._floats: list[float] = []
+
+    def unit(self) -> float:
+        """A float in [0, 1)."""
+        if not self._floats:
+            self._floats = self._rng.random(self.BLOCK).tolist()
+        return self._floats.pop()
+
+    def below(self, n: int) -> int:
+        """A whole number in [0, n), n >= 1."""
+        return int(self.unit() * n)
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number in [low, high], both ends included."""
+        return low + self.below(high - low + 1)
+
+    def chance(self, p: float) -> bool:
+        """True with probability p."""
+        return self.unit() < p
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of a non-empty sequence, each equally likely."""
+        return options[self.below(len(options))]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in a random order (Fisher-Yates)."""
+        out = list(items)
+        for i in range(len(out) - 1, 0, -1):
+            j = self.below(i + 1)
+            out[i], out[j] = out[j], out[i]
+        return out
+
+
+def dice(seed: int, split: str, item: int, stage: int) -> Dice:
+    """The stream of one item of a split at one stage; stages are spawn keys, so they never overlap."""
+    entropy = [seed, SPLITS.index(split), item]
+    return Dice(np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(stage,))))
+
+
+Value = int | str  # an entity number, a year, a quantity or a word
+
+
+@dataclass
+class Entity:
+    """One entity; `values` holds exactly what its document states.
+
+    `noun` is how a document calls it without its name ("town", "novel", "bridge"), `short` its short name,
+    `shown` its name inside a sentence ("the River Orrel"), `pronoun` "she", "he" or "it".
+    `year` (birth or founding) orders the world in time and is also known where no document states it.
+    """
+
+    kind: str
+    name: str = ""
+    shown: str = ""
+    short: str = ""
+    noun: str = ""
+    pronoun: str = "it"
+    culture: int = 0
+    year: int = 0
+    values: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass
+class Facts:
+    """All entities in document order, and the two ways to look a fact up.
+
+    Inverse look-ups are indexed on first use of a relation, so call them once the table is complete.
+    """
+
+    entities: list[Entity]
+    _by_value: dict[str, dict[Value, list[int]]] = field(default_factory=dict, repr=False)
+
+    def of_kind(self, kind: str) -> list[int]:
+        """Entity numbers of one kind, ascending."""
+        return [i for i, entity in enumerate(self.entities) if entity.kind == kind]
+
+    def value(self, entity: int, relation: str) -> Value | None:
+        """The value of a relation, None where the entity's document states none."""
+        return self.entities[entity].values.get(relation)
+
+    def holders(self, relation: str, value: Value) -> list[int]:
+        """Every entity whose relation has this value, ascending; relation "name" looks a name up."""
+        if relation not in self._by_value:
+            index: dict[Value, list[int]] = {}
+            for i, entity in enumerate(self.entities):
+                held = entity.name if relation == "name" else entity.values.get(relation)
+                if held is not None:
+                    index.setdefault(held, []).append(i)
+            self._by_value[relation] = index
+        return self._by_value[relation].get(value, [])
+
+    def answer(self, relation: str, value: Value) -> str:
+        """The value as an answer: a name, "1893", "14,200", "212 kilometres", "slate"."""
+        known = RELATIONS[relation]
+        if known.links:
+            return self.entities[int(value)].name
+        if known.range == "number":
+            return f"{value:,} {known.unit}".strip()
+        return str(value)
+
+    def shown(self, relation: str, value: Value) -> str:
+        """The value inside a sentence; it always contains the answer, letter for letter."""
+        if RELATIONS[relation].links:
+            return self.entities[int(value)].shown
+        return self.answer(relation, value)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The entities of `kind` that meet every condition of `where`, then one relation after another.
+
+    A condition is ("name", the name) or (relation, value); the first should be the rarest.
+    """
+
+    kind: str
+    where: tuple[tuple[str, Value], ...]
+    path: tuple[str, ...]
+
+    def start(self, facts: Facts) -> list[int]:
+        """Every entity that meets the conditions; a question needs exactly one."""
+        found = [i for i in facts.holders(*self.where[0]) if facts.entities[i].kind == self.kind]
+        return [
+            i for i in found if all(facts.value(i, relation) == value for relation, value in self.where[1:])
+        ]
+
+    def trail(self, facts: Facts) -> list[set[Value]]:
+        """What each step reaches: the start, then the values of each relation; len(path) + 1 sets."""
+        reached: list[set[Value]] = [set(self.start(facts))]
+        for relation in self.path:
+            values = (facts.value(int(entity), relation) for entity in reached[-1])
+            reached.append({value for value in values if value is not None})
+        return reached
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two entities of a kind held against each other in one relation.
+
+    `order` "least" or "most" picks the entity with the smaller or larger value, then `ask` (a relation of the
+    one picked, or "" for itself); order "same" asks whether both values are equal.
+    """
+
+    relation: str
+    left: int
+    right: int
+    order: str
+    ask: str = ""
+
+    def winner(self, facts: Facts) -> int | None:
+        """The entity picked; None on a tie, a missing value, or two entities of unlike kinds."""
+        pair = [(facts.value(i, self.relation), i) for i in (self.left, self.right)]
+        low, high = sorted((int(value), i) for value, i in pair if value is not None) or [(0, 0)] * 2
+        alike = all(facts.entities[i].kind == RELATIONS[self.relation].domain for _, i in pair)
+        if any(value is None for value, _ in pair) or low[0] == high[0] or not alike:
+            return None
+        return low[1] if self.order == "least" else high[1]
+
 
 TRIES = 2000  # a small world needs about 3; the largest that `generate` allows still succeeds
 UGLY = re.compile(

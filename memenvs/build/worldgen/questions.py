@@ -1,19 +1,283 @@
-"""From a fact table and its documents to questions, each checked over all facts and asked once.
+"""Questions over one fact or several, with their answers and evidence.
 
 Item i draws its hops, form and words from its own stream: the first n do not depend on how many follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from memenvs.build.worldgen.answers import Question, Register
-from memenvs.build.worldgen.chains import Chains
-from memenvs.build.worldgen.comparisons import Comparisons
-from memenvs.build.worldgen.draws import HOPS, QUESTION, REST, Dice, dice
-from memenvs.build.worldgen.facts import Facts
-from memenvs.build.worldgen.forms import Chain, Comparison
-from memenvs.build.worldgen.prose import Document
+from memenvs.build.worldgen.lexicon import COMPARE, KINDS, RELATIONS, SAME, SINGLE_OUT
+from memenvs.build.worldgen.names import HOPS, QUESTION, REST, Chain, Comparison, Dice, Facts, Value, dice
+from memenvs.build.worldgen.prose import Document, ask_chain, ask_comparison
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question over a world's documents.
+
+    `answers` are the accepted forms, `answer` first. `evidence` numbers the documents that state the facts
+    needed, in hop order, none twice. `spans` are (document, start, end) in characters: the sentences that
+    state them, each one whole, a bridge's answer in the last. `kind` is "bridge" or "comparison",
+    `hops` the number of evidence documents; `subjects` are the names the question gives.
+    """
+
+    question: str
+    answer: str
+    answers: tuple[str, ...]
+    evidence: tuple[int, ...]
+    spans: tuple[tuple[int, int, int], ...]
+    kind: str
+    hops: int
+    subjects: tuple[str, ...]
+
+
+class Register:
+    """The questions of one world so far: none enters twice, and none that gives its answer away."""
+
+    def __init__(self, facts: Facts, documents: Sequence[Document]):
+        self.facts = facts
+        self._documents = documents
+        self._keys: set[Hashable] = set()
+        self._texts: set[str] = set()
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether a form with this key was asked before."""
+        return key in self._keys
+
+    def enter(
+        self,
+        key: Hashable,
+        text: str,
+        answers: tuple[str, ...],
+        *,
+        stated: Sequence[tuple[int, str]],
+        names: Sequence[int],
+        kind: str,
+        choice: bool = False,
+    ) -> Question | None:
+        """The question, now asked; None for a repeat, or where its words hold its answer.
+
+        Args:
+            key: what the form asks, whatever its words.
+            text: the question.
+            answers: accepted forms, the first as the documents have it.
+            stated: the facts needed as (entity, relation), in hop order.
+            names: the entities the question names.
+            kind: "bridge" or "comparison".
+            choice: the question names its answer by nature ("Which is longer, A or B?").
+        """
+        given_away = not choice and any(said(form, text) for form in answers)
+        if given_away or key in self._keys or text in self._texts:
+            return None
+        self._keys.add(key)
+        self._texts.add(text)
+        evidence = tuple(dict.fromkeys(i for i, _ in stated))
+        told = [(i, *self._documents[i].spans[relation]) for i, relation in stated]
+        told = list(dict.fromkeys(reversed(told)))[::-1]  # one that states two facts: kept last
+        spans = tuple(sorted(told, key=lambda span: evidence.index(span[0])))
+        subjects = tuple(dict.fromkeys(self.facts.entities[i].name for i in names))
+        return Question(text, answers[0], answers, evidence, spans, kind, len(evidence), subjects)
+
+
+def accepted(facts: Facts, relation: str, value: Value) -> tuple[str, ...]:
+    """The accepted forms of a relation's value, the one its document states first."""
+    known, answer = RELATIONS[relation], facts.answer(relation, value)
+    if known.links:
+        return names_of(facts, int(value))
+    if known.range != "number":
+        return (answer,)
+    short = {"kilometres": (f"{value} km",), "square kilometres": (f"{value:,} km2", f"{value} km2")}
+    return tuple(dict.fromkeys((answer, f"{value:,}", str(value), *short.get(known.unit, ()))))
+
+
+def names_of(facts: Facts, entity: int) -> tuple[str, ...]:
+    """The names an answer may use: the title, a river without "River", "&" spelled out."""
+    here = facts.entities[entity]
+    bare = here.short if here.kind == "river" else here.name
+    return tuple(dict.fromkeys((here.name, bare, here.name.replace("&", "and"))))
+
+
+def said(phrase: str, text: str) -> bool:
+    """Whether the words of a phrase stand in a text, whatever their case and punctuation."""
+    words, inside = (" ".join(re.findall(r"[0-9a-z]+", s.lower())) for s in (phrase, text))
+    return f" {words} " in f" {inside} "
+
+
+SINGLED_OUT = 0.35  # of the chains start from a description instead of a name, where one singles out
+WEIGHTS = {  # what the answer is
+    "person": 16, "town": 16, "region": 7, "river": 5, "company": 13, "school": 8, "work": 8, "landmark": 5,
+    "year": 11, "word": 11, "number": 3,
+}  # fmt: skip
+
+Path = tuple[str, ...]
+Where = tuple[tuple[str, Value], ...]
+
+
+class Chains:
+    """The chains of one length in one world: drawn by the kind of their answer, or all that are left.
+
+    Args:
+        register: the world's questions so far, and its facts.
+        hops: relations a chain has.
+    """
+
+    def __init__(self, register: Register, hops: int):
+        self._register, self._facts = register, register.facts
+        self._of = {kind: self._facts.of_kind(kind) for kind in KINDS}
+        self._paths: dict[str, dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
+        for path in _paths(hops):
+            self._paths[RELATIONS[path[-1]].range][path[-1]].append(path)
+
+    def draw(self, rolls: Dice) -> tuple[Chain, Question] | None:
+        """One try at a chain: the kind of answer, the last relation, the rest of the path, the start."""
+        by_last = self._paths[_weighted(tuple(self._paths), rolls)]
+        path = rolls.pick(by_last[rolls.pick(tuple(by_last))])
+        entity = rolls.pick(self._of[RELATIONS[path[0]].domain])
+        singled_out = rolls.chance(SINGLED_OUT)
+        where = self._conditions(entity, path, rolls) if singled_out else ()
+        return self._chain(entity, path, where or self._name(entity), rolls)
+
+    def rest(self, rolls: Dice) -> Iterator[tuple[Chain, Question]]:
+        """Every chain not asked yet, its start named, in random order."""
+        paths = [path for by_last in self._paths.values() for group in by_last.values() for path in group]
+        for entity in rolls.shuffled(range(len(self._facts.entities))):
+            for path in rolls.shuffled(paths):
+                found = self._chain(entity, path, self._name(entity), rolls)
+                if found:
+                    yield found
+
+    def _name(self, entity: int) -> Where:
+        return (("name", self._facts.entities[entity].name),)
+
+    def _conditions(self, entity: int, path: Path, rolls: Dice) -> Where:
+        """Conditions that might single an entity out and do not state the first hop; none where unknown."""
+        here = self._facts.entities[entity]
+        options = [keys for keys in SINGLE_OUT[here.kind] if path[0] not in keys]
+        options = [keys for keys in options if all(key in here.values for key in keys)]
+        return tuple((key, here.values[key]) for key in rolls.pick(options)) if options else ()
+
+    def _chain(self, entity: int, path: Path, where: Where, rolls: Dice) -> tuple[Chain, Question] | None:
+        """A chain as a question; None where a step has not exactly one value, or it loops or repeats."""
+        facts = self._facts
+        if path[0] not in facts.entities[entity].values or self._register.knows((entity, path)):
+            return None
+        chain = Chain(facts.entities[entity].kind, where, path)
+        reached = chain.trail(facts)
+        if any(len(values) != 1 for values in reached):
+            return None
+        steps = [next(iter(values)) for values in reached]
+        visited = [int(step) for step in (steps if RELATIONS[path[-1]].links else steps[:-1])]
+        by_name = where[0][0] == "name"
+        names = [entity] if by_name else [int(v) for key, v in where if RELATIONS[key].links]
+        met = visited[1:] if by_name else visited
+        if len(set(visited)) < len(visited) or not set(names).isdisjoint(met):
+            return None
+        asked = self._register.enter(
+            (entity, path),
+            ask_chain(chain, visited, facts, rolls),
+            accepted(facts, path[-1], steps[-1]),
+            stated=[(entity, key) for key, _ in where if key != "name"]
+            + list(zip(visited, path, strict=False)),
+            names=names,
+            kind="bridge",
+        )
+        return (chain, asked) if asked else None
+
+
+def _paths(hops: int) -> list[Path]:
+    """Every row of relations that fit end to end, none twice in one."""
+    found: list[Path] = [(name,) for name in RELATIONS]
+    for _ in range(hops - 1):
+        found = [
+            (*path, name)
+            for path in found
+            for name, relation in RELATIONS.items()
+            if relation.domain == RELATIONS[path[-1]].range and name not in path
+        ]
+    return found
+
+
+def _weighted(kinds: tuple[str, ...], rolls: Dice) -> str:
+    point = rolls.unit() * sum(WEIGHTS[kind] for kind in kinds)
+    for kind in kinds:
+        point -= WEIGHTS[kind]
+        if point < 0:
+            break
+    return kind
+
+
+YES_NO = 0.3  # of the comparisons
+ASK_ON = 0.5  # of the others ask for a fact of the one picked, so that the question does not name the answer
+
+
+class Comparisons:
+    """Pairs of one kind, drawn at random; half of the yes-or-no questions are true."""
+
+    def __init__(self, register: Register):
+        self._register, self._facts = register, register.facts
+        self._of = {kind: self._facts.of_kind(kind) for kind in KINDS}
+
+    def draw(self, rolls: Dice) -> tuple[Comparison, Question] | None:
+        """One try at a comparison; None where a value is missing, or equal where one must be larger."""
+        return self._same(rolls) if rolls.chance(YES_NO) else self._which(rolls)
+
+    def _pair(self, relations: Iterable[str], rolls: Dice) -> tuple[int, int, str]:
+        """Any entity, another of its kind, and a relation to compare them in ("" where the kind has none)."""
+        left = rolls.below(len(self._facts.entities))
+        kind = self._facts.entities[left].kind
+        options = [name for name in relations if RELATIONS[name].domain == kind]
+        return left, rolls.pick(self._of[kind]), rolls.pick(options or [""])
+
+    def _same(self, rolls: Dice) -> tuple[Comparison, Question] | None:
+        left, right, relation = self._pair(SAME, rolls)
+        if not relation:
+            return None
+        value = self._facts.value(left, relation)
+        if rolls.chance(0.5) and value is not None:
+            right = rolls.pick(self._facts.holders(relation, value))
+        other = self._facts.value(right, relation)
+        if left == right or value is None or other is None:
+            return None
+        form = Comparison(relation, left, right, "same")
+        return self._enter(form, None, ("yes" if value == other else "no",), rolls)
+
+    def _which(self, rolls: Dice) -> tuple[Comparison, Question] | None:
+        facts = self._facts
+        left, right, relation = self._pair(COMPARE, rolls)
+        order, ask = rolls.pick(("least", "most")), ""
+        winner = Comparison(relation, left, right, order).winner(facts)
+        if winner is None:
+            return None
+        answers = names_of(facts, winner)
+        others = [name for name in facts.entities[winner].values if name != relation]
+        if rolls.chance(ASK_ON) and others:
+            ask = rolls.pick(others)
+            if facts.value(left, ask) == facts.value(right, ask):
+                return None  # no need to compare
+            answers = accepted(facts, ask, facts.entities[winner].values[ask])
+        return self._enter(Comparison(relation, left, right, order, ask), winner, answers, rolls)
+
+    def _enter(
+        self, form: Comparison, winner: int | None, answers: tuple[str, ...], rolls: Dice
+    ) -> tuple[Comparison, Question] | None:
+        stated = [(form.left, form.relation), (form.right, form.relation)]
+        if winner is not None and form.ask:
+            stated.append((winner, form.ask))
+        asked = self._register.enter(
+            (frozenset((form.left, form.right)), form.relation, form.order, form.ask),
+            ask_comparison(form, winner, self._facts, rolls),
+            answers,
+            stated=stated,
+            names=(form.left, form.right),
+            kind="comparison",
+            choice=winner is not None and not form.ask,
+        )
+        return (form, asked) if asked else None
+
 
 COMPARISONS = 0.2  # of the 2-hop questions
 TRIES = 80

@@ -1,0 +1,458 @@
+"""The learners' command line: flags come in as a dataclass, an exit status goes out."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, get_type_hints
+
+import gymnasium as gym
+
+from memenvs.baselines import losses
+from memenvs.cli import check_env_arguments, one_line, read_arguments
+from memenvs.core.env import TextEnv
+from memenvs.core.optional import require
+
+
+class Range(NamedTuple):
+    """Bounds of a flag's number, written beside its field: `lr: Annotated[float, Range(0)]`.
+
+    Attributes:
+        low: the least value.
+        high: the greatest value; infinity where there is no bound (the number itself is always finite).
+        low_open: `low` itself is refused.
+        high_open: `high` itself is refused.
+    """
+
+    low: float
+    high: float = math.inf
+    low_open: bool = False
+    high_open: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is finite and within the bounds."""
+        above = value > self.low if self.low_open else value >= self.low
+        below = value < self.high if self.high_open else value <= self.high
+        return math.isfinite(value) and above and below
+
+    def __str__(self) -> str:
+        low = f"{'above' if self.low_open else 'at least'} {self.low:g}"
+        if math.isinf(self.high):
+            return low
+        return f"{low} and {'below' if self.high_open else 'at most'} {self.high:g}"
+
+
+Count = Annotated[int, Range(1)]
+Whole = Annotated[int, Range(0)]
+NonNegative = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(0, low_open=True)]
+Share = Annotated[float, Range(0, 1)]
+Beta = Annotated[float, Range(0, 1, high_open=True)]
+
+FREE = frozenset(
+    (
+        *("recipe", "out", "resume", "save_every", "steps", "passes", "device", "gradient_checkpointing"),
+        *("micro_batch_tokens", "num_envs", "sampler_args", "eval_every", "eval_episodes", "eval_env_args"),
+        *("keep", "best_metric"),
+    )
+)
+"""Arguments that a resumed run may have different: they change how long it runs or how it computes."""
+
+
+@dataclass
+class RunArgs:
+    """What every way of training shares; the fields are flags."""
+
+    recipe: str = ""
+    """File of flags, or the name of one that ships (docs/papers.md); the command line wins over it."""
+    model: str = ""
+    """Folder of a causal model, or its name on the hub."""
+    out: Path = Path("runs/last")
+    """Folder for checkpoints and logs."""
+    resume: bool = False
+    """Go on from the checkpoint in the folder."""
+    save_every: Count = 50
+    """Steps between checkpoints, OUT/checkpoints/step-N; the last one is also OUT/last."""
+    keep: Count = 3
+    """The last so many checkpoints are kept, and the best."""
+    seed: Whole = 0
+    """Of everything that is drawn."""
+    device: str | None = None
+    """Of torch; by default a GPU if there is one."""
+    bf16: bool = False
+    """Compute in bfloat16, keep float32 weights (on a GPU)."""
+    gradient_checkpointing: bool = False
+    """Compute activations again instead of keeping them."""
+    micro_batch_tokens: Count = 8192
+    """Tokens of a forward pass, padding included; bounds memory."""
+    lr: NonNegative = 1e-6
+    """Learning rate (AdamW)."""
+    lr_warmup: NonNegative = 0
+    """Steps over which the learning rate rises to it; below 1 a share of all steps."""
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    """Decay rates of the mean gradient and of its square (AdamW)."""
+    weight_decay: NonNegative = 0.0
+    """Weight decay (AdamW)."""
+    max_grad_norm: Positive = 1.0
+    """The gradient's norm is cut to this."""
+    env: str = "MemSokoban-v0"
+    """Id of the environment."""
+    env_args: dict[str, Any] = field(default_factory=dict)
+    """Its arguments: max_turns=2 level_split=test, or one JSON object (`python -m memenvs list ID`)."""
+    num_envs: Count = 128
+    """Environments played at once, a multiple of the group size."""
+    max_new_tokens: Count = 512
+    """Tokens of a reply."""
+    sampler: Literal["hf", "vllm"] = "hf"
+    """Who writes: the model in training itself, or a vLLM engine beside it that takes its weights over."""
+    sampler_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of vllm.LLM: gpu_memory_utilization=0.4."""
+    temperature: NonNegative = 1.0
+    """Of sampling, and of all log-probabilities."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a reply."""
+    chat: bool | None = None
+    """Show prompts as chats; by default where the tokenizer has a template."""
+    chat_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the chat template: enable_thinking=false."""
+    eval_every: Whole = 0
+    """Steps between evaluations; 0 for none."""
+    eval_episodes: Count = 128
+    """Episodes of an evaluation, one each of so many tasks drawn once."""
+    eval_env_args: dict[str, Any] = field(default_factory=dict)
+    """What is different in its environment: level_split=test."""
+    best_metric: str | None = None
+    """The evaluation's metric whose highest value, the earliest of equal ones, makes a checkpoint OUT/best;
+    by default success."""
+
+
+@dataclass
+class UpdateArgs(RunArgs):
+    """How a policy is updated from what it has sampled; the fields are flags of the learners."""
+
+    temperature: Positive = 1.0
+    """Of sampling, and of all log-probabilities."""
+    epochs: Count = 1
+    """Passes over the episodes of a step."""
+    minibatches: Count = 1
+    """Optimizer steps a pass; groups stay together."""
+    clip: Annotated[float, Range(0, 1, low_open=True, high_open=True)] = 0.2
+    """The ratio of probabilities is cut below 1 - clip."""
+    clip_high: Positive | None = None
+    """… and above 1 + clip_high (DAPO's clip-higher); equal to clip by default."""
+    dual_clip: Annotated[float, Range(1, low_open=True)] | None = None
+    """Bound c > 1 on the loss of negative advantages; off by default."""
+    aggregate: losses.Mode = "token-mean"
+    """How the losses of tokens become one: each token weighs the same (DAPO), or each sequence (GRPO) …
+    Where prompts are fresh, and on trees, a sequence is a turn."""
+    horizon: Count | None = None
+    """Tokens that "seq-mean-token-sum-norm" divides by."""
+    kl_coef: NonNegative = 0.0
+    """Weight of the divergence from the reference model; 0 loads none."""
+    kl_kind: losses.Kind = "k3"
+    """Its estimator."""
+    entropy_coef: NonNegative = 0.0
+    """Weight of the entropy bonus."""
+
+
+@dataclass
+class TrainingArgs(UpdateArgs):
+    """How rollouts are made; the fields are flags of the learners."""
+
+    methods: str = "[]"
+    """Reward methods around the environment, as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
+    scorer: str = "policy"
+    """Who scores for them: the policy itself as it is now, or a fixed one ("hf:MODEL", "lexical")."""
+    steps: Count = 100
+    """Training steps."""
+    groups: Count = 16
+    """Tasks a step."""
+    group_size: Count = 8
+    """G, episodes of a task."""
+    reference: str = ""
+    """Model that kl_coef pulls to; by default the model the run began with."""
+
+
+@dataclass
+class PPOArgs(TrainingArgs):
+    """What a learner with a critic has besides; the fields are flags."""
+
+    critic: Literal["separate", "shared"] = "separate"
+    """A second model, begun as the first, which doubles the memory of training; or a linear layer on the
+    policy's own hidden states, where large rewards need a small value_coef."""
+    critic_lr: NonNegative | None = None
+    """Learning rate of the critic (AdamW), of the linear layer alone where it is shared; by default ten times
+    lr, as MT-PPO's 1e-5 beside 1e-6."""
+    critic_lr_warmup: NonNegative = 0
+    """As lr_warmup, of the critic."""
+    critic_warmup: Whole = 0
+    """First steps, in which the critic alone learns."""
+    value_coef: Positive = 0.5
+    """Weight of the critic's loss: beside the policy's where it is shared, before clipping where separate."""
+    value_clip: Positive | None = None
+    """The critic's step from its old values is cut to this; off by default."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where kl_coef weighs the divergence: in the loss, or taken off each token's reward."""
+
+
+def check_ranges(args: Any) -> None:
+    """Refuse a number outside the `Range` that stands beside its field, also inside a tuple or an option.
+
+    Raises:
+        ValueError: with the flag, its bounds and its value.
+    """
+    for name, hint in get_type_hints(type(args), include_extras=True).items():
+        given = getattr(args, name, None)
+        values = given if isinstance(given, tuple) else (given,)
+        for bounds in _ranges(hint):
+            for value in values:
+                if isinstance(value, int | float) and not bounds.holds(value):
+                    raise ValueError(f"{name} must be {bounds}, got {value!r}")
+
+
+def _ranges(hint: Any) -> Iterator[Range]:
+    """The ranges in a type, wherever in it they stand."""
+    yield from (part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Range))
+    for part in get_args(hint):
+        yield from _ranges(part)
+
+
+def check_update(args: UpdateArgs) -> None:
+    """Refuse flags of an update that contradict each other or would do nothing, before anything is loaded.
+
+    Raises:
+        ValueError: with the flags and their values.
+    """
+    if (args.aggregate == "seq-mean-token-sum-norm") != (args.horizon is not None):
+        raise ValueError(
+            f"horizon is what aggregate seq-mean-token-sum-norm divides by: give both or none, got "
+            f"aggregate {args.aggregate} and horizon {args.horizon!r}"
+        )
+    if args.kl_coef and args.kl_kind == "k1" and kl_in_loss(args):
+        raise ValueError(
+            "kl_kind k1 has a mean gradient of 0 as a loss; give k3, k2 or abs, or to mt_ppo --kl-in reward"
+        )
+
+
+def check_training(args: TrainingArgs) -> None:
+    """Refuse flags of a run that contradict each other or would do nothing, before anything is loaded.
+
+    Raises:
+        ValueError: with the flags and their values.
+    """
+    check_update(args)
+    if args.num_envs % args.group_size:
+        raise ValueError(f"num_envs must be a multiple of group_size {args.group_size}, got {args.num_envs}")
+    if args.reference and not args.kl_coef:
+        raise ValueError(f"reference {args.reference!r} is what kl_coef pulls to; give --kl-coef too")
+    warmup_steps(args, "lr_warmup", args.steps)
+    if isinstance(args, PPOArgs):
+        warmup_steps(args, "critic_lr_warmup", args.steps)
+        if args.critic_warmup >= args.steps:
+            raise ValueError(
+                f"critic_warmup must be below steps {args.steps}, or the policy never learns, "
+                f"got {args.critic_warmup}"
+            )
+        if args.kl_in == "reward" and not args.kl_coef:
+            raise ValueError("kl_in reward says where kl_coef counts; give --kl-coef too")
+
+
+def kl_in_loss(args: UpdateArgs) -> bool:
+    """Whether the divergence from the reference model is a part of the loss, not of the reward."""
+    return not isinstance(args, PPOArgs) or args.kl_in == "loss"
+
+
+def warmup_steps(args: RunArgs, name: str, steps: int) -> int:
+    """The steps of a warm-up of a run of so many steps; a share of them is rounded down.
+
+    Raises:
+        ValueError: it is no whole number, or longer than the run.
+    """
+    value = float(getattr(args, name))
+    if value >= 1 and not value.is_integer():
+        raise ValueError(f"{name} must be a whole number of steps, or a share below 1, got {value!r}")
+    if value > steps:
+        raise ValueError(f"{name} must be at most the {steps} steps of the run, got {value:g}")
+    return int(value * steps) if value < 1 else int(value)
+
+
+def free_flags(args: RunArgs) -> frozenset[str]:
+    """The flags that a resumed run may have different.
+
+    Where a warm-up is a share of the run, the length of the run is none of them.
+    """
+    shares = [getattr(args, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
+    return FREE - {"steps", "passes"} if any(0 < share < 1 for share in shares) else FREE
+
+
+def check_device(device: str | None) -> None:
+    """Refuse a device that torch does not know, or has not here.
+
+    Raises:
+        ValueError: with the device.
+    """
+    torch = require("torch", "train")
+    try:
+        kind = torch.device(device or "cpu").type
+    except RuntimeError as error:
+        raise ValueError(f"device must be one of torch's, as cpu or cuda:0, got {device!r}") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {device!r}, and torch finds no GPU here")
+
+
+def check_env(args: RunArgs) -> None:
+    """Make the run's environments once, training's and evaluation's, before a model is loaded for wrong ones.
+
+    Raises:
+        ValueError: an argument that it does not take, or that it refuses; or it is no environment of texts.
+        gymnasium.error.Error: there is no such environment.
+    """
+    for different in ({}, args.eval_env_args):
+        options = {**args.env_args, **different}
+        check_env_arguments(args.env, options)
+        made: gym.Env[Any, Any] = gym.make(args.env, disable_env_checker=True, **options)
+        if not isinstance(made.unwrapped, TextEnv):
+            raise ValueError(f"env must be an environment of texts, as MemSokoban-v0, got {args.env!r}")
+        made.close()
+
+
+def read_json(name: str, text: str, kind: type) -> Any:
+    """The value of a flag that is JSON.
+
+    Raises:
+        ValueError: it is not, or not of this kind.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{name} must be JSON, got {text!r} ({error})") from error
+    if not isinstance(found, kind):
+        raise ValueError(f"{name} must be a JSON {kind.__name__}, got {text!r}")
+    return found
+
+
+RECIPES = Path(__file__).parent / "recipes"
+
+A = TypeVar("A")
+
+
+def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
+    """Flags as the fields of a dataclass; `--help` shows the line under each field.
+
+    A field of type `dict[str, Any]` takes what `read_arguments` reads: `--env-args max_turns=2 tasks=FOLDER`.
+    With `--recipe` the flags of a file are the defaults: one on the command line wins, wherever it stands. Of
+    such a field it wins name by name, and `{}` leaves none. Without tyro, or with what cannot be read, it
+    exits with the status 2 and one line.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
+    parser.add_argument("--recipe", default="")
+    recipe = parser.parse_known_args(given)[0].recipe
+    try:
+        if not recipe:
+            return _parse(kind, given, prog=f"python -m {name}")
+        flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
+        default = _parse(kind, flags, prog=f"recipe {recipe}")
+    except (ImportError, OSError, ValueError) as error:
+        _exit(str(error))
+    args = _parse(kind, given, prog=f"python -m {name}", default=default)
+    for option in _named(kind):
+        own = getattr(args, option)
+        setattr(args, option, {**getattr(default, option), **own} if own else {})
+    return args
+
+
+def _parse(kind: type[A], given: Sequence[str], **settings: Any) -> A:
+    tyro = require("tyro", "train")
+    count = Counter(text.partition("=")[0].replace("_", "-") for text in given)
+    for flag in (f"--{option}".replace("_", "-") for option in _named(kind)):
+        if count[flag] > 1:  # tyro would take the last alone
+            _exit(f"{flag} is given {count[flag]} times; give it once: {flag} NAME=VALUE NAME=VALUE")
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.primitive_rule(functools.partial(_named_values, tyro.constructors.PrimitiveConstructorSpec))
+    with registry:
+        args: A = tyro.cli(kind, args=list(given), **settings)
+    return args
+
+
+def _named(kind: type[Any]) -> list[str]:
+    """The fields whose values are arguments by name."""
+    return [name for name, hint in get_type_hints(kind).items() if hint == dict[str, Any]]
+
+
+def _named_values(spec: Any, info: Any) -> Any:
+    """How tyro reads a `dict[str, Any]`."""
+    if info.type != dict[str, Any]:
+        return None
+    return spec(
+        nargs="*",
+        metavar="NAME=VALUE",
+        instance_from_str=_read_or_exit,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in value.items()],
+    )
+
+
+def _read_or_exit(texts: Sequence[str]) -> dict[str, Any]:
+    try:
+        return read_arguments(texts)
+    except ValueError as error:
+        _exit(str(error))
+
+
+def _exit(message: str) -> NoReturn:
+    sys.stderr.write(f"error: {message}\n")
+    raise SystemExit(2)
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship: one for each setting of a paper."""
+    return sorted(path.stem for path in RECIPES.glob("*.txt"))
+
+
+def recipe_flags(recipe: str, kind: type[Any], learner: str) -> list[str]:
+    """The flags of a recipe: a line each, as a shell would read it, with `#` comments.
+
+    Args:
+        recipe: one of `recipe_names()`, or a file.
+        kind: dataclass of the learner's flags.
+        learner: its name, for the error.
+
+    Raises:
+        ValueError: there is no such recipe, or a line of it is no flag of this learner.
+    """
+    names = recipe_names()
+    path = RECIPES / f"{recipe}.txt" if recipe in names else Path(recipe)
+    if not path.is_file():
+        raise ValueError(f"no recipe {recipe!r}; give a file, or one of {', '.join(names)}")
+    known = {f"--{option.name}".replace("_", "-") for option in fields(kind)} - {"--recipe"}
+    known |= {flag.replace("--", "--no-", 1) for flag in known}
+    found: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise ValueError(f"recipe {recipe}, line {number}: {error} in {line.strip()!r}") from error
+        if words and words[0].partition("=")[0].replace("_", "-") not in known:
+            raise ValueError(f"recipe {recipe}, line {number}: {learner} has no flag {words[0]!r}")
+        found += words
+    return found
+
+
+def run(prepare: Callable[[Any], Any], train: Callable[[Any, Any], None], args: Any) -> int:
+    """Prepare and train; what cannot be prepared is one line and the status 2."""
+    try:
+        prepared = prepare(args)
+    except (FileNotFoundError, ImportError, TypeError, ValueError, gym.error.Error) as error:
+        sys.stderr.write(f"error: {one_line(error)}\n")
+        return 2
+    train(prepared, args)
+    return 0

@@ -1,0 +1,620 @@
+"""TRL's GRPOTrainer: tools that are moves, rollouts of any environment, and advantages by turn."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.adapters.plain import open_env
+from memenvs.baselines.advantages import Estimator, Reward, group_advantages
+from memenvs.baselines.episode import Episode, Floats, Sample, sound
+from memenvs.baselines.rollout import collect
+from memenvs.core.optional import check_version, require
+from memenvs.core.text import Template
+from memenvs.envs.searching import several
+from memenvs.envs.sokoban import legend
+from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.loading import load_tokenizer
+from memenvs.models.policy import Ids, Limit, Reply, reply_limits
+from memenvs.sokoban import to_text
+from memenvs.wrappers import RewardWrapper
+from memenvs.wrappers.registry import MethodSpec, ScorerSpec
+
+__all__ = [
+    "EpisodeRollout",
+    "SearchTools",
+    "SokobanTools",
+    "TurnAdvantages",
+    "episode_return",
+    "seed_rows",
+    "tool_tokenizer",
+]
+
+PREFIX = "seed "
+
+
+def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
+    """The dataset of an `EpisodeRollout`: a row for each task, whose prompt names the task's seed.
+
+    TRL hands a `rollout_func` the prompts and no other column, so the prompt must say which task is meant.
+    What the model reads comes from the environment.
+
+    >>> seed_rows([7])
+    [{'prompt': 'seed 7'}]
+    """
+    return [{"prompt": f"{PREFIX}{int(seed)}"} for seed in seeds]
+
+
+class Row(NamedTuple):
+    """A row of TRL's batch.
+
+    Attributes:
+        prompt: ids before the first that was written.
+        completion: ids from there on, never empty.
+        mask: 1 where the policy wrote, 0 where the environment did.
+        logprobs: nats of the completion's ids; 0 where the environment wrote.
+    """
+
+    prompt: list[int]
+    completion: list[int]
+    mask: list[int]
+    logprobs: list[float]
+
+    @classmethod
+    def of(cls, sample: Sample, usable: bool) -> Row:
+        """A training sequence; one that is not usable has mask 0 everywhere."""
+        start = int(sample.written.argmax())
+        mask = (sample.written[start:] & usable).astype(int)
+        ids = sample.ids.tolist()
+        return cls(ids[:start], ids[start:], mask.tolist(), sample.logprobs[start:].tolist())
+
+
+def empty_row(trainer: Any) -> Row:
+    """A row that trains nothing: two tokens, mask 0."""
+    end = [int(trainer.eos_token_ids[0])]
+    return Row(end, end, [0], [0.0])
+
+
+def read_groups(prompts: Sequence[Any], size: int) -> list[int]:
+    """The seeds of whole groups, from prompts each of which comes `size` times.
+
+    Raises:
+        ValueError: they are not of `seed_rows`, or not whole groups.
+    """
+    for prompt in prompts:
+        if not (isinstance(prompt, str) and prompt.removeprefix(PREFIX).isdecimal()):
+            raise ValueError(f"a prompt must be of memenvs.adapters.trl.seed_rows, got {prompt!r:.80}")
+    blocks = [set(prompts[first : first + size]) for first in range(0, len(prompts), size)]
+    if len(prompts) % size or any(len(block) > 1 for block in blocks):
+        raise ValueError(
+            f"a process got {len(prompts)} prompts, which are not whole groups of {size}; make "
+            "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
+        )
+    return [int(block.pop().removeprefix(PREFIX)) for block in blocks]
+
+
+class TRLPolicy(ChatPolicy):
+    """The trainer's model as a `memenvs.models.policy.Policy`.
+
+    It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
+    drawn from torch's global generator, as all of TRL's are, or from vLLM's: the generators that `sample` is
+    given stay untouched. `max_completion_length` of the trainer is the limit of one reply.
+
+    Attributes:
+        window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
+        knows_logprobs: whether the last replies came with log-probabilities (vLLM's do); zeros else.
+
+    Args:
+        trainer: its tokenizer's chat template, where there is one, is put around observations, with the
+            arguments `chat_template_kwargs` of its configuration.
+
+    Raises:
+        ValueError: those arguments without a template, or one that the template does not read.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        tokens = ChatTokens(
+            trainer._tokenizer, ends=trainer.eos_token_ids, chat_args=trainer.chat_template_kwargs
+        )
+        super().__init__(tokens)
+        self._trainer = trainer
+        limits = [trainer.args.vllm_max_model_length if trainer.use_vllm else None]
+        limits.append(getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None))
+        self.window: int | None = min((limit for limit in limits if limit is not None), default=None)
+        self.knows_logprobs = False
+
+    def sample(
+        self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
+    ) -> list[Reply]:
+        """A reply to each prompt, cut at its limit."""
+        limits = reply_limits([len(prompt) for prompt in prompts], len(draws), max_new_tokens, self.window)
+        if not prompts:
+            return []
+        ids = [prompt.tolist() for prompt in prompts]
+        written, logprobs = self._trainer._generate_single_turn(ids, None, {}, 1)
+        self.knows_logprobs = logprobs is not None
+        said = logprobs or [[0.0] * len(reply) for reply in written]
+        return [self._reply(*one) for one in zip(written, said, limits, strict=True)]
+
+    def _reply(self, written: Sequence[int], logprobs: Sequence[float | None], limit: int) -> Reply:
+        ids = np.array(written[:limit], dtype=np.int64)
+        finished = len(ids) > 0 and int(ids[-1]) in self._tokens.ends
+        # None, of a token that vLLM could not score, becomes NaN.
+        chances = np.array(logprobs[:limit], dtype=np.float64)
+        return Reply(self._tokens.reply_text(ids), ids, chances, finished)
+
+
+OF_TOOLS = ("outcome", "merged", "turn")
+
+
+def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> dict[str, Any]:
+    """The arguments of `group_advantages`, or a one-line `ValueError`.
+
+    Args:
+        credit: as `TurnAdvantages` got it.
+        methods: names of the rollout's reward methods; None for tools.
+    """
+    known = list(inspect.signature(group_advantages).parameters)[2:]
+    if unknown := sorted(set(credit) - set(known)):
+        raise ValueError(f"credit has no {unknown[0]!r}; it may have {', '.join(known)}")
+    rewards = OF_TOOLS if methods is None else get_args(Reward)
+    for name, choices in (("reward", rewards), ("estimator", get_args(Estimator))):
+        if name in credit and credit[name] not in choices:
+            raise ValueError(f"credit[{name!r}] must be one of {', '.join(choices)}, got {credit[name]!r}")
+    wanted = credit.get("reward")
+    if wanted in ("tamtrl", "mempo") and wanted not in (methods or ()):
+        raise ValueError(
+            f"credit {wanted!r} wants its method; put a VectorRewardWrapper around the environments"
+        )
+    return dict(credit)
+
+
+def place(values: Sequence[Floats], written: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Numbers (N_i,) of the first rows' written tokens, at their places in (B, T); 0 elsewhere.
+
+    A row that TRL has masked as a whole, as it can those that were cut, stays 0.
+
+    >>> place([np.array([1.0, 2.0])], np.array([[True, False, True], [False, False, False]])).tolist()
+    [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
+    """
+    placed = np.zeros(written.shape, np.float32)
+    for row, (own, mask) in enumerate(zip(values, written[: len(values)], strict=True)):
+        if mask.any():
+            placed[row, mask] = own
+    return placed
+
+
+def tool_episode(group: int, env: Any, steps: NDArray[np.int64], written: NDArray[np.bool_]) -> Episode:
+    """The episode of a tool environment, its turns being the runs of written tokens.
+
+    Args:
+        group: number of its group.
+        env: the `ToolEnv` that has played it.
+        steps: its number of steps after each generation; rises. A step belongs to the run before it, and
+            those that end an episode in silence to the last.
+        written: (T,) the tokens that the policy wrote.
+    """
+    edges = np.flatnonzero(np.diff(written.astype(np.int64), prepend=0, append=0))
+    lengths = (edges[1::2] - edges[::2]).tolist() or [0]
+    rewards, outcomes = env._turn_rewards, env._outcomes
+    run = np.searchsorted(steps, np.arange(len(rewards)), side="right") - 1
+    run = np.clip(run, 0, len(lengths) - 1)
+    return Episode(
+        group,
+        str(env._info["task"]),
+        replies=[Reply("", np.zeros(n, np.int64), np.zeros(n), True) for n in lengths],  # TRL keeps the ids
+        turn_rewards=np.bincount(run, rewards, len(lengths)).tolist(),
+        outcome=float(sum(outcomes)),
+        outcomes=np.bincount(run, outcomes, len(lengths)).tolist(),
+        end="terminated",
+    )
+
+
+def episode_return(
+    prompts: Sequence[str],
+    returns: Sequence[float | None],
+    metrics: Sequence[dict[str, float]],
+    log_metric: Callable[[str, float], None],
+    **row: Any,
+) -> list[float | None]:
+    """The reward function of an `EpisodeRollout`: the return of each episode, None for one that broke.
+
+    The environment's metrics are logged under `env/`. TRL passes all else that it knows, too.
+    """
+    sound = [told for told, value in zip(metrics, returns, strict=True) if value is not None]
+    for name in sound[0] if sound else ():
+        log_metric(f"env/{name}", float(np.mean([told[name] for told in sound])))
+    return list(returns)
+
+
+class EpisodeRollout:
+    """`rollout_func` of a GRPOTrainer that plays episodes of any text environment.
+
+    An environment whose prompts grow gives a row an episode. One that rewrites them gives a row a turn, more
+    than TRL asked for, which needs a trainer with `TurnAdvantages`. Reward functions get `returns`,
+    `turn_rewards` and `metrics`, one for each prompt.
+
+    Args:
+        venv: a `TextVectorEnv` in autoreset mode `"Disabled"`, or a `VectorRewardWrapper` around one with
+            `group_size` equal to the trainer's `num_generations`, which must divide its number of
+            environments. With `errors="truncate"` an episode that breaks is left out of the update.
+
+    Attributes:
+        policy: that has played.
+        episodes: the last ones, in the order of the prompts.
+
+    Raises:
+        ImportError: TRL is missing or of another version.
+    """
+
+    def __init__(self, venv: Any) -> None:
+        check_version("trl", "1.16", "1.17", "trl")
+        self.venv = venv
+        self.policy: TRLPolicy | None = None
+        self.episodes: list[Episode] = []
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        """Play an episode for each prompt.
+
+        Args:
+            prompts: of `seed_rows`, each as often as a group has members, one after another.
+            trainer: samples.
+
+        Raises:
+            ValueError: the prompts are of another kind or cut a group, or the trainer takes one row an
+                episode and the environment rewrites its prompts.
+        """
+        size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+        expand = getattr(trainer, "pad_rows", None)
+        rewrites = self.venv.unwrapped.envs[0].unwrapped.context == "rewrite"
+        if rewrites and expand is None:
+            raise ValueError(
+                "this environment rewrites its prompts, so an episode is many rows, and "
+                f"{type(trainer).__name__} takes one; put TurnAdvantages before it: "
+                "class Trainer(TurnAdvantages, GRPOTrainer)"
+            )
+        self.policy = TRLPolicy(trainer)
+        groups = read_groups(prompts, size)
+        limit = trainer.max_completion_length
+        self.episodes = collect(self.venv, self.policy, groups, size, max_new_tokens=limit)
+        rows = [row for episode in self.episodes for row in self._rows(episode, trainer)]
+        return self._output(expand(rows) if expand else rows)
+
+    def _rows(self, episode: Episode, trainer: Any) -> list[Row]:
+        """The rows of an episode; one that wrote nothing has one that trains nothing, as TRL wants one."""
+        usable = episode.end != "failed"
+        return [Row.of(sample, usable) for sample in episode.samples] or [empty_row(trainer)]
+
+    def _output(self, rows: Sequence[Row]) -> dict[str, Any]:
+        episodes, policy = self.episodes, self.policy
+        return {
+            "prompt_ids": [row.prompt for row in rows],
+            "completion_ids": [row.completion for row in rows],
+            "logprobs": [row.logprobs for row in rows] if policy and policy.knows_logprobs else None,
+            "env_mask": [row.mask for row in rows],
+            "returns": [None if e.end == "failed" else float(sum(e.turn_rewards)) for e in episodes],
+            "turn_rewards": [list(episode.turn_rewards) for episode in episodes],
+            "metrics": [episode.metrics for episode in episodes],
+        }
+
+
+CREDIT: Mapping[str, Any] = {"reward": "turn"}
+
+
+class TurnAdvantages:
+    """Mixin that gives every token the advantage of its turn: `class Trainer(TurnAdvantages, GRPOTrainer)`.
+
+    It replaces TRL's advantages by `memenvs.baselines.advantages.group_advantages`, also in evaluation; TRL
+    goes on logging its own, one a row. With an `EpisodeRollout` turns and tokens are those of the rollout.
+    With tools turn k is the k-th run of ones in TRL's mask: parallel calls of one reply add up, and a closing
+    reply without a call earns nothing of its own.
+
+    A rewrite environment gives more rows than prompts. They are padded with rows of mask 0, to one number in
+    every process that `steps_per_generation` divides. Where the loss is divided by tokens (`"dapo"`, TRL's
+    default) such rows change nothing; `"grpo"` takes a mean over rows, which they make smaller.
+
+    Args:
+        *args: of the trainer.
+        credit: arguments of `group_advantages`, `{"reward": "turn"}` by default (MT-GRPO).
+        **kwargs: of the trainer, with `rollout_func=EpisodeRollout(…)` or an `environment_factory` of
+            `memenvs.adapters.trl` tools.
+
+    Raises:
+        ImportError: TRL is missing or of another version.
+        ValueError: the trainer has neither, or `credit` is not to be had there.
+    """
+
+    def __init__(self, *args: Any, credit: Mapping[str, Any] = CREDIT, **kwargs: Any) -> None:
+        check_version("trl", "1.16", "1.17", "trl")
+        try:
+            super().__init__(*args, **kwargs)
+        except ValueError as error:
+            if "chat template" not in str(error):
+                raise
+            raise ValueError(
+                f"TRL cannot read tool calls in this model's chat template ({error}); a model without a "
+                "template gets one by processing_class=memenvs.adapters.trl.tool_tokenizer(MODEL)"
+            ) from error
+        self._steps: list[list[int]] = []  # environment steps of each rollout, after each generation
+        this: Any = self
+        pools = getattr(this, "_environment_pool", {}).values()
+        tools = bool(pools) and all(isinstance(env, ToolEnv) for pool in pools for env in pool)
+        if not tools and not isinstance(this.rollout_func, EpisodeRollout):
+            raise ValueError(
+                "TurnAdvantages needs rollout_func=EpisodeRollout(…), or an environment_factory of "
+                "SearchTools, SokobanTools or another ToolEnv"
+            )
+        methods = (
+            None if tools else [method.name for method in getattr(this.rollout_func.venv, "methods", [])]
+        )
+        self._credit = check_credit(credit, methods)
+
+    def pad_rows(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows and as many empty ones as make their number equal in all processes and divisible."""
+        this: Any = self
+        count = require("torch", "trl").tensor([len(rows)], device=this.accelerator.device)
+        most = int(this.accelerator.gather(count).max())
+        parts = this.args.steps_per_generation if this.model.training else 1
+        return [*rows, *[empty_row(this)] * (-(-most // parts) * parts - len(rows))]
+
+    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+        """As the trainer does; then notes how many steps each tool environment has made."""
+        parent: Any = super()
+        made = parent._generate_single_turn(*args, **kwargs)
+        environments = getattr(self, "environments", None) or []
+        self._steps.append([len(env._turn_rewards) for env in environments])
+        return made
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        """The trainer's batch, its advantages (B, T) in place of (B,)."""
+        this: Any = self
+        parent: Any = super()
+        self._steps = []
+        output = parent._generate_and_score_completions(inputs)
+        mask = output["completion_mask"] * output.get("tool_mask", 1)
+        written = mask.cpu().numpy().astype(bool)
+        if isinstance(this.rollout_func, EpisodeRollout):
+            values = self._of_rollout(this.rollout_func)
+            if len(written) != len(inputs):  # TRL's table has a line a prompt, and was given one a row
+                this._logs["completion"].extend(gather_last_words(this.rollout_func.episodes))
+        else:
+            values = self._of_tools(written)
+        placed = require("torch", "trl").from_numpy(place(values, written))
+        output["advantages"] = placed.to(mask.device)
+        return output
+
+    def _of_rollout(self, rollout: EpisodeRollout) -> list[Floats]:
+        """Advantages of the written tokens of each row."""
+        usable = sound(rollout.episodes)
+        whole: Any = group_advantages(usable, rollout.policy, **self._credit)  # type: ignore[arg-type]
+        by_episode = {id(episode): values for episode, values in zip(usable, whole, strict=True)}
+        rows: list[Floats] = []
+        for episode in rollout.episodes:
+            values = by_episode.get(id(episode))
+            rows += [np.zeros(0)] * max(len(episode.samples), 1) if values is None else episode.split(values)
+        return rows
+
+    def _of_tools(self, written: NDArray[np.bool_]) -> list[Floats]:
+        """Advantages of the written tokens of each row, a turn being a run of them."""
+        this: Any = self
+        size = this.num_generations if this.model.training else this.num_generations_eval
+        if len(written) % size:
+            raise ValueError(
+                f"a process got {len(written)} rollouts, which are not whole groups of {size}; make "
+                "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
+            )
+        steps = np.array(self._steps).T  # (B, generations)
+        episodes = [
+            tool_episode(i // size, env, steps[i], row)
+            for i, (env, row) in enumerate(zip(this.environments, written, strict=True))
+        ]
+        return group_advantages(episodes, None, **self._credit)  # type: ignore[arg-type]
+
+
+def gather_last_words(episodes: Sequence[Episode]) -> list[str]:
+    """The text of the last reply of each episode, of all processes."""
+    texts = [episode.replies[-1].text if episode.replies else "" for episode in episodes]
+    found: list[str] = require("accelerate.utils", "trl").gather_object(texts)
+    return found
+
+
+OVER = "The episode is over. Reply without calling a tool."
+
+
+class ToolEnv:
+    """A text environment for `environment_factory`: TRL makes a tool of every public method.
+
+    A call of a tool is a turn. TRL has no signal that an episode is over: later calls are told so and change
+    nothing. A rollout that stops before its end is silent from then on: empty replies are played when the
+    reward is asked for. All else is private, or it would become a tool.
+
+    Args:
+        methods: reward methods around the environment; see `memenvs.wrappers.RewardWrapper`. Those that
+            compare the rollouts of a task fall back to statistics of the episodes this object has played.
+        scorer: theirs.
+        **settings: of the environment.
+
+    Raises:
+        ImportError: TRL is missing or of another version.
+        ValueError: the environment rewrites its prompts.
+    """
+
+    _id: ClassVar[str]
+
+    def __init__(
+        self, methods: Sequence[MethodSpec] = (), scorer: ScorerSpec = None, **settings: Any
+    ) -> None:
+        check_version("trl", "1.16", "1.17", "trl")
+        self._env = open_env(self._id, settings, methods, scorer)
+        if self._inner.context == "rewrite":
+            raise ValueError(
+                f"{self._id} rewrites its prompts, and a chat with tools only grows; use EpisodeRollout with "
+                "TurnAdvantages"
+            )
+        self._outcome_is_last_turn = isinstance(self._env, RewardWrapper) and self._env.spends_outcome
+        self._over = True
+        self._info: dict[str, Any] = {}
+        self._paid: list[float] = []  # the outcome component of each turn
+
+    def reset(self, seed: int | None = None, task: int | None = None, **row: Any) -> str:
+        """Start an episode; the text goes behind the last message of the prompt.
+
+        Args:
+            seed: picks the task and every random choice.
+            task: the task by number.
+            **row: the dataset's other columns, the prompt among them: TRL passes them all.
+
+        Raises:
+            ValueError: neither is given, so that the members of a group would play different tasks.
+        """
+        if seed is None and task is None:
+            raise ValueError("the dataset needs a column `seed` or `task`, or a group plays different tasks")
+        options = {} if task is None else {"task": int(task)}
+        _, self._info = self._env.reset(seed=None if seed is None else int(seed), options=options)
+        self._over, self._paid = False, []
+        return self._prompt()
+
+    def get_reward(self) -> float:
+        """The return of the episode; one that has not ended is ended by silence."""
+        while not self._over:
+            self._play("")
+        return float(sum(self._turn_rewards))
+
+    @property
+    def _inner(self) -> Any:
+        """The environment without its wrappers."""
+        return self._env.unwrapped
+
+    @property
+    def _turn_rewards(self) -> list[float]:
+        """The reward of each turn played, (K,)."""
+        return list(self._info.get("turn_rewards", []))
+
+    @property
+    def _outcomes(self) -> list[float]:
+        """The part of them that is the outcome, (K,)."""
+        if self._outcome_is_last_turn and self._over:
+            return [0.0] * (len(self._paid) - 1) + self._turn_rewards[-1:]
+        return list(self._paid)
+
+    def _play(self, reply: str) -> str:
+        """Play a reply; what the environment put behind it."""
+        if self._over:
+            return OVER
+        _, _, terminated, truncated, self._info = self._env.step(reply)
+        self._paid.append(self._info["rewards"].get("outcome", 0.0))
+        self._over = bool(terminated or truncated)
+        said = self._info["feedback"].strip()
+        return f"{said}\n{OVER}".strip() if self._over else said
+
+    def _prompt(self) -> str:
+        raise NotImplementedError
+
+
+SEARCH = Template(
+    """\
+Answer the question. Look up what you do not know with the tool `search`, at most {searches} times. Then \
+give the answer, as short as it can be, by the tool `answer`{several}.
+
+Question: {question}
+""",
+    required=("question",),
+    optional=("searches", "several"),
+)
+
+SOKOBAN = Template(
+    """\
+You are at a Sokoban board. Push every box onto a target with the tool `move`. A move takes you one square \
+up, down, left or right; walking into a box pushes it, if the square behind it is free. You may call the \
+tool {turns} times, with up to {actions} moves each.
+
+Symbols: {legend}
+
+{board}
+""",
+    required=("board",),
+    optional=("turns", "actions", "legend"),
+)
+
+
+class SearchTools(ToolEnv):
+    """`MemSearchQA-v0` by two tools; see `ToolEnv`. Every call counts as well formed."""
+
+    _id = "MemSearchQA-v0"
+
+    def search(self, query: str) -> str:
+        """Look something up.
+
+        Args:
+            query: What to look up.
+
+        Returns:
+            The passages that were found.
+        """
+        return self._play(f"<think></think><search>{query}</search>")
+
+    def answer(self, answer: str) -> str:
+        """Give the final answer, which ends the episode.
+
+        Args:
+            answer: The answer, as short as it can be.
+
+        Returns:
+            That the episode is over.
+        """
+        return self._play(f"<think></think><answer>{answer}</answer>")
+
+    def _prompt(self) -> str:
+        env = self._inner
+        task = env.questions[env.episode.task]
+        return SEARCH.fill(question=task.question, searches=env.max_turns, several=several(len(task.answers)))
+
+
+class SokobanTools(ToolEnv):
+    """`MemSokoban-v0` by one tool; see `ToolEnv`."""
+
+    _id = "MemSokoban-v0"
+
+    def move(self, moves: str) -> str:
+        """Make moves on the board.
+
+        Args:
+            moves: Up, Down, Left and Right in the order they are made, with || between them.
+
+        Returns:
+            The board as it is then.
+        """
+        return self._play(f"<think></think><answer>{moves}</answer>")
+
+    def _prompt(self) -> str:
+        env = self._inner
+        return SOKOBAN.fill(
+            board=to_text(env.board, env.vocabulary),
+            turns=env.max_turns,
+            actions=env.max_actions,
+            legend=legend(env.vocabulary),
+        )
+
+
+def tool_tokenizer(model: str) -> Any:
+    """A tokenizer for `processing_class`: the model's own; one without a chat template is given Qwen3's.
+
+    TRL reads tool calls by the text of the chat template, so a model without one, such as a base model,
+    cannot call tools there. A template that is there stays, also where TRL does not know it.
+
+    Args:
+        model: a folder, or a name on the hub.
+
+    Raises:
+        ImportError: TRL is missing or of another version.
+        FileNotFoundError: there is no such tokenizer.
+    """
+    check_version("trl", "1.16", "1.17", "trl")
+    tokenizer = load_tokenizer(model, None)
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = require("trl.chat_template_utils", "trl").qwen3_chat_template
+    return tokenizer

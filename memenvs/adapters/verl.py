@@ -1,0 +1,266 @@
+"""verl: a loop that plays episodes, and estimators for what their turns were paid.
+
+    algorithm.adv_estimator=memenvs_mt_grpo
+
+with VERL_USE_EXTERNAL_MODULES=memenvs.adapters.verl in every process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.adapters.plain import open_env, plain
+from memenvs.baselines.episode import Episode, Floats, Sample
+from memenvs.baselines.rollout import NO_REPLY, Seat
+from memenvs.core.optional import check_version, require
+from memenvs.credit import grpo, mt_grpo, place_rewards
+from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.policy import Ids, Reply
+from memenvs.wrappers.registry import MethodSpec, ScorerSpec
+
+check_version("verl", "0.9.1", "0.9.2", "verl")
+agent_loop: Any = require("verl.experimental.agent_loop.agent_loop", "verl")
+torch: Any = require("torch", "verl")
+
+
+class TurnOutput(agent_loop.AgentLoopOutput):
+    """A row of verl's whose response tokens have rewards of their own, (T,)."""
+
+    token_scores: list[float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As verl's, with `rm_scores` (T,): what each token was paid in place of one score at the last."""
+        fields: dict[str, Any] = super().as_dict()
+        fields["rm_scores"] = torch.tensor(fields.pop("token_scores"), dtype=torch.float32)
+        return fields
+
+
+class Steps:
+    """What an episode has to tell of its sampling.
+
+    Attributes:
+        sampling: seconds.
+        environment: seconds.
+        knows_logprobs: whether the server gives them.
+        weights: the first and the last version of the weights that wrote it, as verl keeps them.
+    """
+
+    def __init__(self) -> None:
+        self.sampling = self.environment = 0.0
+        self.knows_logprobs = False
+        self.weights: dict[str, Any] = {}
+
+    def note(self, fields: Mapping[str, Any], seconds: float) -> None:
+        """A reply was written."""
+        self.sampling += seconds
+        for name, choose in (("min_global_steps", min), ("max_global_steps", max)):
+            if fields.get(name) is not None:
+                self.weights[name] = choose(self.weights.get(name, fields[name]), fields[name])
+
+
+def rows_of(episode: Episode, steps: Steps, end: int) -> list[TurnOutput]:
+    """The rows of an episode; one that wrote nothing has one that trains nothing, as verl wants one.
+
+    Args:
+        episode: played to its end.
+        steps: its sampling.
+        end: a token to fill that row with.
+    """
+    samples, scores = episode.samples, [np.zeros(0)]
+    if samples:
+        paid = place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
+        scores = episode.split(paid)
+    else:
+        samples = [Sample.prompt(np.array([end])).then(np.array([end]))]
+    told = {**episode.metrics, "return": float(sum(episode.turn_rewards))}
+    turns = len(episode.replies)
+    return [_row(sample, own, told, steps, turns) for sample, own in zip(samples, scores, strict=True)]
+
+
+def _row(sample: Sample, own: Floats, told: dict[str, float], steps: Steps, turns: int) -> TurnOutput:
+    start = int(sample.written.argmax()) if sample.written.any() else 1
+    scores = np.zeros(len(sample.ids))
+    scores[sample.written] = own
+    return TurnOutput(
+        prompt_ids=sample.ids[:start].tolist(),
+        response_ids=sample.ids[start:].tolist(),
+        response_mask=sample.written[start:].astype(int).tolist(),
+        response_logprobs=sample.logprobs[start:].tolist() if steps.knows_logprobs else None,
+        token_scores=scores[start:].tolist(),
+        reward_score=told["return"],  # said, so that verl asks no reward model
+        num_turns=2 * turns,
+        metrics={"generate_sequences": steps.sampling, "tool_calls": steps.environment},
+        extra_fields={**steps.weights, "reward_extra_info": told},
+    )
+
+
+@agent_loop.register("memenvs")
+class EpisodeLoop(agent_loop.AgentLoopBase):
+    """Plays an episode of any text environment for verl's V1 trainer.
+
+    An environment whose prompts grow gives one row, one that rewrites them a list, a row a turn. A turn is
+    paid at the last token it wrote. `prompt_length` is the limit of a fresh prompt and `response_length` that
+    of all behind it in a row; where they leave no room the turn is silence. A row names its task by
+    `extra_info["seed"]`, so that the rollouts of one prompt are a group. The chat template has the arguments
+    `data.apply_chat_template_kwargs`, as in verl's own loops.
+
+    Args:
+        *args: verl's.
+        env: the environment's id.
+        settings: its arguments.
+        methods: reward methods around it; those that compare a group fall back to one episode's statistics,
+            because verl plays each rollout alone.
+        scorer: theirs.
+        **kwargs: verl's.
+
+    Raises:
+        ValueError: no environment is named.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        env: str = "",
+        settings: Mapping[str, Any] | None = None,
+        methods: Sequence[MethodSpec] = (),
+        scorer: ScorerSpec = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if not env:
+            raise ValueError(
+                "EpisodeLoop needs the id of an environment; name it in the YAML file of "
+                "actor_rollout_ref.rollout.agent.agent_loop_config_path, as `env: MemSokoban-v0`"
+            )
+        self._make = functools.partial(open_env, env, settings, methods, scorer)
+        self._tokens = ChatTokens(self.tokenizer, chat_args=plain(self.apply_chat_template_kwargs))
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
+        """Play the episode of a row; one `TurnOutput`, or a list of them.
+
+        Raises:
+            ValueError: the row names no seed.
+        """
+        seed = (row.get("extra_info") or {}).get("seed")
+        if seed is None:
+            raise ValueError('the dataset needs extra_info={"seed": …}, or a group plays different tasks')
+        env = await asyncio.to_thread(self._make)
+        policy: Any = ChatPolicy(self._tokens)  # verl samples
+        seat = Seat(policy, int(seed), np.random.default_rng(int(seed)))
+        steps, request = Steps(), uuid4().hex
+        observation, info = await asyncio.to_thread(env.reset, seed=int(seed))
+        seat.begin(observation, info)
+        over, start = False, 0
+        while not over:
+            fresh, prompt = seat.fresh, seat.prompt
+            if fresh:
+                start = len(prompt)
+            reply = await self._reply(prompt, start, sampling_params, request, steps)
+            began = time.perf_counter()
+            observation, _, terminated, truncated, info = await asyncio.to_thread(env.step, reply.text)
+            steps.environment += time.perf_counter() - began
+            over = bool(terminated or truncated)
+            seat.play(reply, observation, info, over)
+        seat.episode.turn_rewards, seat.episode.metrics = list(info["turn_rewards"]), dict(info["metrics"])
+        rows = rows_of(seat.episode, steps, min(self._tokens.ends))
+        return rows[0] if info["context"] == "append" and len(rows) == 1 else rows
+
+    async def _reply(
+        self, prompt: Ids, start: int, sampling_params: dict[str, Any], request: str, steps: Steps
+    ) -> Reply:
+        """What verl's server writes behind a prompt, in the room that the row has left."""
+        config = self.rollout_config
+        room = config.response_length - (len(prompt) - start)
+        if room < 1 or start > config.prompt_length:
+            return NO_REPLY
+        began = time.perf_counter()
+        output = await self.server_manager.generate(
+            request_id=request,
+            prompt_ids=prompt.tolist(),
+            sampling_params={**sampling_params, "max_tokens": room},
+        )
+        steps.note(output.extra_fields, time.perf_counter() - began)
+        ids = np.array(output.token_ids[:room], dtype=np.int64)
+        if not len(ids):
+            return NO_REPLY
+        steps.knows_logprobs = bool(output.log_probs)
+        logprobs = np.array((output.log_probs or [0.0] * room)[: len(ids)], dtype=np.float64)
+        return Reply(self._tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self._tokens.ends)
+
+
+core_algos: Any = require("verl.trainer.ppo.core_algos", "verl")
+
+Rows = list[NDArray[np.float64]]
+Credit = Callable[[Rows, list[Hashable]], Sequence[Any]]
+
+
+@core_algos.register_adv_est("memenvs_mt_grpo")
+def mt_grpo_by_run(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
+    """MT-GRPO (`mt_grpo`: MT-PPO eq. 12, alpha 1) for rows that are whole episodes.
+
+    What the last turn earns is the outcome; an episode that is over counts as 0 at turns others still play.
+    """
+    return by_run(token_level_rewards, response_mask, index, partial(_mt_grpo, ended="zero"))
+
+
+@core_algos.register_adv_est("memenvs_mt_grpo_skip")
+def mt_grpo_skip(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
+    """`memenvs_mt_grpo`, but an episode that is over is left out of the turns others still play."""
+    return by_run(token_level_rewards, response_mask, index, partial(_mt_grpo, ended="skip"))
+
+
+@core_algos.register_adv_est("memenvs_turns")
+def turns_of_a_task(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
+    """What a turn was paid, normalised over all turns of its task (TAMTRL eq. 7); rows may be turns."""
+
+    def credit(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
+        names = [name for name, rewards in zip(groups, turns, strict=True) for _ in rewards]
+        flat = grpo(np.concatenate(turns), names) if turns else np.zeros(0)
+        return np.split(flat, np.cumsum([len(rewards) for rewards in turns])[:-1])
+
+    return by_run(token_level_rewards, response_mask, index, credit)
+
+
+@core_algos.register_adv_est("memenvs_as_paid")
+def as_paid(token_level_rewards: Any, response_mask: Any, index: Any = None, **rest: Any) -> Any:
+    """What a turn was paid, as it is: for credit that is final already."""
+    return by_run(token_level_rewards, response_mask, index, lambda turns, groups: turns)
+
+
+def _mt_grpo(turns: Rows, groups: list[Hashable], ended: str) -> Sequence[Any]:
+    return mt_grpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups, ended=ended)
+
+
+def by_run(rewards: Any, mask: Any, index: Any, credit: Credit) -> tuple[Any, Any]:
+    """Advantages (B, T) and, the same, returns: each token has what `credit` gives to its turn.
+
+    Turn k of a row is the k-th run of ones in its mask. Rows without one, such as those verl pads with, are
+    no part of any group.
+
+    Args:
+        rewards: (B, T).
+        mask: (B, T), 1 where the policy wrote.
+        index: (B,) the task of each row.
+        credit: from the turn rewards of rows and their tasks to advantages, one for each turn.
+    """
+    ones = mask.cpu().numpy().astype(bool)
+    starts = ones & ~np.pad(ones, ((0, 0), (1, 0)))[:, :-1]
+    runs = np.where(ones, starts.cumsum(1) - 1, -1)
+    live = np.flatnonzero(ones.any(1)).tolist()
+    paid = rewards.detach().cpu().numpy().astype(np.float64)
+    turns: Rows = [np.bincount(runs[i][ones[i]], paid[i][ones[i]]).astype(np.float64) for i in live]
+    names: list[Hashable] = [0 if index is None else index[i] for i in live]
+    advantages = np.zeros(ones.shape)
+    for i, values in zip(live, credit(turns, names), strict=True):
+        advantages[i][ones[i]] = np.asarray(values)[runs[i][ones[i]]]
+    made = rewards.new_tensor(advantages)
+    return made, made.clone()

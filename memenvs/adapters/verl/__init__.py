@@ -1,1 +1,0 @@
-"""verl: a loop that plays episodes, and estimators for what their turns were paid."""

@@ -1,0 +1,331 @@
+"""Arguments of every command: NAME=VALUE, JSON objects, and errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import importlib
+import inspect
+import json
+import shlex
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import gymnasium as gym
+from gymnasium.envs.registration import (
+    EnvSpec,
+    find_highest_version,
+    get_env_id,
+    load_env_creator,
+    parse_env_id,
+)
+
+NAMED: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME=VALUE"}
+"""What `add_argument` of argparse is given for an option whose texts `read_arguments` reads."""
+REQUIRED: Any = inspect.Parameter.empty
+"""Default of a parameter that has none."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of a command line whose errors are one line, and which takes options by their whole names."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        """One line instead of usage and a line."""
+        self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` shows every option\n")
+
+
+def one_line(error: object) -> str:
+    """What an error says, in one line: those of other libraries may have many."""
+    return " ".join(str(error).split())
+
+
+class Parameter(NamedTuple):
+    """An argument that a class or a function takes by name.
+
+    Attributes:
+        name: of it.
+        annotation: its type; `typing.Any` where none is stated or it cannot be resolved.
+        default: `REQUIRED` where there is none.
+    """
+
+    name: str
+    annotation: Any = Any
+    default: Any = REQUIRED
+
+
+def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, Any]:
+    """The arguments that a command line gives.
+
+    Args:
+        texts: each `NAME=VALUE`, the value JSON where it reads as JSON and else a text; or a JSON object.
+        flag: the option they stand behind, for the message.
+
+    Raises:
+        ValueError: one is neither, or a name is given twice.
+
+    >>> read_arguments(["k=3", "final_answer_turn=false", "tasks=world-test", '{"context": "memory"}'])
+    {'k': 3, 'final_answer_turn': False, 'tasks': 'world-test', 'context': 'memory'}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        for name, value in _read(text, flag).items():
+            if name in found:
+                twice = f"{_shown(found[name])} and {_shown(value)}"
+                raise ValueError(f"{flag}: {name} is given twice, {twice}")
+            found[name] = value
+    return found
+
+
+def read_json(text: str) -> Any:
+    """A JSON value; `ValueError` for what is none, NaN and Infinity among it."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequence[Parameter] | None) -> None:
+    """Refuse arguments that `owner` does not take.
+
+    Args:
+        owner: whose they are, for the message.
+        arguments: by name.
+        parameters: what it takes; None where that cannot be known, then nothing is refused.
+
+    Raises:
+        ValueError: an unknown name, with the valid ones, the closest first; a value of another type; or one
+            that is missing.
+    """
+    if parameters is None:
+        return
+    known = {parameter.name: parameter for parameter in parameters}
+    for name, value in arguments.items():
+        if name not in known:
+            takes = ", ".join(closest_first(name, known)) or "none"
+            raise ValueError(f"{owner} has no argument {name!r}; its arguments: {takes}")
+        if not _fits(value, known[name].annotation):
+            wanted = described(known[name].annotation)
+            mend = _mend(known[name], value)
+            raise ValueError(f"{name} of {owner} must be {wanted}, got {_shown(value)}{mend}")
+    if missing := [p.name for p in parameters if p.default is REQUIRED and p.name not in arguments]:
+        raise ValueError(f"{owner} needs the argument {missing[0]!r}: write {missing[0]}=…")
+
+
+def check_env_arguments(env: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse an environment that is not registered, and arguments that it does not take; nothing is made.
+
+    Raises:
+        gymnasium.error.Error: no such environment.
+        ValueError: see `check_arguments`.
+    """
+    check_arguments(env, arguments, env_parameters(env))
+
+
+def env_parameters(env: str) -> list[Parameter] | None:
+    """What an environment takes, the defaults of its registration counted in; None where it takes any name.
+
+    `render_mode` is left out: commands choose it themselves.
+    """
+    spec = find_spec(env)
+    if spec.entry_point is None:
+        return None
+    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    found = parameters_of(creator)
+    if found is None:
+        return None
+    given = spec.kwargs
+    return [p._replace(default=given.get(p.name, p.default)) for p in found if p.name != "render_mode"]
+
+
+def find_spec(env: str) -> EnvSpec:
+    """The registration of an id, or of `module:Id`; of an id without a version the latest, as in `gym.make`.
+
+    Raises:
+        gymnasium.error.Error: there is none.
+        ModuleNotFoundError: there is no such module.
+    """
+    module, _, name = env.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if name not in gym.registry:
+        namespace, base, version = parse_env_id(name)
+        latest = find_highest_version(namespace, base)
+        if version is None and latest is not None:
+            name = get_env_id(namespace, base, latest)
+    return gym.spec(name)
+
+
+def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
+    """The parameters of a class's constructor, or of a function; None where it takes any name.
+
+    `**kwargs` of a constructor stand for the parameters of the next class's in the order of inheritance.
+    """
+    if not isinstance(creator, type):
+        found, is_open = _own_parameters(creator)
+        return None if is_open else list(found.values())
+    parameters: dict[str, Parameter] = {}
+    for kind in creator.__mro__:
+        if "__init__" not in vars(kind) or kind is object:
+            continue
+        found, is_open = _own_parameters(vars(kind)["__init__"])
+        made = {field.name: field.default_factory for field in _fields(kind)}
+        found = {n: p._replace(default=made[n]()) if n in made else p for n, p in found.items()}
+        parameters |= {name: one for name, one in found.items() if name not in parameters}
+        if not is_open:
+            return list(parameters.values())
+    return None if parameters else []
+
+
+def closest_first(name: str, names: Iterable[str]) -> list[str]:
+    """Names in their order, those that are spelled like `name` before the others.
+
+    >>> closest_first("ChunkSize", ["tasks", "max_memory", "chunk_size"])
+    ['chunk_size', 'tasks', 'max_memory']
+    """
+    listed = list(names)
+    lower = [other.lower() for other in listed]
+    close = [listed[lower.index(match)] for match in difflib.get_close_matches(name.lower(), lower, n=3)]
+    return [*close, *(other for other in listed if other not in close)]
+
+
+def shell_form(parameter: Parameter) -> str:
+    """A parameter with its default, as it is typed in a shell.
+
+    >>> shell_form(Parameter("separator", str, "||")), shell_form(Parameter("url", str))
+    ("'separator=||'", 'url=…')
+    """
+    if parameter.default is REQUIRED:
+        return f"{parameter.name}=…"
+    value = parameter.default
+    is_plain = isinstance(value, str) and read_arguments([f"x={value}"]) == {"x": value}
+    return shlex.quote(f"{parameter.name}={value if is_plain else json.dumps(value, ensure_ascii=False)}")
+
+
+def described(annotation: Any) -> str:
+    """A type in words, as of a JSON value.
+
+    >>> described(int | None)
+    'a whole number or null'
+    """
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(described, inner))
+    if origin is Literal:
+        return " or ".join(json.dumps(one) for one in inner)
+    kind = _kind(annotation)
+    if kind is list and origin is tuple and ... not in inner:
+        return f"a JSON list of {len(inner)}"
+    return "something else" if kind == "any" else _KINDS[kind][1]
+
+
+_FORM = "{} must be NAME=VALUE …, or one JSON object"
+
+
+def _read(text: str, flag: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            found = read_json(text)
+        except ValueError as error:
+            raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)} ({error})") from error
+        return dict(found)
+    name, separator, value = text.partition("=")
+    if not separator or not name.isidentifier():
+        raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)}")
+    try:
+        return {name: read_json(value)}
+    except ValueError:
+        return {name: value}
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _fields(kind: type[Any]) -> list[Any]:
+    """The fields of a dataclass whose defaults a function makes; the signature does not show those."""
+    every = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return [field for field in every if field.default_factory is not dataclasses.MISSING]
+
+
+def _own_parameters(function: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
+    """Parameters of a function by name, `self` left out, and whether it takes others too."""
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError):  # an annotation that only a type checker can resolve
+        hints = {}
+    found, is_open = {}, False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            is_open = True
+        elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            hint = hints.get(parameter.name, Any)
+            found[parameter.name] = Parameter(parameter.name, hint, parameter.default)
+    found.pop("self", None)
+    return found, is_open
+
+
+_KINDS: dict[Any, tuple[Any, str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a text"),
+    dict: ((dict,), "a JSON object"),
+    list: ((list, tuple), "a JSON list"),
+    None: ((type(None),), "null"),
+}
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether a value may be given where the annotation stands; True where that cannot be said."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is Literal:
+        return any(value == one and type(value) is type(one) for one in inner)
+    kind = _kind(annotation)
+    if kind == "any":
+        return True
+    if kind is list and isinstance(value, str):
+        return origin is Sequence and str in inner  # a text is a sequence of texts
+    if not isinstance(value, _KINDS[kind][0]) or (isinstance(value, bool) and kind is not bool):
+        return False
+    if kind is dict:
+        return len(inner) != 2 or all(_fits(one, inner[1]) for one in value.values())
+    return kind is not list or _all_fit(value, inner, origin is tuple)
+
+
+def _all_fit(values: Sequence[Any], inner: tuple[Any, ...], is_tuple: bool) -> bool:
+    """Whether the members of a list fit `list[X]`, `tuple[X, ...]` or `tuple[X, Y, Z]`."""
+    if is_tuple and ... not in inner:
+        return len(values) == len(inner) and all(map(_fits, values, inner))
+    return all(_fits(one, inner[0]) for one in values) if inner else True
+
+
+def _kind(annotation: Any) -> Any:
+    """A key of `_KINDS`, or "any" for what is none of JSON's kinds."""
+    plain = typing.get_origin(annotation) or annotation
+    if plain in (None, type(None)):
+        return None
+    if plain in (dict, Mapping):
+        return dict
+    if plain in (list, tuple, Sequence):
+        return list
+    return plain if plain in (bool, int, float, str) else "any"
+
+
+def _mend(parameter: Parameter, value: Any) -> str:
+    """How to write a number that is meant as a text."""
+    if isinstance(value, str) or not _fits("", parameter.annotation):
+        return ""
+    return f"; as a text it is {parameter.name}='\"{value}\"'"

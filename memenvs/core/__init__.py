@@ -1,0 +1,1 @@
+"""The contract of text environments, and what every other package shares."""

@@ -1,0 +1,318 @@
+"""The contract of a text environment: one text and one reply a turn, the reward in named components."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from memenvs.core.spaces import UnicodeText, clean_text, is_utf8
+from memenvs.core.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
+
+MAX_REPLY_CHARS = 1_000_000
+
+Info = dict[str, Any]
+End = Literal["", "terminated", "truncated"]
+
+
+@dataclass
+class Episode:
+    """All that changes while an episode is played; environments add fields of their own.
+
+    Fields hold plain data and are annotated (see `memenvs.core.state.from_plain`), as a
+    state is made of them.
+
+    Attributes:
+        task: number of the task.
+        turn: turns played.
+        turn_rewards: the reward of each turn played.
+        end: how the episode ended; empty while it runs.
+    """
+
+    task: int
+    turn: int = 0
+    turn_rewards: list[float] = field(default_factory=list)
+    end: End = ""
+
+
+E = TypeVar("E", bound=Episode)
+O = TypeVar("O")  # noqa: E741  # the observation's type, a text but for pictures
+
+
+@dataclass
+class _Last:
+    """The last reply and what it earned, which `render` shows."""
+
+    reply: str | None = None
+    rewards: dict[str, float] = field(default_factory=dict)
+
+
+class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
+    """An environment whose observation is the text to read at this turn and whose action is the raw reply.
+
+    Action:
+        Any `str`. Lone surrogates become U+FFFD and what is longer than `MAX_REPLY_CHARS` is cut; no text
+        raises.
+
+    Observation:
+        Exactly what the policy must read at this turn. `info["context"]` says how the next one relates to
+        it: `"append"` (next = this + reply + feedback, to the character) or `"rewrite"` (a fresh prompt).
+        The reply is the cleaned one (see Action), `info["feedback"]` what the environment put behind it, so
+        that token sequences and chat messages are made without a look into the observation.
+
+    Reward:
+        The sum of `info["rewards"]`, whose keys are always `components`.
+
+    End:
+        `terminated` when the task is over, `truncated` at a limit. `info["turn_rewards"]` holds the reward of
+        every turn played; at the end its sum is the episode's return.
+
+    Info:
+        The same keys at reset and at every step: `task` (id), `turn` (turns played), `context`, `feedback`
+        (empty at reset and where the context is rewritten; see Observation), `rewards`, `turn_rewards` (of
+        the turns played so far, so that it is whole when a wrapper outside ends the episode), `metrics`
+        (zeros until the end; `success` is among them) and `privileged`: what only a trainer may see of the
+        observation it comes with. A wrapper that changes observations must state `context` and `feedback`
+        of its own.
+
+    Privileged:
+        Where the environment knows them, under these names, which reward methods ask for (`needs`):
+        `answers`; `question`; `target` and `target_wrapped`, the answer bare and in the form that is asked
+        for; `memory` as it stands, and `memory_span`, where the last reply wrote it ([start, end) in
+        characters, or None); `reply`, what counts of the final one; `prompt_with_memory`,
+        `prompt_without_memory` and `prompt_with_history`, the final question with that memory, with an empty
+        one, and behind the turns so far; `teacher_prompt` and `teacher_prompt_global`, this turn's prompt
+        with the evidence of its chunk, and all evidence, in the chunk's place.
+
+    To write one (docs/environments.md has a whole one):
+        Class variables: `components`, `metric_names`, `context`, `episode_class`, and of `Stateful` `version`
+        and `unhashed`. Methods, in the order in which `step` calls them:
+
+        - `_begin(task)`: at `reset`, a new episode; every random choice from `self.np_random`.
+        - `_play(reply)`: changes the episode, sets its `end`, returns the components that are not 0;
+          `episode.turn` counts the turns before this one.
+        - `_metrics()`: of an ended episode, under `metric_names`; it runs after `episode.turn += 1`.
+        - `_task_id()` and `_privileged()`: plain data; they run after that too, and at `reset`.
+        - `_observe()`: the observation, a function of the episode alone.
+        - `_feedback()`: with context `"append"`, what now stands behind the last reply, at the end too; it
+          runs after every turn, and never where the context is rewritten.
+        - `gold_reply()`: what an agent that knows the answer would reply now.
+        - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters.
+        - `_restored()`: at `set_state`, rebuild what is derived from the episode; nothing by default.
+        - `task_set()`: name and hash of the tasks, for states; nothing by default.
+
+    Args:
+        n_tasks: tasks to draw from; `reset(options={"task": i})` takes a number below it.
+        max_chars: characters of the longest observation.
+        render_mode: one of `metadata["render_modes"]`, or None.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
+    components: ClassVar[tuple[str, ...]] = ("outcome",)
+    metric_names: ClassVar[tuple[str, ...]] = ("success",)
+    context: Literal["append", "rewrite"] = "append"
+    episode_class: ClassVar[type[Episode]] = Episode
+
+    def __init__(self, n_tasks: int, max_chars: int, render_mode: str | None = None) -> None:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            raise ValueError(f"render_mode must be None or one of {modes}, got {render_mode!r}")
+        self.render_mode = render_mode
+        self.n_tasks = n_tasks
+        self.action_space = UnicodeText(MAX_REPLY_CHARS)
+        self.observation_space = self._make_observation_space(max_chars)
+        self._episode: E | None = None
+        self._last = _Last()
+
+    # What an environment writes.
+
+    @abstractmethod
+    def _begin(self, task: int) -> E:
+        """Start an episode of the numbered task; every random choice comes from `self.np_random`."""
+
+    @abstractmethod
+    def _observe(self) -> O:
+        """The observation of the episode as it stands."""
+
+    @abstractmethod
+    def _play(self, reply: str) -> dict[str, float]:
+        """Take a clean reply: change the episode, set its `end`, return the components that are not 0."""
+
+    @abstractmethod
+    def _metrics(self) -> dict[str, float]:
+        """The metrics of an ended episode, under `metric_names`."""
+
+    @abstractmethod
+    def _privileged(self) -> dict[str, Any]:
+        """What only a trainer may see of the episode as it stands; always the same keys, plain data."""
+
+    @abstractmethod
+    def _task_id(self) -> str:
+        """The id of the episode's task."""
+
+    @abstractmethod
+    def gold_reply(self) -> str:
+        """What an agent that knows the answer would reply now."""
+
+    @staticmethod
+    def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
+        """Do together what several environments would each do in `step`, such as a search; else nothing.
+
+        A `TextVectorEnv` calls it before it steps them.
+
+        Args:
+            plays: environments whose `prepare` this is, unwrapped, and the reply that each plays next.
+            may_fail: an error leaves the work to each environment's own `step`.
+        """
+
+    def _feedback(self) -> str:
+        """What the environment put behind the last reply; asked where the context is `"append"`."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has context 'append': write _feedback(), which returns what stands "
+            "behind the last reply in the observation, or set context = 'rewrite'"
+        )
+
+    def _restored(self) -> None:
+        """Rebuild what is derived from the episode after `set_state`.
+
+        Raises:
+            ValueError: no episode of this environment can come to stand so.
+        """
+
+    def _make_observation_space(self, max_chars: int) -> gym.Space[O]:
+        return UnicodeText(max_chars)  # type: ignore[return-value]  # of the text environments
+
+    # Gymnasium.
+
+    @property
+    def episode(self) -> E:
+        """The episode that is being played; `ResetNeeded` before the first `reset`."""
+        if self._episode is None:
+            raise ResetNeeded("no episode yet; call reset() first")
+        return self._episode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[O, Info]:
+        """Start an episode.
+
+        Args:
+            seed: picks the task and every random choice; equal seeds give equal episodes.
+            options: `{"task": i}` picks the task by number.
+        """
+        super().reset(seed=seed)
+        episode = self._begin(self._choose_task(options or {}))
+        if type(episode) is not self.episode_class:
+            raise TypeError(
+                f"{type(self).__name__}._begin gave a {type(episode).__name__}, "
+                f"but its episode_class is {self.episode_class.__name__}"
+            )
+        self._episode, self._last = episode, _Last()
+        return self._observe(), self._info({})
+
+    def step(self, action: str) -> tuple[O, float, bool, bool, Info]:
+        """Take a reply; see the class for what comes back."""
+        if not isinstance(action, str):
+            raise TypeError(f"an action is a str, got {type(action).__name__}; decode it first")
+        episode = self.episode
+        if episode.end:
+            raise ResetNeeded(f"the episode is {episode.end}; call reset() before the next step()")
+        reply = clean_text(action, MAX_REPLY_CHARS)
+        rewards = self._play(reply)
+        episode.turn += 1
+        episode.turn_rewards.append(sum(rewards.values(), 0.0))
+        self._last = _Last(reply, rewards)
+        info = self._info(rewards)
+        end: str = self.episode.end
+        return self._observe(), episode.turn_rewards[-1], end == "terminated", end == "truncated", info
+
+    def get_state(self) -> State:
+        """The episode and the random generator; `set_state` goes on from there bit for bit.
+
+        Plain data that JSON gives back equal: `env`, `class`, `version`, `tasks` and `arguments` name the
+        environment, `episode`, `np_random` and `last` are what changes.
+        """
+        episode = self.episode
+        return {
+            **self.identity(),
+            "episode": to_plain(episode),
+            "np_random": self.np_random.bit_generator.state,
+            "last": to_plain(self._last),
+        }
+
+    def set_state(self, state: State) -> None:
+        """Go on from a state of this environment, or of another one made with the same arguments.
+
+        Raises:
+            ValueError: a state of another environment, or one that no episode can come to; nothing has
+                changed then.
+        """
+        self.check_identity(state)
+        check_keys(state, "episode", "np_random", "last")
+        episode = from_plain(state["episode"], self.episode_class, "episode")
+        last = from_plain(state["last"], _Last, "last")
+        generator = generator_state(state["np_random"], self.np_random)
+        self._check_episode(episode)
+        before, self._episode = self._episode, cast(E, episode)
+        try:
+            self._restored()
+        except Exception:
+            self._episode = before
+            if before is not None:
+                self._restored()
+            raise
+        self._last = last
+        self.np_random.bit_generator.state = generator
+
+    def _check_episode(self, episode: Episode) -> None:
+        """Raise a one-line `ValueError` for what no episode can be."""
+        turn, rewards = episode.turn, episode.turn_rewards
+        wrong = {
+            f"task={episode.task} of {self.n_tasks} tasks": not 0 <= episode.task < self.n_tasks,
+            f"turn={turn} with {len(rewards)} rewards": turn < 0 or turn != len(rewards),
+            f"turn_rewards={rewards}": not all(map(math.isfinite, rewards)),
+            f"end={episode.end!r} before the first turn": bool(episode.end) and not turn,
+            "a lone surrogate in a text": not is_utf8(json.dumps(to_plain(episode), ensure_ascii=False)),
+        }
+        for what, cannot_be in wrong.items():
+            if cannot_be:
+                raise ValueError(f"the state's episode cannot be: it has {what:.200}")
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        """Refuse options that `reset` does not know.
+
+        Raises:
+            ValueError: with the option and its value.
+        """
+        if unknown := sorted(set(options) - {"task"}):
+            raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
+        task = options.get("task", 0)
+        whole = isinstance(task, (int, np.integer)) and not isinstance(task, bool)
+        if not whole or not 0 <= task < self.n_tasks:
+            raise ValueError(f"options['task'] must be a number from 0 to {self.n_tasks - 1}, got {task!r}")
+
+    def _choose_task(self, options: dict[str, Any]) -> int:
+        self.check_options(options)
+        if "task" in options:
+            return int(options["task"])
+        return int(self.np_random.integers(self.n_tasks))
+
+    def _info(self, rewards: dict[str, float]) -> Info:
+        episode = self.episode
+        metrics = self._metrics() if episode.end else {}
+        appended = episode.turn > 0 and self.context == "append"
+        return {
+            "task": self._task_id(),
+            "turn": episode.turn,
+            "context": self.context,
+            "feedback": self._feedback() if appended else "",
+            "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
+            "turn_rewards": list(episode.turn_rewards),
+            "metrics": {name: float(metrics.get(name, 0.0)) for name in self.metric_names},
+            "privileged": self._privileged(),
+        }

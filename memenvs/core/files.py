@@ -1,0 +1,238 @@
+"""Files written whole or not at all, and the SHA-256 hashes that data files are checked against.
+
+A process may be killed at any moment, and what stood there before stays. Two writers of one place each write
+under a name of their own; the last to end wins. Nothing is forced to disk (no fsync): what is written guards
+against processes that die, not against a loss of power.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_STALE = 86_400.0  # seconds after which what a killed process left is removed
+
+
+@contextlib.contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """A name to write a file under; it becomes `path` if the block ends without an error, else it is removed.
+
+    Folders above it are made. Where `path` is a link, the file that it leads to is replaced.
+
+    Raises:
+        OSError: with the path, also where the system left it out (a full disk).
+    """
+    out = Path(os.path.realpath(path))
+    with naming(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(out)
+        work = out.parent / f"{_prefix(out)}{secrets.token_hex(8)}"
+        try:
+            yield work
+            work.replace(out)
+        finally:
+            work.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file of UTF-8 text, whole."""
+    with whole_file(path) as work:
+        work.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write a file of indented JSON, whole."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not a JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON ({error}); build it again") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, not {type(value).__name__}; build it again")
+    return value
+
+
+@contextlib.contextmanager
+def whole_folder(path: str | Path) -> Iterator[Path]:
+    """A folder to fill, put in the place of `path` when the block ends well and removed when it does not.
+
+    Where `path` is a link, the folder that it leads to is replaced. The old folder, whatever it holds, is
+    deleted only when the new one is in its place, and put back when anything stops that, a signal too. After
+    a kill between the two renames it is where `left_behind` says, and the next writer of `path` puts it back.
+
+    Raises:
+        OSError: with the path, also where the system left it out (a full disk).
+        ValueError: `path` is a link that leads to itself.
+    """
+    out = resolved(path)
+    with naming(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if old := left_behind(out):
+            old.rename(out)
+        _remove_stale(out)
+        work = out.parent / f"{_prefix(out)}{secrets.token_hex(8)}"
+        new, old = work / "new", work / "old"
+        try:  # the name is known before the folder is there, so that a signal at any time leaves neither
+            new.mkdir(parents=True)
+            yield new
+            _swap(out, new, old)
+        finally:
+            if out.exists() or not old.exists():  # never the last copy
+                shutil.rmtree(work, ignore_errors=True)
+
+
+def left_behind(out: Path) -> Path | None:
+    """Where the old folder is after a kill that left nothing at `out`; None where nothing was left."""
+    if out.exists():
+        return None
+    found = out.parent.glob(f"{glob.escape(_prefix(out))}*/old")
+    return max(found, key=lambda old: old.parent.stat().st_mtime, default=None)
+
+
+def resolved(path: str | Path) -> Path:
+    """An absolute path without links; `ValueError` of one line for a link that leads to itself."""
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError until Python 3.12
+        raise ValueError(f"{path} leads nowhere: {error}; give another path") from error
+
+
+@contextlib.contextmanager
+def naming(path: str | Path | None) -> Iterator[None]:
+    """Put `path` into errors of the system that name none, such as "No space left on device".
+
+    A full disk is an `OSError` here too where a library (safetensors) raises an error of its own for it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if path and error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
+    except Exception as error:
+        full = os.strerror(errno.ENOSPC)
+        if path and full in str(error) and not isinstance(error, ValueError):
+            raise OSError(errno.ENOSPC, full, str(path)) from error
+        raise
+
+
+def _prefix(out: Path) -> str:
+    return f".{out.name}.partial-"
+
+
+def _swap(out: Path, new: Path, old: Path) -> None:
+    try:
+        if out.exists():
+            out.rename(old)
+        new.rename(out)
+    except BaseException:
+        if old.exists() and not out.exists():
+            old.rename(out)
+        raise
+
+
+def _remove_stale(out: Path) -> None:
+    """Clear up after writers of `out` that were killed a day ago or more."""
+    for work in out.parent.glob(f"{glob.escape(_prefix(out))}*"):
+        with contextlib.suppress(OSError):  # another writer may be clearing up too
+            if time.time() - work.stat().st_mtime >= _STALE:
+                shutil.rmtree(work, ignore_errors=True) if work.is_dir() else work.unlink()
+
+
+SWITCH = "MEMENVS_VERIFY"
+_known: dict[tuple[Any, ...], str] = {}  # a file's identity, size and time of change to its SHA-256
+
+
+def verifying() -> bool:
+    """Whether files are checked when they are opened; the environment variable MEMENVS_VERIFY=0 skips it.
+
+    Raises:
+        ValueError: the variable is neither 0 nor 1.
+    """
+    value = os.environ.get(SWITCH, "1")
+    if value not in ("0", "1"):
+        raise ValueError(
+            f"{SWITCH} must be 1 (check files when they are opened) or 0 (do not), got {value!r}"
+        )
+    return value == "1"
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal; computed once a process while the file does not change."""
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if key not in _known:
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+            _known[key] = digest.hexdigest()
+    return _known[key]
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What a card keeps of a file: `{"bytes", "sha256"}`."""
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
+
+
+def check_file(path: Path, promised: Mapping[str, Any]) -> None:
+    """Refuse a file that is not the one described; its size is checked always, its SHA-256 if `verifying`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: size or SHA-256 differ; both are named.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; build it again")
+    size = path.stat().st_size
+    if size != promised.get("bytes"):
+        raise ValueError(f"{path} has {size} bytes, its card says {promised.get('bytes')}; build it again")
+    if verifying() and (found := sha256(path)) != promised.get("sha256"):
+        raise ValueError(
+            f"{path} has SHA-256 {found}, its card says {promised.get('sha256')}: the file was changed or "
+            f"damaged after it was built; build it again, or set {SWITCH}=0 to read it all the same"
+        )
+
+
+def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A card's fields, and under "seal" the SHA-256 of the others."""
+    return {**fields, "seal": json_sha256(fields)}
+
+
+def unseal(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The fields of a card without their seal, which is checked if `verifying`.
+
+    Raises:
+        ValueError: the seal is missing, or is not that of the fields.
+    """
+    others = {name: value for name, value in fields.items() if name != "seal"}
+    if verifying() and fields.get("seal") != json_sha256(others):
+        raise ValueError(
+            f"{path} was changed after it was built: its seal does not fit the rest; build it again, or set "
+            f"{SWITCH}=0 to read it all the same"
+        )
+    return others
+
+
+def json_sha256(value: Any) -> str:
+    """SHA-256 of a JSON value, in hexadecimal; the order of keys does not count."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,109 @@
+"""Optional dependencies: an import that fails names the extra to install."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+from typing import Any
+
+
+class Lazy:
+    """A library that is imported, by `require`, when something of it is first used.
+
+    Args:
+        module: its name.
+        extra: what brings it.
+    """
+
+    def __init__(self, module: str, extra: str) -> None:
+        self._module, self._extra = module, extra
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(require(self._module, self._extra), name)
+
+
+def require(module: str, extra: str) -> Any:
+    """Import a module where it is used.
+
+    Going through `importlib` also keeps heavy libraries out of the static import graph.
+
+    Raises:
+        ImportError: it is not installed; the message names the extra to install.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{error}; install it with `{install_line(extra)}`") from error
+
+
+def install_line(extra: str) -> str:
+    """The command that adds an extra, from where memenvs itself came: a clone, an address or an index."""
+    root = Path(__file__).resolve().parents[2]
+    if (root / "pyproject.toml").is_file():
+        return f'pip install -e "{"." if Path.cwd() == root else root}[{extra}]"'
+    try:
+        recorded = distribution("memenvs").read_text("direct_url.json")  # PEP 610
+    except PackageNotFoundError:
+        recorded = None
+    url = _url(json.loads(recorded)) if recorded else ""
+    return f'pip install "memenvs[{extra}]{url}"'
+
+
+def _url(recorded: dict[str, Any]) -> str:
+    """What stands behind a requirement that came from an address."""
+    version = recorded.get("vcs_info")
+    if version is None:
+        return f" @ {recorded['url']}"
+    return f" @ {version['vcs']}+{recorded['url']}@{version['commit_id']}"
+
+
+Release = tuple[int, ...]
+
+
+def check_version(package: str, low: str, below: str, extra: str) -> None:
+    """Refuse a trainer whose version is not in [low, below).
+
+    A pre-release counts as its release: 1.17.0rc1 is 1.17.0.
+
+    Args:
+        package: the trainer's name on the package index.
+        low: the first version that will do.
+        below: the first one above it that will not.
+        extra: the extra of memenvs that installs a version that will do.
+
+    Raises:
+        ImportError: the trainer is missing, or its version is another; the message names the extra.
+    """
+    mend = f"install it with `{install_line(extra)}`"
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        raise ImportError(f"{package} is not installed; {mend}") from None
+    if not _release(low) <= _release(found) < _release(below):
+        raise ImportError(f"{package} {found} is not supported, only {low} up to below {below}; {mend}")
+
+
+def _release(text: str) -> Release:
+    """The numbers of a version, without zeros at its end: (1, 16) of "1.16.0rc1"."""
+    found = re.match(r"\d+(?:\.\d+)*", text)
+    numbers = [int(part) for part in found.group().split(".")] if found else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def check_links(package: Path) -> None:
+    """Refuse a package in which a link to the folder beside it is a file, as git leaves it without links.
+
+    Raises:
+        ImportError: with the mend.
+    """
+    for name in ("baselines", "data", "wrappers"):
+        if (package / name).is_file():
+            raise ImportError(
+                f"memenvs/{name} is a file and should be a symbolic link to ../{name}: run `git config "
+                "core.symlinks true` and `git checkout -- memenvs` in the clone (Windows: in developer mode)"
+            )

@@ -1,0 +1,345 @@
+"""States of environments as plain data: writing, reading, and checking that a state fits."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, Literal, TypeVar, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+State = dict[str, Any]
+
+D = TypeVar("D")
+S = TypeVar("S", bound="Stateful")
+
+_KNOWN: dict[type, str | None] = {
+    OrderEnforcing: "_has_reset",
+    TimeLimit: "_elapsed_steps",
+    PassiveEnvChecker: None,
+}
+"""Gymnasium's own wrappers whose state is one attribute, or nothing."""
+
+_LEAVES = frozenset({type(None), bool, int, float, str})
+_FLOAT, _ARRAY = "__float__", "__array__"
+_FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
+_NUMBERS = "biuf"  # kinds of `np.dtype`: truth values, integers, floats
+_RECORDS: dict[str, tuple[Any, Any]] = {}  # by name: the class, and a tuple of its fields' annotations
+
+
+def get_state(env: gym.Env[Any, Any]) -> State:
+    """The state of a text environment inside any stack of wrappers.
+
+    A wrapper with `get_state` and `set_state` of its own answers for everything below it.
+
+    Raises:
+        TypeError: a wrapper may have a state that nobody can ask it for.
+    """
+    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "get_state"):
+        name = _attribute(env)
+        return {"inner": get_state(env.env), "own": getattr(env, name) if name else None}
+    state: State = _stateful(env).get_state()
+    return state
+
+
+def set_state(env: gym.Env[Any, Any], state: State) -> None:
+    """Put a state of `get_state` back into the same stack of wrappers, which need not have been reset.
+
+    Raises:
+        ValueError: it is of another environment, or of another stack; nothing has changed then.
+    """
+    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "set_state"):
+        name = _attribute(env)
+        check_keys(state, "inner", "own")
+        set_state(env.env, state["inner"])
+        if name:
+            setattr(env, name, state["own"])
+        if isinstance(env, PassiveEnvChecker):
+            # it compares the first step with a reset there may not have been
+            env.checked_step = env.checked_data_reuse = True
+        return
+    _stateful(env).set_state(state)
+
+
+def check_keys(state: Any, *names: str) -> None:
+    """Raise a one-line `ValueError` unless `state` is a dictionary that has these keys."""
+    if not isinstance(state, Mapping):
+        raise ValueError(f"a state is a dictionary that get_state() gave, got {type(state).__name__}")
+    if missing := [name for name in names if name not in state]:
+        raise ValueError(
+            f"this state has no {missing[0]!r}: it is of another environment or another stack of wrappers; "
+            "put it back where it was taken"
+        )
+
+
+class Stateful:
+    """An environment that names itself in its states, and can be copied and pickled.
+
+    A copy is made anew with the same arguments and given the state, so that task sets, indexes and tokenizers
+    are shared in a process and travel by name between two.
+
+    A subclass has `get_state` and `set_state`, and a `spec`, as every `gym.Env` has.
+
+    Attributes:
+        version: raised when the same replies would lead elsewhere than before: states of another version are
+            refused.
+        unhashed: arguments that do not tell one environment from another, as `render_mode`, and those that
+            `task_set` stands for.
+    """
+
+    version: ClassVar[int] = 0
+    unhashed: ClassVar[tuple[str, ...]] = ("render_mode",)
+    spec: Any
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls: type[S], *args: Any, **kwargs: Any) -> S:
+        """Keep the arguments: what `__init__` makes of them cannot be copied."""
+        env = super().__new__(cls)
+        env._made_with = (args, kwargs)
+        return env
+
+    def __reduce__(self) -> Any:
+        return _made_again, (type(self), *self._made_with, self.spec, self._state_if_any())
+
+    def task_set(self) -> tuple[str, str]:
+        """The name and the hash of the tasks; the hash alone is compared. Nothing by default."""
+        return "", ""
+
+    def identity(self) -> State:
+        """What a state is of: environment, version, and the hashes of its arguments and tasks."""
+        kind = f"{type(self).__module__}:{type(self).__qualname__}"
+        return {
+            "env": self.spec.id if self.spec is not None else kind,
+            "class": kind,
+            "version": self.version,
+            "tasks": self._tasks,
+            "arguments": self._arguments_hash,
+        }
+
+    def check_identity(self, state: Any) -> None:
+        """Raise a one-line `ValueError` unless the state is of such an environment."""
+        own = self.identity()
+        check_keys(state, *own)
+        if state["class"] != own["class"]:
+            raise ValueError(f"this state is of {state['env']}, not of {own['env']}; put it back there")
+        if state["version"] != own["version"]:
+            raise ValueError(
+                f"this state is of version {state['version']} of {own['env']}, this is version "
+                f"{own['version']}; play the episode again"
+            )
+        if state["tasks"][-1:] != own["tasks"][-1:]:
+            raise ValueError(
+                f"this state is of the tasks {state['tasks'][0]!r}, not of {own['tasks'][0]!r} as they are "
+                "here; make the environment with those"
+            )
+        if state["arguments"] != own["arguments"]:
+            raise ValueError(
+                f"this state is of {state['env']} with other arguments; make the environment with those"
+            )
+
+    @functools.cached_property
+    def _tasks(self) -> list[str]:
+        return list(self.task_set())
+
+    @functools.cached_property
+    def _arguments_hash(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the arguments, defaults included."""
+        args, kwargs = self._made_with
+        found: dict[str, Any] = {}
+        for base in reversed(type(self).__mro__):  # what `**kwargs` hands on has its defaults further up
+            if "__init__" in vars(base):
+                parameters = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
+                found |= {p.name: p.default for p in parameters if p.default is not p.empty}
+        signature = inspect.signature(type(self).__init__)
+        (_, *given) = signature.bind(self, *args, **kwargs).arguments.items()
+        for name, value in given:
+            handed_on = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            found |= value if handed_on else {name: value}
+        told = {name: value for name, value in found.items() if name not in self.unhashed}
+        return text_hash(json.dumps(told, sort_keys=True, default=lambda value: type(value).__qualname__))
+
+    def _state_if_any(self) -> State | None:
+        try:
+            return self.get_state()  # type: ignore[attr-defined]
+        except gym.error.ResetNeeded:
+            return None
+
+
+def _made_again(
+    cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any, state: State | None
+) -> Any:
+    env = cls(*args, **kwargs)
+    env.spec = spec
+    if state is not None:
+        env.set_state(state)
+    return env
+
+
+def text_hash(text: str | bytes) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of a text."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:16]
+
+
+def generator_state(state: Any, like: np.random.Generator) -> Any:
+    """A generator's state, if it is one of a generator like this.
+
+    Raises:
+        ValueError: it is not.
+    """
+    trial = type(like.bit_generator)()
+    try:
+        trial.state = state
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ValueError(
+            f"the state's np_random is no state of a {type(trial).__name__}: {error!r}"
+        ) from error
+    return trial.state
+
+
+def plain_record(kind: type[D]) -> type[D]:
+    """Let states hold a named tuple also where no annotation says what a value is; a decorator."""
+    hints = typing.get_type_hints(kind).values()
+    _RECORDS[f"__{kind.__name__}__"] = kind, types.GenericAlias(tuple, tuple(hints))
+    return kind
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, tuples as lists, copied: what JSON can hold and give back equal.
+
+    What JSON has no word for is a dictionary of one key that names it: NaN and infinities (`__float__`),
+    arrays of numbers (`__array__`: type, shape, bytes in base64), and named tuples of `plain_record`.
+
+    Raises:
+        TypeError: something that JSON cannot hold.
+    """
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {_FLOAT: repr(float(value))}
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, tuple) and (name := f"__{type(value).__name__}__") in _RECORDS:
+        return {name: [to_plain(inner) for inner in value]}
+    if isinstance(value, np.ndarray) and value.dtype.kind in _NUMBERS:
+        return {_ARRAY: [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()]}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: to_plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(inner) for inner in value]
+    raise TypeError(f"a state holds plain data only, not a {type(value).__name__}; store numbers and texts")
+
+
+def from_plain(value: Any, kind: type[D], where: str) -> D:
+    """A dataclass of what `to_plain` made of it, every field checked against its annotation.
+
+    Args:
+        value: the dictionary.
+        kind: the dataclass. Its fields are of bool, int, float, str, None, Literal, Any, unions, dataclasses,
+            named tuples of `plain_record`, and lists, tuples and dictionaries with text keys of these.
+        where: what errors call it.
+
+    Raises:
+        ValueError: a field is missing, unknown or of another type.
+    """
+    hints = _hints(cast(Any, kind))
+    if not isinstance(value, Mapping) or set(value) != set(hints):
+        raise ValueError(f"the state's {where} must have the fields {', '.join(hints)}, got {value!r:.80}")
+    return kind(**{name: _read(value[name], hint, f"{where}.{name}") for name, hint in hints.items()})
+
+
+@functools.lru_cache(maxsize=64)
+def _hints(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {one.name: hints[one.name] for one in fields(kind) if one.init}
+
+
+def _read(value: Any, hint: Any, where: str) -> Any:
+    """A value as its annotation says."""
+    if hint is Any:
+        return _read_any(value, where)
+    if type(value) is hint and hint in _LEAVES:
+        return value
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in inner:
+            return None
+        return _first(value, [one for one in inner if one is not type(None)], where)
+    if origin is Literal and value in inner:
+        return value
+    if origin is dict and isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: _read(one, inner[1], f"{where}.{name}") for name, one in value.items()}
+    if origin in (list, tuple) and isinstance(value, (list, tuple)):
+        kinds = inner[:1] * len(value) if origin is list or inner[1:] == (...,) else inner
+        if len(kinds) == len(value):
+            pairs = enumerate(zip(value, kinds, strict=True))
+            return origin(_read(one, kind, f"{where}[{i}]") for i, (one, kind) in pairs)
+    if is_dataclass(hint):
+        return from_plain(value, cast(type, hint), where)
+    if hint is float and type(value) is int:
+        return float(value)
+    if isinstance(value, Mapping) and type(found := _read_any(value, where)) is hint:
+        return found
+    raise ValueError(f"the state's {where} must be {hint}, got {value!r:.80}")
+
+
+def _read_any(value: Any, where: str) -> Any:
+    """What `to_plain` made `value` of; tuples that are no records are lists."""
+    if type(value) in _LEAVES:
+        return value
+    if isinstance(value, list):
+        return [_read_any(inner, where) for inner in value]
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        if len(value) == 1:
+            ((name, inner),) = value.items()
+            if name in _RECORDS:
+                kind, hint = _RECORDS[name]
+                return kind(*_read(inner, hint, where))
+            if name == _FLOAT and isinstance(inner, str) and inner in _FLOATS:
+                return _FLOATS[inner]
+            if name == _ARRAY:
+                return _read_array(inner, where)
+        return {name: _read_any(inner, where) for name, inner in value.items()}
+    raise ValueError(f"the state's {where} must be plain data, got {value!r:.80}")
+
+
+def _read_array(value: Any, where: str) -> Any:
+    try:
+        kind, shape, content = value
+        return np.frombuffer(base64.b64decode(content, validate=True), kind).reshape(shape).copy()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the state's {where} must hold an array, got {value!r:.80}: {error}") from error
+
+
+def _first(value: Any, hints: list[Any], where: str) -> Any:
+    """A value as the first of several annotations that it fits."""
+    for hint in hints[:-1]:
+        try:
+            return _read(value, hint, where)
+        except ValueError:
+            continue
+    return _read(value, hints[-1], where)
+
+
+def _attribute(env: gym.Wrapper[Any, Any, Any, Any]) -> str | None:
+    if type(env) not in _KNOWN:
+        raise TypeError(
+            f"the wrapper {type(env).__name__} may have a state of its own; give it get_state and set_state, "
+            "or take the state of the environment inside it"
+        )
+    return _KNOWN[type(env)]
+
+
+def _stateful(env: Any) -> Any:
+    if not hasattr(env, "get_state"):
+        raise TypeError(f"{type(env).__name__} has no get_state; only memenvs environments have one")
+    return env

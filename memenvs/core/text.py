@@ -1,0 +1,152 @@
+"""Prompt templates, and tags in replies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+
+class Template:
+    r"""A text with places such as `{question}`; every other brace is plain text (`\boxed{…}`).
+
+    Args:
+        text: the template.
+        required: places it must have.
+        optional: places it may have.
+        name: what the template is called in errors.
+
+    Raises:
+        ValueError: a required place is missing.
+
+    >>> Template("Q: {question} {x}", required=["question"], name="read").fill(question="{question}?")
+    'Q: {question}? {x}'
+    """
+
+    def __init__(
+        self, text: str, *, required: Collection[str], optional: Collection[str] = (), name: str = "template"
+    ) -> None:
+        for place in required:
+            if f"{{{place}}}" not in text:
+                raise ValueError(f"the {name!r} template has no place {{{place}}}; put it where it belongs")
+        self.required, self.optional = tuple(required), tuple(optional)
+        self._parts = re.split(r"\{(" + "|".join((*required, *optional)) + r")\}", text)
+
+    def longest(self, **most: int) -> int:
+        """Characters of the longest text it can give, from those of what can fill each place.
+
+        >>> Template("Q: {question}! {question}", required=["question"]).longest(question=10)
+        25
+        """
+        return sum(map(len, self._parts[::2])) + sum(most[place] for place in self._parts[1::2])
+
+    def fill(self, **values: object) -> str:
+        """The text with its places filled; values that it has no place for are left out."""
+        parts = list(self._parts)
+        parts[1::2] = [str(values[place]) for place in parts[1::2]]
+        return "".join(parts)
+
+
+def replace_templates(own: Mapping[str, Template], given: Any) -> dict[str, Template]:
+    """An environment's own templates, those replaced that its argument `template` gives.
+
+    Args:
+        own: by their names.
+        given: `{name: text}` of some of them, or None. A text must and may have the places that our own of
+            that name must and may have.
+
+    Raises:
+        ValueError: not such a dictionary, an unknown name, or a text without a place that it must have.
+    """
+    if given is None:
+        return dict(own)
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
+        form = ", ".join(f"{name!r}: text" for name in own)
+        raise ValueError(f"template must be {{{form}}}, got {given!r:.80}")
+    if unknown := [name for name in given if name not in own]:
+        parts = " and ".join(map(repr, own))
+        raise ValueError(f"template has an unknown part {unknown[0]!r}; it may have {parts}")
+    return {
+        name: Template(given[name], required=old.required, optional=old.optional, name=name)
+        if name in given
+        else old
+        for name, old in own.items()
+    }
+
+
+THOUGHTS = ("strip", "opened", "keep")
+
+
+class Tagged(NamedTuple):
+    """What stands between `<tag>` and `</tag>`.
+
+    Attributes:
+        text: the content, not stripped.
+        start: where the opening tag begins, in characters.
+        end: one past the closing tag.
+    """
+
+    text: str
+    start: int
+    end: int
+
+
+def first_pair(reply: str, tag: str, start: int = 0) -> Tagged | None:
+    """The first `<tag>` from `start` on, up to the first `</tag>` behind it; None without such a pair.
+
+    >>> first_pair("<a>x</a><a>y</a>", "a")
+    Tagged(text='x', start=0, end=8)
+    """
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    begin = reply.find(opening, start)
+    end = reply.find(closing, begin + len(opening)) if begin >= 0 else -1
+    if end < 0:
+        return None
+    return Tagged(reply[begin + len(opening) : end], begin, end + len(closing))
+
+
+def in_order(reply: str, *tags: str) -> list[Tagged] | None:
+    """The pairs of a reply that is nothing but one pair of each tag, in this order and with spaces between.
+
+    >>> [pair.text for pair in in_order("<think>t</think> <answer>Up</answer>", "think", "answer")]
+    ['t', 'Up']
+    >>> in_order("well, <think>t</think><answer>Up</answer>", "think", "answer") is None
+    True
+    """
+    pairs: list[Tagged] = []
+    at = 0
+    for tag in tags:
+        pair = first_pair(reply, tag, at)
+        if pair is None or reply[at : pair.start].strip():
+            return None
+        pairs.append(pair)
+        at = pair.end
+    return None if reply[at:].strip() else pairs
+
+
+def thought_end(reply: str, thoughts: str = "strip") -> int:
+    """Where a reply goes on behind the thought that opens it, in characters; 0 where no thought does.
+
+    The thought is a leading `<think>…</think>`, or all that stands before a `</think>` without a `<think>`
+    before it (the chat template wrote that one), and the white space behind. A `<think>` that leads and is
+    never closed was cut by the limit of the reply: then nothing is left, and the end is the reply's length.
+
+    Args:
+        reply: the reply.
+        thoughts: `"strip"`; `"opened"`, where the chat template writes `<think>` before every reply, so that
+            a reply without `</think>` is a thought that was cut; or `"keep"`, for which the answer is 0.
+
+    >>> "<think>Ada?</think> She wrote it."[thought_end("<think>Ada?</think> She wrote it."):]
+    'She wrote it.'
+    >>> thought_end("Ada? </think>Ada"), thought_end("<think>Ada?"), thought_end("Ada <think>?</think>")
+    (13, 11, 0)
+    """
+    if thoughts == "keep":
+        return 0
+    closing = reply.find("</think>")
+    leads = thoughts == "opened" or reply.lstrip().startswith("<think>")
+    if closing < 0:
+        return len(reply) if leads else 0
+    if not leads and "<think>" in reply[:closing]:
+        return 0
+    return len(reply) - len(reply[closing + len("</think>") :].lstrip())

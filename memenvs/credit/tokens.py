@@ -1,0 +1,238 @@
+"""Credit on tokens: generalised advantage estimation, masked whitening, and where credit of turns goes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from memenvs.core.checks import Array, Mask, check_choice, check_shapes, one_row
+
+
+def masked_mean(values: ArrayLike, mask: ArrayLike, axis: int | None = None) -> Array:
+    """The mean over the mask, of all or along an axis; 0 where nothing counts."""
+    array, counts = _pair(values, mask)
+    return np.where(counts, array, 0.0).sum(axis) / np.maximum(counts.sum(axis), 1)
+
+
+def masked_var(values: ArrayLike, mask: ArrayLike, ddof: int = 1) -> float:
+    """The variance over the mask; 0 where no more than `ddof` values count."""
+    array, counts = _pair(values, mask)
+    known = array[counts]
+    return float(known.var(ddof=ddof)) if len(known) > ddof else 0.0
+
+
+def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float = 1e-8) -> Array:
+    """Values of mean 0 and variance 1 over the mask, in their shape; 0 where mask is False.
+
+        w = (v - mean v) / sqrt(var v + eps)        var with ddof 1
+
+    Zeros where the values are equal.
+
+    Args:
+        values: any shape, such as advantages (B, T).
+        mask: of that shape.
+        shift: False gives the mean back afterwards.
+        eps: added to the variance.
+    """
+    array, counts = _pair(values, mask)
+    white = np.zeros_like(array)
+    known = array[counts]
+    if len(known) == 0:
+        return white
+    mean = known.mean()
+    centred = known - mean if np.ptp(known) else np.zeros_like(known)
+    white[counts] = centred / np.sqrt(masked_var(array, counts) + eps) + (0.0 if shift else mean)
+    return white
+
+
+def _pair(values: ArrayLike, mask: ArrayLike) -> tuple[Array, Mask]:
+    array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
+    check_shapes(values=array, mask=counts)
+    return array, counts
+
+
+BLOCK = 16  # steps that one matrix product sums
+CACHED = 2**16  # numbers worked on at a time, so that each pass finds those of the last in the cache
+
+
+def gae(
+    rewards: ArrayLike, values: ArrayLike, mask: ArrayLike, gamma: float = 1.0, lam: float = 1.0
+) -> Array:
+    """Generalised advantage estimates (B, T), stepping over tokens the policy did not write.
+
+        delta_t = r_t + gamma V_u - V_t        A_t = delta_t + gamma lam A_u
+
+    u is the next t with mask; past the last one V and A are 0. Zero where mask is False; rewards and values
+    there are never read. The critic's targets are A + V. An episode of several sequences is one row: join
+    them. Source: MT-PPO eq. 8; rewards sit where eq. 9 puts them (`place_rewards`).
+
+    >>> gae([[0.0, 9.0, 1.0]], [[0.5, 9.0, 0.25]], [[True, False, True]]).tolist()
+    [[0.5, 0.0, 0.75]]
+
+    Args:
+        rewards: r (B, T).
+        values: V (B, T).
+        mask: (B, T), True where the policy wrote the token.
+        gamma: discount a written token, 0 to 1.
+        lam: 0 to 1; 1 gives returns less values.
+
+    Raises:
+        ValueError: shapes differ, gamma or lam is out of range, or a written token's number is not finite.
+    """
+    for name, share in (("gamma", gamma), ("lam", lam)):
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"{name} must be from 0 to 1, got {share!r}")
+    earned, expected = np.asarray(rewards, np.float64), np.asarray(values, np.float64)
+    written = np.asarray(mask, np.bool_)
+    check_shapes(rewards=earned, values=expected, mask=written)
+    if written.ndim != 2:
+        raise ValueError(f"rewards must have shape (B, T), got {written.shape}")
+    advantages = np.zeros(written.shape)
+    step = max(1, CACHED // max(written.shape[1], 1))
+    for first in range(0, len(written), step):
+        rows = slice(first, first + step)
+        _estimate(earned[rows], expected[rows], written[rows], gamma, lam, advantages[rows])
+    return advantages
+
+
+def _estimate(rewards: Array, values: Array, mask: Mask, gamma: float, lam: float, out: Array) -> None:
+    """Fill `out` with the advantages of some rows."""
+    # Numbers, not the mask itself: picking by a mask without pattern costs three times as much.
+    written = np.flatnonzero(mask)
+    if not len(written):
+        return
+    counts = np.count_nonzero(mask, axis=1)
+    value = values.reshape(-1).take(written)
+    following = np.append(value[1:], 0.0)
+    following[np.cumsum(counts[counts > 0]) - 1] = 0.0
+    delta = rewards.reshape(-1).take(written) + gamma * following - value
+    if not np.isfinite(delta).all():
+        raise ValueError("rewards and values must be finite at every token of the mask, got NaN or infinity")
+    # Pushed to the left, the written tokens of a row are neighbours.
+    pushed = np.arange(-(-int(counts.max()) // BLOCK) * BLOCK) < counts[:, None]
+    deltas = np.zeros(pushed.shape)
+    deltas[pushed] = delta
+    out.reshape(-1)[written] = _discounted_sums(deltas, gamma * lam)[pushed]
+
+
+def _discounted_sums(x: Array, c: float) -> Array:
+    """A_t = x_t + c A_{t+1} along rows (B, T), without a loop over T.
+
+    A block of steps is one product with the triangle of powers of c; what a block hands to the one before it
+    is the same recurrence with c^BLOCK, over as many steps as there are blocks. No power is above 1, so that
+    neither c = 1 nor a small c loses digits. May write into x.
+    """
+    rows, steps = x.shape
+    if steps % BLOCK:
+        x = np.pad(x, ((0, 0), (0, -steps % BLOCK)))
+    triangle = np.tril(c ** np.abs(np.subtract.outer(np.arange(BLOCK), np.arange(BLOCK))))
+    blocks = x.reshape(rows, -1, BLOCK)
+    if blocks.shape[1] > 1:
+        heads = _discounted_sums((x.reshape(-1, BLOCK) @ triangle[:, 0]).reshape(rows, -1), c**BLOCK)
+        blocks[:, :-1, -1] += c * heads[:, 1:]
+    return (x.reshape(-1, BLOCK) @ triangle).reshape(rows, -1)[:, :steps]
+
+
+PLACEMENTS = ("turn", "merged", "outcome")
+
+
+def place_rewards(
+    turn_rewards: ArrayLike,
+    ends: ArrayLike,
+    length: int,
+    *,
+    placement: str = "turn",
+    outcome: float | None = None,
+) -> Array:
+    """Token rewards (T,) of one rollout, 0 but at the last tokens of turns.
+
+        r_t = R_k at t = ends_k, and + R^O at the last of them    MT-PPO eq. 9: `"turn"`
+        r_t = sum_k R_k + R^O at the last of them                 PPO-MR: `"merged"`
+        r_t = R^O at the last of them                             PPO-OR: `"outcome"`
+
+    Every placement but the last gives the same return. A NaN (a turn without a reward) counts as 0.
+
+    >>> place_rewards([0.25, 0.5], ends=[1, 3], length=5, outcome=1.0).tolist()
+    [0.0, 0.25, 0.0, 1.5, 0.0]
+
+    Args:
+        turn_rewards: R (K,).
+        ends: for each turn the index of the last token that the policy wrote in it; these rise, and a turn
+            in which it wrote nothing repeats the one before.
+        length: T, tokens.
+        placement: `"turn"`, `"merged"` or `"outcome"`.
+        outcome: R^O, where the turn rewards do not hold it yet; `placement="outcome"` needs it.
+    """
+    check_choice("placement", placement, PLACEMENTS)
+    rewards, last = one_row("turn_rewards", turn_rewards), _ends(ends, length)
+    _check_turns(rewards, last)
+    if placement == "outcome" and outcome is None:
+        raise ValueError('placement="outcome" rewards the outcome alone, got outcome=None')
+    final = one_row("outcome", [0.0 if outcome is None else outcome])
+    tokens = np.zeros(length)
+    if placement == "turn":
+        np.add.at(tokens, last, np.nan_to_num(rewards, nan=0.0))
+    elif placement == "merged":
+        tokens[last[-1:]] = np.nansum(rewards)
+    tokens[last[-1:]] += np.nan_to_num(final, nan=0.0)
+    return tokens
+
+
+def spread_turns(values: ArrayLike, ends: ArrayLike, length: int) -> Array:
+    """Token values (T,) of one rollout: each token has its turn's, those behind the last turn 0.
+
+    What the environment wrote between two turns goes with the later one; a loss masks it.
+
+    >>> spread_turns([0.25, 0.5], ends=[1, 3], length=5).tolist()
+    [0.25, 0.25, 0.5, 0.5, 0.0]
+
+    Args:
+        values: (K,), such as the advantages of `mt_grpo`.
+        ends: see `place_rewards`.
+        length: T, tokens.
+    """
+    turns, last = one_row("values", values), _ends(ends, length)
+    _check_turns(turns, last)
+    tokens = np.zeros(length)
+    owned = np.diff(last, prepend=-1)
+    tokens[: owned.sum()] = np.repeat(turns, owned)
+    return tokens
+
+
+def overlong_penalty(lengths: ArrayLike, max_length: int, buffer: int, factor: float = 1.0) -> Array:
+    """Rewards (G,), 0 or less, that fall over the last tokens before the limit.
+
+        R_i = -factor * max(0, L_i - (max_length - buffer)) / buffer        DAPO eq. 13
+
+    A rollout at the limit gets -factor. As in verl, one beyond it gets less still; the paper stops there,
+    and a limit that holds lets none through.
+
+    >>> overlong_penalty([8, 12, 14, 16], max_length=16, buffer=4).tolist()
+    [0.0, 0.0, -0.5, -1.0]
+
+    Args:
+        lengths: L (G,), tokens that the policy wrote.
+        max_length: tokens.
+        buffer: tokens over which the penalty grows, 1 to max_length.
+        factor: the penalty at the limit.
+    """
+    if not 1 <= buffer <= max_length:
+        raise ValueError(f"buffer must be from 1 to max_length ({max_length}) tokens, got {buffer!r}")
+    over = one_row("lengths", lengths) - (max_length - buffer)
+    return -factor * np.maximum(over, 0.0) / buffer + 0.0
+
+
+def _ends(ends: ArrayLike, length: int) -> NDArray[np.int64]:
+    array = np.asarray(ends)
+    if array.size == 0:
+        return np.zeros(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"ends must be one row of whole numbers, got {array.dtype} of shape {array.shape}")
+    if array[0] < 0 or array[-1] >= length or (np.diff(array) < 0).any():
+        raise ValueError(f"ends must rise from 0 to at most {length - 1}, got {array.tolist()}")
+    return array.astype(np.int64)
+
+
+def _check_turns(turns: Array, ends: NDArray[np.int64]) -> None:
+    if len(turns) != len(ends):
+        raise ValueError(f"every turn needs its end, got {len(turns)} turns and {len(ends)} ends")

@@ -1,0 +1,393 @@
+"""The policies that an evaluation plays."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.cli import read_arguments
+from memenvs.core.env import Info
+from memenvs.core.vector import TextVectorEnv
+from memenvs.models.endpoint import ChatClient, EndpointError
+from memenvs.rollout.scripted import Policy, make_policy
+
+
+class Ask(NamedTuple):
+    """A turn that waits for a reply.
+
+    Attributes:
+        seat: number of the environment that the episode is played in.
+        observation: to be read.
+        info: that came with it.
+        rng: the episode's own; whatever its policy draws comes from it.
+    """
+
+    seat: int
+    observation: str
+    info: Info
+    rng: np.random.Generator
+
+    @property
+    def first(self) -> bool:
+        """Whether an episode begins."""
+        return self.info["turn"] == 0
+
+
+class Answer(NamedTuple):
+    """A reply.
+
+    Attributes:
+        seat: of the turn that it answers.
+        text: of the reply.
+        prompt_tokens: that the model read; None where nobody counts.
+        reply_tokens: that it wrote; likewise.
+        cut: whether the reply ended at the limit of its tokens; None where nobody knows.
+        error: why there is no reply; its episode has failed.
+    """
+
+    seat: int
+    text: str = ""
+    prompt_tokens: int | None = None
+    reply_tokens: int | None = None
+    cut: bool | None = None
+    error: str = ""
+
+
+class BatchPolicy(Protocol):
+    """Plays many episodes at once; a seat waits for at most one reply at a time."""
+
+    def ask(self, asked: Ask) -> None:
+        """Take a turn; its reply may be sought at once or with those asked for after it."""
+        ...
+
+    def answered(self) -> list[Answer]:
+        """Replies that are ready, at least one where any turn waits."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        ...
+
+
+class ScriptedPolicy:
+    """`memenvs.rollout.scripted`, made anew for each episode; a `BatchPolicy`.
+
+    Args:
+        name: one of them.
+        envs: the environment of each seat.
+
+    Raises:
+        ValueError: no such policy.
+    """
+
+    def __init__(self, name: str, envs: Sequence[gym.Env[Any, Any]]) -> None:
+        make_policy(name, envs[0])
+        self.name, self.envs = name, envs
+        self._policies: dict[int, Policy] = {}
+        self._waiting: list[Ask] = []
+
+    def ask(self, asked: Ask) -> None:
+        """See `BatchPolicy`."""
+        if asked.first:
+            seed = int(asked.rng.integers(2**32))
+            self._policies[asked.seat] = make_policy(self.name, self.envs[asked.seat], seed)
+        self._waiting.append(asked)
+
+    def answered(self) -> list[Answer]:
+        """See `BatchPolicy`."""
+        waiting, self._waiting = self._waiting, []
+        return [Answer(ask.seat, self._policies[ask.seat](ask.observation, ask.info)) for ask in waiting]
+
+    def close(self) -> None:
+        """See `BatchPolicy`."""
+
+
+HF_POLICY = "memenvs.models.policy:HFPolicy"  # of a layer above: imported by name where it is asked for
+SAVED = "policy.json"  # what a folder of `HFPolicy.save` holds
+
+
+class _Turn(NamedTuple):
+    """The last turn of a seat: the ids that were read, and those that were replied."""
+
+    prompt: Any
+    reply: Any
+
+
+class ModelPolicy:
+    """A policy of `memenvs.baselines` that samples token ids; a `BatchPolicy`.
+
+    An episode of context `"append"` is one growing sequence of ids: the model reads its own replies as it
+    wrote them, never tokenised anew.
+
+    Args:
+        policy: has `encode`, `encode_feedback` and `sample`, as `HFPolicy` does.
+        max_new_tokens: of a reply.
+    """
+
+    def __init__(self, policy: Any, max_new_tokens: int) -> None:
+        self.policy, self.max_new_tokens = policy, max_new_tokens
+        self._waiting: list[tuple[Ask, Any]] = []
+        self._past: dict[int, _Turn] = {}
+
+    def ask(self, asked: Ask) -> None:
+        """See `BatchPolicy`."""
+        past = self._past.get(asked.seat)
+        if past is None or asked.first or asked.info["context"] == "rewrite":
+            prompt = self.policy.encode(asked.observation)
+        else:
+            behind = self.policy.encode_feedback(asked.info["feedback"], past.reply)
+            prompt = np.concatenate([past.prompt, past.reply, behind])
+        self._waiting.append((asked, prompt))
+
+    def answered(self) -> list[Answer]:
+        """See `BatchPolicy`."""
+        waiting, self._waiting = self._waiting, []
+        prompts, draws = [prompt for _, prompt in waiting], [asked.rng for asked, _ in waiting]
+        replies = self.policy.sample(prompts, draws, self.max_new_tokens)
+        answers = []
+        for (asked, prompt), reply in zip(waiting, replies, strict=True):
+            self._past[asked.seat] = _Turn(prompt, reply.ids)
+            size = len(reply.ids)
+            answers.append(Answer(asked.seat, reply.text, len(prompt), size, not reply.finished))
+        return answers
+
+    def close(self) -> None:
+        """See `BatchPolicy`."""
+
+
+def load_hf(model: str, *, max_new_tokens: int, **sampling: Any) -> ModelPolicy:
+    """A Hugging Face model by its folder or hub name.
+
+    Args:
+        model: a folder or a name. One that `HFPolicy.save` wrote keeps its own settings, as it was trained
+            with, but for the temperature and for what is given.
+        max_new_tokens: of a reply.
+        **sampling: `temperature`, `top_p`, `top_k`, `min_p`, `stop` and `chat_args` of `HFPolicy`; what is
+            None or empty is not given.
+    """
+    module, _, name = HF_POLICY.partition(":")
+    policy = getattr(importlib.import_module(module), name)
+    given = {name: value for name, value in sampling.items() if value not in (None, [], {})}
+    made = (policy.load if (Path(model) / SAVED).is_file() else policy)(model, **given)
+    return ModelPolicy(made, max_new_tokens)
+
+
+_log = logging.getLogger(__name__)
+
+Fields = dict[str, Any]
+
+
+class _Chat(NamedTuple):
+    """The last turn of a seat: what was sent, and what was replied."""
+
+    messages: list[dict[str, str]]
+    text: str = ""
+
+
+class EndpointPolicy:
+    """A model behind an OpenAI-compatible server; a `BatchPolicy`.
+
+    Every request has a seed of its own, drawn from its episode's generator. An episode whose request fails
+    has failed; the others go on.
+
+    A stop string that ended a reply is put back: environments read it, endpoints take it off. Many servers
+    do not tell which one it was, or whether it was one at all. From the first reply of such a server on, that
+    one included, requests go out without stop strings, and a reply is cut behind the first one that it
+    holds: it is what the stop string would have left, though the model writes on unseen.
+
+    Args:
+        client: of the server.
+        fields: of every request: model, temperature and the like; None leaves one out.
+        concurrency: requests under way at once.
+        conversation: send an episode of context `"append"` as messages, the replies as the assistant's;
+            otherwise an observation is one message of the user.
+    """
+
+    def __init__(
+        self, client: ChatClient, fields: Fields, *, concurrency: int, conversation: bool = False
+    ) -> None:
+        self.client, self.fields, self.conversation = client, fields, conversation
+        self._past: dict[int, _Chat] = {}
+        self._cuts = False  # replies are cut here
+        self._asked: queue.SimpleQueue[tuple[int, Fields] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        # Daemons, so that an interrupted run need not wait for replies that may take minutes.
+        self._workers = [threading.Thread(target=self._work, daemon=True) for _ in range(concurrency)]
+        for worker in self._workers:
+            worker.start()
+
+    def ask(self, asked: Ask) -> None:
+        """See `BatchPolicy`."""
+        messages = self._messages(asked)
+        self._past[asked.seat] = _Chat(messages)
+        seed = int(asked.rng.integers(2**31))
+        fields = {"seed": seed, **self.fields, "messages": messages}
+        self._asked.put((asked.seat, {name: value for name, value in fields.items() if value is not None}))
+
+    def answered(self) -> list[Answer]:
+        """See `BatchPolicy`."""
+        ready = [self._answers.get()]
+        while not self._answers.empty():
+            ready.append(self._answers.get())
+        for answer in ready:
+            self._past[answer.seat] = self._past[answer.seat]._replace(text=answer.text)
+        return ready
+
+    def close(self) -> None:
+        """See `BatchPolicy`."""
+        for _ in self._workers:
+            self._asked.put(None)
+
+    def _messages(self, asked: Ask) -> list[dict[str, str]]:
+        past = self._past.get(asked.seat)
+        if past is None or asked.first or not self.conversation:
+            return [{"role": "user", "content": asked.observation}]
+        said = {"role": "assistant", "content": past.text}
+        return [*past.messages, said, {"role": "user", "content": asked.info["feedback"]}]
+
+    def _work(self) -> None:
+        while (job := self._asked.get()) is not None:
+            seat, fields = job
+            try:
+                answer = self._complete(seat, fields)
+            except EndpointError as error:
+                answer = Answer(seat, error=str(error))
+            except Exception as error:  # a worker that died in silence would be waited for for ever
+                answer = Answer(seat, error=repr(error))
+            self._answers.put(answer)
+
+    def _complete(self, seat: int, fields: Fields) -> Answer:
+        """The reply with the stop string that ended it."""
+        given = fields.get("stop") or ()
+        stops = [given] if isinstance(given, str) else given
+        if not (stops and self._cuts):
+            reply = self.client.complete(fields)
+            if not stops or reply.tells_stop:
+                text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
+                return Answer(seat, text, reply.prompt_tokens, reply.reply_tokens, reply.finish == "length")
+            if not self._cuts:
+                self._cuts = True
+                _log.warning(
+                    "%s does not tell which stop string ended a reply: replies are written to their end, and "
+                    "cut here",
+                    self.client.url,
+                )
+        reply = self.client.complete({name: value for name, value in fields.items() if name != "stop"})
+        found = cut_behind(reply.text, stops)
+        is_cut = found is None and reply.finish == "length"
+        # What was counted is what the model wrote, not what is left of it.
+        return Answer(seat, reply.text if found is None else found, reply.prompt_tokens, None, is_cut)
+
+
+def cut_behind(text: str, stops: Sequence[str]) -> str | None:
+    """A text up to the end of the stop string that is complete first; None where it holds none.
+
+    >>> cut_behind("<a>x</a> <b>y</b>", ["</b>", "</a>"])
+    '<a>x</a>'
+    """
+    ends = [text.index(stop) + len(stop) for stop in stops if stop in text]
+    return text[: min(ends)] if ends else None
+
+
+KEY = "OPENAI_API_KEY"
+_PAUSE = 0.5  # seconds before the second try
+_OF_MODELS: dict[str, Any] = {
+    "temperature": 1.0,
+    "top_p": None,
+    "top_k": None,
+    "min_p": None,
+    "max_new_tokens": 1024,
+    "stop": [],
+    "chat_args": [],
+}
+"""Options of sampling and their defaults; None leaves a number to the model's own settings."""
+
+Setting = dict[str, Any]
+Make = Callable[[TextVectorEnv], BatchPolicy]
+
+
+def choose_policy(args: argparse.Namespace) -> tuple[Setting, Make]:
+    """The setting of a policy, and how to make it for a vector environment.
+
+    Raises:
+        ValueError: an option that does not fit.
+        EndpointError: the endpoint does not say which model it serves.
+    """
+    kind, _, rest = args.policy.partition(":")
+    if kind in ("hf", "openai") and not rest:
+        raise ValueError(f"--policy {args.policy} names nothing; give hf:MODEL or openai:http://host:port/v1")
+    if kind == "openai":
+        return _endpoint(args, rest)
+    for option in ("model", "conversation", "body"):
+        if getattr(args, option) not in (None, False, []):
+            raise ValueError(f"--{option} is for --policy openai:URL, not {args.policy}")
+    for option, unused in _OF_MODELS.items():
+        if kind != "hf" and getattr(args, option) != unused:
+            name = option.replace("_", "-")
+            raise ValueError(f"--{name} is for models, not for --policy {args.policy}; leave it out")
+    if kind != "hf":
+        return {"policy": args.policy}, lambda venv: ScriptedPolicy(args.policy, venv.envs)
+    chat_args = read_arguments(args.chat_args, "--chat-args")
+    sampling = {name: getattr(args, name) for name in _OF_MODELS} | {"chat_args": chat_args}
+    setting = {"policy": args.policy, **sampling, "files": _files(Path(rest))}
+    return setting, lambda venv: load_hf(rest, **sampling)
+
+
+def _files(folder: Path) -> list[list[Any]]:
+    """Name, bytes and time of a model's files, so that a folder with new ones is another setting."""
+    files = sorted(file for file in folder.iterdir() if file.is_file()) if folder.is_dir() else []
+    return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+
+
+def _endpoint(args: argparse.Namespace, url: str) -> tuple[Setting, Make]:
+    parts = urlsplit(url)
+    if parts.username or parts.password:  # it would stand in every file of the run
+        raise ValueError(f"--policy openai:URL must hold no user and no password; set {KEY}")
+    base = url if parts.path.strip("/") else url.rstrip("/") + "/v1"
+    key = os.environ.get(KEY, "").strip() or None
+    client = ChatClient(base, timeout=args.timeout, tries=args.tries, pause=_PAUSE, key=key)
+    fields = {
+        "model": args.model or _served(client),
+        "temperature": args.temperature,
+        "max_tokens": args.max_new_tokens,
+        "top_p": args.top_p,
+        "top_k": args.top_k,
+        "min_p": args.min_p,
+        "stop": args.stop or None,
+        "chat_template_kwargs": read_arguments(args.chat_args, "--chat-args") or None,
+        **read_arguments(args.body, "--body"),
+    }
+    setting = {"policy": f"openai:{client.url}", "model": fields["model"]}
+    setting |= {"conversation": args.conversation, "body": fields}
+
+    def make(venv: TextVectorEnv) -> BatchPolicy:
+        context = getattr(venv.envs[0].unwrapped, "context", None)
+        if args.conversation and context != "append":
+            raise ValueError(
+                f"--conversation is for episodes that grow; {args.env} gives a fresh prompt each turn: "
+                "leave it out"
+            )
+        return EndpointPolicy(client, fields, concurrency=venv.num_envs, conversation=args.conversation)
+
+    return setting, make
+
+
+def _served(client: ChatClient) -> str:
+    """The model of an endpoint that serves one."""
+    models = client.models()
+    if len(models) != 1:
+        raise ValueError(
+            f"{client.url} serves {', '.join(map(repr, models)) or 'nothing'}; choose by --model"
+        )
+    return models[0]

@@ -1,0 +1,347 @@
+"""A policy by a model of transformers, and log-probabilities of what was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memenvs.core.files import whole_folder
+from memenvs.core.optional import require
+from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
+from memenvs.models.loading import Halves, entropy_of, evaluating, halves, load_model, load_tokenizer
+from memenvs.models.policy import Evaluation, Limit, Reply, reply_limits
+from memenvs.models.prefix import can_reuse
+from memenvs.models.sampling import Choice, Sampler, Stops, checked_stops
+
+torch = require("torch", "train")
+
+
+Masks = Sequence[NDArray[np.bool_]]
+
+
+def evaluate(
+    halves: Halves,
+    value_head: Any,
+    choice: Choice,
+    sequences: Sequence[Ids],
+    written: Masks,
+    entropy: bool,
+    device: Any,
+) -> Evaluation:
+    """One forward pass over all sequences, padded at the right; logits only where a token was written.
+
+    Args:
+        halves: of the model.
+        value_head: from hidden states (N, H) in float32 to values (N, 1); None: no values.
+        choice: gives the temperature.
+        sequences: (T,) ids each.
+        written: (T,) each, never the first token.
+        entropy: whether to give that too.
+        device: where the model takes its ids.
+    """
+    if not any(map(len, sequences)):
+        return Evaluation(*[torch.zeros(0, device=device)] * 3)
+    hidden, tokens = states_before(halves, sequences, written, device)
+    logprobs = choice.scaled(halves.logits(hidden)).log_softmax(-1)
+    chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
+    spread = entropy_of(logprobs) if entropy else None
+    return Evaluation(chosen, spread, None if value_head is None else value_head(hidden.float())[:, 0])
+
+
+def states_before(halves: Halves, sequences: Sequence[Ids], written: Masks, device: Any) -> tuple[Any, Any]:
+    """Hidden states (N, H) at the places before written tokens, and those tokens (N,).
+
+    A token is predicted, and its state valued, at the place before it. The arguments are those of `evaluate`.
+    """
+    ids = np.zeros((len(sequences), max(map(len, sequences), default=0)), dtype=np.int64)
+    mask = np.zeros(ids.shape, dtype=bool)
+    for row, (sequence, own) in enumerate(zip(sequences, written, strict=True)):
+        ids[row, : len(sequence)], mask[row, : len(own)] = sequence, own
+    rows, places = (torch.from_numpy(found).to(device) for found in np.nonzero(mask))
+    inputs = torch.from_numpy(ids).to(device)
+    states = halves.base(input_ids=inputs, use_cache=False).last_hidden_state
+    return states[rows, places - 1], inputs[rows, places]
+
+
+def check_written(sequences: Sequence[Ids], written: Masks, window: int | None) -> None:
+    """Raise a one-line `ValueError` unless sequences and masks agree, fit, and begin with a prompt."""
+    if len(sequences) != len(written):
+        raise ValueError(f"{len(sequences)} sequences and {len(written)} masks; give each sequence one")
+    for i, (sequence, mask) in enumerate(zip(sequences, written, strict=True)):
+        if len(sequence) != len(mask):
+            raise ValueError(
+                f"sequence {i} has {len(sequence)} tokens and its mask {len(mask)}; both must agree"
+            )
+        if window is not None and len(sequence) > window:
+            raise ValueError(
+                f"sequence {i} has {len(sequence):,} tokens and the window is {window:,}; shorten it"
+            )
+        if len(mask) and mask[0]:
+            raise ValueError(
+                f"token 0 of sequence {i} is marked as written, but nothing predicts it; put a prompt before"
+            )
+
+
+BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
+SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
+
+
+class HFPolicy(ChatPolicy):
+    """A causal language model of Hugging Face transformers as a policy, with a value head if one is wanted.
+
+    Its present weights sample, so that after an update nothing has to be copied. It samples in evaluation
+    mode; `evaluate` leaves the mode to the learner (dropout makes its log-probabilities differ from those
+    that were sampled; gradient checkpointing wants training mode).
+
+    Args:
+        model: a folder, or a name on the hub (safetensors only, no code of the model is run); or a causal
+            model in memory.
+        tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
+        temperature: of sampling and of all log-probabilities; 0 takes the likeliest token, and
+            log-probabilities are then those at 1.
+        top_p: only the likeliest tokens that together have this share are drawn. The log-probabilities are
+            still those of the whole distribution, which is what learners compare with.
+        top_k: only so many of the likeliest tokens are drawn; 0: all.
+        min_p: only tokens at least this share as likely as the likeliest one are drawn; 0: all.
+        stop: strings that end a reply; the token that completes one is the reply's last, and whatever it
+            shows beyond the string stays.
+        chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
+        chat_args: arguments of the template, such as `{"enable_thinking": False}`.
+        value_head: a linear layer from hidden states to values, float32.
+        device: of torch, for a model by name; None: a GPU if there is one.
+        dtype: `"bfloat16"` …, for a model by name; None: float32 on a CPU, else the checkpoint's.
+        max_batch_tokens: tokens of prompts and replies that are sampled together; bounds the memory of
+            their keys and values. None: 262,144.
+        seed: of the value head's first weights.
+
+    Raises:
+        FileNotFoundError: there is no such model or tokenizer.
+        ValueError: the model, its tokenizer or a number cannot be used; the message says why.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        stop: Sequence[str] = (),
+        chat: bool | None = None,
+        chat_args: Mapping[str, Any] | None = None,
+        value_head: bool = False,
+        device: str | None = None,
+        dtype: str | None = None,
+        max_batch_tokens: int | None = None,
+        seed: int = 0,
+    ):
+        if max_batch_tokens is not None and max_batch_tokens < 1:
+            raise ValueError(f"max_batch_tokens must be at least 1, got {max_batch_tokens!r}")
+        in_memory = hasattr(model, "config")
+        if in_memory and (device is not None or dtype is not None):
+            raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
+        self.choice = Choice(temperature, top_p, top_k, min_p).check()
+        self.stop = checked_stops(stop)
+        if chat_args and not in_memory:  # a mistyped name is told before a model loads
+            ChatTokens(load_tokenizer(tokenizer or str(model), None), chat, chat_args=chat_args)
+        self.model = model if in_memory else load_model(str(model), device, dtype)
+        self.tokenizer = load_tokenizer(tokenizer, self.model)
+        self._halves = halves(self.model)
+        super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
+        config = self.model.config.get_text_config()
+        self._check_model(config)
+        self.window: int | None = getattr(config, "max_position_embeddings", None)
+        stops = Stops(self._tokens, self.stop, self.model.get_output_embeddings().weight.shape[0])
+        self._sampler = Sampler(
+            self._halves, self.device, self.choice, stops, self.window, max_batch_tokens or BATCH
+        )
+        self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None
+
+    def _check_model(self, config: Any) -> None:
+        """Raise a one-line `ValueError` unless the model knows all ids and can go on from a cache."""
+        known = self.model.get_input_embeddings().weight.shape[0]
+        if len(self.tokenizer) > known:
+            raise ValueError(
+                f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeddings for {known:,}; "
+                "give the model's own tokenizer, or call model.resize_token_embeddings"
+            )
+        with evaluating(self.model):
+            if not can_reuse(self._halves.base, config, self.device):
+                raise ValueError(
+                    f"{type(self.model).__name__} keeps another state than keys and values of each token, "
+                    "which HFPolicy cannot go on from; sample with VLLMPolicy"
+                )
+
+    @property
+    def device(self) -> Any:
+        """Where the model takes its ids."""
+        return self.model.get_input_embeddings().weight.device
+
+    def parameters(self) -> list[Any]:
+        """All that can be trained: the model's parameters, then the value head's."""
+        return [*self.model_parameters(), *self.critic_parameters(shared=True)]
+
+    def model_parameters(self) -> list[Any]:
+        """The parameters that can be trained, without the value head's."""
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    def critic_parameters(self, *, shared: bool) -> list[Any]:
+        """What values are made from and can be trained: the value head's parameters.
+
+        Args:
+            shared: the hidden states are another's to train; if False those below the model's head are too.
+        """
+        heads = [] if self.value_head is None else list(self.value_head.parameters())
+        trunk = [] if shared else list(self._halves.base.parameters())
+        return [weight for weight in [*trunk, *heads] if weight.requires_grad]
+
+    def encode_reply(self, text: str) -> Ids:
+        """The ids (T,) that the policy would have sampled, had it written this text: a demonstration's.
+
+        They close with an end token, unless the text closes with a stop string.
+        """
+        return self._tokens.reply(text, self.stop)
+
+    @property
+    def template(self) -> str | None:
+        """What a scorer shows the model around a prompt; see `ChatTokens.template`."""
+        return self._tokens.template
+
+    def sample(
+        self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
+    ) -> list[Reply]:
+        """A reply to each prompt; one that leaves the window no room gets an empty reply, not finished.
+
+        Each generator gives as many numbers as its reply may have tokens, so what a reply becomes depends on
+        no other, and a longer limit begins it alike.
+
+        Raises:
+            FloatingPointError: the model's logits are no numbers.
+            ValueError: a prompt is empty, or the arguments are not of one length.
+        """
+        limits = reply_limits([len(prompt) for prompt in prompts], len(draws), max_new_tokens, self.window)
+        uniforms = [draw.random(limit) for draw, limit in zip(draws, limits, strict=True)]
+        rows = [np.ascontiguousarray(prompt, dtype=np.int64) for prompt in prompts]
+        with torch.no_grad(), evaluating(self.model):
+            drawn = self._sampler(rows, uniforms)
+        return [Reply(self._tokens.reply_text(ids), ids, chance, over) for ids, chance, over in drawn]
+
+    def evaluate(self, sequences: Sequence[Ids], written: Masks, *, entropy: bool = False) -> Evaluation:
+        """What the policy says now about the tokens that were written, with gradient where torch keeps one.
+
+        One forward pass of the model for all, padded at the right; logits are made where a token was written
+        alone. N tokens were written: those of the first sequence in order, then those of the next.
+
+        Args:
+            sequences: (T,) ids each, prompts and replies.
+            written: (T,) each, which tokens the policy wrote; never the first.
+            entropy: whether to give that too.
+
+        Raises:
+            ValueError: a sequence and its mask differ in length, do not fit the window, or begin with a
+                written token.
+        """
+        check_written(sequences, written, self.window)
+        return evaluate(self._halves, self.value_head, self.choice, sequences, written, entropy, self.device)
+
+    def values(self, sequences: Sequence[Ids], written: Masks) -> Any:
+        """The value head's values (N,) alone, as `evaluate` has them; no logits are made.
+
+        Raises:
+            ValueError: as `evaluate`, or there is no value head.
+        """
+        if self.value_head is None:
+            raise ValueError("the policy has no value head; make it with value_head=True")
+        check_written(sequences, written, self.window)
+        states, _ = states_before(self._halves, sequences, written, self.device)
+        return self.value_head(states.float())[:, 0]
+
+    def save(self, folder: str | Path) -> None:
+        """Write weights, tokenizer, settings and value head; a policy that is there is replaced whole.
+
+        Raises:
+            ValueError: the folder holds something else than a policy.
+        """
+        path = Path(folder)
+        if path.exists() and not (path / SETTINGS).is_file() and any(path.iterdir()):
+            raise ValueError(f"{folder} is there and holds no policy; choose another folder or remove it")
+        with whole_folder(path) as fresh:
+            self.model.save_pretrained(fresh)
+            self.tokenizer.save_pretrained(fresh)
+            settings = {**self.choice._asdict(), "stop": list(self.stop), "chat": self.chat}
+            settings["chat_args"] = self._tokens.chat_args
+            settings["value_head"] = self.value_head is not None
+            (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+            if self.value_head is not None:
+                require("safetensors.torch", "train").save_file(
+                    self.value_head.state_dict(), fresh / VALUE_HEAD
+                )
+
+    def load_weights(self, folder: str | Path) -> None:
+        """Take the weights over that `save` wrote, in place: optimizers and scorers keep what they hold.
+
+        Raises:
+            FileNotFoundError: there is no policy in the folder.
+            ValueError: it is a model of another form.
+        """
+        self.take_weights(
+            HFPolicy.load(folder, device=str(self.device), dtype=str(self.model.dtype).split(".")[-1])
+        )
+
+    def take_weights(self, other: HFPolicy) -> None:
+        """Take another policy's weights over, in place.
+
+        Raises:
+            ValueError: it is a model of another form.
+        """
+        if (self.value_head is None) != (other.value_head is None):
+            raise ValueError("one of the two policies has a value head, the other has none")
+        try:
+            self.model.load_state_dict(other.model.state_dict())
+        except RuntimeError as error:
+            raise ValueError(f"the weights are of a model of another form: {error}") from error
+        if self.value_head is not None and other.value_head is not None:
+            self.value_head.load_state_dict(other.value_head.state_dict())
+
+    @classmethod
+    def load(cls, folder: str | Path, **changes: Any) -> HFPolicy:
+        """The policy that `save` wrote; `changes` are arguments that shall differ from the saved settings.
+
+        Raises:
+            FileNotFoundError: there is no policy in the folder.
+        """
+        path = Path(folder)
+        if not (path / SETTINGS).is_file():
+            raise FileNotFoundError(
+                f"no policy in {folder}: HFPolicy.save writes {SETTINGS} there; HFPolicy({str(folder)!r}) "
+                "takes the folder of any model"
+            )
+        saved = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
+        policy = cls(path, **saved | changes)
+        if policy.value_head is not None and saved["value_head"]:
+            weights = require("safetensors.torch", "train").load_file(path / VALUE_HEAD)
+            policy.value_head.load_state_dict(weights)
+        return policy
+
+
+def _end_ids(model: Any) -> tuple[int, ...]:
+    """The tokens that end what a model writes, by its own settings."""
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (int(ends),)
+
+
+def _value_head(width: int, seed: int) -> Any:
+    """A linear layer whose first values are near 0, drawn without touching torch's global generator."""
+    draws = np.random.default_rng(seed).normal(0, 1 / (width + 1), (1, width))
+    head = torch.nn.utils.skip_init(torch.nn.Linear, width, 1)
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(draws))
+        head.bias.zero_()
+    return head

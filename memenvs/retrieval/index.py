@@ -1,0 +1,97 @@
+"""The card of an index folder."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memenvs.core.files import check_file, describe, read_json, seal, unseal, write_json
+from memenvs.retrieval.corpus import Corpus
+
+FORMAT = 1
+CARD = "index.json"
+
+
+@dataclass(frozen=True)
+class IndexCard:
+    """What `index.json` says; it is written last, so a folder without one is not an index yet.
+
+    Attributes:
+        kind: `"lexical"` or `"dense"`.
+        index: `"bm25"`, `"flat"`, `"hnsw"` or `"ivfpq"`.
+        count: passages in the corpus.
+        corpus_sha256: of their ids and contents.
+        encoder: the arguments and the fingerprint of the encoder; empty for a lexical index.
+        dimension: of the vectors; 0 for a lexical index.
+        settings: of the index, as it was built and as it is searched.
+        recall: `{"k", "queries", "recall"}` against flat; empty where the index is exact.
+        files: bytes and SHA-256 of the index's own files, by their place in the folder. The corpus has a card
+            of its own.
+        format: version of the folder's layout.
+    """
+
+    kind: str
+    index: str
+    count: int
+    corpus_sha256: str
+    encoder: dict[str, Any] = field(default_factory=dict)
+    dimension: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    recall: dict[str, float] = field(default_factory=dict)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def write(self, folder: Path, *parts: Path) -> IndexCard:
+        """Describe the files of the index, write the card into its folder, and give it back."""
+        files = [file for part in parts for file in (sorted(part.iterdir()) if part.is_dir() else [part])]
+        card = replace(self, files={file.relative_to(folder).as_posix(): describe(file) for file in files})
+        write_json(folder / CARD, seal(asdict(card)))
+        return card
+
+    def check_files(self, folder: Path) -> None:
+        """Refuse files of the index that are not those that were built (ValueError, FileNotFoundError)."""
+        for name, promised in self.files.items():
+            check_file(folder / name, promised)
+
+    @classmethod
+    def read(cls, folder: Path, kind: str | None = None) -> IndexCard:
+        """The card of a folder, of the kind that is asked for.
+
+        Raises:
+            FileNotFoundError: the folder is no index, or its build has not ended.
+            ValueError: another kind or format.
+        """
+        path = folder / CARD
+        if not path.exists():
+            raise FileNotFoundError(
+                f"no index in {folder}: it has no {CARD}; build one, or end its build, with "
+                f"`python -m memenvs.build index --corpus FILE --index flat --out {folder}`"
+            )
+        fields = read_json(path)
+        if fields.get("format") != FORMAT:
+            raise ValueError(
+                f"{path} has format {fields.get('format')}, this version reads {FORMAT}; build it again"
+            )
+        fields = unseal(fields, path)
+        try:
+            card = cls(**fields)
+        except TypeError as error:
+            raise ValueError(f"{path} is not the card of an index: {error}; build it again") from error
+        if kind not in (None, card.kind):
+            raise ValueError(
+                f"{folder} holds a {card.kind} index, not a {kind} one; open it as `{card.kind}:{folder}`"
+            )
+        return card
+
+    def check_corpus(self, folder: Path, corpus: Corpus) -> None:
+        """Refuse a corpus that is not the one that was indexed (ValueError with both values)."""
+        for name, built, found in (
+            ("count", self.count, len(corpus)),
+            ("hash", self.corpus_sha256, corpus.sha256),
+        ):
+            if built != found:
+                raise ValueError(
+                    f"the index in {folder} was built over a corpus of {name} {built}, "
+                    f"this corpus has {name} {found}; build the index again"
+                )

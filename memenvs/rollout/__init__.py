@@ -1,0 +1,1 @@
+"""Episodes played by policies."""

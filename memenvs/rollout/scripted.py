@@ -1,0 +1,218 @@
+"""Policies without a model: gold, silent, lexical, random."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.core.env import Info, TextEnv
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.envs.searching import Searching
+from memenvs.tasks.metrics import wrap_answer
+
+_WORD = re.compile(r"[^\W_]+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_NAME = re.compile(r"\b[A-Z][\w'-]*(?: (?:(?:of|the|and) )?[A-Z][\w'-]*)*|\b\d[\d,.]*\b")
+_HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
+_FOUND = re.compile(r"<(information|result)>(.*?)</\1>", re.DOTALL)
+_PASSAGE = re.compile(r"^Doc \d+\(Title: (.*?)\) ", re.MULTILINE)
+_SEVERAL = "answers in the order of the questions"
+_SENTENCES_KEPT = 12
+_NAMED = 4.0  # weight of the names in the question
+_SECOND_HOP = 0.5  # weight of the names found in the best sentences, beside the question's own words
+_LINKING = 3  # sentences whose names are followed
+_NUMBER_ASKED = frozenset({"year", "when", "many", "number"})
+
+
+class LexicalReader:
+    """Plays chunked reading by word overlap; everything it knows it reads from the observation.
+
+    A sentence is worth the sum of the rarities (squared log inverse sentence frequency) of the words it
+    shares with the question, the question's names counting more. While reading, names in the best sentences
+    count half, so that a second hop can be found. The memory is the best sentences, each behind its
+    document's title; the answer is the first name or number that the best of them adds to the question.
+    """
+
+    def __call__(self, observation: str, info: Info) -> str:
+        """The new memory, or the answer once no section is shown."""
+        question, memory = _inside(observation, "question"), _inside(observation, "memory").splitlines()
+        section = _inside(observation, "section")
+        if section:
+            lines = list(dict.fromkeys([*memory, *_sentences(section)]))
+            return "\n".join(_rank(question, lines, follow=_SECOND_HOP)[:_SENTENCES_KEPT])
+        answer_format = "tag" if "<answer>" in observation.rpartition("</memory>")[2] else "boxed"
+        return wrap_answer(_answer(question, memory), answer_format)
+
+
+class LexicalSearcher:
+    """Plays searching and the one tool call by word overlap: one search, for the question itself.
+
+    The answer is chosen from what came back as `LexicalReader` chooses it from its memory; it is empty where
+    nothing came. Of several questions each is answered by itself.
+    """
+
+    def __call__(self, observation: str, info: Info) -> str:
+        """A search at the first turn, then the answer."""
+        told, _, asked = observation.partition("Question: ")
+        question, _, rest = asked.partition("\n")
+        remembers = rest.lstrip().startswith("<mem>")
+        past = rest.partition("</mem>")[2] if remembers else rest
+        opening = "<mem></mem><think></think>" if remembers else "<think></think>"
+        if "<tool>" in told:
+            opening = "<reasoning></reasoning>"
+            call = json.dumps({"name": "wiki_search", "args": {"query": question}})
+            search = f"<tool>{call}</tool>"
+        else:
+            search = f"<search>{question}</search>"
+        if not past.strip():
+            return opening + search
+        lines = [line for _, passages in _FOUND.findall(past) for line in _passage_sentences(passages)]
+        questions = question.split("; ") if _SEVERAL in told else [question]
+        return opening + wrap_answer("; ".join(_answer(one, lines) for one in questions), "tag")
+
+
+def _passage_sentences(passages: str) -> list[str]:
+    """Sentences of passages as a search shows them, each behind the title of its passage."""
+    _, *parts = _PASSAGE.split(passages)
+    return [
+        f"{title}: {sentence}"
+        for title, text in zip(parts[::2], parts[1::2], strict=True)
+        for sentence in _SENTENCE_END.split(" ".join(text.split()))
+        if sentence
+    ]
+
+
+def _inside(text: str, tag: str) -> str:
+    """What stands between the first opening and the last closing line of a tag."""
+    _, opened, rest = text.partition(f"<{tag}>\n")
+    return rest.rpartition(f"\n</{tag}>")[0] if opened else ""
+
+
+def _sentences(section: str) -> list[str]:
+    """Sentences of a section, each behind the title of its document where it has one."""
+    lines = []
+    for document in _HEADER.split(section):
+        title, _, body = document.strip().partition("\n")
+        for sentence in _SENTENCE_END.split(" ".join((body or title).split())):
+            if sentence:
+                lines.append(f"{title}: {sentence}" if body else sentence)
+    return lines
+
+
+def _rank(question: str, lines: Sequence[str], *, follow: float) -> list[str]:
+    """The lines by worth, best first; names in the best of them count `follow` times their rarity."""
+    bags = [set(_words(line)) for line in lines]
+    frequency = Counter(word for bag in bags for word in bag)
+    rarity = {word: math.log((1 + len(lines)) / count) ** 2 for word, count in frequency.items()}
+    asked = set(_words(question))
+    named = {word for name in _names(question) for word in _words(name)}
+    worth = [sum(rarity[word] * (_NAMED if word in named else 1.0) for word in bag & asked) for bag in bags]
+    best = sorted(range(len(lines)), key=lambda i: -worth[i])[:_LINKING]
+    linked = {word for i in best for name in _names(lines[i]) for word in _words(name)} - asked
+    for i, bag in enumerate(bags):
+        worth[i] += follow * sum(rarity[word] for word in bag & linked)
+    return [lines[i] for i in sorted(range(len(lines)), key=lambda i: -worth[i])]
+
+
+def _answer(question: str, memory: Sequence[str]) -> str:
+    """The first name or number, as the question wants it, that the best lines add to the question.
+
+    Without any it is yes, and without lines nothing.
+    """
+    asked = set(_words(question))
+    wants_number = not asked.isdisjoint(_NUMBER_ASKED)
+    for line in _rank(question, memory, follow=0.0):
+        for name in _names(line.partition(": ")[2] or line):
+            if asked.isdisjoint(_words(name)) and name[0].isdigit() == wants_number:
+                return name
+    return "yes" if memory else ""
+
+
+def _names(line: str) -> list[str]:
+    """Capitalised words in a row, and numbers; not a single word that opens the line, as any word may."""
+    found = [(match.start(), match.group().strip(" .,")) for match in _NAME.finditer(line)]
+    return [name for start, name in found if start or " " in name]
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+Policy = Callable[[str, Info], str]
+"""Called with an observation and its info; only `gold` looks at more than the observation."""
+
+
+POLICIES = {
+    "gold": "Knows the answer; it asks the environment.",
+    "silent": "Always replies with nothing.",
+    "random_text": "Replies with random words of the observation, and random tags.",
+    "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
+    "chunked reading, searching and the one tool call, in their own wording.",
+}
+"""What each policy does, by its name."""
+
+
+def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
+    """A policy by name; `POLICIES` says what each does.
+
+    Raises:
+        ValueError: no such policy, with the choices, or the environment asks nothing that it could answer.
+    """
+    inner = env.unwrapped
+    if not isinstance(inner, TextEnv):
+        raise TypeError(f"policies play text environments, not {type(inner).__name__}")
+    makers: dict[str, Callable[[], Policy]] = {
+        "gold": lambda: lambda observation, info: inner.gold_reply(),
+        "silent": lambda: lambda observation, info: "",
+        "random_text": lambda: RandomText(seed),
+        "lexical": lambda: _lexical(inner),
+    }
+    if name not in makers:
+        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}")
+    return makers[name]()
+
+
+def _lexical(env: TextEnv[Any, Any]) -> Policy:
+    if isinstance(env, Searching):
+        return LexicalSearcher()
+    if isinstance(env, ChunkQAEnv):
+        return LexicalReader()
+    raise ValueError(
+        f"policy 'lexical' answers questions and {type(env).__name__} asks none; "
+        "choose gold, silent or random_text"
+    )
+
+
+class RandomText:
+    """Up to twenty random words of the observation, now and then inside a tag that some environment knows.
+
+    Args:
+        seed: of its own generator.
+    """
+
+    _FORMS = (
+        "{}",
+        "\\boxed{{{}}}",
+        "<answer>{}</answer>",
+        "<think>{}</think>",
+        "<search>{}</search>",
+        "<mem>{}</mem>",
+    )
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, observation: str, info: Info) -> str:
+        """A random reply."""
+        text = observation if isinstance(observation, str) else observation["text"]
+        words = text.split() or ["nothing"]
+        drawn = self._rng.choice(len(words), self._rng.integers(0, 20))
+        form = self._FORMS[self._rng.integers(len(self._FORMS))]
+        return form.format(" ".join(words[i] for i in drawn))

@@ -1,0 +1,1 @@
+"""Task sets, their tokens and chunks, and the scoring of answers."""

@@ -1,0 +1,137 @@
+"""A task's documents as one text, cut into chunks."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memenvs.tasks.taskset import TaskSet
+from memenvs.tasks.tokens import Gaps, TextTokenizer, pack
+
+SPLITS = ("token", "document")
+FRESH_TOKENS = 20_000_000  # tokens of documents counted afresh that a reader remembers, of 4 bytes each
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A slice of a context.
+
+    Attributes:
+        start: first character.
+        end: one past the last character.
+        tokens: its tokens in the context's tokenisation.
+    """
+
+    start: int
+    end: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """The text of one task.
+
+    Documents are tokenised one by one, headers and separators too, and the tokens of the context are theirs
+    joined: so each document is tokenised once, whatever the number of tasks that show it.
+
+    Attributes:
+        text: what is read.
+        spans: for each document, the characters [start, end) of title and text in `text`.
+        gaps: where the text may be cut (`memenvs.tasks.tokens.Gaps`).
+        seams: rising: tokens before the separator behind each document, and behind it.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    gaps: Gaps
+    seams: np.ndarray
+
+    def chunks(self, chunk_size: int, split: str = "token") -> list[Chunk]:
+        """Consecutive chunks of at most `chunk_size` tokens; joined they are the text.
+
+        Args:
+            chunk_size: tokens.
+            split: `"token"` cuts at any token that ends a character; `"document"` cuts a document only where
+                it is longer than a chunk, with its header; the separator behind it may begin the next chunk.
+        """
+        ends = pack(self.gaps, chunk_size, self.seams if split == "document" else None)
+        return [
+            Chunk(start, end, tokens - before)
+            for (start, before), (end, tokens) in zip([(0, 0), *ends], ends, strict=False)
+        ]
+
+    def inside(self, chunk: Chunk, position: int) -> str:
+        """The part of the document at `position` (from 0) that lies inside `chunk`; empty if none does."""
+        start, end = self.spans[position]
+        return self.text[max(start, chunk.start) : max(0, min(end, chunk.end))]
+
+    def depth(self, position: int) -> float:
+        """Where the document at `position` begins, as a share of the text, 0 to 1."""
+        return self.spans[position][0] / len(self.text)
+
+
+class Reader:
+    """Makes contexts from a task set with one tokenizer; gaps come from the set where its card has them.
+
+    Args:
+        tasks: the set.
+        tokenizer: counts and cuts.
+    """
+
+    def __init__(self, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
+        self.tasks = tasks
+        self.tokenizer = tokenizer
+        self._stored = tasks.card.tokenizer.get("fingerprint") == tokenizer.fingerprint
+        self._fresh: OrderedDict[int, Gaps] = OrderedDict()  # the ones used last at the end
+        self._fresh_tokens = 0
+
+    def context(self, documents: Sequence[int]) -> Context:
+        """The text of the numbered documents, in that order."""
+        layout, bodies = self.tasks.card.layout, self.tasks.shown(documents)
+        texts: list[str] = []
+        gaps: list[Gaps] = []
+        spans, seams = [], []
+        chars = tokens = 0
+        separator = _text_gaps(self.tokenizer, layout.separator)
+        for number, (body, body_gaps) in enumerate(zip(bodies, self._gaps(documents), strict=True), 1):
+            header = layout.header.replace("{i}", str(number))
+            header_gaps = _text_gaps(self.tokenizer, header)
+            texts += [header, body, layout.separator]
+            gaps += [header_gaps, body_gaps, separator]
+            spans.append((chars + len(header), chars + len(header) + len(body)))
+            chars += len(header) + len(body) + len(layout.separator)
+            seams += [tokens + len(header_gaps) + len(body_gaps)]
+            tokens = seams[-1] + len(separator)
+            seams += [tokens]
+        return Context("".join(texts[:-1]), tuple(spans), np.concatenate(gaps[:-1]), np.array(seams[:-1]))
+
+    def _gaps(self, documents: Sequence[int]) -> list[Gaps]:
+        if self._stored:
+            return self.tasks.stored_gaps(documents)
+        missing = [number for number in dict.fromkeys(documents) if number not in self._fresh]
+        for number, gaps in zip(missing, self.tokenizer.gaps(self.tasks.shown(missing)), strict=True):
+            self._fresh[number] = gaps
+            self._fresh_tokens += len(gaps)
+        found = [self._fresh[number] for number in documents]
+        for number in documents:
+            self._fresh.move_to_end(number)
+        while self._fresh_tokens > FRESH_TOKENS and self._fresh:
+            _, gaps = self._fresh.popitem(last=False)
+            self._fresh_tokens -= len(gaps)
+        return found
+
+
+@functools.lru_cache(maxsize=16)
+def open_reader(tasks: TaskSet, tokenizer: TextTokenizer) -> Reader:
+    """The reader of a set by a tokenizer, shared inside a process."""
+    return Reader(tasks, tokenizer)
+
+
+@functools.lru_cache(maxsize=65536)
+def _text_gaps(tokenizer: TextTokenizer, text: str) -> Gaps:
+    (gaps,) = tokenizer.gaps([text])
+    return gaps

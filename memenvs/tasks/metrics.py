@@ -1,0 +1,392 @@
+"""Metrics of answers: exact match, F1, string matches and boxed mathematics.
+
+Two spellings are in use and differ: MemAgent's training reward undoes typesetting only (`light_strip`), the
+MATH benchmark of Hendrycks et al. (2021) also rewrites units, roots and fractions (`full_strip`).
+Both keep known oddities of their originals ("outfraction" loses a letter), or scores would not compare.
+
+Each metric follows one paper's evaluation to the digit, oddities included, so that numbers compare.
+No text makes one raise, and all take time linear in it. An empty list of answers scores 0.0.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+BOXED = "\\boxed"
+
+_BRACES = re.compile(r"[{}]")
+_BOX_OR_BRACE = re.compile(r"\\boxed\{|[{}]")
+_INTEGER_FRACTION = re.compile(r"(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)")
+
+# Order counts in both tables: an earlier line may make or break the text of a later one.
+_TYPESETTING = (
+    ("\n", ""),
+    ("\\!", ""),
+    ("\\\\", "\\"),
+    ("tfrac", "frac"),
+    ("dfrac", "frac"),
+    ("\\left", ""),
+    ("\\right", ""),
+    ("^{\\circ}", ""),
+    ("^\\circ", ""),
+    ("\\$", ""),
+)
+_NUMBERS = (("\\%", ""), (" .", " 0."), ("{.", "{0."))  # a bare "%" stays, as in the originals
+
+
+def last_boxed(text: str) -> str | None:
+    r"""The last `\boxed{...}` of a text with its command, or None if there is none that closes.
+
+    `\boxed x` wins over any braced box and runs to the next `$`; `\fbox{...}` is found only where no `\boxed`
+    is. An unclosed last box hides the earlier ones. Source: MATH (Hendrycks et al., 2021), as in verl.
+    """
+    if BOXED + " " in text:
+        return BOXED + " " + text.rpartition(BOXED + " ")[2].partition("$")[0]
+    start = text.rfind(BOXED)
+    if start < 0:
+        start = text.rfind("\\fbox")
+    if start < 0:
+        return None
+    depth = 0
+    for brace in _BRACES.finditer(text, start):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0 and brace[0] == "}":
+            return text[start : brace.end()]
+    return None
+
+
+def strip_boxed(boxed: str) -> str | None:
+    r"""The content of what `last_boxed` found; None for an `\fbox` or anything else it does not open with."""
+    if boxed.startswith(BOXED + " "):
+        return boxed[len(BOXED) + 1 :]
+    if boxed.startswith(BOXED + "{") and boxed.endswith("}"):
+        return boxed[len(BOXED) + 1 : -1]
+    return None
+
+
+def boxed_content(text: str) -> str | None:
+    r"""The content of the last `\boxed{...}` whose braces balance; an unclosed one does not hide it.
+
+    Of nested boxes the inner one counts, as it opens last. Escaped braces count as braces.
+    """
+    open_at: list[int] = []  # where each open brace's content begins; -1: not a box
+    last, found = -1, None
+    for token in _BOX_OR_BRACE.finditer(text):
+        if token[0] != "}":
+            open_at.append(token.end() if token[0] != "{" else -1)
+        elif open_at and (begin := open_at.pop()) > last:
+            last, found = begin, token.start()
+    return None if found is None else text[last:found]
+
+
+def light_strip(text: str) -> str:
+    """Typesetting, dollar and percent commands and spaces gone; fractions, roots and units untouched.
+
+    Source: MemAgent's reward for HotpotQA.
+    """
+    return _replace(_replace(text, _TYPESETTING), _NUMBERS).replace(" ", "")
+
+
+def full_strip(text: str) -> str | None:
+    r"""One spelling for equal MATH answers: no unit, no short left side ("k = "), braced roots and fractions.
+
+    None where the original raises: two units, or a `\sqrt` or `\frac` with nothing behind it.
+    Source: MATH (Hendrycks et al., 2021), as in verl.
+    """
+    value, *units = _replace(text, _TYPESETTING).split("\\text{ ")
+    if len(units) > 1:
+        return None
+    value = _replace(value, _NUMBERS)
+    if value.startswith("."):
+        value = "0" + value
+    left, *right = value.split("=")
+    if len(right) == 1 and len(left) <= 2:
+        value = right[0]
+    rooted = _brace_roots(value)
+    braced = None if rooted is None else _brace_fractions(rooted.replace(" ", ""))
+    if braced == "0.5":
+        return "\\frac{1}{2}"
+    if braced is not None and (fraction := _INTEGER_FRACTION.fullmatch(braced)):
+        return f"\\frac{{{fraction[1]}}}{{{fraction[2]}}}"
+    return braced
+
+
+def math_equal(first: str, second: str) -> bool:
+    """Equal in the full spelling; to the character where one of them has none."""
+    spellings = full_strip(first), full_strip(second)
+    return first == second if None in spellings else spellings[0] == spellings[1]
+
+
+def _replace(text: str, table: tuple[tuple[str, str], ...]) -> str:
+    for old, new in table:
+        text = text.replace(old, new)
+    return text
+
+
+def _brace_roots(text: str) -> str | None:
+    r"""`\sqrt3` as `\sqrt{3}`: one character is the argument, a space too. None if a root has none."""
+    head, *roots = text.split("\\sqrt")
+    if "" in roots:
+        return None
+    return head + "".join("\\sqrt" + (r if r[0] == "{" else f"{{{r[0]}}}{r[1:]}") for r in roots)
+
+
+def _brace_fractions(text: str) -> str | None:
+    r"""`\frac12` and `\frac1{2}` as `\frac{1}{2}`; the text as it was if a numerator stands alone.
+
+    None if a fraction has nothing behind it.
+    """
+    head, *fractions = text.split("\\frac")
+    parts = [head]
+    for fraction in fractions:
+        if not fraction:
+            return None
+        if fraction[0] != "{":
+            if len(fraction) == 1:
+                return text
+            below = fraction[1:] if fraction[1] == "{" else f"{{{fraction[1]}}}{fraction[2:]}"
+            fraction = f"{{{fraction[0]}}}{below}"
+        parts.append("\\frac" + fraction)
+    return "".join(parts)
+
+
+Metric = Callable[[str, Sequence[str]], float]
+
+ANSWER_FORMATS = ("boxed", "tag")
+BOXED_WINDOW = 300  # characters at the end of a reply in which MemAgent looks for the box
+
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_PUNCTUATION_TO_SPACE = str.maketrans(string.punctuation, " " * len(string.punctuation))
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_ASSISTANT = "<|im_start|>assistant"
+_VERDICTS = frozenset({"yes", "no", "noanswer"})
+
+
+class Overlap(NamedTuple):
+    """How far a prediction meets one gold answer, each in [0, 1]."""
+
+    em: float
+    f1: float
+    precision: float
+    recall: float
+
+
+class Objectives(NamedTuple):
+    """Sums over n objectives, each in [0, n]; `balanced`: every `<answer>` has a `</answer>` behind it."""
+
+    em: float
+    f1: float
+    balanced: bool
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, no ASCII punctuation, no articles, single spaces, in that order.
+
+    Hence "A.I." is "ai" and "The-Matrix" is "thematrix". Source: HotpotQA's evaluation (SQuAD's before it).
+    """
+    bare = text.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLE.sub(" ", bare).split())
+
+
+def answer_overlap(prediction: str, answer: str) -> Overlap:
+    """Exact match and bag-of-words overlap after normalisation; two empty texts: em 1, f1 0.
+
+    Where either is yes, no or noanswer and they differ, nothing counts. Source: HotpotQA's evaluation.
+    """
+    predicted, wanted = normalize_answer(prediction), normalize_answer(answer)
+    if predicted != wanted and not _VERDICTS.isdisjoint((predicted, wanted)):
+        return Overlap(0.0, 0.0, 0.0, 0.0)
+    return Overlap(float(predicted == wanted), *_word_overlap(predicted, wanted))
+
+
+def em(prediction: str, answers: Sequence[str]) -> float:
+    """1.0 if the normalised prediction is an accepted answer. Source: HotpotQA, Search-R1."""
+    predicted = normalize_answer(prediction)
+    return float(any(predicted == normalize_answer(answer) for answer in answers))
+
+
+def f1(prediction: str, answers: Sequence[str]) -> float:
+    """Word F1 with the best accepted answer, under HotpotQA's yes/no rule (see `answer_overlap`)."""
+    return max((answer_overlap(prediction, answer).f1 for answer in answers), default=0.0)
+
+
+def longbench_f1(prediction: str, answers: Sequence[str]) -> float:
+    """Word F1 with the best accepted answer, without the yes/no rule. Source: LongBench's qa_f1_score."""
+    predicted = normalize_answer(prediction)
+    return max((_word_overlap(predicted, normalize_answer(answer))[0] for answer in answers), default=0.0)
+
+
+def sub_em(prediction: str, answers: Sequence[str]) -> float:
+    """1.0 if the normalised prediction contains an accepted answer, inside a word too.
+
+    An answer that normalises to nothing ("the") is in every text. Source: Search-R1's subem_check.
+    """
+    predicted = normalize_answer(prediction)
+    return float(any(normalize_answer(answer) in predicted for answer in answers))
+
+
+def boxed_em(reply: str, answers: Sequence[str]) -> float:
+    """1.0 if the last box in the final 300 characters holds an accepted answer, case and spaces aside.
+
+    Source: MemAgent's training reward, which InfoMem and TAMTRL keep.
+    """
+    boxed = last_boxed(reply[-BOXED_WINDOW:].lower())
+    content = None if boxed is None else strip_boxed(boxed)
+    if content is None:
+        return 0.0
+    predicted = light_strip(content)
+    return float(any(predicted == light_strip(answer.lower()) for answer in answers))
+
+
+def math_em(reply: str, answers: Sequence[str]) -> float:
+    """1.0 if the last box of the reply equals an accepted answer as mathematics, case kept.
+
+    Source: MATH (Hendrycks et al., 2021), as in verl.
+    """
+    boxed = last_boxed(reply)
+    content = None if boxed is None else strip_boxed(boxed)
+    return float(content is not None and any(math_equal(content, answer) for answer in answers))
+
+
+def string_match_all(reply: str, answers: Sequence[str]) -> float:
+    """The share of the answers that the reply contains, lower-cased, nothing else normalised.
+
+    Source: RULER's needle tasks (a fraction here, percent there); MemAgent calls it sub_em.
+    """
+    text = reply.lower()
+    return sum(answer.lower() in text for answer in answers) / len(answers) if answers else 0.0
+
+
+def string_match_part(reply: str, answers: Sequence[str]) -> float:
+    """1.0 if the reply contains any of the answers, lower-cased. Source: RULER's question answering."""
+    text = reply.lower()
+    return float(any(answer.lower() in text for answer in answers))
+
+
+def supporting_facts(prediction: Iterable[Sequence[object]], gold: Iterable[Sequence[object]]) -> Overlap:
+    """Overlap of two sets of (title, sentence number); two empty sets: em 1, the rest 0. Source: HotpotQA."""
+    predicted, wanted = {tuple(fact) for fact in prediction}, {tuple(fact) for fact in gold}
+    return Overlap(
+        float(predicted == wanted), *_f1_parts(len(predicted & wanted), len(predicted), len(wanted))
+    )
+
+
+def multi_objective(reply_or_answer: str, ground_truths: Sequence[Sequence[str]]) -> Objectives:
+    """EM and F1 summed over the objectives, each with its own accepted answers, in order.
+
+    A text with an `<answer>` tag in any case, or a chat marker, is a reply: the last tag pair of its last
+    assistant turn counts, nothing if a tag is left open. A pair reaches from an opening tag to the next
+    closing one, over openings between them, as the original's does. Any other text is the answer itself. It
+    is split on ";"; another number of parts than of objectives scores 0. Punctuation becomes a space,
+    articles stay, F1 is on sets of words. Source: MEM1's evaluation.
+    """
+    text = reply_or_answer.lower()
+    turn = text.rpartition(_ASSISTANT)[2]
+    opened, closed = turn.count("<answer>"), turn.count("</answer>")
+    answer, balanced = _last_pair(turn)
+    balanced &= opened == closed
+    if not balanced or (answer is None and turn != text):
+        return Objectives(0.0, 0.0, balanced)
+    parts = (turn if answer is None else answer).split(";")
+    if len(parts) != len(ground_truths):
+        return Objectives(0.0, 0.0, balanced)
+    pairs = [_objective(part, answers) for part, answers in zip(parts, ground_truths, strict=True)]
+    return Objectives(sum((p[0] for p in pairs), 0.0), sum((p[1] for p in pairs), 0.0), balanced)
+
+
+METRICS: dict[str, Metric] = {
+    "em": em,
+    "f1": f1,
+    "sub_em": sub_em,
+    "boxed_em": boxed_em,
+    "math_em": math_em,
+    "string_match_all": string_match_all,
+    "string_match_part": string_match_part,
+}
+BOX_METRICS = frozenset({"boxed_em", "math_em"})  # look for a box themselves
+# These read the whole reply; the others read what `extract_answer` took from it.
+REPLY_METRICS = BOX_METRICS | frozenset({"string_match_all", "string_match_part"})
+
+
+def get_metric(name: str) -> Metric:
+    """The metric of that name; ValueError with the choices if there is none."""
+    if not isinstance(name, str) or name not in METRICS:
+        raise ValueError(f"no metric {name!r}; choose one of {', '.join(METRICS)}")
+    return METRICS[name]
+
+
+def extract_answer(reply: str, answer_format: str) -> str | None:
+    r"""The reply's last complete answer, case kept, ends stripped; None if it has none, "" if it is empty.
+
+    Args:
+        reply: what the policy wrote, nothing it read.
+        answer_format: "boxed" for `\boxed{...}` with balanced braces, "tag" for `<answer>...</answer>`.
+    """
+    _check_format(answer_format)
+    content = boxed_content(reply) if answer_format == "boxed" else _tag_content(reply)
+    return None if content is None else content.strip()
+
+
+def wrap_answer(answer: str, answer_format: str) -> str:
+    """The inverse of `extract_answer`, for answers with balanced braces and no answer tag of their own."""
+    _check_format(answer_format)
+    return f"\\boxed{{{answer}}}" if answer_format == "boxed" else f"<answer>{answer}</answer>"
+
+
+def _check_format(answer_format: str) -> None:
+    if answer_format not in ANSWER_FORMATS:
+        raise ValueError(f"no answer format {answer_format!r}; choose one of {', '.join(ANSWER_FORMATS)}")
+
+
+def _tag_content(text: str) -> str | None:
+    """The content of the last pair; of several openings before one closing tag the nearest counts."""
+    content, begin = None, 0
+    while (end := text.find("</answer>", begin)) >= 0:
+        opening = text.rfind("<answer>", begin, end)
+        if opening >= 0:
+            content = text[opening + len("<answer>") : end]
+        begin = end + len("</answer>")
+    return content
+
+
+def _last_pair(text: str) -> tuple[str | None, bool]:
+    """What stands between an opening tag and the next closing one, the last time; whether each has one."""
+    content, end = None, 0
+    while (start := text.find("<answer>", end)) >= 0:
+        end = text.find("</answer>", start)
+        if end < 0:
+            return content, False
+        content = text[start + len("<answer>") : end]
+    return content, True
+
+
+def _word_overlap(predicted: str, wanted: str) -> tuple[float, float, float]:
+    """F1, precision and recall of two bags of words."""
+    ours, theirs = Counter(predicted.split()), Counter(wanted.split())
+    return _f1_parts(*(sum(bag.values()) for bag in (ours & theirs, ours, theirs)))
+
+
+def _f1_parts(common: int, predicted: int, wanted: int) -> tuple[float, float, float]:
+    """F1, precision and recall from counts; all 0 where nothing is common."""
+    if not common:
+        return 0.0, 0.0, 0.0
+    precision, recall = common / predicted, common / wanted
+    return 2 * precision * recall / (precision + recall), precision, recall
+
+
+def _objective(prediction: str, answers: Sequence[str]) -> tuple[float, float]:
+    """MEM1's EM and set F1 of one objective, each with the accepted answer that suits it best."""
+    words = _plain_words(prediction)
+    accepted = [_plain_words(answer) for answer in answers]
+    best = max(
+        (_f1_parts(len({*words} & {*gold}), len({*words}), len({*gold}))[0] for gold in accepted), default=0.0
+    )
+    return float(words in accepted), best
+
+
+def _plain_words(text: str) -> list[str]:
+    return text.lower().translate(_PUNCTUATION_TO_SPACE).split()

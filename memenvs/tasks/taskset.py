@@ -1,0 +1,420 @@
+"""Task sets: questions, accepted answers, documents and evidence in a memory-mapped folder."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import itertools
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from memenvs.core.files import check_file, left_behind, resolved, seal, sha256, unseal
+from memenvs.core.spaces import is_utf8
+from memenvs.core.state import text_hash
+from memenvs.data import bundled
+from memenvs.tasks.metrics import normalize_answer
+from memenvs.tasks.tokens import Gaps
+
+FORMAT = 2
+CARD, DOCUMENTS, TASKS = "card.json", "documents.arrow", "tasks.arrow"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the documents of a task become one text: before each a header, between two a separator.
+
+    `{i}` in the header is the document's number in the task, from 1.
+    """
+
+    header: str = "Document {i}:\n"
+    separator: str = "\n\n"
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a task set is and where it comes from (`card.json`).
+
+    Attributes:
+        source: the name of the builder.
+        inputs: SHA-256 of every file that was read, by its name.
+        arguments: of the builder, seed and split included.
+        layout: how documents are shown.
+        tokenizer: name and fingerprint of the tokenizer whose `gaps` are stored; empty if none are.
+        counts: tasks, documents, and the largest sizes of a task: documents, characters, tokens.
+        files: bytes and SHA-256 of the data files.
+        environment: the id of the environment that the tasks are made for.
+        metric: a name of `memenvs.tasks.metrics.METRICS`; environments score by it unless told otherwise.
+        format: version of the folder's layout.
+    """
+
+    source: str
+    inputs: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
+    layout: Layout = field(default_factory=Layout)
+    tokenizer: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    environment: str = "MemChunkQA-v0"
+    metric: str = "em"
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """The card as indented JSON, sealed by the SHA-256 of its fields."""
+        return json.dumps(seal(asdict(self)), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Card:
+        """The card of a folder, its version, its seal and the types of its fields checked."""
+        try:
+            given = json.loads(path.read_text(encoding="utf-8"))
+            written = given["format"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
+        if written != FORMAT:
+            raise ValueError(
+                f"{path.parent} has task-set format {written!r}, this memenvs reads {FORMAT}; "
+                "build it again, or install the memenvs that made it"
+            )
+        given = unseal(given, path)
+        try:
+            card = cls(**{**given, "layout": Layout(**given["layout"])})
+            card._check_types()
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
+        return card
+
+    def _check_types(self) -> None:
+        blank = Card("")
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        wanted: dict[str, Any] = {name: getattr(blank, name) for name in found}
+        found |= {f"layout.{name}": value for name, value in asdict(self.layout).items()}
+        wanted |= {f"layout.{name}": value for name, value in asdict(blank.layout).items()}
+        if isinstance(self.files, dict):
+            found |= {f"files.{name}": facts for name, facts in self.files.items()}
+            wanted |= {f"files.{name}": {} for name in self.files}
+        for name, value in found.items():
+            if type(value) is not type(wanted[name]):
+                raise ValueError(f"its {name!r} is {value!r:.80}")
+
+
+SCHEMAS = {
+    DOCUMENTS: pa.schema(
+        [
+            ("title", pa.large_string()),
+            ("text", pa.large_string()),
+            ("gaps", pa.large_list(pa.uint16())),  # of the shown document, by the card's tokenizer
+        ]
+    ),
+    TASKS: pa.schema(
+        [
+            ("id", pa.large_string()),
+            ("question", pa.large_string()),
+            ("answers", pa.large_list(pa.list_(pa.string()))),
+            ("documents", pa.large_list(pa.int32())),
+            ("evidence", pa.large_list(pa.int32())),
+            ("meta", pa.large_string()),
+        ]
+    ),
+}
+COUNTS = (
+    *("tasks", "documents", "max_documents", "max_evidence"),
+    *("max_question_chars", "max_chars", "max_tokens"),
+)
+
+
+def read_table(path: Path, name: str, card: Card) -> pa.RecordBatch:
+    """One data file, mapped into memory once it is known to be the one that the card describes.
+
+    Arrow trusts what it maps: a changed offset would give other texts, or end the process.
+    """
+    file = path / name
+    check_file(file, card.files.get(name, {}))
+    try:
+        table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{file} is not an Arrow file ({error}); build the task set again") from error
+    for column in SCHEMAS[name]:
+        if column.name not in table.schema.names or table.schema.field(column.name).type != column.type:
+            raise ValueError(f"{file} has no column {column.name!r} of type {column.type}; build it again")
+    (batch,) = table.to_batches() or [pa.RecordBatch.from_pylist([], SCHEMAS[name])]
+    return batch
+
+
+def check_tables(path: Path, card: Card, documents: pa.RecordBatch, tasks: pa.RecordBatch) -> None:
+    """Raise a one-line `ValueError` where the tables do not fit each other or the card.
+
+    It reads every document number and no text: 0.1 s for 32,768 tasks of 200 documents.
+    """
+    if not len(tasks):
+        raise ValueError(f"{path} has no tasks; build it again")
+    _check_counts(path, card, len(documents), len(tasks))
+    for name, table in ((DOCUMENTS, documents), (TASKS, tasks)):
+        for column in table.schema.names:
+            filled = ("answers",) if not len(documents) else ("answers", "documents")
+            _check_filled(path / name, table[column], column, filled)
+    for column in ("documents", "evidence"):
+        _check_numbers(path, tasks[column], column, len(documents))
+    _check_evidence(path, tasks, len(documents))
+
+
+def _check_counts(path: Path, card: Card, n_documents: int, n_tasks: int) -> None:
+    for name in COUNTS:
+        if type(card.counts.get(name)) is not int:
+            raise ValueError(f"the card of {path} has no count {name!r}; build it again")
+    for name, found in (("documents", n_documents), ("tasks", n_tasks)):
+        if card.counts[name] != found:
+            raise ValueError(f"{path} has {found} {name}, its card says {card.counts[name]}; build it again")
+
+
+def _check_filled(file: Path, column: pa.Array, name: str, filled: Collection[str]) -> None:
+    """No null at any depth; no task without an answer, nor without documents where the set has some."""
+    values = column
+    while True:
+        if values.null_count:
+            raise ValueError(f"{file} has an empty field in column {name!r}; build it again")
+        if not isinstance(values, (pa.ListArray, pa.LargeListArray)):
+            return
+        if name in filled and values.value_lengths().to_numpy().min(initial=1) == 0:
+            raise ValueError(f"{file} has a task without {name}; build it again")
+        values = values.flatten()
+
+
+def _check_numbers(path: Path, column: pa.LargeListArray, name: str, n_documents: int) -> None:
+    numbers: NDArray[np.int32] = column.values.to_numpy()
+    outside = numbers[(numbers < 0) | (numbers >= n_documents)]
+    if len(outside):
+        raise ValueError(
+            f"{path / TASKS} names document {outside[0]} in column {name!r}, "
+            f"but the set has documents 0 to {n_documents - 1}; build it again"
+        )
+
+
+def _check_evidence(path: Path, tasks: pa.RecordBatch, n_documents: int) -> None:
+    """The evidence of each task is among its documents."""
+    (read, ends), (needed, limits) = (
+        (tasks[name].values.to_numpy(), tasks[name].offsets.to_numpy().tolist())
+        for name in ("documents", "evidence")
+    )
+    reader = np.full(n_documents, -1)  # the last task that reads each document
+    for task in range(len(tasks)):
+        reader[read[ends[task] : ends[task + 1]]] = task
+        evidence = needed[limits[task] : limits[task + 1]]
+        if (reader[evidence] != task).any():
+            stray = int(evidence[reader[evidence] != task][0])
+            raise ValueError(
+                f"{path / TASKS} has document {stray} as evidence of task {task}, which does not read it; "
+                "build it again"
+            )
+
+
+@dataclass(frozen=True)
+class Task:
+    """One question over documents.
+
+    Attributes:
+        id: unique in its set.
+        question: what is asked; several objectives joined by `"; "`.
+        answers: for each objective, its accepted answers, the preferred one first.
+        documents: document numbers in reading order.
+        evidence: those of them that the answer needs, in the order of the reasoning.
+        meta: plain data of the source: `spans` [document, start, end] of the sentences needed, type, hops …
+    """
+
+    id: str
+    question: str
+    answers: tuple[tuple[str, ...], ...]
+    documents: tuple[int, ...]
+    evidence: tuple[int, ...]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+class TaskSet(Sequence[Task]):
+    """The tasks of a folder, memory-mapped; open it by `open_tasks`, which shares it inside a process."""
+
+    def __init__(self, path: Path) -> None:
+        if not (path / CARD).is_file():
+            raise FileNotFoundError(
+                f"no task set at {path}; build one with `python -m memenvs.build world --out {path}`"
+            )
+        self.path = path
+        self.card = Card.read(path / CARD)
+        self._documents = read_table(path, DOCUMENTS, self.card)
+        self._tasks = read_table(path, TASKS, self.card)
+        check_tables(path, self.card, self._documents, self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __repr__(self) -> str:
+        card = self.card
+        return (
+            f"TaskSet({str(self.path)!r}: {len(self):,} tasks of {card.source}, "
+            f"{self.n_documents:,} documents, for {card.environment} by {card.metric})"
+        )
+
+    @property
+    def n_documents(self) -> int:
+        """Documents shared by the tasks."""
+        return len(self._documents)
+
+    @functools.cached_property
+    def max_objectives(self) -> int:
+        """The most objectives of a task."""
+        return int(self._tasks["answers"].value_lengths().to_numpy().max())
+
+    def __getitem__(self, index: int) -> Task:  # type: ignore[override]  # a slice has no use here
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"task {index} of a set of {len(self)}")
+        row = {name: self._tasks[name][index % len(self)].as_py() for name in self._tasks.schema.names}
+        return Task(
+            row["id"],
+            row["question"],
+            tuple(map(tuple, row["answers"])),
+            tuple(row["documents"]),
+            tuple(row["evidence"]),
+            self._read_meta(row["meta"], index),
+        )
+
+    def _read_meta(self, text: str, index: int) -> dict[str, Any]:
+        try:
+            meta = json.loads(text)
+        except (ValueError, RecursionError):
+            meta = None
+        if not isinstance(meta, dict):
+            raise ValueError(
+                f"{self.path / TASKS} has meta that is no JSON object at task {index}; build it again"
+            )
+        return meta
+
+    def __iter__(self) -> Iterator[Task]:
+        return (self[index] for index in range(len(self)))
+
+    def titles(self, documents: Sequence[int]) -> list[str]:
+        """Titles of the numbered documents."""
+        return self._documents["title"].take(pa.array(documents, pa.int64())).to_pylist()
+
+    def texts(self, documents: Sequence[int]) -> list[str]:
+        """Texts of the numbered documents, without their titles."""
+        return self._documents["text"].take(pa.array(documents, pa.int64())).to_pylist()
+
+    def shown(self, documents: Sequence[int]) -> list[str]:
+        """The numbered documents as they are read (`shown`)."""
+        return [
+            shown(title, text)
+            for title, text in zip(self.titles(documents), self.texts(documents), strict=True)
+        ]
+
+    def stored_gaps(self, documents: Sequence[int]) -> list[Gaps]:
+        """The stored gaps of the numbered documents, by the card's tokenizer."""
+        column = self._documents["gaps"].take(pa.array(documents, pa.int64()))
+        values, bounds = column.values.to_numpy(), column.offsets.to_numpy()
+        return [values[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def shown(title: str, text: str) -> str:
+    """A document as it is read: title, newline, text; the text alone where it has no title."""
+    return f"{title}\n{text}" if title else text
+
+
+def open_tasks(name: str | Path = "world-train") -> TaskSet:
+    """The task set of a folder, or a bundled one by name; one object a folder in a process.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: the folder is not a whole task set of this format, or its files are not those that were
+            built (`memenvs.core.files`; MEMENVS_VERIFY=0 reads them unchecked).
+    """
+    path = Path(name).expanduser()
+    if old := left_behind(path.absolute()):
+        raise FileNotFoundError(
+            f"no task set at {name}: a build was killed while it put a new one there; the old one is {old}, "
+            "move it back or build again"
+        )
+    if not (path / CARD).is_file() and path.name == str(name):
+        try:
+            path = bundled(str(name))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"no task set named {name!r}: {error}; a folder is given by its path, and "
+                "`python -m memenvs.build --help` says how to make one"
+            ) from error
+    path = resolved(path)
+    card = path / CARD
+    return _open(path, card.stat().st_mtime_ns if card.is_file() else 0)
+
+
+@functools.lru_cache(maxsize=32)
+def _open(path: Path, changed: int) -> TaskSet:
+    return TaskSet(path)
+
+
+_OPEN_KEYS = ("answers", "golden_answers", "answer")
+
+
+class Questions(list[Task]):
+    """The questions of a file; `path`, `name` and `hash` are the file's."""
+
+    def __init__(self, tasks: Iterable[Task], path: Path) -> None:
+        super().__init__(tasks)
+        self.path, self.name, self.hash = path, path.name, sha256(path)[:16]
+
+
+def open_questions(source: str) -> TaskSet | Questions:
+    """Questions of a task set (by name or folder), or of JSON Lines in NQ-open's style (gzip too).
+
+    Raises:
+        FileNotFoundError: there is no such set or file.
+        ValueError: a line holds no question with answers.
+    """
+    path = Path(source).expanduser()
+    if path.is_file():
+        return _open_lines(path.resolve(), path.stat().st_mtime_ns)
+    return open_tasks(source)
+
+
+def own_metric(questions: Sequence[Task]) -> str:
+    """The name of the metric that the questions are made for: what the task set's card says, else `em`."""
+    return questions.card.metric if isinstance(questions, TaskSet) else "em"
+
+
+def identity_of(questions: Sequence[Task]) -> tuple[str, str]:
+    """The name of a task set or a file of questions, and a hash that tells it from others."""
+    if isinstance(questions, TaskSet):
+        return questions.path.name, text_hash(questions.card.to_json())
+    return (questions.name, questions.hash) if isinstance(questions, Questions) else ("", "")
+
+
+@functools.lru_cache(maxsize=8)
+def _open_lines(path: Path, changed: int) -> Questions:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        tasks = [_task(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
+    if not tasks:
+        raise ValueError(f"{path} holds no question; give JSON Lines with 'question' and 'answers'")
+    return Questions(tasks, path)
+
+
+def _task(line: str, number: int, path: Path) -> Task:
+    try:
+        record = json.loads(line)
+        found = next(record[key] for key in _OPEN_KEYS if key in record)
+        answers = tuple([found] if isinstance(found, str) else found)
+        question = record["question"]
+    except (ValueError, RecursionError, KeyError, TypeError, StopIteration) as error:
+        raise ValueError(f"{path}:{number} has no 'question' with 'answers' ({error!r})") from error
+    texts = (question, *answers)
+    if not answers or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(f"{path}:{number}: 'question' and 'answers' must be texts that are not empty")
+    if not all(map(is_utf8, texts)):
+        raise ValueError(f"{path}:{number} has a lone surrogate in its texts; replace it, as by U+FFFD")
+    scored = tuple(answer for answer in answers if normalize_answer(answer))  # an empty reply equals "The"
+    if not scored:
+        raise ValueError(f"{path}:{number}: no answer of {answers} is more than articles; leave the line out")
+    return Task(f"{path.name.partition('.')[0]}-{number}", question, (scored,), (), ())

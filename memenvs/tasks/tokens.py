@@ -1,0 +1,219 @@
+"""Tokenizers by name, and texts cut by tokens."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+from tokenizers.normalizers import NFC
+
+from memenvs.data import bundled
+
+Gaps = NDArray[np.unsignedinteger[Any]]
+"""(T,) for each token, the characters from the last place where a text may be cut to the place behind this
+token; 0 where it may not be cut there. Their sum is the text's length, so the gaps of texts joined are their
+gaps joined."""
+
+HEAD_CHARS = 16  # characters a token that `head` keeps at most: prose has 3 to 5
+_BATCH = 2048  # texts handed to the tokenizer at once: keeps its threads busy and its memory small
+
+
+class TextTokenizer:
+    """Counts and cuts texts by the tokens of one tokenizer, special tokens never added.
+
+    Args:
+        backend: the `tokenizers.Tokenizer` to ask; its truncation and padding are switched off.
+        name: what it is called in cards: nothing of this machine.
+    """
+
+    def __init__(self, backend: Tokenizer, name: str) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
+        self.name = name
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the tokenizer's definition."""
+        return hashlib.sha256(self.backend.to_str().encode()).hexdigest()[:16]
+
+    def count(self, text: str) -> int:
+        """Number of tokens of `text`."""
+        return self.counts([text])[0]
+
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """Number of tokens of each text."""
+        fast = self.backend.encode_batch_fast  # without offsets
+        return [
+            len(encoding)
+            for start in range(0, len(texts), _BATCH)
+            for encoding in fast(list(texts[start : start + _BATCH]), add_special_tokens=False)
+        ]
+
+    def gaps(self, texts: Sequence[str]) -> Iterator[Gaps]:
+        """Where each text may be cut."""
+        for text, encoding in zip(texts, self._encode(texts), strict=True):
+            yield _gaps(np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2), len(text))
+
+    def head(self, text: str, max_tokens: int) -> tuple[str, bool]:
+        """A beginning of `text` of at most `max_tokens` tokens, and whether anything was cut.
+
+        It ends behind a token and, read alone, has no more than `max_tokens` either. It has at most
+        `HEAD_CHARS * max_tokens` characters, which counts as a cut too: tokens are no limit where one stands
+        for any length of text ("[UNK]", white space). A text too short for so many is not tokenised.
+        """
+        kept = text[: HEAD_CHARS * max_tokens]
+        if self._byte_level and len(kept) < max_tokens and kept.isascii():
+            return kept, len(kept) < len(text)
+        tokens = self.count(kept)
+        if tokens > max_tokens:
+            kept = self._shortened(kept, tokens, max_tokens)
+        return kept, len(kept) < len(text)
+
+    def _shortened(self, text: str, tokens: int, max_tokens: int) -> str:
+        """The beginning of a text of too many tokens, cut so that it has no more of them alone."""
+        near = text[: len(text) * max_tokens // tokens * 5 // 4 + 16]  # offsets are dear: of little more
+        (gaps,) = self.gaps([near])
+        if len(gaps) <= max_tokens:
+            (gaps,) = self.gaps([text])
+        ends, take = np.cumsum(gaps, dtype=np.int64), max_tokens
+        while take > 0:
+            head = text[: int(ends[take - 1])]
+            over = self.count(head) - max_tokens
+            if over <= 0:
+                return head
+            take -= over
+        return ""
+
+    @functools.cached_property
+    def _byte_level(self) -> bool:
+        """Whether an ASCII text has at most one token more than characters: byte-level, letters as they are.
+
+        The one more is a space that some put before the text.
+        """
+        if not isinstance(self.backend.normalizer, (type(None), NFC)):  # NFC leaves ASCII alone
+            return False
+        parts = (self.backend.pre_tokenizer, self.backend.decoder)
+        return any(part is not None and b'"ByteLevel"' in part.__getstate__() for part in parts)
+
+    def _encode(self, texts: Sequence[str]) -> Iterator[Encoding]:
+        for start in range(0, len(texts), _BATCH):
+            batch = list(texts[start : start + _BATCH])
+            yield from self.backend.encode_batch(batch, add_special_tokens=False)
+
+
+def _gaps(offsets: NDArray[np.int64], n_chars: int) -> Gaps:
+    """The gaps of a text of `n_chars` characters whose tokens lie at `offsets` (T, 2), in characters.
+
+    A place is behind a token where everything so far ends and nothing later begins: never inside a character
+    of several tokens (an emoji under byte-level BPE). Characters that no token covers belong to the token
+    before them; a text of nothing else counts as one token.
+    """
+    gaps = np.zeros(max(len(offsets), int(n_chars > 0)), dtype=np.uint32)
+    if len(gaps) == 0:
+        return gaps
+    # The usual case, where each token begins at the end of the one before, needs no more than this.
+    if len(offsets) and offsets[-1, 1] == n_chars and (offsets[1:, 0] == offsets[:-1, 1]).all():
+        return np.diff(offsets[:, 1], prepend=0).astype(np.uint32)
+    ends = np.maximum.accumulate(offsets[:-1, 1])
+    starts = np.minimum.accumulate(offsets[:0:-1, 0])[::-1]  # where the tokens behind begin
+    (behind,) = np.nonzero((starts >= ends) & (starts > 0))
+    chars = np.append(starts[behind], n_chars)
+    behind = np.append(behind, len(gaps) - 1)
+    last = np.append(chars[1:] > chars[:-1], True)  # of places at one character, the last
+    gaps[behind[last]] = np.diff(chars[last], prepend=0)
+    return gaps
+
+
+def pack(gaps: Gaps, budget: int, prefer: NDArray[np.int64] | None = None) -> list[tuple[int, int]]:
+    """The (characters, tokens) at which chunks of at most `budget` tokens end, the last one the text's end.
+
+    Only one character of more tokens than the budget can make a longer chunk.
+
+    Args:
+        gaps: where the text may be cut.
+        budget: tokens.
+        prefer: rising token counts at which a cut is preferred (the ends of documents): where one is in
+            reach, the furthest of them is taken.
+    """
+    (places,) = np.nonzero(gaps)
+    chars = np.cumsum(gaps, dtype=np.int64)[places]
+    tokens = places + 1
+    ends: list[tuple[int, int]] = []
+    used, last = 0, len(places) - 1
+    place = -1
+    while place < last:
+        reach = int(np.searchsorted(tokens, used + budget, side="right")) - 1
+        if prefer is not None:
+            wanted = int(np.searchsorted(prefer, used + budget, side="right")) - 1
+            if wanted >= 0 and prefer[wanted] > used:
+                reach = int(np.searchsorted(tokens, prefer[wanted], side="right")) - 1
+        place = max(reach, place + 1)
+        used = int(tokens[place])
+        ends.append((int(chars[place]), used))
+    return ends
+
+
+def chunk(text: str, tokenizer: TextTokenizer, chunk_size: int) -> list[str]:
+    """Cut `text` into pieces of at most `chunk_size` tokens of its own tokenisation.
+
+    The pieces joined are the text, to the character; none is empty; an empty text gives no piece.
+    """
+    check_positive("chunk_size", chunk_size, "tokens")
+    (gaps,) = tokenizer.gaps([text])
+    ends = [chars for chars, _ in pack(gaps, chunk_size)]
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def check_positive(name: str, value: Any, unit: str) -> None:
+    """Raise a one-line `ValueError` unless `value` is an `int` of at least 1, as JSON can hold it."""
+    if isinstance(value, np.integer):
+        raise ValueError(f"{name} is {value!r}, which JSON cannot hold; pass int({name})")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of {unit}, at least 1, got {value!r}")
+
+
+def load_tokenizer(name: str = "world") -> TextTokenizer:
+    """A tokenizer by name, loaded once a process, and again when its file has changed.
+
+    Args:
+        name: `"world"` (bundled), a `tokenizer.json`, a folder that holds one, or a Hugging Face id. Cards
+            keep the last part of a path, and an id whole.
+
+    Raises:
+        ValueError: nothing of that name can be loaded.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"tokenizer must be the name or path of one as a str, got {name!r}; try 'world'")
+    given = bundled("tokenizer.json") if name == "world" else Path(os.path.abspath(Path(name).expanduser()))
+    path = given / "tokenizer.json" if given.is_dir() else given
+    if given.is_dir() and not path.is_file():
+        raise ValueError(f"no tokenizer.json in {name}; save one there with `tokenizer.save_pretrained`")
+    if not path.is_file():
+        return _load(name, name, None, None)
+    facts = path.stat()
+    return _load(name, "world" if name == "world" else given.name, path, (facts.st_mtime_ns, facts.st_size))
+
+
+@functools.lru_cache(maxsize=16)
+def _load(name: str, shown: str, path: Path | None, changed: tuple[int, int] | None) -> TextTokenizer:
+    try:
+        backend = Tokenizer.from_file(str(path)) if path else Tokenizer.from_pretrained(name)
+    except Exception as error:  # the Rust library and the hub client raise bare Exceptions of many kinds
+        raise ValueError(
+            f"unknown tokenizer {name!r}: pass 'world', a tokenizer.json, a folder that holds one, or the id "
+            f"of one on the Hugging Face hub ({first_line(error)})"
+        ) from error
+    return TextTokenizer(backend, shown)
+
+
+def first_line(error: Exception) -> str:
+    """What an error of another library says, in at most 160 characters of one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

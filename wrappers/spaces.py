@@ -1,0 +1,243 @@
+"""Wrappers for learners of fixed-size spaces: numbered choices as actions, features as observations."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
+
+import memenvs
+from memenvs.core.env import Info
+from memenvs.core.state import State, check_keys
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.envs.search_qa import SearchQAEnv
+from memenvs.envs.sokoban import SokobanEnv
+from memenvs.envs.tool_qa import ToolQAEnv
+from memenvs.tasks.grading import gold_answer, grade_answer
+from memenvs.tasks.metrics import wrap_answer
+
+Env = gym.Env[Any, str]
+
+
+class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
+    """Choose a reply by its number: the choice version of a task, after Gymnasium's `Discrete`.
+
+    A question comes with n candidate answers: its own, and those of other tasks of the set, in random order.
+
+    - `MemChunkQA-v0`, `MemNIAH-v0`: each candidate in the answer's form, and the memory as it is. Before the
+      answer turn the reply is the new memory.
+    - `MemSearchQA-v0`, `MemToolQA-v0`: to answer with each candidate; to search for the question; to search
+      for the question with each candidate.
+    - `MemSokoban-v0`: one move up, down, left or right.
+
+    Action:
+        `Discrete`: the number of a reply in `info["replies"]`.
+
+    Observation, Reward, End:
+        The environment's.
+
+    Info:
+        The environment's, and `replies`: the texts to choose from now, always as many.
+
+    Args:
+        env: a text environment, wrapped or not.
+        n_answers: candidates, the right one included; of no matter in Sokoban.
+
+    Raises:
+        TypeError: no such environment.
+        ValueError: fewer than 2 candidates, or more than a task can have.
+    """
+
+    def __init__(self, env: Env, n_answers: int = 4) -> None:
+        RecordConstructorArgs.__init__(self, n_answers=n_answers)
+        gym.Wrapper.__init__(self, env)
+        if isinstance(n_answers, bool) or not isinstance(n_answers, int) or n_answers < 2:
+            raise ValueError(f"n_answers must be a whole number, at least 2, got {n_answers!r}")
+        kind = next((kind for kind in MENUS if isinstance(env.unwrapped, kind)), None)
+        if kind is None:
+            raise TypeError(f"there is no choice version of {type(env.unwrapped).__name__}")
+        self.n_answers, self._menu = n_answers, MENUS[kind]
+        self._answers: list[str] = []
+        self._replies: list[str] = []
+        self.action_space = gym.spaces.Discrete(
+            {ChunkQAEnv: n_answers + 1, SokobanEnv: 4}.get(kind, 2 * n_answers + 1)
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode and draw its candidates from the environment's own generator."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._answers = [] if self._menu is move_replies else draw_answers(self.env.unwrapped, self.n_answers)
+        return observation, self._shown(info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """Give the reply of that number."""
+        if not self.action_space.contains(action):
+            raise ValueError(f"an action is a number from 0 to {len(self._replies) - 1}, got {action!r}")
+        observation, reward, terminated, truncated, info = self.env.step(self._replies[int(action)])
+        return observation, reward, terminated, truncated, self._shown(info)
+
+    def get_state(self) -> State:
+        """The state of the environment, and the candidates."""
+        return {"inner": memenvs.get_state(self.env), "answers": list(self._answers)}
+
+    def set_state(self, state: State) -> None:
+        """Go on from a state of `get_state`."""
+        check_keys(state, "inner", "answers")
+        memenvs.set_state(self.env, state["inner"])
+        self._answers = list(state["answers"])
+        self._replies = self._menu(self.env.unwrapped, self._answers)
+
+    def _shown(self, info: dict[str, Any]) -> dict[str, Any]:
+        self._replies = self._menu(self.env.unwrapped, self._answers)
+        return {**info, "replies": list(self._replies)}
+
+
+def draw_answers(env: Any, count: int) -> list[str]:
+    """The right answer of the episode's task and `count - 1` wrong ones of other tasks, in random order.
+
+    Raises:
+        ValueError: the set has too few that are wrong.
+    """
+    tasks = env.tasks if isinstance(env, ChunkQAEnv) else env.questions
+    rng: np.random.Generator = env.np_random
+    task = tasks[env.episode.task]
+    found = [gold_answer(task.answers, env.metric)]
+    for other in rng.permutation(len(tasks)).tolist():
+        if len(found) == count:
+            break
+        answer = gold_answer(tasks[other].answers, env.metric)
+        if answer not in found and grade_answer(answer, task.answers, metric=env.metric).outcome == 0:
+            found.append(answer)
+    if len(found) < count:
+        raise ValueError(f"n_answers={count}, but task {task.id} has {len(found)}; take fewer, or more tasks")
+    return [found[place] for place in rng.permutation(count)]
+
+
+def reading_replies(env: ChunkQAEnv, answers: Sequence[str]) -> list[str]:
+    """Each candidate in the answer's form, and the memory as it is."""
+    return [*(wrap_answer(answer, env.answer_format) for answer in answers), env.episode.memories[-1]]
+
+
+def search_replies(env: SearchQAEnv, answers: Sequence[str]) -> list[str]:
+    """Answers, and searches for the question alone and with each candidate."""
+    opening = ("<mem></mem>" if env.remembers else "") + "<think></think>"
+    question = env.questions[env.episode.task].question
+    queries = [question, *(f"{question} {answer}" for answer in answers)]
+    return [
+        *(opening + wrap_answer(answer, "tag") for answer in answers),
+        *(f"{opening}<search>{query}</search>" for query in queries),
+    ]
+
+
+def tool_replies(env: ToolQAEnv, answers: Sequence[str]) -> list[str]:
+    """As `search_replies`, in the form of a tool call."""
+    question = env.questions[env.episode.task].question
+    queries = [question, *(f"{question} {answer}" for answer in answers)]
+    calls = [json.dumps({"name": "wiki_search", "args": {"query": query}}) for query in queries]
+    return [
+        *(f"<reasoning></reasoning>{wrap_answer(answer, 'tag')}" for answer in answers),
+        *(f"<reasoning></reasoning><tool>{call}</tool>" for call in calls),
+    ]
+
+
+def move_replies(env: SokobanEnv, answers: Sequence[str]) -> list[str]:
+    """One move each."""
+    return [f"<think></think><answer>{name}</answer>" for name in env.action_names]
+
+
+MENUS: dict[type, Callable[[Any, Sequence[str]], list[str]]] = {
+    ChunkQAEnv: reading_replies,
+    SearchQAEnv: search_replies,
+    ToolQAEnv: tool_replies,
+    SokobanEnv: move_replies,
+}
+"""What the replies of each environment are."""
+
+Floats32 = NDArray[np.float32]
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Show a text as a vector of hashed n-grams (feature hashing, Weinberger et al. 2009, without signs).
+
+    Observation:
+        `Box(0, 1)` of float32, `size` numbers for the text; inside `ChooseReply` of m replies, behind them
+        `size` for each of its replies, and m numbers: the share of a reply's n-grams that the text has too,
+        so that a learner sees which of them the text speaks of. `(1 + m) * size + m` in all.
+
+    Args:
+        env: a text environment, wrapped or not.
+        size: buckets of a text.
+    """
+
+    def __init__(self, env: gym.Env[str, Any], size: int = 256) -> None:
+        RecordConstructorArgs.__init__(self, size=size)
+        gym.Wrapper.__init__(self, env)
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"size must be a whole number of buckets, at least 1, got {size!r}")
+        self.size = size
+        space = env.action_space
+        replies = int(space.n) if isinstance(space, gym.spaces.Discrete) else 0
+        width = (1 + replies) * size + replies
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (width,), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Floats32, dict[str, Any]]:
+        """Start an episode."""
+        text, info = self.env.reset(seed=seed, options=options)
+        return features(text, info.get("replies", []), self.size), info
+
+    def step(self, action: Any) -> tuple[Floats32, Any, bool, bool, Info]:
+        """Play on."""
+        text, reward, terminated, truncated, info = self.env.step(action)
+        return features(text, info.get("replies", []), self.size), reward, terminated, truncated, info
+
+
+def features(text: str, replies: Sequence[str], size: int) -> Floats32:
+    """The vector of a text and m replies, ((1 + m) * size + m,)."""
+    found, asked = grams(text), [grams(reply) for reply in replies]
+    known = set(found)
+    shared = [sum(gram in known for gram in row) / max(len(row), 1) for row in asked]
+    return np.concatenate([*(hashed(row, size) for row in (found, *asked)), np.array(shared, np.float32)])
+
+
+def hashed(found: Sequence[int], size: int) -> Floats32:
+    """1 + log of how often each of `size` buckets was hit, 0 where never, scaled to length 1."""
+    counts = np.bincount(np.array(found, np.int64) % size, minlength=size).astype(np.float32)
+    counts = np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0)
+    length = np.linalg.norm(counts)
+    return (counts / length if length else counts).astype(np.float32)
+
+
+@functools.lru_cache(maxsize=1000)  # the replies to choose from are the same at most turns
+def grams(text: str) -> tuple[int, ...]:
+    """Hashes of the words of a text, of its pairs of words and of the letter triples inside its words."""
+    words = _WORD.findall(text.lower())
+    pairs = [_hash(f"{one} {other}") for one, other in itertools.pairwise(words)]
+    return (*itertools.chain.from_iterable(map(_word, words)), *pairs)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _word(word: str) -> tuple[int, ...]:
+    """Hashes of a word and of its letter triples, its ends marked."""
+    marked = f"<{word}>"
+    return (_hash(word), *(_hash(f"#{marked[i : i + 3]}") for i in range(len(marked) - 2)))
+
+
+@functools.lru_cache(maxsize=100_000)
+def _hash(gram: str) -> int:
+    # Python's own hash differs from process to process.
+    return zlib.crc32(gram.encode("utf-8", "replace"))

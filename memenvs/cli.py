@@ -69,8 +69,8 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
     Raises:
         ValueError: one is neither, or a name is given twice.
 
-    >>> read_arguments(["k=3", "final_answer_turn=false", "tasks=world-test", '{"context": "memory"}'])
-    {'k': 3, 'final_answer_turn': False, 'tasks': 'world-test', 'context': 'memory'}
+    >>> read_arguments(["k=3", "final_answer_turn=false", "tasks=world-test", '{"memory_mode": "memory"}'])
+    {'k': 3, 'final_answer_turn': False, 'tasks': 'world-test', 'memory_mode': 'memory'}
     """
     found: dict[str, Any] = {}
     for text in texts:

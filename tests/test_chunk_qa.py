@@ -326,7 +326,7 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"max_memory": -1}, "max_memory"),
         ({"max_answer": 1.5}, "max_answer"),
         ({"n_documents": 1}, "n_documents=1"),
-        ({"split": "sentence"}, "token, document"),
+        ({"cut_at": "sentence"}, "token, document"),
         ({"answer_format": "xml"}, "boxed, tag"),
         ({"thoughts": True}, "strip, opened, keep"),
         ({"metric": "bleu"}, "string_match_all"),

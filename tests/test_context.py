@@ -27,17 +27,17 @@ def test_documents_are_numbered_from_one_and_parted_by_a_blank_line(reader, smal
     assert reader.context(task.documents[:2]).text == f"Document 1:\n{first}\n\nDocument 2:\n{second}"
 
 
-@pytest.mark.parametrize("split", ["token", "document"])
+@pytest.mark.parametrize("cut_at", ["token", "document"])
 @pytest.mark.parametrize("size", [16, 100, 1000, 100_000])
-def test_chunks_joined_are_the_text_each_within_its_size(reader, small_set, split, size):
+def test_chunks_joined_are_the_text_each_within_its_size(reader, small_set, cut_at, size):
     context = reader.context(small_set[1].documents)
-    chunks = context.chunks(size, split)
+    chunks = context.chunks(size, cut_at)
     assert "".join(context.text[chunk.start : chunk.end] for chunk in chunks) == context.text
     assert max(chunk.tokens for chunk in chunks) <= size
     assert sum(chunk.tokens for chunk in chunks) == len(context.gaps)
 
 
-def test_split_by_document_cuts_none_that_fits(reader, small_set):
+def test_cutting_at_documents_cuts_none_that_fits(reader, small_set):
     context = reader.context(small_set[1].documents)
     starts = {chunk.start for chunk in context.chunks(300, "document")}
     headers = {start - len(f"Document {i}:\n") for i, (start, _) in enumerate(context.spans, 1)}
@@ -45,7 +45,7 @@ def test_split_by_document_cuts_none_that_fits(reader, small_set):
 
 
 @pytest.mark.parametrize(("spare", "cut"), [(-1, True), (0, False), (1, False), (2, False)])
-def test_split_by_document_cuts_none_that_fits_with_its_header(reader, small_set, spare, cut):
+def test_cutting_at_documents_cuts_none_that_fits_with_its_header(reader, small_set, spare, cut):
     context = reader.context(small_set[1].documents)
     begins = [start - len(f"Document {i}:\n") for i, (start, _) in enumerate(context.spans, 1)]
     tokens = np.cumsum(context.gaps)
@@ -63,7 +63,7 @@ def test_split_by_document_cuts_none_that_fits_with_its_header(reader, small_set
     assert max(chunk.tokens for chunk in chunks) <= max(sizes) + spare
 
 
-def test_split_by_document_cuts_one_that_is_too_long_alone(reader, small_set):
+def test_cutting_at_documents_cuts_one_that_is_too_long_alone(reader, small_set):
     context = reader.context(small_set[1].documents)
     assert max(chunk.tokens for chunk in context.chunks(20, "document")) <= 20
 

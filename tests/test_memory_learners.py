@@ -18,7 +18,7 @@ from memenvs.baselines.run import Run
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
-SEARCH = {"tasks": "world-test", "context": "memory", "max_turns": 2, "k": 1, "max_information": 60}
+SEARCH = {"tasks": "world-test", "memory_mode": "memory", "max_turns": 2, "k": 1, "max_information": 60}
 
 
 def arguments(learner, tiny_model, out, env="MemChunkQA-v0", options=None, **others):

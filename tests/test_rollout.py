@@ -79,7 +79,7 @@ class TestRecords:
         assert replaced_outcomes(record) == [0.0, 1.0]
 
     def test_mempo_compares_its_own_reward_of_the_result_and_not_the_environments(self):
-        options = {"tasks": "world-test", "context": "memory"}
+        options = {"tasks": "world-test", "memory_mode": "memory"}
         venv = VectorRewardWrapper(venv_of("MemSearchQA-v0", 2, **options), ["MemPO"], "lexical", 2)
         task = venv.unwrapped.envs[0].reset(seed=5)[1]["privileged"]["target_wrapped"]
         replies = iter([f"<mem>m</mem><think></think>{task}", f"junk {task}"])

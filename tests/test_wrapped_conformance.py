@@ -24,7 +24,7 @@ STACKS = {
     ),
     "SearchStack": (
         "memenvs.envs.search_qa:SearchQAEnv",
-        {"context": "memory"},
+        {"memory_mode": "memory"},
         [("MemPO", SCORED), ("SearchRewards", {}), ("InfoMem", SCORED)],
     ),
     "Search": ("memenvs.envs.search_qa:SearchQAEnv", {}, [("SearchRewards", {})]),

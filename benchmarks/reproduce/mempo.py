@@ -79,7 +79,7 @@ class Setting:
     def env_args(self, part: str) -> dict[str, Any]:
         """Of the environment that asks the pairs of a part."""
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_information": 200}
-        memory = {"context": "memory", "max_turns": TURNS, "tokenizer": str(self.model)}
+        memory = {"memory_mode": "memory", "max_turns": TURNS, "tokenizer": str(self.model)}
         return {"tasks": str(self.folder / f"{part}-pairs"), **search, **memory}
 
     def flags(self, part: str) -> list[str]:

@@ -67,7 +67,7 @@ class Setting:
     def env_args(self, split: str) -> dict[str, Any]:
         """Of a split's environment."""
         sizes = {"chunk_size": CHUNK_SIZE, "max_memory": MAX_MEMORY, "max_answer": MAX_MEMORY}
-        cutting = {"tokenizer": str(self.model), "split": "document", "template": TEMPLATE}
+        cutting = {"tokenizer": str(self.model), "cut_at": "document", "template": TEMPLATE}
         return {"tasks": str(self.folder / split), **sizes, **cutting}
 
     @property

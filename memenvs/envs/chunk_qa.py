@@ -11,7 +11,7 @@ import numpy as np
 from memenvs.core.env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
 from memenvs.envs.render import reading_turn
-from memenvs.tasks.context import SPLITS, Chunk, Context, open_reader
+from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
 from memenvs.tasks.grading import answer_form, check_scoring, gold_answer, grade
 from memenvs.tasks.metrics import wrap_answer
 from memenvs.tasks.taskset import Task, identity_of, open_tasks, own_metric
@@ -278,7 +278,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         max_memory: tokens of memory kept; of a longer one the beginning, at most 16 characters a token.
         max_answer: tokens of the final reply that count.
         tokenizer: `"world"`, a file, a folder or a Hugging Face id.
-        split: `"token"`, or `"document"` to cut no document that fits a chunk with its header.
+        cut_at: `"token"`, or `"document"` to cut no document that fits a chunk with its header.
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
             `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
@@ -310,7 +310,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         max_memory: int = 1024,
         max_answer: int = 1024,
         tokenizer: str = "world",
-        split: str = "token",
+        cut_at: str = "token",
         n_documents: int | None = None,
         template: dict[str, str] | None = None,
         answer_format: str = "boxed",
@@ -321,7 +321,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         sizes = {"chunk_size": chunk_size, "max_memory": max_memory, "max_answer": max_answer}
         for name, value in sizes.items():
             check_positive(name, value, "tokens")
-        _check_choice("split", split, SPLITS)
+        _check_choice("cut_at", cut_at, CUTS)
         _check_choice("thoughts", thoughts, THOUGHTS)
         if not isinstance(tasks, str):
             raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
@@ -333,7 +333,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.tokenizer = load_tokenizer(tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.thoughts = thoughts
-        self.split, self.answer_format = split, answer_format
+        self.cut_at, self.answer_format = cut_at, answer_format
         self.metric = own_metric(self.tasks) if metric is None else metric
         check_scoring(self.metric, answer_format)
         self.n_documents = check_documents(n_documents, self.tasks.card.counts["max_evidence"])
@@ -465,7 +465,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
         context = self._reader.context(documents)
-        chunks = context.chunks(self.chunk_size, self.split)
+        chunks = context.chunks(self.chunk_size, self.cut_at)
         return Reading(task, context, chunks, positions_of(task.evidence, documents))
 
 

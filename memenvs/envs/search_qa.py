@@ -230,13 +230,13 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     Action:
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
         its first `</search>`, else at its first `</answer>`; the first complete pair decides. With
-        `context="memory"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may stand
-        before it, and nothing inside that counts: neither a memory nor a query nor an answer.
+        `memory_mode="memory"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may
+        stand before it, and nothing inside that counts: neither a memory nor a query nor an answer.
 
     Observation:
-        `context="append"`: the question, then every reply and what came back: passages as
+        `memory_mode="append"`: the question, then every reply and what came back: passages as
         `<information>Doc 1(Title: …) …</information>`, at most `max_information` tokens of them.
-        `context="memory"`: the question, the memory the agent wrote, and its last `keep_turns` turns: the
+        `memory_mode="memory"`: the question, the memory the agent wrote, and its last `keep_turns` turns: the
         whole reply (the memory of the last one stands above it) and what came back; a fresh prompt each time
         (`info["context"]` is `"rewrite"`).
 
@@ -260,7 +260,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     Privileged:
         `answers`; `evidence`: the documents the answer needs, where the task set knows them. With
-        `context="memory"` also what reward methods ask a scorer about: `question`; `target`, the bare
+        `memory_mode="memory"` also what reward methods ask a scorer about: `question`; `target`, the bare
         answer, and `target_wrapped`, the answer in its tag; `memory` as it stands; `memory_span`, where the
         last reply wrote it ([start, end) in characters; None where it wrote none); `prompt_with_memory` and
         `prompt_without_memory`, the prompt with that memory and an empty one, without passages;
@@ -271,12 +271,12 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         retriever: `"lexical:FILE"`, `"dense:INDEX_DIR"` or `"http://host:port"`; None searches the task set's
             own documents by BM25.
         k: passages a search.
-        max_turns: turns in which a search is run; by default 4, and 16 with `context="memory"`.
+        max_turns: turns in which a search is run; by default 4, and 16 with `memory_mode="memory"`.
         final_answer_turn: allow one more turn, for an answer only (the papers' code does).
         max_information: tokens of passages a search.
         max_answer: tokens of the answer that count, for each of the task's questions: a list of all that it
             might be is cut.
-        context: `"append"` or `"memory"`.
+        memory_mode: `"append"`: no memory, the prompt grows; `"memory"`: a memory and a fresh prompt a turn.
         keep_turns: 1, 3 or `"all"`: turns that a `"memory"` prompt repeats; no matter otherwise.
         max_memory: tokens of `<mem>` kept; of a longer one the beginning.
         thoughts: which thought may stand before `<mem>`: `"strip"`, `"opened"` or `"keep"` (none may), as for
@@ -308,7 +308,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         final_answer_turn: bool = True,
         max_information: int = 500,
         max_answer: int = 64,
-        context: str = "append",
+        memory_mode: str = "append",
         keep_turns: int | Literal["all"] = 1,
         max_memory: int = 1024,
         thoughts: str = "strip",
@@ -317,7 +317,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        max_turns = (16 if context == "memory" else 4) if max_turns is None else max_turns
+        max_turns = (16 if memory_mode == "memory" else 4) if max_turns is None else max_turns
         for name, value, unit in (
             ("k", k, "passages"),
             ("max_turns", max_turns, "turns"),
@@ -326,8 +326,8 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
             ("max_memory", max_memory, "tokens"),
         ):
             check_positive(name, value, unit)
-        if context not in ("append", "memory"):
-            raise ValueError(f"context must be append or memory, got {context!r}")
+        if memory_mode not in ("append", "memory"):
+            raise ValueError(f"memory_mode must be append or memory, got {memory_mode!r}")
         if keep_turns not in KEEP or isinstance(keep_turns, (bool, float)):
             raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
         if thoughts not in THOUGHTS:
@@ -339,7 +339,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         self.tokenizer = load_tokenizer(tokenizer)
         self.k, self.max_information, self.max_answer = k, max_information, max_answer
         self.max_turns, self.last_turn = max_turns, max_turns + bool(final_answer_turn)
-        self.remembers, self.keep_turns = context == "memory", keep_turns
+        self.remembers, self.keep_turns = memory_mode == "memory", keep_turns
         self.context = "rewrite" if self.remembers else "append"
         self.max_memory, self.thoughts = max_memory, thoughts
         self._prompts = SearchPrompts(

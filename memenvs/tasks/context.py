@@ -12,7 +12,7 @@ import numpy as np
 from memenvs.tasks.taskset import TaskSet
 from memenvs.tasks.tokens import Gaps, TextTokenizer, pack
 
-SPLITS = ("token", "document")
+CUTS = ("token", "document")
 FRESH_TOKENS = 20_000_000  # tokens of documents counted afresh that a reader remembers, of 4 bytes each
 
 
@@ -50,15 +50,15 @@ class Context:
     gaps: Gaps
     seams: np.ndarray
 
-    def chunks(self, chunk_size: int, split: str = "token") -> list[Chunk]:
+    def chunks(self, chunk_size: int, cut_at: str = "token") -> list[Chunk]:
         """Consecutive chunks of at most `chunk_size` tokens; joined they are the text.
 
         Args:
             chunk_size: tokens.
-            split: `"token"` cuts at any token that ends a character; `"document"` cuts a document only where
+            cut_at: `"token"` cuts at any token that ends a character; `"document"` cuts a document only where
                 it is longer than a chunk, with its header; the separator behind it may begin the next chunk.
         """
-        ends = pack(self.gaps, chunk_size, self.seams if split == "document" else None)
+        ends = pack(self.gaps, chunk_size, self.seams if cut_at == "document" else None)
         return [
             Chunk(start, end, tokens - before)
             for (start, before), (end, tokens) in zip([(0, 0), *ends], ends, strict=False)

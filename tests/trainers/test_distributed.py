@@ -247,8 +247,8 @@ def test_a_wrong_option_is_the_callers_error_also_where_errors_truncate(made):
 
 
 def test_a_wrong_argument_is_told_as_in_one_process():
-    with pytest.raises(ValueError, match="split must be one of"):
-        RayTextVectorEnv("MemChunkQA-v0", 2, 1, split="word")
+    with pytest.raises(ValueError, match="cut_at must be one of"):
+        RayTextVectorEnv("MemChunkQA-v0", 2, 1, cut_at="word")
 
 
 @pytest.mark.parametrize("workers", [0, 3, True, 1.5])

@@ -5,57 +5,28 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import math
 import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_type_hints
 
 import gymnasium as gym
 
 from memenvs.baselines import losses
-from memenvs.cli import check_env_arguments, one_line, read_arguments
+from memenvs.cli import check_env_arguments, read_arguments
+from memenvs.core.checks import Range, check_numbers, one_line
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import require
-
-
-class Range(NamedTuple):
-    """Bounds of a flag's number, written beside its field: `lr: Annotated[float, Range(0)]`.
-
-    Attributes:
-        low: the least value.
-        high: the greatest value; infinity where there is no bound (the number itself is always finite).
-        low_open: `low` itself is refused.
-        high_open: `high` itself is refused.
-    """
-
-    low: float
-    high: float = math.inf
-    low_open: bool = False
-    high_open: bool = False
-
-    def holds(self, value: float) -> bool:
-        """Whether a number is finite and within the bounds."""
-        above = value > self.low if self.low_open else value >= self.low
-        below = value < self.high if self.high_open else value <= self.high
-        return math.isfinite(value) and above and below
-
-    def __str__(self) -> str:
-        low = f"{'above' if self.low_open else 'at least'} {self.low:g}"
-        if math.isinf(self.high):
-            return low
-        return f"{low} and {'below' if self.high_open else 'at most'} {self.high:g}"
-
 
 Count = Annotated[int, Range(1)]
 Whole = Annotated[int, Range(0)]
 NonNegative = Annotated[float, Range(0)]
-Positive = Annotated[float, Range(0, low_open=True)]
+Positive = Annotated[float, Range(above=0)]
 Share = Annotated[float, Range(0, 1)]
-Beta = Annotated[float, Range(0, 1, high_open=True)]
+Beta = Annotated[float, Range(0, below=1)]
 
 FREE = frozenset(
     (
@@ -144,11 +115,11 @@ class UpdateArgs(RunArgs):
     """Passes over the episodes of a step."""
     minibatches: Count = 1
     """Optimizer steps a pass; groups stay together."""
-    clip: Annotated[float, Range(0, 1, low_open=True, high_open=True)] = 0.2
+    clip: Annotated[float, Range(above=0, below=1)] = 0.2
     """The ratio of probabilities is cut below 1 - clip."""
     clip_high: Positive | None = None
     """… and above 1 + clip_high (DAPO's clip-higher); equal to clip by default."""
-    dual_clip: Annotated[float, Range(1, low_open=True)] | None = None
+    dual_clip: Annotated[float, Range(above=1)] | None = None
     """Bound c > 1 on the loss of negative advantages; off by default."""
     aggregate: losses.Mode = "token-mean"
     """How the losses of tokens become one: each token weighs the same (DAPO), or each sequence (GRPO) …
@@ -214,8 +185,8 @@ def check_ranges(args: Any) -> None:
         values = given if isinstance(given, tuple) else (given,)
         for bounds in _ranges(hint):
             for value in values:
-                if isinstance(value, int | float) and not bounds.holds(value):
-                    raise ValueError(f"{name} must be {bounds}, got {value!r}")
+                if isinstance(value, int | float):
+                    check_numbers(bounds, **{name: value})
 
 
 def _ranges(hint: Any) -> Iterator[Range]:

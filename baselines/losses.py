@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from memenvs.core.checks import check_choice
+from memenvs.core.checks import Range, check_choice, check_numbers
 from memenvs.core.optional import Lazy
 from memenvs.credit import overlong_penalty
 from memenvs.models.loading import entropy_of
@@ -94,10 +94,10 @@ def policy_loss(
     """
     _check_same(logprobs=logprobs, old_logprobs=old_logprobs, advantages=advantages)
     high = clip if clip_high is None else clip_high
-    if not (0.0 <= clip < 1.0 and high >= 0.0):
-        raise ValueError(f"clip must be from 0 to 1 and clip_high at least 0, got {clip!r} and {high!r}")
-    if dual_clip is not None and dual_clip <= 1.0:
-        raise ValueError(f"dual_clip must be above 1, or None for no bound, got {dual_clip!r}")
+    check_numbers(Range(0, below=1), clip=clip)
+    check_numbers(Range(0), clip_high=high)
+    if dual_clip is not None:
+        check_numbers(Range(above=1), dual_clip=dual_clip)
     ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     free, cut = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip, 1.0 + high)
     losses, clipped = torch.maximum(free, cut), cut > free
@@ -125,8 +125,7 @@ def value_loss(
     free = (values - returns).square()
     if clip is None:
         return ValueLoss(0.5 * free, torch.zeros_like(free, dtype=torch.bool))
-    if clip < 0.0:
-        raise ValueError(f"clip must be at least 0, or None for no bound, got {clip!r}")
+    check_numbers(Range(0), clip=clip)
     near = torch.maximum(torch.minimum(values, old_values + clip), old_values - clip)
     cut = (near - returns).square()
     return ValueLoss(0.5 * torch.maximum(free, cut), cut > free)

@@ -40,11 +40,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` shows every option\n")
 
 
-def one_line(error: object) -> str:
-    """What an error says, in one line: those of other libraries may have many."""
-    return " ".join(str(error).split())
-
-
 class Parameter(NamedTuple):
     """An argument that a class or a function takes by name.
 

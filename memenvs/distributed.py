@@ -13,9 +13,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import memenvs
+from memenvs.core.checks import check_whole, error_line, is_whole
 from memenvs.core.env import State, TextEnv
 from memenvs.core.optional import require
-from memenvs.core.vector import Mask, TextVectorEnv, error_line, is_whole, prepare_together
+from memenvs.core.vector import Mask, TextVectorEnv, prepare_together
 
 __all__ = ["RayTextVectorEnv", "WorkerDied"]
 
@@ -158,8 +159,7 @@ class Pool:
         options: dict[str, Any],
         tries: int = 3,
     ) -> None:
-        if not is_whole(tries) or tries < 1:
-            raise ValueError(f"tries must be a whole number, at least 1, got {tries!r}")
+        check_whole(tries=tries)
         self._ray = require("ray", "ray")
         if not self._ray.is_initialized():
             self._ray.init(include_dashboard=False, log_to_driver=False)

@@ -12,7 +12,8 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import NAMED, Parser, check_env_arguments, one_line, read_arguments
+from memenvs.cli import NAMED, Parser, check_env_arguments, read_arguments
+from memenvs.core.checks import one_line
 from memenvs.core.env import TextEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.sokoban_grid import SokobanGridEnv

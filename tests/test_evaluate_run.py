@@ -589,7 +589,7 @@ def test_what_is_not_asked_for_is_the_models_own(letters):
         (("--top-p", "0"), "--top-p must be above 0 and at most 1, got 0.0"),
         (("--top-p", "nan"), "--top-p must be above 0 and at most 1, got nan"),
         (("--top-k", "0"), "--top-k must be at least 1, got 0"),
-        (("--min-p", "1.5"), "--min-p must be from 0 to 1, got 1.5"),
+        (("--min-p", "1.5"), "--min-p must be at least 0 and at most 1, got 1.5"),
         (("--chat-args", "enable_thinking"), "--chat-args must be NAME=VALUE"),
     ],
 )
@@ -663,7 +663,7 @@ def test_tasks_that_are_none_are_refused(text):
         ((*TOOL, "--policy", "gold", "--model", "x"), "--model is for --policy openai:URL"),
         ((*TOOL, "--policy", "gold", "--samples", "0"), "--samples must be at least 1, got 0"),
         ((*TOOL, "--policy", "gold", "--temperature", "nan"), "--temperature"),
-        ((*TOOL, "--policy", "gold", "--seed", "4294967296"), "--seed must be below"),
+        ((*TOOL, "--policy", "gold", "--seed", "4294967296"), "must be at least 0 and below 4294967296"),
         ((*TOOL, "--policy", "gold", "--task", "9999"), "there are tasks 0 to"),
         ((*TOOL, "--policy", "gold", "--env-args", "k"), "NAME=VALUE"),
         (

@@ -372,7 +372,7 @@ def test_a_tagged_answer_is_the_last_complete_pair(reply, answer):
 
 @pytest.mark.parametrize("call", [extract_answer, wrap_answer])
 def test_an_unknown_answer_format_is_refused_with_the_choices(call):
-    with pytest.raises(ValueError, match=r"^no answer format 'xml'; choose one of boxed, tag$"):
+    with pytest.raises(ValueError, match=r"^answer_format must be one of boxed, tag, got 'xml'$"):
         call("x", "xml")
 
 

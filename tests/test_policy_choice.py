@@ -68,7 +68,7 @@ def test_min_p_says_the_whole_chance():
 
 @pytest.mark.parametrize("min_p", [-0.1, 1.1, math.nan])
 def test_a_min_p_that_is_no_share_is_refused(min_p):
-    with pytest.raises(ValueError, match="min_p must be from 0 to 1"):
+    with pytest.raises(ValueError, match="min_p must be at least 0 and at most 1"):
         Choice(min_p=min_p).check()
 
 

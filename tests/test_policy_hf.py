@@ -276,11 +276,11 @@ def test_evaluate_refuses_what_does_not_fit(policy, lengths, masks, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": -1.0}, "temperature must be a number of at least 0, got -1.0"),
+        ({"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
         ({"temperature": float("nan")}, "temperature must be"),
         ({"top_p": 0.0}, "top_p must be above 0"),
-        ({"top_k": -1}, "top_k must be at least 0"),
-        ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1"),
+        ({"top_k": -1}, "top_k must be a whole number, at least 0"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens must be a whole number, at least 1"),
         ({"stop": "</search>"}, "list of strings"),
         ({"device": "cpu"}, "for a model by name"),
     ],

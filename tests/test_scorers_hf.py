@@ -181,7 +181,7 @@ def test_spans_are_where_the_tokens_stand(scorer):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1, got 0"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens must be a whole number, at least 1, got 0"),
         ({"truncate": "right"}, 'truncate must be "left" or None'),
     ],
 )

@@ -469,7 +469,7 @@ def test_real_questions_find_their_gold_passage(real_data):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"memory_mode": "rewrite"}, "append or memory"),
+        ({"memory_mode": "rewrite"}, "one of append, memory"),
         ({"keep_turns": 2}, "1, 3 or 'all'"),
         ({"thoughts": "drop"}, "strip, opened, keep"),
         ({"max_memory": 0}, "max_memory"),

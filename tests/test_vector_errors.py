@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import memenvs
-from memenvs.core.vector import MAX_ERROR_CHARS, TextVectorEnv, error_line
+from memenvs.core.checks import MAX_ERROR_CHARS, error_line
+from memenvs.core.vector import TextVectorEnv
 
 SEARCH = "<think>a</think><search>town {}</search>"
 

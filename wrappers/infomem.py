@@ -8,21 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.checks import Range, check_choice, check_flags, check_numbers, check_whole
 from memenvs.core.state import check_keys, to_plain
 from memenvs.core.text import Template
 from memenvs.credit import SIDES, infomem_bonus
-from memenvs.wrappers.method import (
-    Credit,
-    Episode,
-    RewardMethod,
-    Running,
-    Turn,
-    check_at_least,
-    check_choice,
-    check_ddof,
-    check_flags,
-    check_numbers,
-)
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Running, Turn
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 CONDITIONS = ("answer", "query")
@@ -85,8 +75,8 @@ class InfoMemMethod(RewardMethod):
 
     def __post_init__(self) -> None:
         check_numbers(beta=self.beta)
-        check_at_least("eps", self.eps, 0)
-        check_ddof(self.ddof)
+        check_numbers(Range(0), eps=self.eps)
+        check_whole(Range(0, 1), ddof=self.ddof)
         check_flags(normalize=self.normalize, outcome=self.outcome)
         check_choice("side", self.side, SIDES)
         check_choice("condition", self.condition, CONDITIONS)

@@ -14,20 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.files import json_sha256, write_text
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
 from memenvs.models.endpoint import ChatClient, EndpointError
-from memenvs.wrappers.method import (
-    Credit,
-    Episode,
-    RewardMethod,
-    check_at_least,
-    check_choice,
-    check_numbers,
-    check_whole,
-)
+from memenvs.wrappers.method import Credit, Episode, RewardMethod
 
 _RECORD = """\
 Below is the record of its work, as JSON: for each turn what the agent read, what it replied and what came \
@@ -346,14 +339,14 @@ class JudgeMethod(RewardMethod):
         check_choice("level", self.level, LEVELS)
         check_choice("rubric", self.rubric, RUBRICS)
         check_choice("outcome", self.outcome, OUTCOMES)
-        for name in ("concurrency", "max_chars", "max_tokens", "tries"):
-            check_whole(name, getattr(self, name), 1)
+        check_whole(concurrency=self.concurrency, max_chars=self.max_chars)
+        check_whole(max_tokens=self.max_tokens, tries=self.tries)
         text = self.prompt or RUBRICS[self.rubric][self.level]
         self._template, self._in_lines = judge_template(text), "<score>" in text
         least = -1.0 if self._in_lines and self.level == "turn" else 0.0
         self._low: float = least if self.low is None else self.low
         check_numbers(weight=self.weight, low=self._low, high=self.high, timeout=self.timeout)
-        check_at_least("pause", self.pause, 0)
+        check_numbers(Range(0), pause=self.pause)
         if not self._low < self.high:
             raise ValueError(f"low must be under high, got {self._low!r} and {self.high!r}")
         self._endpoint = ChatEndpoint(

@@ -9,19 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
 from memenvs.core.state import to_plain
 from memenvs.credit import mempo
 from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.method import (
-    Credit,
-    Episode,
-    RewardMethod,
-    Running,
-    Turn,
-    check_at_least,
-    check_choice,
-    check_ddof,
-)
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Running, Turn
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 BIASES = ("history", "none")
@@ -72,8 +64,8 @@ class MemPOMethod(RewardMethod):
     immediate = False
 
     def __post_init__(self) -> None:
-        check_at_least("eps", self.eps, 0)
-        check_ddof(self.ddof)
+        check_numbers(Range(0), eps=self.eps)
+        check_whole(Range(0, 1), ddof=self.ddof)
         check_choice("bias", self.bias, BIASES)
         check_choice("measure", self.measure, MEASURES)
         check_choice("trajectory", self.trajectory, TRAJECTORIES)

@@ -17,10 +17,11 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import memenvs
+from memenvs.core.checks import error_line, is_whole
 from memenvs.core.env import End, Info
 from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.text import Template
-from memenvs.core.vector import Mask, Played, Step, TextVectorEnv, Told, error_line, is_whole, read_mask
+from memenvs.core.vector import Mask, Played, Step, TextVectorEnv, Told, read_mask
 from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.registry import (
     MethodSpec,

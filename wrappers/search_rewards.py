@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memenvs.wrappers.method import RewardMethod, Turn, check_at_least, check_flags, check_numbers
+from memenvs.core.checks import Range, check_flags, check_numbers
+from memenvs.wrappers.method import RewardMethod, Turn
 from memenvs.wrappers.scorers import TokenScores
 
 
@@ -50,7 +51,7 @@ class SearchRewardsMethod(RewardMethod):
 
     def __post_init__(self) -> None:
         check_numbers(**{name: value for name, value in self.settings().items() if name != "once"})
-        check_at_least("search_cost", self.search_cost, 0)
+        check_numbers(Range(0), search_cost=self.search_cost)
         check_flags(once=self.once)
 
     @property

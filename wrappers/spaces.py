@@ -16,6 +16,7 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 import memenvs
+from memenvs.core.checks import Range, check_whole
 from memenvs.core.env import Info
 from memenvs.core.state import State, check_keys
 from memenvs.envs.chunk_qa import ChunkQAEnv
@@ -60,8 +61,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
     def __init__(self, env: Env, n_answers: int = 4) -> None:
         RecordConstructorArgs.__init__(self, n_answers=n_answers)
         gym.Wrapper.__init__(self, env)
-        if isinstance(n_answers, bool) or not isinstance(n_answers, int) or n_answers < 2:
-            raise ValueError(f"n_answers must be a whole number, at least 2, got {n_answers!r}")
+        check_whole(Range(2), n_answers=n_answers)
         kind = next((kind for kind in MENUS if isinstance(env.unwrapped, kind)), None)
         if kind is None:
             raise TypeError(f"there is no choice version of {type(env.unwrapped).__name__}")
@@ -185,8 +185,7 @@ class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(self, env: gym.Env[str, Any], size: int = 256) -> None:
         RecordConstructorArgs.__init__(self, size=size)
         gym.Wrapper.__init__(self, env)
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"size must be a whole number of buckets, at least 1, got {size!r}")
+        check_whole(size=size)
         self.size = size
         space = env.action_space
         replies = int(space.n) if isinstance(space, gym.spaces.Discrete) else 0

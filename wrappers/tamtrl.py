@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.checks import check_choice, check_flags
 from memenvs.core.state import to_plain
 from memenvs.credit import COMBINES, tamtrl_rewards
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Running, Turn, check_choice, check_flags
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Running, Turn
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}

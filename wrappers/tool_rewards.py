@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from memenvs.core.checks import check_numbers
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import first_pair
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn, check_numbers
+from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
 from memenvs.wrappers.scorers import TokenScores
 
 FIELDS = (("reasoning",), ("tool", "answer"))

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import gymnasium as gym
 
 from memenvs.adapters.plain import open_env, told
-from memenvs.cli import NAMED, Parser, one_line, read_arguments
+from memenvs.cli import NAMED, Parser, read_arguments
+from memenvs.core.checks import one_line
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.optional import check_version
 from memenvs.core.spaces import clean_text

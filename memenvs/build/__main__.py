@@ -21,13 +21,14 @@ from memenvs.build.musique import read_musique
 from memenvs.build.niah import VARIANTS, niah, read_prose
 from memenvs.build.world import world
 from memenvs.build.write import FORMS, check_replaceable, write_task_set
-from memenvs.cli import Parameter, Parser, one_line, shell_form
+from memenvs.cli import Parameter, Parser, shell_form
+from memenvs.core.checks import Range, check_whole, one_line
 from memenvs.core.files import naming, resolved
 from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.tasks.taskset import Card, open_questions, open_tasks
-from memenvs.tasks.tokens import TextTokenizer, check_positive, load_tokenizer
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 _EPILOG = """\
 examples:
@@ -165,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _index(args: argparse.Namespace) -> str:
-    check_positive("--max-tokens", args.max_tokens, "tokens")
+    check_whole(**{"--max-tokens": args.max_tokens})
     a_set = Path(args.corpus).is_dir() or args.corpus in bundled_names()
     if not a_set and not Path(args.corpus).is_file():
         raise FileNotFoundError(f"no corpus at {args.corpus}; give JSON Lines or a task set")
@@ -183,9 +184,8 @@ def _index(args: argparse.Namespace) -> str:
 
 def _drawn(args: argparse.Namespace) -> str:
     """What is drawn by a seed: a task set or levels."""
-    if args.seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {args.seed}")
-    check_positive("--workers", args.workers, "processes")
+    check_whole(Range(0), **{"--seed": args.seed})
+    check_whole(**{"--workers": args.workers})
     return _levels(args) if args.builder == "sokoban" else _task_set(args)
 
 
@@ -219,7 +219,7 @@ def _task_set(args: argparse.Namespace) -> str:
     check_replaceable(args.out)  # before the work, and again when it is done
     tokenizer = load_tokenizer(args.tokenizer)
     if args.tasks is not None:
-        check_positive("--tasks", args.tasks, "tasks")
+        check_whole(**{"--tasks": args.tasks})
     draft = _BUILDERS[args.builder](args, tokenizer)
     card = Card(args.builder, arguments=_arguments(args, tokenizer))
     written = write_task_set(args.out, draft, card, tokenizer, exports=args.export)

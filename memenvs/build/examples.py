@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, item_rng, make_items, seam_tokens
+from memenvs.core.checks import check_whole
 from memenvs.tasks.taskset import Layout, Task, shown
-from memenvs.tasks.tokens import TextTokenizer, check_positive
+from memenvs.tasks.tokens import TextTokenizer
 
 Ints = NDArray[np.int64]
 
@@ -80,9 +81,8 @@ def among_distractors(
     """
     if (documents is None) == (tokens is None):
         raise ValueError("give either --documents (a number of documents) or --tokens (a budget of tokens)")
-    for name, value in (("documents", documents), ("tokens", tokens), ("tasks", count)):
-        if value is not None:
-            check_positive(f"--{name}", value, name)
+    given = {"--documents": documents, "--tokens": tokens, "--tasks": count}
+    check_whole(**{name: value for name, value in given.items() if value is not None})
     pool, numbers = _pool(examples, extra)
     layout, tokenized = Layout(), Documents.tokenized(pool, tokenizer)
     sizes = None if tokens is None else _sizes(tokenized, layout, tokenizer)

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, item_rng, make_items, progress, seam_tokens
+from memenvs.core.checks import check_whole
 from memenvs.tasks.taskset import Layout, Task
-from memenvs.tasks.tokens import TextTokenizer, check_positive
+from memenvs.tasks.tokens import TextTokenizer
 
 _LONGEST = 100  # words of a sentence, where prose has no stops
 _STOP = re.compile(r"[.!?\u2026\u3002\uff01\uff1f]\W*$")
@@ -355,8 +356,7 @@ def niah(
     """
     if variant not in RECIPES:
         raise ValueError(f"no NIAH variant {variant!r}; choose one of {', '.join(VARIANTS)}")
-    check_positive("count", count, "tasks")
-    check_positive("tokens", tokens, "tokens")
+    check_whole(count=count, tokens=tokens)
     recipe, rng = RECIPES[variant], item_rng(seed, f"{split}\0haystack", 0)
     hay = _hay(recipe, tokens, prose, tokenizer, rng)
     haystack = _Haystack(hay, _sizes(hay, hay, tokenizer), recipe.haystack == "needles")

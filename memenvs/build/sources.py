@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from memenvs.build.examples import Example
+from memenvs.core.checks import error_line
 from memenvs.core.optional import require
 from memenvs.core.spaces import is_utf8
 from memenvs.tasks.metrics import normalize_answer
-from memenvs.tasks.tokens import first_line
 
 Record = dict[str, Any]
 
@@ -63,7 +63,7 @@ def _from_hub(source: str, split: str) -> list[Record]:
     try:
         rows: Iterable[Record] = datasets.load_dataset(name, config or None, split=split)
     except Exception as error:  # the hub client raises many kinds
-        raise ValueError(f"cannot load {source} (split {split!r}): {first_line(error)}") from error
+        raise ValueError(f"cannot load {source} (split {split!r}): {error_line(error, 160)}") from error
     return [dict(row) for row in rows]
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.error import ResetNeeded
 
+from memenvs.core.checks import is_whole
 from memenvs.core.spaces import UnicodeText, clean_text, is_utf8
 from memenvs.core.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
 
@@ -292,8 +292,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         if unknown := sorted(set(options) - {"task"}):
             raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
         task = options.get("task", 0)
-        whole = isinstance(task, (int, np.integer)) and not isinstance(task, bool)
-        if not whole or not 0 <= task < self.n_tasks:
+        if not is_whole(task) or not 0 <= task < self.n_tasks:
             raise ValueError(f"options['task'] must be a number from 0 to {self.n_tasks - 1}, got {task!r}")
 
     def _choose_task(self, options: dict[str, Any]) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from memenvs.core.checks import check_whole
+
 RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes
 LONGEST_PAUSE = 30.0  # seconds
@@ -66,8 +68,7 @@ class JSONClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"no {name} server at {url!r}; an address is http://host:port")
-        if tries < 1:
-            raise ValueError(f"tries must be at least 1, got {tries!r}")
+        check_whole(tries=tries)
         if key and not (key.isascii() and key.isprintable()):  # http.client would show it in its error
             raise ValueError(f"the key of the {name} server holds a line break or another odd character")
         self.url = url.rstrip("/")

@@ -11,6 +11,8 @@ from gymnasium.spaces import Space
 from gymnasium.spaces.utils import flatten, flatten_space, unflatten
 from gymnasium.wrappers.utils import create_zero_array
 
+from memenvs.core.checks import check_whole
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SAMPLE_CHARS = 64
 _PRINTABLE = [character for character in map(chr, range(0x20, 0x250)) if character.isprintable()]
@@ -28,9 +30,8 @@ class UnicodeText(Space[str]):
     """
 
     def __init__(self, max_chars: int, seed: int | np.random.Generator | None = None) -> None:
-        if isinstance(max_chars, bool) or not isinstance(max_chars, (int, np.integer)) or max_chars < 1:
-            raise ValueError(f"max_chars must be a whole number of at least 1, got {max_chars!r}")
-        self.max_chars = int(max_chars)
+        check_whole(max_chars=max_chars)
+        self.max_chars = max_chars
         super().__init__(None, np.str_, seed)
 
     def sample(self, mask: None = None, probability: None = None) -> str:

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.cli import one_line
+from memenvs.core.checks import check_choice, error_line, is_whole
 from memenvs.core.env import End, Info
 from memenvs.core.state import State, check_keys, from_plain, get_state, set_state, to_plain
 
@@ -25,11 +25,6 @@ def prepare_together(plays: Iterable[tuple[Any, str]], *, may_fail: bool) -> Non
         calls.setdefault(env.prepare, []).append((env, reply))
     for prepare, own in calls.items():
         prepare(own, may_fail=may_fail)
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is an integer of Python or NumPy; a bool is none."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def one_each(name: str, value: Any, count: int) -> list[Any]:
@@ -124,18 +119,6 @@ class Watcher(Protocol):
 
 
 ERRORS = ("raise", "truncate")
-MAX_ERROR_CHARS = 500
-
-
-def error_line(error: BaseException) -> str:
-    r"""Kind and message of an error in one line of at most `MAX_ERROR_CHARS` characters, never empty.
-
-    >>> error_line(ConnectionError("no server\nat http://node:8000"))
-    'ConnectionError: no server at http://node:8000'
-    """
-    message = one_line(error)
-    line = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return line[:MAX_ERROR_CHARS]
 
 
 def failed_turn(info: Info) -> Info:
@@ -201,8 +184,7 @@ class Members:
     """
 
     def __init__(self, envs: list[gym.Env[Any, Any]], errors: str) -> None:
-        if errors not in ERRORS:
-            raise ValueError(f"errors must be one of {', '.join(ERRORS)}, got {errors!r}")
+        check_choice("errors", errors, ERRORS)
         self.envs = envs
         self.errors = errors
         self.observations: list[Any] = [""] * len(self.envs)

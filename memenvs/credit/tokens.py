@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from memenvs.core.checks import Array, Mask, check_choice, check_shapes, one_row
+from memenvs.core.checks import Array, Mask, Range, check_choice, check_numbers, check_shapes, one_row
 
 
 def masked_mean(values: ArrayLike, mask: ArrayLike, axis: int | None = None) -> Array:
@@ -79,9 +79,7 @@ def gae(
     Raises:
         ValueError: shapes differ, gamma or lam is out of range, or a written token's number is not finite.
     """
-    for name, share in (("gamma", gamma), ("lam", lam)):
-        if not 0.0 <= share <= 1.0:
-            raise ValueError(f"{name} must be from 0 to 1, got {share!r}")
+    check_numbers(Range(0, 1), gamma=gamma, lam=lam)
     earned, expected = np.asarray(rewards, np.float64), np.asarray(values, np.float64)
     written = np.asarray(mask, np.bool_)
     check_shapes(rewards=earned, values=expected, mask=written)
@@ -216,8 +214,7 @@ def overlong_penalty(lengths: ArrayLike, max_length: int, buffer: int, factor: f
         buffer: tokens over which the penalty grows, 1 to max_length.
         factor: the penalty at the limit.
     """
-    if not 1 <= buffer <= max_length:
-        raise ValueError(f"buffer must be from 1 to max_length ({max_length}) tokens, got {buffer!r}")
+    check_numbers(Range(1, max_length), buffer=buffer)
     over = one_row("lengths", lengths) - (max_length - buffer)
     return -factor * np.maximum(over, 0.0) / buffer + 0.0
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array, check_choice, check_lengths, one_row
+from memenvs.core.checks import Array, Range, check_choice, check_lengths, check_numbers, one_row
 from memenvs.credit.groups import grpo, rloo
 
 Advantage = Callable[[Array, Sequence[Hashable] | None], Array]
@@ -138,8 +138,7 @@ def _mixed(
 
 def _discounted(own: Array, alpha: float) -> Array:
     """sum_{l>=k} alpha^(l-k) own_l at each turn k, along rows (G, K); writes into `own`."""
-    if not 0.0 <= alpha < np.inf:
-        raise ValueError(f"alpha must be at least 0 and finite, got {alpha!r}")
+    check_numbers(Range(0), alpha=alpha)
     for turn in reversed(range(own.shape[1] - 1)):
         own[:, turn] += alpha * own[:, turn + 1]
     return own

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memenvs.core.checks import check_choice, check_whole
 from memenvs.core.env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
 from memenvs.envs.render import reading_turn
@@ -15,7 +16,7 @@ from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
 from memenvs.tasks.grading import answer_form, check_scoring, gold_answer, grade
 from memenvs.tasks.metrics import wrap_answer
 from memenvs.tasks.taskset import Task, identity_of, open_tasks, own_metric
-from memenvs.tasks.tokens import HEAD_CHARS, check_positive, load_tokenizer
+from memenvs.tasks.tokens import HEAD_CHARS, load_tokenizer
 
 
 class Reading(NamedTuple):
@@ -68,7 +69,7 @@ def check_documents(count: int | None, evidence: int) -> int | None:
     """
     if count is None:
         return None
-    check_positive("n_documents", count, "documents")
+    check_whole(n_documents=count)
     if count < evidence:
         raise ValueError(f"n_documents={count} does not hold the {evidence} evidence documents of a task")
     return count
@@ -318,11 +319,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        sizes = {"chunk_size": chunk_size, "max_memory": max_memory, "max_answer": max_answer}
-        for name, value in sizes.items():
-            check_positive(name, value, "tokens")
-        _check_choice("cut_at", cut_at, CUTS)
-        _check_choice("thoughts", thoughts, THOUGHTS)
+        check_whole(chunk_size=chunk_size, max_memory=max_memory, max_answer=max_answer)
+        check_choice("cut_at", cut_at, CUTS)
+        check_choice("thoughts", thoughts, THOUGHTS)
         if not isinstance(tasks, str):
             raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
         self.tasks = open_tasks(tasks)
@@ -467,8 +466,3 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         context = self._reader.context(documents)
         chunks = context.chunks(self.chunk_size, self.cut_at)
         return Reading(task, context, chunks, positions_of(task.evidence, documents))
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

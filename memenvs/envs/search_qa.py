@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal
 
+from memenvs.core.checks import check_choice, check_whole
 from memenvs.core.env import MAX_REPLY_CHARS, Episode, Info, TextEnv
 from memenvs.core.text import THOUGHTS, Tagged, replace_templates
 from memenvs.envs.render import conversation_turn
@@ -32,7 +33,7 @@ from memenvs.envs.searching import (
 from memenvs.tasks.grading import Grade, gold_answer, grade_answer
 from memenvs.tasks.metrics import Objectives, get_metric, multi_objective, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, identity_of, open_questions, own_metric
-from memenvs.tasks.tokens import TextTokenizer, check_positive, load_tokenizer
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 NOTHING = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 0.0}
 
@@ -318,20 +319,12 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         render_mode: str | None = None,
     ) -> None:
         max_turns = (16 if memory_mode == "memory" else 4) if max_turns is None else max_turns
-        for name, value, unit in (
-            ("k", k, "passages"),
-            ("max_turns", max_turns, "turns"),
-            ("max_information", max_information, "tokens"),
-            ("max_answer", max_answer, "tokens"),
-            ("max_memory", max_memory, "tokens"),
-        ):
-            check_positive(name, value, unit)
-        if memory_mode not in ("append", "memory"):
-            raise ValueError(f"memory_mode must be append or memory, got {memory_mode!r}")
+        check_whole(k=k, max_turns=max_turns, max_information=max_information)
+        check_whole(max_answer=max_answer, max_memory=max_memory)
+        check_choice("memory_mode", memory_mode, ("append", "memory"))
         if keep_turns not in KEEP or isinstance(keep_turns, (bool, float)):
             raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
-        if thoughts not in THOUGHTS:
-            raise ValueError(f"thoughts must be one of {', '.join(THOUGHTS)}, got {thoughts!r}")
+        check_choice("thoughts", thoughts, THOUGHTS)
         self.questions = open_questions(tasks)
         self.metric = own_metric(self.questions) if metric is None else metric
         get_metric(self.metric)

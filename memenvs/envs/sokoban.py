@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.checks import check_whole
 from memenvs.core.env import MAX_REPLY_CHARS, Episode, TextEnv
 from memenvs.core.optional import require
 from memenvs.core.spaces import UnicodeText
@@ -32,7 +33,6 @@ from memenvs.sokoban import (
     to_text,
 )
 from memenvs.sokoban.board import Grid
-from memenvs.tasks.tokens import check_positive
 
 BUNDLED = "sokoban_6x6_1box"
 
@@ -393,8 +393,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         vocabulary: Sequence[str] = LETTERS,
         render_mode: str | None = None,
     ) -> None:
-        for name, value in (("max_turns", max_turns), ("max_actions", max_actions), ("max_steps", max_steps)):
-            check_positive(name, value, "turns" if name == "max_turns" else "moves")
+        check_whole(max_turns=max_turns, max_actions=max_actions, max_steps=max_steps)
         self._reader = MoveReader(action_names, separator, max_actions)
         check_vocabulary(vocabulary)
         self.max_turns, self.max_actions, self.max_steps = max_turns, max_actions, max_steps
@@ -549,7 +548,7 @@ class SokobanImageEnv(SokobanEnv):
     """
 
     def __init__(self, tile: int = 32, **kwargs: Any) -> None:
-        check_positive("tile", tile, "pixels")
+        check_whole(tile=tile)
         self.tile = tile
         super().__init__(**kwargs)
 

@@ -12,8 +12,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from memenvs.core.checks import check_whole, is_whole
 from memenvs.core.state import Stateful, check_keys, generator_state
-from memenvs.core.vector import is_whole, one_each, read_mask, read_seeds
+from memenvs.core.vector import one_each, read_mask, read_seeds
 from memenvs.envs.sokoban import (
     BUNDLED,
     choose_levels,
@@ -24,7 +25,6 @@ from memenvs.envs.sokoban import (
 )
 from memenvs.sokoban import Board, BoardBatch, ansi, is_deadlocked, rgb
 from memenvs.sokoban.board import CELLS
-from memenvs.tasks.tokens import check_positive
 
 Planes = NDArray[np.uint8]
 
@@ -108,7 +108,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         channels_first: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        check_positive("max_steps", max_steps, "moves")
+        check_whole(max_steps=max_steps)
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be None, ansi or rgb_array, got {render_mode!r}")
         self.levels, self._levels_name = open_levels(levels, level_split), Path(levels).name
@@ -257,7 +257,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         **kwargs: Any,
     ) -> None:
-        check_positive("num_envs", num_envs, "boards")
+        check_whole(num_envs=num_envs)
         single = SokobanGridEnv(**kwargs)
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from memenvs.core.checks import check_whole
 from memenvs.core.env import MAX_REPLY_CHARS, Episode, Info, TextEnv
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import Template, first_pair, replace_templates
@@ -24,7 +25,7 @@ from memenvs.envs.searching import (
 from memenvs.tasks.grading import Grade, gold_answer, grade_answer
 from memenvs.tasks.metrics import get_metric, wrap_answer
 from memenvs.tasks.taskset import identity_of, open_questions, own_metric
-from memenvs.tasks.tokens import check_positive, load_tokenizer
+from memenvs.tasks.tokens import load_tokenizer
 
 TOOL = "wiki_search"
 NOTHING = {"called": 0.0, "ran": 0.0, "retrieved": 0.0}
@@ -178,9 +179,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_positive("k", k, "passages")
-        check_positive("max_result", max_result, "tokens")
-        check_positive("max_answer", max_answer, "tokens")
+        check_whole(k=k, max_result=max_result, max_answer=max_answer)
         self.questions = open_questions(tasks)
         self.metric = own_metric(self.questions) if metric is None else metric
         get_metric(self.metric)

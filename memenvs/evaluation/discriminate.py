@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.cli import Parser, one_line
+from memenvs.cli import Parser
+from memenvs.core.checks import check_choice, one_line
 from memenvs.core.optional import require
 from memenvs.credit import Array
 from memenvs.envs.chunk_qa import reading_templates
@@ -25,7 +26,6 @@ from memenvs.retrieval.encoder import Encoder
 from memenvs.tasks.metrics import wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, open_tasks
 from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.method import check_choice
 from memenvs.wrappers.registry import SCORERS, make_scorer
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest
 

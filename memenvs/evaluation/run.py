@@ -13,7 +13,8 @@ import gymnasium as gym
 from tqdm import tqdm
 
 import memenvs
-from memenvs.cli import NAMED, Parser, check_env_arguments, one_line, read_arguments
+from memenvs.cli import NAMED, Parser, check_env_arguments, read_arguments
+from memenvs.core.checks import Range, check_numbers, one_line
 from memenvs.core.env import TextEnv
 from memenvs.core.files import naming, write_json, write_text
 from memenvs.core.spaces import UnicodeText
@@ -84,23 +85,24 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add("--tries", type=int, default=6, help="openai: of a request, before its episode fails (default 6)")
 
 
-def check_numbers(args: argparse.Namespace) -> None:
+_RANGES = {
+    "samples": Range(1),
+    "concurrency": Range(1),
+    "max_new_tokens": Range(1),
+    "seed": Range(0, below=2**32),
+    "temperature": Range(0),
+    "top_p": Range(above=0, most=1),
+    "top_k": Range(1),
+    "min_p": Range(0, 1),
+    "timeout": Range(above=0),
+}
+
+
+def check_ranges(args: argparse.Namespace) -> None:
     """Raise a `ValueError` for a number out of its range."""
-    for name, least in (("samples", 1), ("concurrency", 1), ("max_new_tokens", 1), ("seed", 0)):
-        if (value := getattr(args, name)) < least:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
-    if args.seed >= 2**32:
-        raise ValueError(f"--seed must be below 2**32, got {args.seed}")
-    if not 0 <= args.temperature < float("inf"):
-        raise ValueError(f"--temperature must be at least 0, got {args.temperature}")
-    if args.top_p is not None and not 0 < args.top_p <= 1:
-        raise ValueError(f"--top-p must be above 0 and at most 1, got {args.top_p}")
-    if args.top_k is not None and args.top_k < 1:
-        raise ValueError(f"--top-k must be at least 1, got {args.top_k}")
-    if args.min_p is not None and not 0 <= args.min_p <= 1:
-        raise ValueError(f"--min-p must be from 0 to 1, got {args.min_p}")
-    if not args.timeout > 0:
-        raise ValueError(f"--timeout must be above 0 seconds, got {args.timeout}")
+    for name, bounds in _RANGES.items():
+        if (value := getattr(args, name)) is not None:
+            check_numbers(bounds, **{f"--{name.replace('_', '-')}": value})
 
 
 def read_tasks(text: str, n_tasks: int) -> list[int]:
@@ -155,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; 1 if an episode failed, 2 and one line on standard error where nothing can be played."""
     args = run_parser().parse_args(argv)
     try:
-        check_numbers(args)
+        check_ranges(args)
         with naming(args.out):
             summary, title = evaluate(args)
     except (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error) as error:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.checks import check_whole
 from memenvs.core.files import whole_folder
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
@@ -142,8 +143,8 @@ class HFPolicy(ChatPolicy):
         max_batch_tokens: int | None = None,
         seed: int = 0,
     ):
-        if max_batch_tokens is not None and max_batch_tokens < 1:
-            raise ValueError(f"max_batch_tokens must be at least 1, got {max_batch_tokens!r}")
+        if max_batch_tokens is not None:
+            check_whole(max_batch_tokens=max_batch_tokens)
         in_memory = hasattr(model, "config")
         if in_memory and (device is not None or dtype is not None):
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.checks import Range, check_numbers, check_whole
 from memenvs.core.optional import require
 from memenvs.models.chat import BROKEN, Ids, TokenText
 from memenvs.models.loading import Halves
@@ -38,14 +39,10 @@ class Choice(NamedTuple):
         Raises:
             ValueError: a number is out of its range.
         """
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be a number of at least 0, got {self.temperature!r}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p!r}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be at least 0 (0: all tokens), got {self.top_k!r}")
-        if not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p must be from 0 to 1, got {self.min_p!r}")
+        check_numbers(Range(0), temperature=self.temperature)
+        check_numbers(Range(above=0, most=1), top_p=self.top_p)
+        check_whole(Range(0), top_k=self.top_k)
+        check_numbers(Range(0, 1), min_p=self.min_p)
         return self
 
     @property

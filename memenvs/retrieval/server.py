@@ -17,7 +17,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from memenvs.cli import Parser, one_line
+from memenvs.cli import Parser
+from memenvs.core.checks import one_line
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from memenvs.core.checks import check_choice
 from memenvs.tasks.metrics import (
     ANSWER_FORMATS,
     BOX_METRICS,
@@ -67,8 +68,7 @@ def grade_answer(prediction: str | None, answers: Answers, *, metric: str = "em"
 def check_scoring(metric: str, answer_format: str) -> None:
     """Raise a one-line `ValueError` for an unknown metric or format, or a pair that scores nothing."""
     get_metric(metric)
-    if answer_format not in ANSWER_FORMATS:
-        raise ValueError(f"answer_format must be one of {', '.join(ANSWER_FORMATS)}, got {answer_format!r}")
+    check_choice("answer_format", answer_format, ANSWER_FORMATS)
     if metric in BOX_METRICS and answer_format != "boxed":
         raise ValueError(
             f"metric {metric!r} reads a box, answer_format {answer_format!r} asks for none; "

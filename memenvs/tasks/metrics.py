@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from memenvs.core.checks import check_choice
+
 BOXED = "\\boxed"
 
 _BRACES = re.compile(r"[{}]")
@@ -326,20 +328,15 @@ def extract_answer(reply: str, answer_format: str) -> str | None:
         reply: what the policy wrote, nothing it read.
         answer_format: "boxed" for `\boxed{...}` with balanced braces, "tag" for `<answer>...</answer>`.
     """
-    _check_format(answer_format)
+    check_choice("answer_format", answer_format, ANSWER_FORMATS)
     content = boxed_content(reply) if answer_format == "boxed" else _tag_content(reply)
     return None if content is None else content.strip()
 
 
 def wrap_answer(answer: str, answer_format: str) -> str:
     """The inverse of `extract_answer`, for answers with balanced braces and no answer tag of their own."""
-    _check_format(answer_format)
+    check_choice("answer_format", answer_format, ANSWER_FORMATS)
     return f"\\boxed{{{answer}}}" if answer_format == "boxed" else f"<answer>{answer}</answer>"
-
-
-def _check_format(answer_format: str) -> None:
-    if answer_format not in ANSWER_FORMATS:
-        raise ValueError(f"no answer format {answer_format!r}; choose one of {', '.join(ANSWER_FORMATS)}")
 
 
 def _tag_content(text: str) -> str | None:

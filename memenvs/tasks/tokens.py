@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 from tokenizers.normalizers import NFC
 
+from memenvs.core.checks import check_whole, error_line
 from memenvs.data import bundled
 
 Gaps = NDArray[np.unsignedinteger[Any]]
@@ -166,18 +167,10 @@ def chunk(text: str, tokenizer: TextTokenizer, chunk_size: int) -> list[str]:
 
     The pieces joined are the text, to the character; none is empty; an empty text gives no piece.
     """
-    check_positive("chunk_size", chunk_size, "tokens")
+    check_whole(chunk_size=chunk_size)
     (gaps,) = tokenizer.gaps([text])
     ends = [chars for chars, _ in pack(gaps, chunk_size)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def check_positive(name: str, value: Any, unit: str) -> None:
-    """Raise a one-line `ValueError` unless `value` is an `int` of at least 1, as JSON can hold it."""
-    if isinstance(value, np.integer):
-        raise ValueError(f"{name} is {value!r}, which JSON cannot hold; pass int({name})")
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of {unit}, at least 1, got {value!r}")
 
 
 def load_tokenizer(name: str = "world") -> TextTokenizer:
@@ -209,11 +202,6 @@ def _load(name: str, shown: str, path: Path | None, changed: tuple[int, int] | N
     except Exception as error:  # the Rust library and the hub client raise bare Exceptions of many kinds
         raise ValueError(
             f"unknown tokenizer {name!r}: pass 'world', a tokenizer.json, a folder that holds one, or the id "
-            f"of one on the Hugging Face hub ({first_line(error)})"
+            f"of one on the Hugging Face hub ({error_line(error, 160)})"
         ) from error
     return TextTokenizer(backend, shown)
-
-
-def first_line(error: Exception) -> str:
-    """What an error of another library says, in at most 160 characters of one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

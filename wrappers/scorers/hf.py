@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.checks import check_whole
 from memenvs.core.optional import require
 from memenvs.models.loading import evaluating, halves, load_model, load_tokenizer
 from memenvs.models.prefix import Ids, Pass, Reader, can_reuse, plan, reads_by_length
@@ -133,8 +134,8 @@ class HFScorer:
         max_batch_tokens: int | None = None,
         truncate: Truncate = None,
     ):
-        if max_batch_tokens is not None and max_batch_tokens < 1:
-            raise ValueError(f"max_batch_tokens must be at least 1, got {max_batch_tokens!r}")
+        if max_batch_tokens is not None:
+            check_whole(max_batch_tokens=max_batch_tokens)
         in_memory = hasattr(model, "config")
         if in_memory and (device is not None or dtype is not None):
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.checks import check_whole
 from memenvs.core.http import JSONClient
 from memenvs.wrappers.scorers.protocol import (
     PairTokenizer,
@@ -62,8 +63,7 @@ class ServerScorer:
         pause: float = 0.5,
         api_key: str | None = None,
     ):
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, got {concurrency!r}")
+        check_whole(concurrency=concurrency)
         self.model, self.concurrency = model, concurrency
         self._client = JSONClient(url, "scoring", timeout, tries, pause, ScorerError, MEND, api_key)
         self.url = self._client.url

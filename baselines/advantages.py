@@ -7,11 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from memenvs.baselines.episode import Episode, Floats
 from memenvs.credit import combine_turns, grpo, mt_grpo, mt_rloo, place_rewards, rloo, tamtrl, whiten
 from memenvs.credit.tokens import gae
 from memenvs.models.policy import Policy
-from memenvs.wrappers import Episode as Record
+from memenvs.rollout.records import Episode, Floats
 from memenvs.wrappers import TAMTRLMethod
 
 Estimator = Literal["grpo", "rloo", "reinforce"]
@@ -57,7 +56,7 @@ def group_advantages(
         method: whose signals `"tamtrl"` uses.
     """
     groups = [episode.group for episode in episodes]
-    outcomes = [sum(episode.outcomes) + episode.charge for episode in episodes]
+    outcomes = [sum(episode.outcome_rewards) + episode.length_penalty for episode in episodes]
     if reward == "tamtrl":
         return _tamtrl(episodes, method or TAMTRLMethod())
     if reward == "turn":
@@ -71,7 +70,9 @@ def group_advantages(
             credit = mt_grpo(turns, results, alpha=alpha, groups=groups, ended=ended, scale=scale)
         return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
     merged = reward in ("merged", "infomem")
-    values = [sum(episode.turn_rewards) + episode.charge for episode in episodes] if merged else outcomes
+    values = (
+        [sum(episode.turn_rewards) + episode.length_penalty for episode in episodes] if merged else outcomes
+    )
     if estimator == "reinforce":
         whole = np.asarray(values, np.float64)
     else:
@@ -114,7 +115,7 @@ def token_advantages(
     rewards, values = np.zeros(mask.shape), np.zeros(mask.shape)
     for row, episode in enumerate(episodes):
         # The turns' rewards hold the outcome already.
-        outcome = sum(episode.outcomes) if reward == "outcome" else None
+        outcome = sum(episode.outcome_rewards) if reward == "outcome" else None
         ends = episode.turn_ends
         placed = place_rewards(episode.turn_rewards, ends, episode.tokens, placement=reward, outcome=outcome)
         rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
@@ -133,7 +134,7 @@ def span_credits(episode: Episode, policy: Policy, name: str) -> Floats:
     A token that lies half inside a span gets the whole credit: its choice wrote part of it.
     """
     turns = [np.zeros(len(reply.ids)) for reply in episode.replies]
-    for credit in episode.record.credits.get(name, []) if episode.record else []:
+    for credit in episode.credits.get(name, []):
         if credit.span is None or np.isnan(credit.value):
             continue
         start, end = credit.span
@@ -144,27 +145,25 @@ def span_credits(episode: Episode, policy: Policy, name: str) -> Floats:
 
 def _between(episode: Episode) -> Floats:
     """(K,) what each turn earned beside the outcome; NaN where a method could not measure it."""
-    turns = np.subtract(episode.turn_rewards, episode.outcomes)
-    if episode.record:
-        for signals in episode.record.signals.values():
-            turns[np.isnan(signals)] = np.nan
-        for credits in episode.record.credits.values():
-            unknown = [credit.turn for credit in credits if credit.span is None and np.isnan(credit.value)]
-            turns[unknown] = np.nan
+    turns = np.subtract(episode.turn_rewards, episode.outcome_rewards)
+    for signals in episode.signals.values():
+        turns[np.isnan(signals)] = np.nan
+    for credits in episode.credits.values():
+        unknown = [credit.turn for credit in credits if credit.span is None and np.isnan(credit.value)]
+        turns[unknown] = np.nan
     return turns
 
 
 def _tamtrl(episodes: Sequence[Episode], method: TAMTRLMethod) -> list[Floats]:
-    records = [episode.record or Record() for episode in episodes]
     credit = tamtrl(
-        [record.signals.get(method.name, []) for record in records],
+        [episode.signals.get(method.name, []) for episode in episodes],
         [episode.outcome for episode in episodes],
         tasks=[episode.group for episode in episodes],
-        answers=[method.answers(record) for record in records],
+        answers=[method.answers(episode) for episode in episodes],
         minmax=method.minmax,
         combine=method.combine,
         # Eq. 6 gives a failed rollout 0 at every turn, and DAPO adds its length penalty to that.
-        penalties=[episode.charge for episode in episodes],
+        penalties=[episode.length_penalty for episode in episodes],
     )
     return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from memenvs.baselines.episode import Sample
 from memenvs.core.files import write_text
+from memenvs.rollout.records import Sample
 from memenvs.rollout.scripted import Policy, make_policy
 
 if TYPE_CHECKING:
@@ -111,4 +111,4 @@ def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:
             break
         sample = sample.then(ids, np.zeros(len(ids)), turn)
     samples += [sample] if sample is not None else []
-    return [sample.trimmed() for sample in samples if sample.written.any()]
+    return [sample.trimmed() for sample in samples if sample.response_mask.any()]

@@ -15,7 +15,6 @@ from typing import Any, Literal
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
 from memenvs.baselines.args import Count, NonNegative, TrainingArgs, Whole, check_ranges, read_args, run
 from memenvs.baselines.distributed import World
-from memenvs.baselines.episode import Episode, Floats, sound
 from memenvs.baselines.measure import measure, precision
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import SHOWN, Steps, Training, group_seeds, summary, timings
@@ -23,6 +22,7 @@ from memenvs.baselines.tree import check_cost, collect_trees
 from memenvs.baselines.tree_credit import episodes_of, tree_advantages
 from memenvs.baselines.update import Item, items_of, update
 from memenvs.credit import overlong_penalty
+from memenvs.rollout.records import Episode, Floats, valid
 from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.registry import make_methods
 
@@ -147,8 +147,8 @@ def play_groups(
     for part in range(1 + args.dynamic_sampling):
         fresh = training.rollouts(step, clock, part)
         drawn += fresh
-        charge_length(fresh, args.overlong_buffer, args.overlong_max)
-        usable = sound(fresh)
+        add_length_penalty(fresh, args.overlong_buffer, args.overlong_max)
+        usable = valid(fresh)
         # Before groups are left out: TAMTRL's min and max are of all that was sampled (its algorithm 1).
         advantages = clock.run("credit", credit, usable)
         groups = {episode.group for episode in usable}
@@ -200,13 +200,13 @@ def grow_trees(
     return world.gather(items), world.gather(played), int(world.add(tokens)[0])
 
 
-def charge_length(episodes: Sequence[Episode], buffer: int, most: int) -> None:
-    """Charge each episode DAPO's overlong penalty."""
+def add_length_penalty(episodes: Sequence[Episode], buffer: int, most: int) -> None:
+    """Give each episode DAPO's overlong penalty."""
     if not buffer:
         return
-    charges = overlong_penalty([episode.tokens for episode in episodes], most, buffer)
-    for episode, charge in zip(episodes, charges.tolist(), strict=True):
-        episode.charge = charge
+    penalties = overlong_penalty([episode.tokens for episode in episodes], most, buffer)
+    for episode, penalty in zip(episodes, penalties.tolist(), strict=True):
+        episode.length_penalty = penalty
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,10 +11,10 @@ import numpy as np
 from memenvs.baselines import losses
 from memenvs.baselines.args import RunArgs, UpdateArgs
 from memenvs.baselines.distributed import World
-from memenvs.baselines.episode import Episode, Floats, Sample
 from memenvs.core.optional import require
 from memenvs.models.batching import micro_batches
 from memenvs.models.policy import Evaluation
+from memenvs.rollout.records import Episode, Floats, Sample
 
 if TYPE_CHECKING:
     from memenvs.models.hf import HFPolicy
@@ -34,13 +34,13 @@ def evaluate_in(
 ) -> Evaluation:
     """What the policy says now of a micro-batch, in the run's precision."""
     with precision(policy, args):
-        return policy.evaluate([s.ids for s in samples], [s.written for s in samples], entropy=entropy)
+        return policy.evaluate([s.ids for s in samples], [s.response_mask for s in samples], entropy=entropy)
 
 
 def values_in(critic: HFPolicy, samples: Sequence[Sample], args: RunArgs) -> Any:
     """The critic's values (N,) of a micro-batch now, in the run's precision."""
     with precision(critic, args):
-        return critic.values([s.ids for s in samples], [s.written for s in samples])
+        return critic.values([s.ids for s in samples], [s.response_mask for s in samples])
 
 
 class Measured(NamedTuple):
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 
     logprobs: Floats | None
     values: Floats | None
-    reference: Floats | None
+    ref_logprobs: Floats | None
 
 
 def measure(
@@ -79,10 +79,10 @@ def measure(
                 found[i] = one
     drift: list[Floats] = []
     for sample, one in zip(samples, found if world is None else world.gather(found), strict=True):
-        sample.values, sample.reference = one.values, one.reference
+        sample.values, sample.ref_logprobs = one.values, one.ref_logprobs
         if one.logprobs is not None:
-            drift.append(sample.logprobs[sample.written] - one.logprobs)
-            sample.logprobs[sample.written] = one.logprobs
+            drift.append(sample.logprobs[sample.response_mask] - one.logprobs)
+            sample.logprobs[sample.response_mask] = one.logprobs
     return {"kl_sampler": float(np.concatenate(drift).mean())} if drift else {}
 
 
@@ -101,10 +101,10 @@ def kl_penalties(episodes: Sequence[Episode], args: UpdateArgs) -> list[Floats]:
     torch = require("torch", "train")
     found = []
     for episode in episodes:
-        if any(sample.reference is None for sample in episode.samples):
+        if any(sample.ref_logprobs is None for sample in episode.samples):
             raise ValueError("an episode has not been measured; call measure() with a reference before")
-        old = np.concatenate([sample.logprobs[sample.written] for sample in episode.samples])
-        reference = np.concatenate([sample.reference for sample in episode.samples])
+        old = np.concatenate([sample.logprobs[sample.response_mask] for sample in episode.samples])
+        reference = np.concatenate([sample.ref_logprobs for sample in episode.samples])
         nats = losses.kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), args.kl_kind)
         found.append(args.kl_coef * nats.numpy())
     return found
@@ -118,7 +118,7 @@ def _measure(
     reference: HFPolicy | None,
 ) -> list[Measured]:
     """What those models that are given say of the samples of one micro-batch."""
-    cuts = np.cumsum([sample.written.sum() for sample in samples])[:-1]
+    cuts = np.cumsum([sample.response_mask.sum() for sample in samples])[:-1]
     nothing: list[Any] = [None] * len(samples)
     own = evaluate_in(policy, samples, args) if policy else None
     logprobs = np.split(_array(own.logprobs), cuts) if own else nothing

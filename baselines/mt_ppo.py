@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from memenvs.baselines.advantages import Placement, token_advantages
 from memenvs.baselines.args import PPOArgs, Share, kl_in_loss, read_args, run
 from memenvs.baselines.distributed import World
-from memenvs.baselines.episode import sound
 from memenvs.baselines.measure import kl_penalties, measure
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import SHOWN, Steps, Training, summary, timings
 from memenvs.baselines.update import items_of, update
+from memenvs.rollout.records import valid
 
 
 @dataclass
@@ -49,7 +49,7 @@ def train(training: Training, args: Args) -> None:
         for step in steps:
             start, clock = time.perf_counter(), Clock()
             episodes = training.rollouts(step, clock)
-            usable = sound(episodes)
+            usable = valid(episodes)
             samples = [sample for episode in usable for sample in episode.samples]
             known = clock.run(
                 "measuring",

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from memenvs.baselines.episode import Episode, Sample, component_sums
-from memenvs.core.env import Info
+from memenvs.core.env import End, Info
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models.policy import Ids, Policy, Reply
-from memenvs.wrappers import Episode as Record
+from memenvs.rollout.records import Episode, Sample, Turn, component_sums
 from memenvs.wrappers import RewardMethod, VectorRewardWrapper
 
 NO_REPLY = Reply("", np.zeros(0, np.int64), np.zeros(0), finished=False)
@@ -79,6 +78,7 @@ def collect(
             for block, seed in starting:
                 for j, i in enumerate(block):
                     seats[i] = Seat(policy, int(seed), np.random.default_rng([seed, j]))
+                    seats[i].episode.member = j
                     seats[i].begin(observations[i], inner.infos_list[i])
         playing = [i for i, seat in seats.items() if not seat.over]
         prompts, draws = [seats[i].prompt for i in playing], [seats[i].draws for i in playing]
@@ -89,8 +89,8 @@ def collect(
         if playing:
             observations, _, terminated, truncated, _ = clock.run("environment", venv.step, actions, plays)
         for i, reply in zip(playing, replies, strict=True):
-            over = bool(terminated[i] or truncated[i])
-            seats[i].play(reply, observations[i], inner.infos_list[i], over)
+            end: End = "terminated" if terminated[i] else "truncated" if truncated[i] else ""
+            seats[i].play(reply, observations[i], inner.infos_list[i], end)
         for block in blocks:
             if block[0] in seats and all(seats[i].over for i in block):
                 done += [seats.pop(i).end(venv, i) for i in block]
@@ -110,7 +110,7 @@ class Seat:
 
     def __init__(self, policy: Policy, group: int, draws: np.random.Generator) -> None:
         self.policy, self.draws = policy, draws
-        self.episode = Episode(group, "")
+        self.episode = Episode(group=group, seed=group)
         self.over = False
         self._sample: Sample | None = None
         self._rewards: list[dict[str, float]] = []
@@ -129,44 +129,45 @@ class Seat:
 
     def begin(self, observation: str, info: Info) -> None:
         """An episode begins, or fails to."""
-        self.episode.task, self._observation = str(info.get("task", "")), observation
+        self.episode.task = str(info.get("task", ""))
+        self._observation, self._info = observation, info
         self.over = bool(info.get("error"))
 
-    def play(self, reply: Reply, observation: str, info: Info, over: bool) -> None:
+    def play(self, reply: Reply, observation: str, info: Info, end: End) -> None:
         """A reply was played."""
         episode, turn = self.episode, len(self.episode.replies)
+        episode.turns.append(Turn(self._observation, reply.text, self._info, observation, info, end))
         episode.replies.append(reply)
         self._rewards.append(info["rewards"])
         episode.outcomes.append(float(info["rewards"].get("outcome", 0.0)))
         if reply is NO_REPLY:
-            episode.unread += 1
+            episode.overlong_prompts += 1
         else:
-            episode.cut_replies += not reply.finished
+            episode.truncated_replies += not reply.finished
             self._sample = self._written.then(reply.ids, reply.logprobs, turn)
-        if over or info["context"] == "rewrite":
+        if end or info["context"] == "rewrite":
             self._close()
         else:
             self._sample = self._written.then(self.policy.encode_feedback(info["feedback"], reply.ids))
-        self._observation, self.over = observation, over
+        self._observation, self._info, self.over = observation, info, end != ""
 
     def end(self, venv: Any, i: int) -> Episode:
         """The episode, when its whole group has ended and every reward is known."""
         episode, info = self.episode, venv.unwrapped.infos_list[i]
         episode.error = str(info.get("error", ""))
         episode.metrics = dict(info.get("metrics", {}))
-        paid = sum(episode.outcomes)
-        episode.outcome = float(episode.metrics.get("outcome", paid))
         episode.turn_rewards = list(info.get("turn_rewards", []))
         if self._rewards and not episode.error:
             self._rewards[-1] = info["rewards"]  # with what methods paid when the group was complete
         episode.rewards = component_sums(self._rewards)
         if isinstance(venv, VectorRewardWrapper) and episode.replies:
-            episode.record = venv.record(i)
-            episode.signals = _signal_means(venv.methods, episode.record)
-            if venv.spends_outcome:
-                episode.outcomes = replaced_outcomes(episode.record)
+            record = venv.record(i)
+            episode.turns, episode.outcomes = record.turns, record.outcomes
+            episode.signals, episode.credits = record.signals, record.credits
+            episode.signal_means = _signal_means(venv.methods, record)
+            episode.replaces_outcome = venv.spends_outcome
         ended = bool(episode.metrics) and venv.unwrapped.envs[i].unwrapped.episode.end
-        episode.error = episode.error or _no_outcome(venv, episode.record)
+        episode.error = episode.error or _no_outcome(venv, episode)
         episode.end = "failed" if episode.error else ended or "truncated"
         self._close()
         return episode
@@ -177,39 +178,23 @@ class Seat:
 
     def _close(self) -> None:
         """End the training sequence; one that holds nothing written is dropped."""
-        if self._sample is not None and self._sample.written.any():
+        if self._sample is not None and self._sample.response_mask.any():
             self.episode.samples.append(self._sample.trimmed())
         self._sample = None
 
 
-def replaced_outcomes(record: Record) -> list[float]:
-    """(K,) R^O of each turn where methods replace the environment's outcome: what they gave the last turn.
-
-    A credit that lies on a span of characters is an advantage of those, and no part of the result.
-    """
-    last = len(record.turns) - 1
-    spans = [
-        credit.value
-        for credits in record.credits.values()
-        for credit in credits
-        if credit.turn == last and credit.span is not None and not np.isnan(credit.value)
-    ]
-    return [0.0] * last + [record.turn_rewards[-1] - sum(spans)]
-
-
-def _no_outcome(venv: Any, record: Record | None) -> str:
+def _no_outcome(venv: Any, episode: Episode) -> str:
     """Why the method that replaces the outcome could not tell it, in a line; empty where it could."""
     replaced = [method.name for method in getattr(venv, "methods", ()) if method.spends_outcome]
     for name in replaced:
-        for credit in record.credits[name] if record else []:
-            last = record is not None and credit.turn == len(record.turns) - 1
-            if last and not credit.of_signal and np.isnan(credit.value):
+        for credit in episode.credits.get(name, []):
+            if credit.turn == len(episode.turns) - 1 and not credit.of_signal and np.isnan(credit.value):
                 return f"no outcome: {name}: {credit.reason}"
     return ""
 
 
-def _signal_means(methods: Sequence[RewardMethod], record: Record) -> dict[str, float]:
-    """See `Episode.signals`."""
+def _signal_means(methods: Sequence[RewardMethod], record: Episode) -> dict[str, float]:
+    """See `Episode.signal_means`."""
     found = {}
     for method in methods:
         signals = np.array(record.signals[method.name])

@@ -24,13 +24,13 @@ from memenvs.baselines.args import (
     warmup_steps,
 )
 from memenvs.baselines.distributed import World
-from memenvs.baselines.episode import Episode, sound
 from memenvs.baselines.measure import precision
 from memenvs.baselines.rollout import Clock, collect
 from memenvs.core.optional import require
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import policy as policies
 from memenvs.models.policy import Policy
+from memenvs.rollout.records import Episode, valid
 from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
 from memenvs.wrappers.registry import make_methods
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
@@ -50,38 +50,38 @@ from memenvs.core.files import naming, write_json, write_text
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Means over sound episodes: return, tokens, every metric; and how many failed or were cut.
+    """Means over valid episodes: return, tokens, every metric; and how many failed or were cut.
 
     A component of the reward is `rewards/NAME`, its mean sum over an episode; what a method measures is
     `signals/NAME`, its mean over an episode's turns (TAMTRL's p_t, InfoMem's gain). Both leave out episodes
     that have none.
     """
-    played = sound(episodes)
+    played = valid(episodes)
     numbers: dict[str, float] = {
         "failed": sum(episode.end == "failed" for episode in episodes),
-        "cut_replies": sum(episode.cut_replies for episode in episodes),
-        "unread": sum(episode.unread for episode in episodes),
+        "truncated_replies": sum(episode.truncated_replies for episode in episodes),
+        "overlong_prompts": sum(episode.overlong_prompts for episode in episodes),
     }
     if not played:
         return numbers
     numbers["return"] = float(np.mean([sum(episode.turn_rewards) for episode in played]))
     numbers["outcome"] = float(np.mean([episode.outcome for episode in played]))
-    if any(episode.charge for episode in played):
-        numbers["charge"] = float(np.mean([episode.charge for episode in played]))
+    if any(episode.length_penalty for episode in played):
+        numbers["length_penalty"] = float(np.mean([episode.length_penalty for episode in played]))
     numbers["reply_tokens"] = float(np.mean([episode.tokens for episode in played]))
     for name in played[0].metrics:
         numbers.setdefault(name, float(np.mean([episode.metrics[name] for episode in played])))
-    for kind in ("rewards", "signals"):
+    for kind, field_name in (("rewards", "rewards"), ("signals", "signal_means")):
         named: dict[str, list[float]] = {}
         for episode in played:
-            for name, value in getattr(episode, kind).items():
+            for name, value in getattr(episode, field_name).items():
                 if not math.isnan(value):
                     named.setdefault(f"{kind}/{name}", []).append(value)
         numbers |= {name: float(np.mean(values)) for name, values in named.items()}
     return numbers
 
 
-def overlong_prompts(count: float, window: int | None) -> str:
+def overlong_warning(count: float, window: int | None) -> str:
     """What to tell who trains on prompts that leave no room for a reply.
 
     Args:
@@ -454,7 +454,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-TROUBLES = ("failed", "unread", "eval_failed", "eval_unread", "skipped", "nonfinite")
+TROUBLES = ("failed", "overlong_prompts", "eval_failed", "eval_overlong_prompts", "skipped", "nonfinite")
 """Counts that a line shows where they are not 0."""
 
 
@@ -516,10 +516,10 @@ class Steps:
         pace = (time.perf_counter() - self._began) / (step - self._first)
         left = duration(pace * (self._last - step))
         journal.show(f"step {step}/{self._last}  {shown}  {pace:.1f} s a step, {left} left")
-        unread = numbers.get("unread", 0) + numbers.get("eval_unread", 0)
-        if unread and not self._warned:
+        overlong = numbers.get("overlong_prompts", 0) + numbers.get("eval_overlong_prompts", 0)
+        if overlong and not self._warned:
             self._warned = True
-            journal.show(f"warning: {overlong_prompts(unread, self._run.policy.window)}")
+            journal.show(f"warning: {overlong_warning(overlong, self._run.policy.window)}")
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self._asked = True

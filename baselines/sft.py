@@ -25,12 +25,12 @@ from memenvs.baselines.demonstrations import (
     to_samples,
 )
 from memenvs.baselines.distributed import World
-from memenvs.baselines.episode import Sample, sound
 from memenvs.baselines.measure import evaluate_in
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run, Steps, group_seeds
 from memenvs.baselines.update import apply_gradients
 from memenvs.models.batching import micro_batches
+from memenvs.rollout.records import Sample, valid
 
 
 @dataclass
@@ -77,7 +77,7 @@ def train(cloning: Cloning, args: Args) -> None:
     with Steps(cloning, len(batches), ("loss", "eval_success")) as steps:
         for step in steps:
             start, batch = time.perf_counter(), batches[step - 1]
-            tokens = sum(int(sample.written.sum()) for sample in batch)
+            tokens = sum(int(sample.response_mask.sum()) for sample in batch)
             optimizer.zero_grad(set_to_none=True)
             nats, mine = 0.0, world.share(batch)
             for part in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
@@ -105,32 +105,33 @@ def samples_of(cloning: Cloning) -> list[Sample]:
     """
     args = cloning.args
     seeds = group_seeds(args.seed, 0, 2, args.episodes)
-    turns = unread = 0
+    turns = overlong_prompts = 0
     if args.teacher == "self":
         cloning.begin_again()
         played = cloning.play(cloning.make_venv(), seeds, 1, Clock())
         cloning.restore()
-        kept = [e for e in sound(played) if args.learn_from == "all" or e.metrics["success"] == 1.0]
+        kept = [e for e in valid(played) if args.learn_from == "all" or e.metrics["success"] == 1.0]
         samples = [sample for episode in kept for sample in episode.samples]
         turns = sum(len(episode.replies) for episode in played)
-        unread = sum(episode.unread for episode in played)
+        overlong_prompts = sum(episode.overlong_prompts for episode in played)
     else:
         samples = []
         for shown in _shown(args, seeds):
             if args.learn_from == "all" or shown.success:
                 samples += (made := to_samples(cloning.policy, shown))
                 turns += len(shown.turns)
-                unread += len(shown.turns) - (int(made[-1].turns.max()) + 1 if made else 0)
+                overlong_prompts += len(shown.turns) - (int(made[-1].turns.max()) + 1 if made else 0)
     overlong = (
-        f"{unread} of {turns} turns do not fit the model's window of {cloning.policy.window} tokens: shorten "
-        "their prompts by --env-args, or take a model with a longer window"
+        f"{overlong_prompts} of {turns} turns do not fit the model's window of "
+        f"{cloning.policy.window} tokens: shorten their prompts by --env-args, or take a model with a longer "
+        "window"
     )
     if not samples:
         raise ValueError(
             f"no episode of the teacher {args.teacher!r} is left to learn from (learn_from {args.learn_from})"
-            + f"; {overlong}" * bool(unread)
+            + f"; {overlong}" * bool(overlong_prompts)
         )
-    if unread and cloning.world.first:
+    if overlong_prompts and cloning.world.first:
         sys.stderr.write(f"warning: {overlong}; they are left out\n")
     return samples
 

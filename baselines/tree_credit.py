@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memenvs.baselines.episode import Episode, Floats, Sample, component_sums
 from memenvs.baselines.rollout import NO_REPLY
 from memenvs.baselines.tree import Node
 from memenvs.credit import masked_mean, mt_grpo
+from memenvs.rollout.records import Episode, Floats, Sample, component_sums
 
 
 def tree_advantages(
@@ -68,7 +68,7 @@ def _earned(node: Node, ended: str) -> Floats:
 def episodes_of(root: Node, group: int) -> list[Episode]:
     """The episodes from the root to each end, for statistics; their samples are left out.
 
-    A reply that several episodes share is counted as cut or unread in the first of them alone.
+    A reply that several episodes share is counted as truncated or overlong in the first of them alone.
     """
     found, counted = [], set[int]()
     for leaf in root.nodes() if root.children else [root]:
@@ -85,18 +85,19 @@ def episodes_of(root: Node, group: int) -> list[Episode]:
         metrics = dict(leaf.info.get("metrics", {}))
         found.append(
             Episode(
-                group,
-                str(leaf.info.get("task", "")),
+                group=group,
+                task=str(leaf.info.get("task", "")),
                 replies=[node.reply for node in path],
                 turn_rewards=rewards,
-                outcome=float(metrics.get("outcome", leaf.outcome)),
                 outcomes=[0.0] * (len(path) - 1) + [leaf.outcome],
                 metrics=metrics,
                 rewards=component_sums([node.info["rewards"] for node in path if "rewards" in node.info]),
                 end=leaf.end,
                 error=leaf.error,
-                cut_replies=sum(node.reply is not NO_REPLY and not node.reply.finished for node in fresh),
-                unread=sum(node.reply is NO_REPLY for node in fresh),
+                truncated_replies=sum(
+                    node.reply is not NO_REPLY and not node.reply.finished for node in fresh
+                ),
+                overlong_prompts=sum(node.reply is NO_REPLY for node in fresh),
             )
         )
     return found

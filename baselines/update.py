@@ -12,11 +12,11 @@ import numpy as np
 from memenvs.baselines import losses
 from memenvs.baselines.args import PPOArgs, UpdateArgs, kl_in_loss
 from memenvs.baselines.distributed import World
-from memenvs.baselines.episode import Episode, Floats, Sample
 from memenvs.baselines.measure import evaluate_in, values_in
 from memenvs.core.optional import require
 from memenvs.models.batching import micro_batches, padding_share
 from memenvs.models.policy import Evaluation
+from memenvs.rollout.records import Episode, Floats, Sample
 
 if TYPE_CHECKING:
     from memenvs.models.hf import HFPolicy
@@ -218,7 +218,7 @@ def _policy_loss(
     told: Evaluation, items: Sequence[Item], weights: Any, args: UpdateArgs
 ) -> tuple[Any, dict[str, Any]]:
     samples = [item.sample for item in items]
-    old = _tensor([sample.logprobs[sample.written] for sample in samples], told.logprobs)
+    old = _tensor([sample.logprobs[sample.response_mask] for sample in samples], told.logprobs)
     advantages = _tensor([item.advantages for item in items], told.logprobs)
     clipped = losses.policy_loss(
         told.logprobs, old, advantages, clip=args.clip, clip_high=args.clip_high, dual_clip=args.dual_clip
@@ -231,7 +231,7 @@ def _policy_loss(
         "kl_old": losses.kl_penalty(old, told.logprobs.detach()).mean(),  # old sampled: KL(old || new)
     }
     if args.kl_coef:
-        reference = _tensor([_known(sample.reference) for sample in samples], told.logprobs)
+        reference = _tensor([_known(sample.ref_logprobs) for sample in samples], told.logprobs)
         penalty = losses.kl_penalty(told.logprobs, reference, args.kl_kind)
         numbers["kl_ref"] = penalty.mean()
         if kl_in_loss(args):

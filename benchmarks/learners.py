@@ -26,10 +26,10 @@ def measure(turns: int, context: str) -> dict[str, float]:
 
     from memenvs.baselines.args import UpdateArgs
     from memenvs.baselines.distributed import World
-    from memenvs.baselines.episode import Sample
     from memenvs.baselines.update import Item, update
     from memenvs.models.policy import HFPolicy
     from memenvs.models.small_gpt import save_small_gpt
+    from memenvs.rollout.records import Sample
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +45,9 @@ def measure(turns: int, context: str) -> dict[str, float]:
             length = int(draws.integers(TOKENS // 2, TOKENS))
             grown = samples[-1].then(draws.integers(0, 256, length - 32))
             samples[-1] = grown.then(draws.integers(0, 256, 32), np.full(32, -5.5), turn)
-        items += [Item(sample, group, draws.normal(size=int(sample.written.sum()))) for sample in samples]
+        items += [
+            Item(sample, group, draws.normal(size=int(sample.response_mask.sum()))) for sample in samples
+        ]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-5)
     args, world = UpdateArgs(micro_batch_tokens=2048), World("cpu")
     short = Sample.prompt(np.zeros(8, np.int64)).then(np.zeros(8, np.int64), np.zeros(8), 0)

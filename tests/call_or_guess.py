@@ -7,12 +7,12 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.env import Episode, TextEnv
+from memenvs.core.env import EpisodeState, TextEnv
 
 QUESTION, RESULT, CALL, DIGITS = "Which digit? ", " Found. ", "h", "0123456789"
 
 
-class CallOrGuess(TextEnv[str, Episode]):
+class CallOrGuess(TextEnv[str, EpisodeState]):
     """Which digit is it, one in ten? `h` calls for help, which pays 0.7 and leads to a second turn.
 
     Any other reply is the answer, right by luck. The second answer is never right, as that of a policy that
@@ -25,9 +25,9 @@ class CallOrGuess(TextEnv[str, Episode]):
     def __init__(self) -> None:
         super().__init__(len(DIGITS), 1000)
 
-    def _begin(self, task: int) -> Episode:
+    def _begin(self, task: int) -> EpisodeState:
         self.text = QUESTION
-        return Episode(task)
+        return EpisodeState(task)
 
     def _observe(self) -> str:
         return self.text

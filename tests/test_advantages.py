@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from memenvs.baselines.advantages import group_advantages, span_credits, token_advantages
-from memenvs.baselines.episode import Episode, Sample
 from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
 from memenvs.credit import mt_grpo
 from memenvs.models.policy import Reply, ScriptedPolicy
+from memenvs.rollout.records import Episode, Sample
 from memenvs.wrappers import Credit, TAMTRLMethod
-from memenvs.wrappers import Episode as Record
 from memenvs.wrappers.method import Turn
 
 POLICY = ScriptedPolicy(str)
@@ -24,7 +23,7 @@ def reply(text):
     return Reply(text, ids, np.zeros(len(ids)), finished=True)
 
 
-def episode(group, turn_rewards, outcomes, texts, values=None, record=None):
+def episode(group, turn_rewards, outcomes, texts, values=None):
     """An episode of appended turns; each text is a reply of one token a word."""
     replies = [reply(text) for text in texts]
     sample = Sample.prompt(np.array([1]))
@@ -33,8 +32,8 @@ def episode(group, turn_rewards, outcomes, texts, values=None, record=None):
     if values is not None:
         sample.values = np.array(values)
     return Episode(
-        group, "t", samples=[sample], replies=replies, turn_rewards=turn_rewards, outcome=sum(outcomes),
-        outcomes=outcomes, record=record, end="terminated",
+        group=group, task="t", samples=[sample], replies=replies, turn_rewards=turn_rewards,
+        outcomes=outcomes, end="terminated",
     )  # fmt: skip
 
 
@@ -80,13 +79,13 @@ class TestGroups:
         # three searched; the judge of the first could not be read: the others are 1 and 0 beside each other
         three = [episode(1, [paid, 0.0], [0.0, 0.0], ["a", "a"]) for paid in (0.0, 1.0, 0.0)]
         for one, signal in zip(three, (math.nan, 1.0, 0.0), strict=True):
-            one.record = Record(signals={"judge": [signal, 0.0]})
+            one.signals = {"judge": [signal, 0.0]}
         values = [tokens[0] for tokens in group_advantages(three, POLICY, reward="turn")]
         assert values == pytest.approx([0.0, 1 / ROOT2, -1 / ROOT2], abs=1e-3)
 
     def test_a_charge_counts_in_every_comparison_of_results(self, pair):
         for one in pair:
-            one.charge = -1.0 if one is pair[0] else 0.0
+            one.length_penalty = -1.0 if one is pair[0] else 0.0
         # outcomes 1 - 1 and 0: equal
         assert group_advantages(pair, POLICY, reward="outcome")[0].tolist() == [0.0] * 3
 
@@ -122,8 +121,7 @@ class TestGroups:
 
     def test_memory_has_its_credit_on_its_own_characters(self, pair):
         # "memory" of "a memory" is the memory of turn 0, worth 2
-        record = Record(credits={"mempo": [Credit(0, 2.0, (2, 8)), Credit(1, math.nan, (0, 1), "no score")]})
-        pair[0].record = record
+        pair[0].credits = {"mempo": [Credit(0, 2.0, (2, 8)), Credit(1, math.nan, (0, 1), "no score")]}
         assert span_credits(pair[0], POLICY, "mempo").tolist() == [0.0, 2.0, 0.0]
         first, _ = group_advantages(pair, POLICY, reward="mempo")
         assert first == pytest.approx([1 / ROOT2, 1 / ROOT2 + 2.0, 1 / ROOT2], abs=1e-5)
@@ -146,7 +144,7 @@ class TestGroups:
     def test_a_charge_on_a_failure_does_not_ask_the_teacher(self, pair):
         # R = 0.6, 1 | -1, -1 (times p it were -0.2, -1): mean -0.1, std sqrt(3.32 / 3)
         taught(pair, [0.6, 0.2])
-        pair[1].charge = -1.0
+        pair[1].length_penalty = -1.0
         method, std = TAMTRLMethod(minmax=False), math.sqrt(3.32 / 3)
         first, second = group_advantages(pair, POLICY, reward="tamtrl", method=method)
         assert first == pytest.approx([0.7 / std, 0.7 / std, 1.1 / std], abs=1e-5)
@@ -157,7 +155,7 @@ def taught(episodes, scores):
     """Give episodes of two turns the teacher's score of the first; the second is the answer."""
     for one, score in zip(episodes, scores, strict=True):
         turns = [Turn("", "", {}, "", {"metrics": {}}), Turn("", "", {}, "", {"metrics": {}}, "terminated")]
-        one.record = Record(turns, signals={"tamtrl": [score, 0.0]})
+        one.turns, one.signals = turns, {"tamtrl": [score, 0.0]}
 
 
 class TestTokens:
@@ -269,8 +267,8 @@ class TestTree:
         assert [len(child.children) for child in root.children] == [2, 2]
         for sample, number, values in tree_advantages([root]):
             assert number == 0
-            assert sample.written.sum() == len(values)
-            assert sample.written[-1]
+            assert sample.response_mask.sum() == len(values)
+            assert sample.response_mask[-1]
 
     def test_states_are_restored_between_branches(self):
         import gymnasium as gym

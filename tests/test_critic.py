@@ -13,10 +13,10 @@ import torch
 from memenvs.baselines.advantages import token_advantages
 from memenvs.baselines.args import PPOArgs, UpdateArgs
 from memenvs.baselines.distributed import World
-from memenvs.baselines.episode import Episode, Sample
 from memenvs.baselines.measure import kl_penalties, measure
 from memenvs.baselines.update import Item, update
 from memenvs.models.policy import HFPolicy, Reply
+from memenvs.rollout.records import Episode, Sample
 
 
 def make(tiny_model, value_head):
@@ -42,9 +42,14 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
         samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
     measure(policy, samples, UpdateArgs(), critic=critic, reference=policy)
     for sample in samples:
-        sample.logprobs[sample.written] = sample.reference
+        sample.logprobs[sample.response_mask] = sample.ref_logprobs
     items = [
-        Item(s, group, draws.normal(size=s.written.sum()), returns * draws.normal(size=s.written.sum()))
+        Item(
+            s,
+            group,
+            draws.normal(size=s.response_mask.sum()),
+            returns * draws.normal(size=s.response_mask.sum()),
+        )
         for group, s in enumerate(samples)
     ]
     trained = policy.model_parameters() + critic.critic_parameters(shared=kind == "shared")
@@ -112,9 +117,11 @@ def test_kl_in_the_reward_is_not_in_the_loss(tiny_model):
 def episode(old, reference, reward):
     """One turn of tokens with these log-probabilities, under a critic that says 0."""
     sample = Sample.prompt(np.array([7])).then(np.arange(len(old)), np.array(old), 0)
-    sample.values, sample.reference = np.zeros(len(old)), np.array(reference)
+    sample.values, sample.ref_logprobs = np.zeros(len(old)), np.array(reference)
     reply = Reply("", np.arange(len(old)), np.array(old), finished=True)
-    return Episode(1, "t", samples=[sample], replies=[reply], turn_rewards=[reward], outcomes=[reward])
+    return Episode(
+        group=1, task="t", samples=[sample], replies=[reply], turn_rewards=[reward], outcomes=[reward]
+    )
 
 
 def test_the_kl_penalty_of_a_token_is_weighted_nats():
@@ -134,6 +141,6 @@ def test_a_penalty_is_taken_off_the_reward_of_its_own_token():
 
 def test_an_episode_without_a_reference_has_no_kl_penalty():
     played = episode([0.0], [0.0], 1.0)
-    played.samples[0].reference = None
+    played.samples[0].ref_logprobs = None
     with pytest.raises(ValueError, match="has not been measured"):
         kl_penalties([played], PPOArgs(kl_coef=0.1))

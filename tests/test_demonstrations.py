@@ -39,12 +39,12 @@ def test_an_episode_that_appends_is_one_sequence_of_what_was_said(policy):
         (sample,) = to_samples(policy, shown)
         replies = [reply for _, reply in shown.turns]
         assert shown.success
-        assert sorted(set(sample.turns[sample.written].tolist())) == list(range(len(replies)))
+        assert sorted(set(sample.turns[sample.response_mask].tolist())) == list(range(len(replies)))
         for turn, reply in enumerate(replies):
             assert text(policy, sample.ids[sample.turns == turn]) == reply + "<|im_end|>"
         said = "".join(text + reply for text, reply in shown.turns)
         assert text(policy, sample.ids).replace("<|im_end|>", "") == said
-        assert sample.written[-1]
+        assert sample.response_mask[-1]
 
 
 @pytest.mark.parametrize("env_id", ["MemSokoban-v0", "MemToolQA-v0"])
@@ -107,6 +107,6 @@ def test_a_teacher_that_is_not_there_is_named():
 def test_every_marked_token_has_a_log_probability(policy):
     # what to_samples marks is what a loss is taken over: one log-probability for each marked token
     (sample,) = to_samples(policy, played("MemSokoban-v0", seeds=(1,))[0])
-    told = policy.evaluate([sample.ids], [sample.written]).logprobs
-    assert len(told) == sample.written.sum()
+    told = policy.evaluate([sample.ids], [sample.response_mask]).logprobs
+    assert len(told) == sample.response_mask.sum()
     assert np.isfinite(told.detach().numpy()).all()

@@ -440,7 +440,7 @@ def test_nothing_is_counted_where_the_server_counts_nothing(chat, tmp_path):
 def test_replies_that_were_cut_are_counted(chat, tmp_path):
     stub = chat(lambda fields: (200, "and so on", {"finish_reason": "length"}))
     run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path)
-    assert mean(tmp_path, "replies_cut") == 2.0
+    assert mean(tmp_path, "truncated_replies") == 2.0
 
 
 def test_the_stop_string_that_a_server_takes_off_is_put_back(chat, tmp_path):
@@ -510,7 +510,7 @@ def test_a_reply_that_is_cut_here_did_not_end_at_its_limit(text, cut, chat, tmp_
     stub = chat(honest(text, finish_reason="length"))
     arguments = ("--policy", f"openai:{stub.url}", "--task", "0", "--stop", "</answer>")
     run(*TOOL, *arguments, out=tmp_path)
-    assert mean(tmp_path, "replies_cut") == cut
+    assert mean(tmp_path, "truncated_replies") == cut
     assert "reply_tokens" not in results(tmp_path)["metrics"]  # what was written is not what is left
 
 
@@ -629,7 +629,7 @@ def test_a_models_tokens_are_counted(letters, tmp_path):
     run(*TOOL, "--policy", "hf:m", "--task", "0", "--max-new-tokens", "3", out=tmp_path)
     found = lines(tmp_path)[0]["metrics"]
     assert found["model_prompt_tokens"] == sum(map(len, letters[0].prompts))
-    assert (found["reply_tokens"], found["replies_cut"]) == (6, 2)
+    assert (found["reply_tokens"], found["truncated_replies"]) == (6, 2)
 
 
 # The command line.

@@ -485,7 +485,7 @@ class TestOutcome:
         return episode
 
     def test_learners_take_the_judges_score_for_the_outcome_reward(self, endpoint):
-        assert self.played(endpoint, REASONED % "1.0").outcomes == [1.0]
+        assert self.played(endpoint, REASONED % "1.0").outcome_rewards == [1.0]
 
     def test_learners_leave_out_an_episode_whose_outcome_the_judge_did_not_give(self, endpoint):
         episode = self.played(endpoint, "I cannot say")

@@ -148,7 +148,7 @@ class TestHardSteps:
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
         # The prompt and one reply fit the window of 128 tokens, what comes back does not.
         (line,) = run(learner, (longer, model), tmp_path / "run", steps=1, groups=4, group_size=2)
-        assert line["unread"] > 0
+        assert line["overlong_prompts"] > 0
         assert np.isfinite(line["policy_loss"])
 
 
@@ -171,9 +171,14 @@ class TestTold:
         lines = run(grpo, (longer, model), tmp_path / "run", steps=2, groups=4, group_size=2)
         said = capsys.readouterr().err.splitlines()
         steps = [line for line in said if line.startswith("step ")]
-        assert all(f"unread {line['unread']:g}" in shown for line, shown in zip(lines, steps, strict=True))
+        assert all(
+            f"overlong_prompts {line['overlong_prompts']:g}" in shown
+            for line, shown in zip(lines, steps, strict=True)
+        )
         (warning,) = [line for line in said if line.startswith("warning: ")]
-        assert warning.startswith(f"warning: {lines[0]['unread']:g} prompts left no room for a reply")
+        assert warning.startswith(
+            f"warning: {lines[0]['overlong_prompts']:g} prompts left no room for a reply"
+        )
         assert "window of 128 tokens" in warning
         assert "by --env-args" in warning
 

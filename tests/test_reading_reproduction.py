@@ -15,8 +15,7 @@ from benchmarks.reproduce.reading import Setting
 from benchmarks.reproduce.reading_memory import ENV, REPLY, Read, read, shares, signals
 from benchmarks.reproduce.reading_model import CARE, CarelessReader
 from benchmarks.reproduce.reading_tasks import CHUNKS, LINE, QUESTION, SENTENCES, TEMPLATE, sentence
-from memenvs.baselines.episode import Episode
-from memenvs.wrappers import Episode as Record
+from memenvs.rollout.records import Episode
 
 ASKED = QUESTION.format(person="Ada Orrel")
 GOLD, OTHER = sentence("Ada Orrel", "Tarsk"), sentence("Bo Venn", "Munness")
@@ -101,8 +100,7 @@ def test_a_sentence_begins_as_the_sum_of_its_names(setting):
 
 
 def played(holds, shown, em, signals=None):
-    record = Record(signals=signals) if signals else None
-    return Read(Episode(0, "", metrics={"em": em}, record=record), shown, holds, answer=holds[-1])
+    return Read(Episode(metrics={"em": em}, signals=signals or {}), shown, holds, answer=holds[-1])
 
 
 def test_evidence_is_taken_where_it_is_shown_and_kept_where_it_is_in_memory():
@@ -128,4 +126,4 @@ def test_signals_are_told_by_what_became_of_the_evidence():
 def test_a_model_reads_and_is_measured_at_every_turn(setting):
     found = read(setting.model, setting.env_args("test"), 4, measured=True)
     assert [len(one.holds) for one in found] == [CHUNKS] * 4
-    assert all(len(one.episode.record.signals["tamtrl"]) == CHUNKS + 1 for one in found)
+    assert all(len(one.episode.signals["tamtrl"]) == CHUNKS + 1 for one in found)

@@ -6,14 +6,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from memenvs.baselines.episode import Sample, sound
-from memenvs.baselines.rollout import NO_REPLY, collect, replaced_outcomes
+from memenvs.baselines.rollout import NO_REPLY, collect
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models.batching import micro_batches, padding_share
 from memenvs.models.policy import Reply, ScriptedPolicy
+from memenvs.rollout.records import Episode, Sample, valid
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import Credit, VectorRewardWrapper
-from memenvs.wrappers import Episode as Record
 
 READING = {"tasks": "world-test", "chunk_size": 400, "n_documents": 4}
 
@@ -46,7 +45,7 @@ class TestAppend:
         (sample,) = episode.samples
         for turn, reply in enumerate(episode.replies):
             assert text(sample.ids[sample.turns == turn]) == reply.text
-        assert (sample.written == (sample.turns >= 0)).all()
+        assert (sample.response_mask == (sample.turns >= 0)).all()
 
     def test_a_wrapper_that_changes_the_reply_leaves_one_sample_of_what_was_sampled_and_the_feedback(self):
         def make():
@@ -75,8 +74,8 @@ class TestRecords:
             Credit(1, math.nan, (1, 2)),
             Credit(1, 1.0),
         ]
-        record = Record(turns=[None, None], credits={"mempo": credits}, turn_rewards=[7.0, 3.5])
-        assert replaced_outcomes(record) == [0.0, 1.0]
+        episode = Episode(credits={"mempo": credits}, turn_rewards=[7.0, 3.5], replaces_outcome=True)
+        assert episode.outcome_rewards == [0.0, 1.0]
 
     def test_mempo_compares_its_own_reward_of_the_result_and_not_the_environments(self):
         options = {"tasks": "world-test", "memory_mode": "memory"}
@@ -85,12 +84,12 @@ class TestRecords:
         replies = iter([f"<mem>m</mem><think></think>{task}", f"junk {task}"])
         good, bad = collect(venv, ScriptedPolicy(lambda prompt: next(replies)), [5], 2)
         assert (good.outcome, bad.outcome) == (1.0, 1.0)
-        assert (sum(good.outcomes), sum(bad.outcomes)) == (1.0, 0.0)
+        assert (sum(good.outcome_rewards), sum(bad.outcome_rewards)) == (1.0, 0.0)
 
     def test_fewer_tasks_than_environments_are_recorded_too(self):
         venv = VectorRewardWrapper(venv_of("MemChunkQA-v0", 4, **READING), ["TAMTRL"], "lexical", 1)
         (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "a memory"), [3])
-        assert len(episode.record.turns) == len(episode.replies)
+        assert len(episode.turns) == len(episode.replies)
 
 
 class TestRewrite:
@@ -99,15 +98,15 @@ class TestRewrite:
         (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3])
         assert len(episode.samples) == len(episode.replies) == episode.metrics["turns"] > 1
         for turn, sample in enumerate(episode.samples):
-            assert set(sample.turns[sample.written].tolist()) == {turn}
-            assert text(sample.ids[sample.written]) == "a memory"
+            assert set(sample.turns[sample.response_mask].tolist()) == {turn}
+            assert text(sample.ids[sample.response_mask]) == "a memory"
 
     def test_a_prompt_beyond_the_window_is_answered_by_silence_and_counted(self):
         policy = ScriptedPolicy(lambda prompt: "a memory")
         policy.window = 300  # the first chunk of 400 tokens does not fit, the short last one does
         (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3])
         assert episode.end == "terminated"
-        assert episode.unread == 1
+        assert episode.overlong_prompts == 1
         assert [reply is NO_REPLY for reply in episode.replies] == [True, False, False]
         assert len(episode.samples) == 2
         assert episode.turn_ends.tolist() == [0, 1, 3]  # "a memory" is two tokens
@@ -115,7 +114,7 @@ class TestRewrite:
     def test_a_reply_at_its_limit_is_cut_and_counted(self):
         policy = ScriptedPolicy(lambda prompt: "one two three four five six")
         (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3], max_new_tokens=2)
-        assert episode.cut_replies == len(episode.replies)
+        assert episode.truncated_replies == len(episode.replies)
         assert all(len(reply.ids) == 2 for reply in episode.replies)
 
 
@@ -143,8 +142,9 @@ class TestGroups:
         host = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
         episodes = collect(host, ScriptedPolicy(lambda prompt: "a \\boxed{memory}"), [1, 2, 3], 2)
         for episode in episodes:
-            assert episode.turn_rewards == episode.record.turn_rewards
-            assert len(episode.record.credits["tamtrl"]) == len(episode.replies)
+            values = [credit.value for credit in episode.credits["tamtrl"]]
+            assert episode.turn_rewards == pytest.approx(values)
+            assert len(values) == len(episode.replies)
 
     def test_a_spent_outcome_is_the_reward_of_the_last_turn(self):
         # SearchRewards: one ill-formed reply to the end of its turns is -1 at the last, -0.2 before.
@@ -153,7 +153,7 @@ class TestGroups:
         )
         (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "hm"), [1])
         assert episode.turn_rewards == pytest.approx([-0.2] * 4 + [-1.0])
-        assert episode.outcomes == pytest.approx([0.0] * 4 + [-1.0])
+        assert episode.outcome_rewards == pytest.approx([0.0] * 4 + [-1.0])
         assert episode.outcome == 0.0
 
     def test_the_components_of_an_episode_sum_to_its_return(self):
@@ -177,9 +177,9 @@ class TestGroups:
         venv = venv_of("MemChunkQA-v0", 2, **READING)
         host = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
         for episode in collect(host, ScriptedPolicy(lambda prompt: "a \\boxed{memory}"), [1], 2):
-            *memories, answer = episode.record.signals["tamtrl"]
+            *memories, answer = episode.signals["tamtrl"]
             assert answer == 0.0  # which is no p_t
-            assert episode.signals == pytest.approx({"tamtrl": np.mean(memories)})
+            assert episode.signal_means == pytest.approx({"tamtrl": np.mean(memories)})
 
     def test_a_group_size_that_does_not_fit_is_refused(self):
         with pytest.raises(ValueError, match="group_size must divide the 3 environments, got 2"):
@@ -201,7 +201,7 @@ class TestFailures:
         episodes = collect(venv, ScriptedPolicy(echo), [1, 2, 3])
         assert [episode.end for episode in episodes] == ["truncated", "failed", "truncated"]
         assert "the engine is gone" in episodes[1].error
-        assert [episode.group for episode in sound(episodes)] == [1, 3]
+        assert [episode.group for episode in valid(episodes)] == [1, 3]
 
     def test_a_broken_scorer_ends_the_episodes_that_asked_it(self):
         class Broken:
@@ -242,7 +242,7 @@ class TestBatches:
 def test_a_sample_grows_by_replies_and_feedback():
     sample = Sample.prompt(np.array([1, 2])).then(np.array([3]), np.array([-0.5]), 0).then(np.array([4]))
     assert sample.ids.tolist() == [1, 2, 3, 4]
-    assert sample.written.tolist() == [False, False, True, False]
+    assert sample.response_mask.tolist() == [False, False, True, False]
     assert sample.logprobs.tolist() == [0, 0, -0.5, 0]
     assert sample.turns.tolist() == [-1, -1, 0, -1]
 

@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 
 import memenvs  # noqa: F401
-from memenvs.core.env import Episode, TextEnv
+from memenvs.core.env import EpisodeState, TextEnv
 from memenvs.core.state import from_plain, to_plain
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
@@ -109,13 +109,13 @@ class Forgetful(TextEnv):
 
 
 @dataclass
-class Forgotten(Episode):
+class Forgotten(EpisodeState):
     notes: list[str] = field(default_factory=list)
 
 
 def test_an_episode_of_another_class_than_the_one_that_was_named_is_refused(monkeypatch):
     monkeypatch.setattr(Forgetful, "__abstractmethods__", frozenset(), raising=False)
-    with pytest.raises(TypeError, match="_begin gave a Forgotten, but its episode_class is Episode"):
+    with pytest.raises(TypeError, match="_begin gave a Forgotten, but its episode_class is EpisodeState"):
         Forgetful(1, 10).reset()
 
 

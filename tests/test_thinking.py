@@ -97,9 +97,9 @@ def test_the_training_sequence_is_the_prompt_that_was_read_and_all_that_was_writ
     policy, _, episode = played
     read = policy.read[::2]  # of the first member
     for sample, reply, prompt in zip(episode.samples, episode.replies, read, strict=True):
-        np.testing.assert_array_equal(sample.ids[sample.written], reply.ids)
-        assert policy._tokens.decode(sample.ids[~sample.written]) == prompt
-        assert "Hmm" in policy._tokens.decode(sample.ids[sample.written])
+        np.testing.assert_array_equal(sample.ids[sample.response_mask], reply.ids)
+        assert policy._tokens.decode(sample.ids[~sample.response_mask]) == prompt
+        assert "Hmm" in policy._tokens.decode(sample.ids[sample.response_mask])
 
 
 def test_the_memory_is_scored_without_the_thought_behind_a_closed_one(played):

@@ -12,10 +12,10 @@ import torch
 
 from memenvs.baselines.args import PPOArgs, UpdateArgs
 from memenvs.baselines.distributed import World
-from memenvs.baselines.episode import Sample
 from memenvs.baselines.measure import measure
 from memenvs.baselines.update import Item, update
 from memenvs.models.policy import HFPolicy
+from memenvs.rollout.records import Sample
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def items(policy):
     args = UpdateArgs()
     measure(policy, samples, args, critic=policy, reference=policy)
     for sample in samples:
-        sample.logprobs[sample.written] = sample.reference
-    sizes = [int(sample.written.sum()) for sample in samples]
+        sample.logprobs[sample.response_mask] = sample.ref_logprobs
+    sizes = [int(sample.response_mask.sum()) for sample in samples]
     return [
         Item(sample, group, draws.normal(size=n), draws.normal(size=n))
         for sample, group, n in zip(samples, (1, 1, 1, 2, 2, 2), sizes, strict=True)
@@ -91,7 +91,7 @@ def test_fresh_samples_have_ratio_one(policy, items):
 
 def test_the_reference_pulls_back(policy, items):
     for item in items:
-        item.sample.reference = item.sample.reference - 1.0
+        item.sample.ref_logprobs = item.sample.ref_logprobs - 1.0
     _, told = weights_after(policy, items, kl_coef=0.1)
     # d = log pi - log ref = 1: k3 = exp(-1) - 1 + 1
     assert told["kl_ref"] == pytest.approx(np.exp(-1), rel=1e-4)
@@ -99,7 +99,7 @@ def test_the_reference_pulls_back(policy, items):
 
 def test_kl_old_is_of_the_policy_that_sampled(policy, items):
     for item in items:
-        item.sample.logprobs = np.where(item.sample.written, item.sample.logprobs + 0.25, 0.0)
+        item.sample.logprobs = np.where(item.sample.response_mask, item.sample.logprobs + 0.25, 0.0)
     _, told = weights_after(policy, items)
     # d = log old - log new = 0.25, on tokens that old wrote: k3 = exp(-0.25) - 1 + 0.25
     assert told["kl_old"] == pytest.approx(np.exp(-0.25) - 0.75, rel=1e-4)
@@ -127,7 +127,7 @@ def test_minibatches_keep_groups_together(policy, items):
 
 
 def test_an_unmeasured_sample_is_refused(policy, items):
-    items[0].sample.reference = None
+    items[0].sample.ref_logprobs = None
     with pytest.raises(ValueError, match="has not been measured"):
         weights_after(policy, items, kl_coef=0.1)
 
@@ -135,7 +135,7 @@ def test_an_unmeasured_sample_is_refused(policy, items):
 def test_what_another_engine_sampled_is_measured_anew(policy, items):
     samples = [item.sample for item in items]
     for sample in samples:
-        sample.logprobs = np.where(sample.written, sample.logprobs + 0.25, 0.0)
+        sample.logprobs = np.where(sample.response_mask, sample.logprobs + 0.25, 0.0)
     told = measure(policy, samples, UpdateArgs(sampler="vllm"), critic=policy)
     assert told["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
     _, seen = weights_after(policy, items)

@@ -18,9 +18,9 @@ from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
 from memenvs.baselines import grpo
 from memenvs.baselines.args import read_args
 from memenvs.baselines.demonstrations import read_demonstrations
-from memenvs.baselines.episode import Episode
 from memenvs.models.hf import HFPolicy
 from memenvs.models.policy import Reply
+from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import open_tasks
 
 ENTITIES = 300
@@ -178,7 +178,7 @@ class TestMemPO:
             f"<mem>?; {second}{THEN_ANSWER}?; {second}</answer>",  # kept
         ]
         played = [Reply(text, np.zeros(1, np.int64), np.zeros(1), True) for text in replies]
-        episode = Episode(0, task.id, replies=played, metrics={"em": 0.5})
+        episode = Episode(task=task.id, replies=played, metrics={"em": 0.5})
         assert shares([episode], tasks) == {"em": 0.5, "searched": 0.5, "taken": 0.5, "kept": 1.0}
 
     def test_a_model_is_measured(self, setting):

@@ -4,100 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar
 
-from memenvs.core.env import End, Info
-from memenvs.core.state import from_plain, plain_record
+from memenvs.core.state import from_plain
+from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 Plain = list[Any]
 """A method as plain data: its name, or its `module:Class`, and its settings."""
-
-
-class Turn(NamedTuple):
-    """One observation, the reply to it, and what came back.
-
-    Attributes:
-        observation: what the policy read.
-        action: its raw reply.
-        before: the info that came with the observation.
-        next_observation: what came back.
-        info: the info that came back.
-        end: `"terminated"` or `"truncated"` if the episode ended with this turn, else empty.
-    """
-
-    observation: Any
-    action: str
-    before: Info
-    next_observation: Any
-    info: Info
-    end: End = ""
-
-    @property
-    def over(self) -> bool:
-        """Whether the episode ended with this turn."""
-        return self.end != ""
-
-
-@plain_record
-class Credit(NamedTuple):
-    """A value given to a turn, or to a span of characters in its action.
-
-    Attributes:
-        turn: number of the turn, from 0.
-        value: the value; NaN where none could be found.
-        span: [start, end) in characters of the action; None for the whole turn.
-        reason: why the value is NaN.
-        of_signal: whether the value rests on the turn's signal, so that it is NaN where the signal is.
-    """
-
-    turn: int
-    value: float
-    span: tuple[int, int] | None = None
-    reason: str = ""
-    of_signal: bool = True
-
-
-@dataclass
-class Episode:
-    """The record of an episode under a list of methods.
-
-    Attributes:
-        turns: K turns.
-        outcomes: the outcome component of each turn, as it came from below.
-        signals: for each method by name, the signal of each turn.
-        credits: for each method by name, its credits; empty until it has composed.
-        turn_rewards: the reward of each turn; final when every method has composed.
-        error: why it could not be played or scored to its end; empty otherwise. Signals that decide in
-            hindsight are then NaN at every turn, the others at the turn that failed.
-    """
-
-    turns: list[Turn] = field(default_factory=list)
-    outcomes: list[float] = field(default_factory=list)
-    signals: dict[str, list[float]] = field(default_factory=dict)
-    credits: dict[str, list[Credit]] = field(default_factory=dict)
-    turn_rewards: list[float] = field(default_factory=list)
-    error: str = ""
-
-    @property
-    def outcome(self) -> float:
-        """The outcome of the whole episode, as the environment paid it.
-
-        Where a wrapper below has spent it, its metrics still tell.
-        """
-        told = self.turns[-1].info["metrics"].get("outcome") if self.turns and self.over else None
-        return math.fsum(self.outcomes) if told is None else float(told)
-
-    @property
-    def success(self) -> bool:
-        """Whether the task was solved (the environment's own metric)."""
-        return bool(self.turns) and self.turns[-1].info["metrics"]["success"] == 1.0
-
-    @property
-    def over(self) -> bool:
-        """Whether the episode has ended."""
-        return self.error != "" or (bool(self.turns) and self.turns[-1].over)
 
 
 class RewardMethod:

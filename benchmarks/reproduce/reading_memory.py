@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.reproduce.reading_tasks import SENTENCES
-from memenvs.baselines.episode import Episode
 from memenvs.baselines.rollout import collect
 from memenvs.baselines.run import group_seeds
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models.hf import HFPolicy
+from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import InfoMemMethod, TAMTRLMethod, VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer
@@ -94,14 +94,14 @@ def signals(found: list[Read]) -> dict[str, float]:
     """
     values: dict[str, list[float]] = defaultdict(list)
     for one in found:
-        record = one.episode.record
-        if record is None:
+        measured = one.episode.signals
+        if not measured:
             raise ValueError("episodes were not measured; read them with measured=True")
         for name, turn in _turns(one):
-            values[f"tamtrl, {name}"].append(record.signals["tamtrl"][turn])
+            values[f"tamtrl, {name}"].append(measured["tamtrl"][turn])
         if one.episode.metrics["em"]:
             held = "held" if one.holds[-1] else "not held, guessed"
-            values[f"infomem, success, {held}"].append(record.signals["infomem"][-1])
+            values[f"infomem, success, {held}"].append(measured["infomem"][-1])
     return {name: float(np.mean(values[name])) for name in sorted(values)}
 
 

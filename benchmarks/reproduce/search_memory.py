@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reproduce.search_teacher import REPLY
-from memenvs.baselines.episode import Episode
 from memenvs.baselines.rollout import collect
 from memenvs.baselines.run import group_seeds
 from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.searching import read_reply
 from memenvs.models.hf import HFPolicy
+from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
 
 

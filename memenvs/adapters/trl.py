@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from memenvs.adapters.plain import open_env
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
-from memenvs.baselines.episode import Episode, Floats, Sample, sound
 from memenvs.baselines.rollout import collect
 from memenvs.core.optional import check_version, require
 from memenvs.core.text import Template
@@ -20,6 +19,7 @@ from memenvs.envs.sokoban import legend
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import load_tokenizer
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
+from memenvs.rollout.records import Episode, Floats, Sample, valid
 from memenvs.sokoban import to_text
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
@@ -67,8 +67,8 @@ class Row(NamedTuple):
     @classmethod
     def of(cls, sample: Sample, usable: bool) -> Row:
         """A training sequence; one that is not usable has mask 0 everywhere."""
-        start = int(sample.written.argmax())
-        mask = (sample.written[start:] & usable).astype(int)
+        start = int(sample.response_mask.argmax())
+        mask = (sample.response_mask[start:] & usable).astype(int)
         ids = sample.ids.tolist()
         return cls(ids[:start], ids[start:], mask.tolist(), sample.logprobs[start:].tolist())
 
@@ -204,11 +204,10 @@ def tool_episode(group: int, env: Any, steps: NDArray[np.int64], written: NDArra
     run = np.searchsorted(steps, np.arange(len(rewards)), side="right") - 1
     run = np.clip(run, 0, len(lengths) - 1)
     return Episode(
-        group,
-        str(env._info["task"]),
+        group=group,
+        task=str(env._info["task"]),
         replies=[Reply("", np.zeros(n, np.int64), np.zeros(n), True) for n in lengths],  # TRL keeps the ids
         turn_rewards=np.bincount(run, rewards, len(lengths)).tolist(),
-        outcome=float(sum(outcomes)),
         outcomes=np.bincount(run, outcomes, len(lengths)).tolist(),
         end="terminated",
     )
@@ -389,7 +388,7 @@ class TurnAdvantages:
 
     def _of_rollout(self, rollout: EpisodeRollout) -> list[Floats]:
         """Advantages of the written tokens of each row."""
-        usable = sound(rollout.episodes)
+        usable = valid(rollout.episodes)
         whole: Any = group_advantages(usable, rollout.policy, **self._credit)  # type: ignore[arg-type]
         by_episode = {id(episode): values for episode, values in zip(usable, whole, strict=True)}
         rows: list[Floats] = []

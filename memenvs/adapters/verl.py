@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.adapters.plain import open_env, plain
-from memenvs.baselines.episode import Episode, Floats, Sample
 from memenvs.baselines.rollout import NO_REPLY, Seat
 from memenvs.core.optional import check_version, require
 from memenvs.credit import grpo, mt_grpo, place_rewards
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.policy import Ids, Reply
+from memenvs.rollout.records import Episode, Floats, Sample
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
 check_version("verl", "0.9.1", "0.9.2", "verl")
@@ -87,13 +87,13 @@ def rows_of(episode: Episode, steps: Steps, end: int) -> list[TurnOutput]:
 
 
 def _row(sample: Sample, own: Floats, told: dict[str, float], steps: Steps, turns: int) -> TurnOutput:
-    start = int(sample.written.argmax()) if sample.written.any() else 1
+    start = int(sample.response_mask.argmax()) if sample.response_mask.any() else 1
     scores = np.zeros(len(sample.ids))
-    scores[sample.written] = own
+    scores[sample.response_mask] = own
     return TurnOutput(
         prompt_ids=sample.ids[:start].tolist(),
         response_ids=sample.ids[start:].tolist(),
-        response_mask=sample.written[start:].astype(int).tolist(),
+        response_mask=sample.response_mask[start:].astype(int).tolist(),
         response_logprobs=sample.logprobs[start:].tolist() if steps.knows_logprobs else None,
         token_scores=scores[start:].tolist(),
         reward_score=told["return"],  # said, so that verl asks no reward model
@@ -169,7 +169,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             observation, _, terminated, truncated, info = await asyncio.to_thread(env.step, reply.text)
             steps.environment += time.perf_counter() - began
             over = bool(terminated or truncated)
-            seat.play(reply, observation, info, over)
+            seat.play(reply, observation, info, "terminated" if terminated else "truncated" if over else "")
         seat.episode.turn_rewards, seat.episode.metrics = list(info["turn_rewards"]), dict(info["metrics"])
         rows = rows_of(seat.episode, steps, min(self._tokens.ends))
         return rows[0] if info["context"] == "append" and len(rows) == 1 else rows

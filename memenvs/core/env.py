@@ -23,7 +23,7 @@ End = Literal["", "terminated", "truncated"]
 
 
 @dataclass
-class Episode:
+class EpisodeState:
     """All that changes while an episode is played; environments add fields of their own.
 
     Fields hold plain data and are annotated (see `memenvs.core.state.from_plain`), as a
@@ -42,7 +42,7 @@ class Episode:
     end: End = ""
 
 
-E = TypeVar("E", bound=Episode)
+E = TypeVar("E", bound=EpisodeState)
 O = TypeVar("O")  # noqa: E741  # the observation's type, a text but for pictures
 
 
@@ -118,7 +118,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
     components: ClassVar[tuple[str, ...]] = ("outcome",)
     metric_names: ClassVar[tuple[str, ...]] = ("success",)
     context: Literal["append", "rewrite"] = "append"
-    episode_class: ClassVar[type[Episode]] = Episode
+    episode_class: ClassVar[type[EpisodeState]] = EpisodeState
 
     def __init__(self, n_tasks: int, max_chars: int, render_mode: str | None = None) -> None:
         modes = self.metadata["render_modes"]
@@ -269,7 +269,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         self._last = last
         self.np_random.bit_generator.state = generator
 
-    def _check_episode(self, episode: Episode) -> None:
+    def _check_episode(self, episode: EpisodeState) -> None:
         """Raise a one-line `ValueError` for what no episode can be."""
         turn, rewards = episode.turn, episode.turn_rewards
         wrong = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.core.checks import check_choice, check_whole
-from memenvs.core.env import MAX_REPLY_CHARS, Episode, TextEnv
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
 from memenvs.envs.render import reading_turn
 from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
@@ -219,7 +219,7 @@ class ReadingPrompts:
 
 
 @dataclass
-class ReadingEpisode(Episode):
+class ReadingEpisode(EpisodeState):
     """An episode of reading.
 
     Attributes:

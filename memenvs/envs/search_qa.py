@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from memenvs.core.checks import check_choice, check_whole
-from memenvs.core.env import MAX_REPLY_CHARS, Episode, Info, TextEnv
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.text import THOUGHTS, Tagged, replace_templates
 from memenvs.envs.render import conversation_turn
 from memenvs.envs.searching import (
@@ -39,7 +39,7 @@ NOTHING = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed
 
 
 @dataclass
-class SearchEpisode(Episode):
+class SearchEpisode(EpisodeState):
     """An episode of searching.
 
     Attributes:

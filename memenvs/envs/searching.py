@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from memenvs.core.env import MAX_REPLY_CHARS, Episode
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Tagged, Template, first_pair, in_order, thought_end
 from memenvs.retrieval import Retriever, load_retriever
@@ -283,7 +283,7 @@ def open_retriever(retriever: str | None, questions: Sequence[Task], source: str
     return load_retriever(f"lexical:{questions.path}")
 
 
-def check_turns(episode: Episode, history: Sequence[object], limit: int) -> None:
+def check_turns(episode: EpisodeState, history: Sequence[object], limit: int) -> None:
     """Raise a one-line `ValueError` where turns, their record and their limit do not fit together."""
     if episode.turn != len(history) or episode.turn > limit:
         raise ValueError(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.checks import check_whole
-from memenvs.core.env import MAX_REPLY_CHARS, Episode, TextEnv
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.optional import require
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
@@ -297,7 +297,7 @@ class Window:
 
 
 @dataclass
-class SokobanEpisode(Episode):
+class SokobanEpisode(EpisodeState):
     """An episode of Sokoban.
 
     Attributes:

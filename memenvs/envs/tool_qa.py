@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memenvs.core.checks import check_whole
-from memenvs.core.env import MAX_REPLY_CHARS, Episode, Info, TextEnv
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import Template, first_pair, replace_templates
 from memenvs.envs.render import conversation_turn
@@ -100,7 +100,7 @@ def _fault(args: Any) -> str:
 
 
 @dataclass
-class ToolEpisode(Episode):
+class ToolEpisode(EpisodeState):
     """An episode of one tool call.
 
     Attributes:

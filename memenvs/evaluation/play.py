@@ -121,7 +121,7 @@ def counts(answers: Sequence[Answer]) -> dict[str, float]:
 
     Returns:
         `model_prompt_tokens` and `reply_tokens`, sums over turns; `model_tokens_peak`, the most tokens of a
-        prompt and its reply together; `replies_cut`, replies that ended at their limit.
+        prompt and its reply together; `truncated_replies`, replies that ended at their limit.
     """
     found: dict[str, float] = {}
     prompts = [answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None]
@@ -134,5 +134,5 @@ def counts(answers: Sequence[Answer]) -> dict[str, float]:
     if len(prompts) == len(replies) == len(answers):
         found["model_tokens_peak"] = max(map(sum, zip(prompts, replies, strict=True)))
     if len(cuts) == len(answers):
-        found["replies_cut"] = sum(cuts)
+        found["truncated_replies"] = sum(cuts)
     return found

@@ -297,7 +297,7 @@ class TestWhatBreaks:
         trainer.model.config.max_position_embeddings = 10  # no board fits
         before = weights(trainer)
         trainer.train()
-        assert [episode.unread for episode in trainer.rollout_func.episodes] == [3, 3]
+        assert [episode.overlong_prompts for episode in trainer.rollout_func.episodes] == [3, 3]
         assert not trainer.loss_mask(trainer.batches[0]).any()
         assert (weights(trainer) == before).all()
 

@@ -3,6 +3,8 @@
 import gymnasium as gym
 import pytest
 
+from memenvs.sokoban import to_text
+
 PROMPTS = {"prompt_with_memory", "prompt_without_memory", "prompt_with_history"}
 ASKED = {"question", "target", "target_wrapped", "memory", *PROMPTS}
 SEARCH = "<mem>I know {}</mem><think></think><search>town</search>"
@@ -73,9 +75,79 @@ def test_search_with_memory_tells_the_same_keys_at_every_turn(keep_turns):
     assert env.step(SEARCH.format("it"))[4]["privileged"].keys() == info["privileged"].keys()
 
 
-def test_search_that_appends_has_no_memory_to_tell_of():
-    _, info = gym.make("MemSearchQA-v0", tasks="world-test").reset(seed=0)
-    assert ASKED.isdisjoint(info["privileged"])
+APPENDING = {
+    "MemSearchQA-v0": ({"tasks": "world-test"}, "<think></think><search>town</search>"),
+    "MemToolQA-v0": (
+        {"tasks": "world-test"},
+        '<tool>{"name": "wiki_search", "args": {"query": "town"}}</tool>',
+    ),
+    "MemSokoban-v0": ({}, "<think></think><answer>Up</answer>"),
+}
+
+
+@pytest.fixture(params=APPENDING)
+def appending(request):
+    """An environment whose prompt grows, and a reply that does not end it."""
+    arguments, reply = APPENDING[request.param]
+    return gym.make(request.param, **arguments).unwrapped, reply
+
+
+def test_where_the_prompt_grows_the_memory_is_the_last_reply_and_its_prompt_the_observation(appending):
+    env, reply = appending
+    start, info = env.reset(options={"task": 1})
+    assert info["privileged"]["memory"] == ""
+    assert info["privileged"]["memory_span"] is None
+    observation, *_, info = env.step(reply)
+    told = info["privileged"]
+    assert (told["memory"], told["memory_span"]) == (reply, [0, len(reply)])
+    assert told["prompt_with_memory"] == told["prompt_with_history"] == observation
+    assert told["prompt_without_memory"] == start
+
+
+def test_where_the_prompt_grows_the_reply_that_ends_the_episode_is_no_memory(appending):
+    env, reply = appending
+    env.reset(options={"task": 1})
+    before = env.step(reply)[0]
+    over, last = False, env.gold_reply()
+    while not over:
+        _, _, terminated, truncated, info = env.step(last)
+        over = terminated or truncated
+        if not over:
+            before = info["privileged"]["prompt_with_history"]
+    told = info["privileged"]
+    assert (told["memory"], told["memory_span"], told["teacher_prompt"]) == ("", None, "")
+    assert told["reply"] == last
+    assert told["prompt_with_memory"] == before
+
+
+def test_where_the_prompt_grows_the_teacher_reads_the_evidence_behind_it(appending):
+    env, reply = appending
+    env.reset(options={"task": 1})
+    observation, *_, info = env.step(reply)
+    told = info["privileged"]
+    evidence = told["teacher_prompt_global"].removeprefix(observation)
+    assert told["teacher_prompt"] == observation + evidence
+    assert told["target"] in evidence
+
+
+def test_the_target_of_a_level_is_a_shortest_solution_in_the_words_of_its_moves():
+    env = gym.make("MemSokoban-v0", max_turns=1, max_actions=9).unwrapped
+    _, info = env.reset(seed=3)
+    told = info["privileged"]
+    assert told["target_wrapped"] == f"<answer>{told['target']}</answer>"
+    assert told["question"] == f"Push every box onto a target.\n\n{to_text(env.board, env.vocabulary)}"
+    assert env.step(f"<think></think>{told['target_wrapped']}")[2]
+
+
+def test_the_teacher_of_a_search_with_a_memory_reads_the_evidence_as_passages():
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="memory").unwrapped
+    env.reset(options={"task": 1})
+    observation, *_, info = env.step(SEARCH.format("one"))
+    told = info["privileged"]
+    title = told["evidence"][0].partition("\n")[0]
+    assert (
+        told["teacher_prompt"].removeprefix(observation).startswith(f"\n\n<information>Doc 1(Title: {title})")
+    )
 
 
 def test_the_history_of_a_search_grows_by_its_turns_and_holds_no_memory():

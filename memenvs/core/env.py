@@ -83,13 +83,23 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         of its own.
 
     Privileged:
-        Where the environment knows them, under these names, which reward methods ask for (`needs`):
-        `answers`; `question`; `target` and `target_wrapped`, the answer bare and in the form that is asked
-        for; `memory` as it stands, and `memory_span`, where the last reply wrote it ([start, end) in
-        characters, or None); `reply`, what counts of the final one; `prompt_with_memory`,
-        `prompt_without_memory` and `prompt_with_history`, the final question with that memory, with an empty
-        one, and behind the turns so far; `teacher_prompt` and `teacher_prompt_global`, this turn's prompt
-        with the evidence of its chunk, and all evidence, in the chunk's place.
+        The scoring fields, which every environment gives, so that a reward method that asks for
+        log-probabilities (`needs`) runs on any of them. All are texts but `memory_span`:
+
+        - `question`; `target` and `target_wrapped`: the right answer, bare and in the form that is asked for.
+        - `memory`: what the agent has written for the turns to come; `memory_span`: where in the last reply
+          it stands, [start, end) in characters, None where that reply left none.
+        - `reply`: what counts of the final reply; empty before the end.
+        - `prompt_with_memory`, `prompt_without_memory`, `prompt_with_history`: the prompt that the answer is
+          given to, with that memory, with an empty one, and with the turns so far.
+        - `teacher_prompt`, `teacher_prompt_global`: this turn's prompt with the evidence that belongs to the
+          turn, and with all evidence; empty after the end.
+
+        Where the context is rewritten, the memory is what the prompt repeats of it. Where it is appended,
+        all stays in the prompt, and `_appended_fields` gives all but the first three: the memory is the last
+        reply, the prompt with memory is that with history, and a reply that ends the episode is an answer,
+        not a memory. Other fields are the environment's own; `answers` are for each objective its accepted
+        answers, where these can be listed.
 
     To write one (docs/environments.md has a whole one):
         Class variables: `components`, `metric_names`, `context`, `episode_class`, and of `Stateful` `version`
@@ -178,6 +188,28 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
             f"{type(self).__name__} has context 'append': write _feedback(), which returns what stands "
             "behind the last reply in the observation, or set context = 'rewrite'"
         )
+
+    def _appended_fields(self, start: str, now: str, evidence: str = "") -> dict[str, Any]:
+        """The scoring fields of an appended context but `question` and the targets; see Privileged.
+
+        Args:
+            start: the text at reset.
+            now: the text as it stands, the last reply and `_feedback()` at its end.
+            evidence: what a teacher reads behind it.
+        """
+        reply, ended = self._last.reply or "", bool(self.episode.end)
+        carried = now[: -len(reply + self._feedback()) or None] if ended else now
+        teacher = "" if ended else now + evidence
+        return {
+            "memory": "" if ended else reply,
+            "memory_span": [0, len(reply)] if reply and not ended else None,
+            "reply": reply if ended else "",
+            "prompt_with_memory": carried,
+            "prompt_without_memory": start,
+            "prompt_with_history": carried,
+            "teacher_prompt": teacher,
+            "teacher_prompt_global": teacher,
+        }
 
     def _restored(self) -> None:
         """Rebuild what is derived from the episode after `set_state`.

@@ -21,6 +21,7 @@ from memenvs.envs.searching import (
     Searching,
     check_turns,
     cut_passages,
+    evidence_of,
     extents,
     harmless,
     holds_answer_by_part,
@@ -29,10 +30,11 @@ from memenvs.envs.searching import (
     passages_shown,
     read_reply,
     several,
+    show_passages,
 )
 from memenvs.tasks.grading import Grade, gold_answer, grade_answer
 from memenvs.tasks.metrics import Objectives, get_metric, multi_objective, wrap_answer
-from memenvs.tasks.taskset import Task, TaskSet, identity_of, open_questions, own_metric
+from memenvs.tasks.taskset import Task, identity_of, open_questions, own_metric
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 NOTHING = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 0.0}
@@ -165,10 +167,13 @@ class SearchPrompts:
             "max_memory": str(max_memory),
         }
 
-    def prompt(self, task: Task, episode: SearchEpisode) -> str:
-        """What the agent reads next; with a memory nothing once the episode has ended."""
+    def prompt(self, task: Task, episode: SearchEpisode, evidence: str = "") -> str:
+        """What the agent reads next; with a memory nothing once the episode has ended.
+
+        `evidence` is what a teacher reads behind the turns.
+        """
         if self._keep_turns is None:
-            return self._fill(task) + "".join(reply + came for reply, came in episode.history)
+            return self._fill(task) + "".join(reply + came for reply, came in episode.history) + evidence
         if episode.end:
             return ""
         recent = episode.history if self._keep_turns == "all" else episode.history[-int(self._keep_turns) :]
@@ -176,7 +181,7 @@ class SearchPrompts:
         if recent:  # the memory of the last reply stands above already
             shown += episode.behind_memory + recent[-1][1]
         left = self._last_turn - len(episode.history)
-        return self._fill(task, memory=episode.memory, recent=shown, turns=left)
+        return self._fill(task, memory=episode.memory, recent=shown + evidence, turns=left)
 
     def longest(self, turn: int, question: int, objectives: int) -> int:
         """Characters of the longest prompt.
@@ -197,20 +202,27 @@ class SearchPrompts:
         )
         return frame + (history if self._keep_turns is None else 0)
 
-    def for_scorers(self, task: Task, episode: SearchEpisode, metric: str) -> dict[str, Any]:
-        """What reward methods ask a scorer about; see `SearchQAEnv`, under Privileged."""
+    def scoring_fields(self, task: Task, episode: SearchEpisode, reply: str, evidence: str) -> dict[str, Any]:
+        """The scoring fields of an agent with a memory but question and targets; see `SearchQAEnv`.
+
+        Args:
+            task: that is played.
+            episode: as it stands.
+            reply: the last one.
+            evidence: what a teacher reads behind the turns.
+        """
         turns = self._last_turn  # one number of turns, so that prompts share a prefix
         past = "".join(reply + came for reply, came in episode.history)
-        target = gold_answer(task.answers, metric)
+        teacher = self.prompt(task, episode, evidence)
         return {
-            "question": task.question,
-            "target": target,
-            "target_wrapped": wrap_answer(target, "tag"),
             "memory": episode.memory,
             "memory_span": episode.memory_span and list(episode.memory_span),
             "prompt_with_memory": self._fill(task, memory=episode.memory, recent="", turns=turns),
             "prompt_without_memory": self._fill(task, memory="", recent="", turns=turns),
             "prompt_with_history": self._fill(task, memory="", recent=past, turns=turns),
+            "reply": reply if episode.end else "",
+            "teacher_prompt": teacher,
+            "teacher_prompt_global": teacher,
         }
 
     def _fill(self, task: Task, **values: object) -> str:
@@ -260,12 +272,10 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         `retrieved`, `turns`, `prompt_tokens`, `prompt_tokens_peak`.
 
     Privileged:
-        `answers`; `evidence`: the documents the answer needs, where the task set knows them. With
-        `memory_mode="memory"` also what reward methods ask a scorer about: `question`; `target`, the bare
-        answer, and `target_wrapped`, the answer in its tag; `memory` as it stands; `memory_span`, where the
-        last reply wrote it ([start, end) in characters; None where it wrote none); `prompt_with_memory` and
-        `prompt_without_memory`, the prompt with that memory and an empty one, without passages;
-        `prompt_with_history`, with an empty memory and every turn so far in full.
+        `answers`; `evidence`: the documents the answer needs, where the task set knows them; and the scoring
+        fields (see `TextEnv`). A teacher reads the evidence as passages that a search has just brought. With
+        `memory_mode="memory"` `prompt_with_memory` and `prompt_without_memory` hold no passages, and
+        `prompt_with_history` an empty memory and every turn so far in full.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
@@ -386,8 +396,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     def _open(self, task: int) -> None:
         self._task = self.questions[task]
-        questions = self.questions
-        self._evidence = questions.shown(self._task.evidence) if isinstance(questions, TaskSet) else []
+        self._evidence = evidence_of(self.questions, self._task)
 
     def _observe(self) -> str:
         episode = self.episode
@@ -445,10 +454,20 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
 
     def _privileged(self) -> dict[str, Any]:
         answers = [list(accepted) for accepted in self._task.answers]
-        told: dict[str, Any] = {"answers": answers, "evidence": list(self._evidence)}
+        target = gold_answer(self._task.answers, self.metric)
+        found = information(show_passages(self._evidence).strip()) if self._evidence else ""
         if self.remembers:
-            told |= self._prompts.for_scorers(self._task, self.episode, self.metric)
-        return told
+            fields = self._prompts.scoring_fields(self._task, self.episode, self._last.reply or "", found)
+        else:
+            fields = self._appended_fields(self.episode.prompts[0], self._observe(), found)
+        return {
+            "answers": answers,
+            "evidence": list(self._evidence),
+            "question": self._task.question,
+            "target": target,
+            "target_wrapped": wrap_answer(target, "tag"),
+            **fields,
+        }
 
     def _task_id(self) -> str:
         return self._task.id

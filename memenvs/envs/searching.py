@@ -283,6 +283,11 @@ def open_retriever(retriever: str | None, questions: Sequence[Task], source: str
     return load_retriever(f"lexical:{questions.path}")
 
 
+def evidence_of(questions: Sequence[Task], task: Task) -> list[str]:
+    """Contents of the documents that the answer needs; none where the questions come without documents."""
+    return questions.shown(task.evidence) if isinstance(questions, TaskSet) else []
+
+
 def check_turns(episode: EpisodeState, history: Sequence[object], limit: int) -> None:
     """Raise a one-line `ValueError` where turns, their record and their limit do not fit together."""
     if episode.turn != len(history) or episode.turn > limit:

@@ -24,6 +24,7 @@ from memenvs.sokoban import (
     LETTERS,
     BatchStep,
     Board,
+    Level,
     LevelSet,
     Step,
     check_vocabulary,
@@ -33,8 +34,10 @@ from memenvs.sokoban import (
     to_text,
 )
 from memenvs.sokoban.board import Grid
+from memenvs.tasks.metrics import wrap_answer
 
 BUNDLED = "sokoban_6x6_1box"
+GOAL = "Push every box onto a target."
 
 
 @dataclass(frozen=True)
@@ -347,8 +350,10 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         `optimal_length`, moves of a shortest solution (-1 where nobody has computed it).
 
     Privileged:
-        `deadlocked` (no solution can be reached; found without a search) and `solution` (moves from the
-        start).
+        `deadlocked` (no solution can be reached; found without a search), `solution` (moves from the start),
+        and the scoring fields (see `TextEnv`): `question` is the goal and the board at the start, `target`
+        the moves of a shortest solution from there (empty where nobody has computed it), which a teacher
+        reads behind the observation. There are no `answers`: a level has many solutions.
 
     Args:
         levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
@@ -421,8 +426,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     def gold_reply(self) -> str:
         """The next moves of a shortest solution from here; an empty list where there is none."""
         solution = solve(self._board.grid).moves
-        listed = f" {self.separator} ".join(self.action_names[move] for move in solution[: self.max_actions])
-        return f"<think></think><answer>{listed}</answer>"
+        return f"<think></think><answer>{self._listed(solution[: self.max_actions])}</answer>"
 
     def render(self) -> Any:
         """The turn as text, the board as an RGB array, or a window."""
@@ -448,8 +452,13 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         level = self.levels[int(self.chosen[task])]
         self._board = Board(level.board)
         self._deadlocked = is_deadlocked(level.board)
-        text = self._prompt(board=to_text(level.board, self.vocabulary))
-        return SokobanEpisode(task, history=text)
+        return SokobanEpisode(task, history=self._start(level))
+
+    def _start(self, level: Level) -> str:
+        return self._prompt(board=to_text(level.board, self.vocabulary))
+
+    def _listed(self, moves: Sequence[int]) -> str:
+        return f" {self.separator} ".join(self.action_names[move] for move in moves)
 
     def task_set(self) -> tuple[str, str]:
         """The level set's file and the hash of its levels."""
@@ -524,8 +533,18 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        moves = self.levels[int(self.chosen[self.episode.task])].moves
-        return {"deadlocked": self._deadlocked, "solution": list(moves or ())}
+        level = self.levels[int(self.chosen[self.episode.task])]
+        solution = list(level.moves or ())
+        target = self._listed(solution)
+        evidence = f"\nA shortest solution from the start: {target}\n" if solution else ""
+        return {
+            "deadlocked": self._deadlocked,
+            "solution": solution,
+            "question": f"{GOAL}\n\n{to_text(level.board, self.vocabulary)}",
+            "target": target,
+            "target_wrapped": wrap_answer(target, "tag"),
+            **self._appended_fields(self._start(level), self.episode.history, evidence),
+        }
 
     def _task_id(self) -> str:
         return f"level-{self.chosen[self.episode.task]}"

@@ -10,17 +10,19 @@ from typing import Any
 from memenvs.core.checks import check_whole
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import replace_surrogates
-from memenvs.core.text import Template, first_pair, replace_templates
+from memenvs.core.text import Template, first_pair, in_order, replace_templates
 from memenvs.envs.render import conversation_turn
 from memenvs.envs.searching import (
     Searching,
     check_turns,
     cut_passages,
+    evidence_of,
     extents,
     harmless,
     holds_answer,
     open_retriever,
     several,
+    show_passages,
 )
 from memenvs.tasks.grading import Grade, gold_answer, grade_answer
 from memenvs.tasks.metrics import get_metric, wrap_answer
@@ -140,11 +142,13 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         an error), `retrieved` (an accepted answer stands in the passages that it found).
 
     Metrics:
-        `success`, `em`, `f1`, `called` (the tool ran without an error), `retrieved` (an accepted answer
-        stands in the result), `turns`.
+        `success`, `em`, `f1`, `format` (1.0 if every reply was a reasoning and a call, and the last one a
+        reasoning and an answer, and nothing else), `called` (the tool ran without an error), `retrieved` (an
+        accepted answer stands in the result), `turns`.
 
     Privileged:
-        `answers`.
+        `answers`, and the scoring fields (see `TextEnv`); a teacher reads the task's evidence, where the task
+        set knows it, as a result behind the observation.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
@@ -164,7 +168,7 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
 
     episode_class = ToolEpisode
     unhashed = ("render_mode", "tasks")
-    metric_names = ("success", "em", "f1", "called", "retrieved", "turns")
+    metric_names = ("success", "em", "f1", "format", "called", "retrieved", "turns")
     context = "append"
 
     def __init__(
@@ -232,8 +236,10 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
         self._task = self.questions[self.episode.task]
 
     def _observe(self) -> str:
-        start = self._ask.fill(question=self._task.question, several=several(len(self._task.answers)))
-        return start + "".join(reply + came for reply, came in self.episode.history)
+        return self._start() + "".join(reply + feedback for reply, feedback in self.episode.history)
+
+    def _start(self) -> str:
+        return self._ask.fill(question=self._task.question, several=several(len(self._task.answers)))
 
     def _feedback(self) -> str:
         return self.episode.history[-1][1]
@@ -272,7 +278,12 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
             "ran": float(episode.called),
             "retrieved": float(episode.retrieved),
         }
-        return f"<result>\n{harmless(result)}\n</result>"
+        return _result(harmless(result))
+
+    def _well_formed(self) -> bool:
+        *calls, (last, _) = self.episode.history
+        answered = in_order(last, "reasoning", "answer") is not None
+        return answered and all(in_order(reply, "reasoning", "tool") is not None for reply, _ in calls)
 
     def _search(self, query: str) -> str:
         return cut_passages(self.find(query), self.tokenizer, self.max_result)
@@ -286,16 +297,30 @@ class ToolQAEnv(Searching, TextEnv[str, ToolEpisode]):
             "success": float(scores.outcome == 1.0),
             "em": scores.em,
             "f1": scores.f1,
+            "format": float(self._well_formed()),
             "called": episode.called,
             "retrieved": episode.retrieved,
             "turns": len(episode.history),
         }
 
     def _privileged(self) -> dict[str, Any]:
-        return {"answers": [list(accepted) for accepted in self._task.answers]}
+        target = gold_answer(self._task.answers, self.metric)
+        evidence = evidence_of(self.questions, self._task)
+        result = f"{_result(show_passages(evidence).strip())}\n\n" if evidence else ""
+        return {
+            "answers": [list(accepted) for accepted in self._task.answers],
+            "question": self._task.question,
+            "target": target,
+            "target_wrapped": wrap_answer(target, "tag"),
+            **self._appended_fields(self._start(), self._observe(), result),
+        }
 
     def _task_id(self) -> str:
         return self._task.id
 
     def _info(self, rewards: dict[str, float]) -> Info:
         return {**super()._info(rewards), "events": {**NOTHING, **self.episode.events}}
+
+
+def _result(text: str) -> str:
+    return f"<result>\n{text}\n</result>"

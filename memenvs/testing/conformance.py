@@ -24,6 +24,7 @@ from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.evaluation.statistics import play_episode
 from memenvs.rollout.scripted import make_policy
+from memenvs.wrappers import RewardWrapper
 
 HOSTILE = [
     *("", " ", "\n\n", "\0", "\ud800", "a\udfffb", "\x1b[31m", "{}", "{question}", "%s", "\\", "\\boxed{"),
@@ -311,6 +312,48 @@ def test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list(en
     assert [step[4]["turn_rewards"] for step in steps] == [
         rewards[:turn] for turn in range(1, len(steps) + 1)
     ]
+
+
+SCORING_FIELDS = (
+    *("question", "target", "target_wrapped", "memory", "reply"),
+    *("prompt_with_memory", "prompt_without_memory", "prompt_with_history"),
+    *("teacher_prompt", "teacher_prompt_global"),
+)
+"""What reward methods ask a scorer about; see `TextEnv`, under Privileged."""
+
+
+def test_the_scoring_fields_are_texts_at_every_turn(env):
+    for step in play(env, [*SEARCHES, *["x"] * 200], seed=0):
+        assert {type(step[4]["privileged"][name]) for name in SCORING_FIELDS} == {str}
+
+
+def test_the_memory_stands_where_its_span_says(env):
+    replies = [*SEARCHES, *["x"] * 200]
+    _, *steps = play(env, replies, seed=0)
+    for reply, step in zip(replies, steps, strict=False):
+        span = step[4]["privileged"]["memory_span"]
+        if span is not None:
+            assert reply[slice(*span)] == step[4]["privileged"]["memory"]
+
+
+METHODS = [
+    ["TAMTRL", {}],
+    ["TAMTRL", {"view": "global", "final_turn": "teacher"}],
+    ["InfoMem", {}],
+    ["InfoMem", {"condition": "query", "side": "both"}],
+    ["InfoMem", {"target": "wrapped"}],
+    ["MemPO", {"trajectory": "outcome"}],
+    ["MemPO", {"trajectory": "outcome", "bias": "none", "target": "wrapped"}],
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_method_that_asks_for_log_probabilities_runs(env, method):
+    host = RewardWrapper(env.unwrapped, [method], "lexical")
+    _, *steps = play(host, [*SEARCHES, *["x"] * 200], seed=0)
+    for step in steps:
+        assert np.isfinite(list(step[4]["signals"].values())).all()
+        assert np.isfinite(step[1])
 
 
 def test_a_wrapper_outside_that_cuts_the_episode_finds_the_turn_rewards(env_id):

@@ -8,7 +8,8 @@ import pytest
 from chat_stub import ChatStub
 
 from memenvs.core import http as json_http
-from memenvs.models.endpoint import ChatClient, EndpointError, read_completion
+from memenvs.core.http import JSONClient, ServerError
+from memenvs.models.endpoint import complete, read_completion, served_models
 
 
 @pytest.fixture
@@ -18,11 +19,12 @@ def stub():
 
 
 def client(stub, **settings):
-    return ChatClient(stub.url, **{"timeout": 10.0, "tries": 3, "pause": 0.001, **settings})
+    return JSONClient(stub.url, **{"timeout": 10.0, "tries": 3, "pause": 0.001, **settings})
 
 
 def ask(stub, **settings):
-    return client(stub, **settings).complete({"model": "m", "messages": [{"role": "user", "content": "a b"}]})
+    fields = {"model": "m", "messages": [{"role": "user", "content": "a b"}]}
+    return complete(client(stub, **settings), fields)
 
 
 def completion(**choice):
@@ -43,7 +45,7 @@ def test_a_server_that_counts_nothing_leaves_the_counts_out(stub):
 def test_a_message_without_text_is_no_reply(stub, content):
     stub.reply = lambda fields: (200, content)
     stub.usage = False
-    with pytest.raises(EndpointError, match=r"the content of the message is .*, no text"):
+    with pytest.raises(ServerError, match=r"the content of the message is .*, no text"):
         ask(stub)
 
 
@@ -137,7 +139,7 @@ def test_an_answer_that_is_cut_is_asked_for_again(cut):
 def test_an_answer_that_is_always_cut_is_one_error():
     with (
         RawServer(*[sized(GOOD[:9])] * 3) as server,
-        pytest.raises(EndpointError, match=r"in 3 tries.*Incomplete"),
+        pytest.raises(ServerError, match=r"in 3 tries.*Incomplete"),
     ):
         ask(server)
 
@@ -148,14 +150,14 @@ def test_an_answer_that_is_always_cut_is_one_error():
 def test_what_is_no_completion_is_refused(reply):
     with (
         RawServer(sized(reply, len(reply))) as server,
-        pytest.raises(EndpointError, match="does not speak the protocol"),
+        pytest.raises(ServerError, match="does not speak the protocol"),
     ):
         ask(server)
 
 
 def test_the_reason_of_a_refusal_may_be_nested_too_deep_to_be_read():
     refusal = b"HTTP/1.1 400 Bad\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000
-    with RawServer(refusal) as server, pytest.raises(EndpointError, match=r"HTTP 400: \[\[\["):
+    with RawServer(refusal) as server, pytest.raises(ServerError, match=r"HTTP 400: \[\[\["):
         ask(server)
 
 
@@ -169,7 +171,7 @@ def test_what_may_pass_is_tried_again(stub, status):
 
 def test_a_refusal_is_not_tried_again_and_says_why(stub):
     stub.reply = lambda fields: (400, "too long")
-    with pytest.raises(EndpointError, match="refused the request, HTTP 400: too long"):
+    with pytest.raises(ServerError, match="refused the request, HTTP 400: too long"):
         ask(stub)
     assert len(stub.bodies) == 1
 
@@ -181,14 +183,14 @@ def test_a_busy_server_is_left_alone_as_long_as_it_asks(stub, monkeypatch, asked
     pauses = []
     monkeypatch.setattr(json_http.time, "sleep", pauses.append)
     stub.reply, stub.wait = lambda fields: (429, "busy"), asked
-    with pytest.raises(EndpointError, match="in 3 tries"):
+    with pytest.raises(ServerError, match="in 3 tries"):
         ask(stub, pause=0.5)
     assert [pause for pause in pauses if pause >= 0.1] == slept  # the stub naps too
 
 
 def test_a_key_is_sent_and_stands_in_no_message(stub):
     stub.reply = lambda fields: (401, "no")
-    with pytest.raises(EndpointError) as error:
+    with pytest.raises(ServerError) as error:
         ask(stub, key="k-1")
     assert stub.headers[0]["Authorization"] == "Bearer k-1"
     assert "k-1" not in str(error.value)
@@ -202,4 +204,4 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(stub):
 
 def test_the_models_of_an_endpoint_are_listed(stub):
     stub.models = ["a", "b"]
-    assert client(stub).models() == ["a", "b"]
+    assert served_models(client(stub)) == ["a", "b"]

@@ -8,11 +8,12 @@ import pytest
 
 from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
+from memenvs.core.http import RequestRefused, ServerError
 from memenvs.envs import sokoban as sokoban_rules
 from memenvs.evaluation.__main__ import main
 from memenvs.evaluation.run import data_hashes
 from memenvs.retrieval import Corpus, load
-from memenvs.retrieval.client import HTTPRetriever, RetrieverError
+from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.lexical import LexicalRetriever
 from memenvs.retrieval.load import CachedRetriever
 from memenvs.tasks import taskset as questions
@@ -122,7 +123,7 @@ class Health:
 
 @pytest.mark.parametrize(
     ("answer", "told"),
-    [({"fingerprint": "f"}, {"retriever": "f"}), ({}, {}), (ValueError("HTTP 404"), {})],
+    [({"fingerprint": "f"}, {"retriever": "f"}), ({}, {}), (RequestRefused("HTTP 404"), {})],
 )
 def test_a_retrieval_server_is_asked_what_it_serves(answer, told):
     retriever = HTTPRetriever("http://127.0.0.1:9")
@@ -132,7 +133,7 @@ def test_a_retrieval_server_is_asked_what_it_serves(answer, told):
 
 def test_a_retrieval_server_that_is_unreachable_is_an_error():
     retriever = HTTPRetriever("http://127.0.0.1:9", tries=1)
-    with pytest.raises(RetrieverError, match="no answer from"):
+    with pytest.raises(ServerError, match="no answer from"):
         data_hashes(env_with(retriever))
 
 

@@ -8,7 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from memenvs.retrieval.client import HTTPRetriever, RetrieverError
+from memenvs.core import http as json_http
+from memenvs.core.http import ServerError
+from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.load import load_retriever
 
 
@@ -57,6 +59,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *args):
+        pass
+
+
+class ClosedConnection:
+    """One that the server has closed since it was last used."""
+
+    def request(self, *args):
+        raise ConnectionResetError
+
+    def close(self):
         pass
 
 
@@ -112,7 +124,7 @@ def test_a_passing_fault_is_tried_again(server, fault):
 
 def test_a_lasting_fault_is_one_error_with_tries_and_reason(server):
     server.script = [503] * 9
-    with pytest.raises(RetrieverError, match=r"in 3 tries over .* \(last: HTTP 503: status 503\)"):
+    with pytest.raises(ServerError, match=r"in 3 tries over .* \(last: HTTP 503: status 503\)"):
         client(server, tries=3).search(["a"], 1)
     assert len(server.asked) == 3
 
@@ -137,35 +149,49 @@ OTHERS = [
 @pytest.mark.parametrize("body", OTHERS, ids=lambda body: f"{body!r:.40}")
 def test_an_answer_in_another_protocol_is_named(server, body):
     server.script = [body]
-    with pytest.raises(RetrieverError, match="does not speak the protocol"):
+    with pytest.raises(ServerError, match="does not speak the protocol"):
         client(server).search(["a"], 1)
 
 
 def test_a_wrong_number_of_answers_is_refused(server):
     server.script = [{"result": []}]
-    with pytest.raises(RetrieverError, match="0 answers to 1 queries"):
+    with pytest.raises(ServerError, match="0 answers to 1 queries"):
         client(server).search(["a"], 1)
 
 
 def test_a_server_that_is_away_names_the_command_that_starts_one():
     away = HTTPRetriever("http://127.0.0.1:9", tries=2, pause=0.001)
-    with pytest.raises(RetrieverError, match=r"python -m memenvs\.retrieval\.server"):
+    with pytest.raises(ServerError, match=r"python -m memenvs\.retrieval\.server"):
         away.search(["a"], 1)
 
 
 def test_a_server_that_hangs_is_given_up(server):
     release = threading.Event()
     server.RequestHandlerClass = type("Hanging", (Handler,), {"do_POST": lambda self: release.wait(5)})
-    with pytest.raises(RetrieverError, match=r"TimeoutError|timed out"):
+    with pytest.raises(ServerError, match=r"TimeoutError|timed out"):
         client(server, tries=1, timeout=0.1).search(["a"], 1)
     release.set()
 
 
-def test_requests_of_a_thread_share_a_connection(server):
+def test_requests_one_after_another_share_a_connection(server):
     retriever = client(server)
     for query in "abc":
         retriever.search([query], 1)
     assert server.connections == 1
+
+
+def test_a_forked_process_leaves_the_connection_to_its_parent(server, monkeypatch):
+    retriever = client(server)
+    retriever.search(["a"], 1)
+    monkeypatch.setattr(json_http.os, "getpid", lambda: -1)
+    retriever.search(["b"], 1)
+    assert server.connections == 2
+
+
+def test_no_try_meets_a_connection_from_before_a_failed_one(server):
+    retriever = client(server, tries=2)
+    retriever._client._idle.extend(ClosedConnection() for _ in range(3))
+    assert retriever.search(["a"], 1).ids == [["id of a"]]
 
 
 def test_noise_is_cut_before_it_is_sent(server):

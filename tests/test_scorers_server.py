@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ScorerError, ServerScorer, SpanScorer, VLLMScorer
+from memenvs.core.http import ServerError
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ServerScorer, SpanScorer, VLLMScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
 
 REQUESTS = [
@@ -143,7 +144,7 @@ def test_a_passing_fault_is_tried_again(scorer, stub):
 
 def test_a_lasting_fault_is_one_error(scorer, stub):
     stub.script = [503] * 200
-    with pytest.raises(ScorerError, match=r"in 3 tries .* HTTP 503: status 503"):
+    with pytest.raises(ServerError, match=r"in 3 tries .* HTTP 503: status 503"):
         scorer.logprobs([REQUESTS[0]] * 40)
 
 
@@ -155,7 +156,7 @@ def test_a_refusal_says_why_in_the_servers_words(scorer, stub):
 
 def test_a_server_that_is_away_names_the_command_that_starts_one(tiny_model):
     away = ServerScorer("http://127.0.0.1:9", "tiny", str(tiny_model), tries=2, pause=0.001)
-    with pytest.raises(ScorerError, match=r"in 2 tries .* `vllm serve MODEL"):
+    with pytest.raises(ServerError, match=r"in 2 tries .* `vllm serve MODEL"):
         away.logprobs(REQUESTS[:1])
 
 
@@ -167,16 +168,16 @@ def test_a_model_that_is_not_served_is_named_beside_those_that_are(stub, tiny_mo
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({"choices": [{"text": "x"}]}, "gave none of 4 prompt_logprobs"),
-        ({"choices": [{"prompt_logprobs": [None]}]}, "gave 1 of 4 prompt_logprobs"),
-        ({"choices": [{"prompt_logprobs": [None, {}, {}, {}]}]}, "in another shape: KeyError"),
+        ({"choices": [{"text": "x"}]}, "0 prompt_logprobs of 4 tokens"),
+        ({"choices": [{"prompt_logprobs": [None]}]}, "1 prompt_logprobs of 4 tokens"),
+        ({"choices": [{"prompt_logprobs": [None, {}, {}, {}]}]}, "does not speak the protocol: KeyError"),
         ({"choices": []}, "does not speak the protocol"),
         ({"answer": 1}, "does not speak the protocol"),
     ],
 )
 def test_an_answer_without_logprobs_is_refused(scorer, stub, body, reason):
     stub.script = [body]
-    with pytest.raises(ScorerError, match=reason):
+    with pytest.raises(ServerError, match=reason):
         scorer.logprobs([ScoreRequest("12", "34")])
 
 

@@ -17,9 +17,10 @@ from typing import Any
 from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.files import json_sha256, write_text
+from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
-from memenvs.models.endpoint import ChatClient, EndpointError
+from memenvs.models.endpoint import complete
 from memenvs.wrappers.method import Credit, Episode, RewardMethod
 
 _RECORD = """\
@@ -172,90 +173,6 @@ def _text(observation: Any) -> str:
     return observation if isinstance(observation, str) else str(observation.get("text", ""))
 
 
-@dataclass(frozen=True)
-class ChatEndpoint:
-    """`POST {url}/chat/completions`, with tries and a cache.
-
-    Args:
-        url: `http://host:port/v1`; `https://` too.
-        model: its name there.
-        max_tokens: of a reply.
-        temperature: of sampling.
-        timeout: seconds for each wait.
-        tries: of a request, the first included; pauses double from `pause`, or are what the server asks for.
-        pause: seconds.
-        cache: a folder; None keeps nothing.
-        key_variable: the environment variable that holds the key; None sends none. The key itself is never
-            an argument, so that no spec or log holds it.
-        chat_args: arguments of the endpoint's chat template (`chat_template_kwargs`), where it takes them.
-
-    Raises:
-        ValueError: the URL is not one of those, or `tries` is below 1.
-    """
-
-    url: str
-    model: str
-    max_tokens: int = 1024
-    temperature: float = 0.0
-    timeout: float = 120.0
-    tries: int = 4
-    pause: float = 0.5
-    cache: str | None = None
-    key_variable: str | None = None
-    chat_args: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._client(None)  # which refuses a wrong URL
-
-    def ask(self, prompt: str, accept: Callable[[str], bool]) -> str:
-        """The reply to one user message without the thought that leads it, from the cache if it is there.
-
-        Args:
-            prompt: the message.
-            accept: whether a reply is worth keeping; others are asked for again the next time.
-
-        Raises:
-            EndpointError: no reply in `tries` tries, or a refusal.
-        """
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-        }
-        if self.chat_args:
-            body["chat_template_kwargs"] = self.chat_args
-        place = self._place(body)
-        known = _read(place)
-        if known is not None:
-            return known
-        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
-        reply = self._client(key).complete(body).text
-        reply = reply[thought_end(reply) :]
-        if place is not None and accept(reply):
-            write_text(place, json.dumps({"reply": reply}))
-        return reply
-
-    def _client(self, key: str | None) -> ChatClient:
-        """One a request, so that an endpoint stays plain data."""
-        return ChatClient(self.url, timeout=self.timeout, tries=self.tries, pause=self.pause, key=key)
-
-    def _place(self, body: dict[str, Any]) -> Path | None:
-        if self.cache is None:
-            return None
-        digest = json_sha256(body)
-        return Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
-
-
-def _read(place: Path | None) -> str | None:
-    """A kept reply; None if there is none, or if what is there is broken."""
-    try:
-        kept = json.loads(place.read_text(encoding="utf-8"))["reply"] if place else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return kept if isinstance(kept, str) else None
-
-
 LEVELS = ("turn", "outcome")
 OUTCOMES = ("keep", "replace", "multiply")
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
@@ -307,7 +224,8 @@ class JudgeMethod(RewardMethod):
         tries: of a request.
         pause: seconds before the second try; it doubles.
         cache: a folder that keeps verdicts by the hash of what was asked.
-        key_variable: the environment variable with the endpoint's key.
+        key_variable: the environment variable with the endpoint's key; None sends none. The key itself is
+            never an argument, so that no spec or log holds it.
         chat_args: arguments of the endpoint's chat template, such as `{"enable_thinking": False}`; a thought
             that leads a verdict is dropped.
     """
@@ -349,17 +267,7 @@ class JudgeMethod(RewardMethod):
         check_numbers(Range(0), pause=self.pause)
         if not self._low < self.high:
             raise ValueError(f"low must be under high, got {self._low!r} and {self.high!r}")
-        self._endpoint = ChatEndpoint(
-            self.url,
-            self.model,
-            max_tokens=self.max_tokens,
-            timeout=self.timeout,
-            tries=self.tries,
-            pause=self.pause,
-            cache=self.cache,
-            key_variable=self.key_variable,
-            chat_args=self.chat_args,
-        )
+        self._client(None)  # which refuses a wrong URL
 
     @property
     def spends_outcome(self) -> bool:
@@ -409,10 +317,59 @@ class JudgeMethod(RewardMethod):
             return reader(reply, count, self._low, self.high)
 
         try:
-            reply = self._endpoint.ask(asked, lambda reply: not any(reason for _, reason in read(reply)))
-        except EndpointError as error:
+            reply = self._ask(asked, lambda reply: not any(reason for _, reason in read(reply)))
+        except ServerError as error:
             return [(math.nan, f"endpoint: {error}")] * (count or 1)
         return read(reply)
+
+    def _ask(self, prompt: str, accept: Callable[[str], bool]) -> str:
+        """The reply to one user message without the thought that leads it, from the cache if it is there.
+
+        Args:
+            prompt: the message.
+            accept: whether a reply is worth keeping; others are asked for again the next time.
+
+        Raises:
+            ServerError: no reply in `tries` tries, or a refusal.
+        """
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0.0,
+            "max_tokens": self.max_tokens,
+        }
+        if self.chat_args:
+            body["chat_template_kwargs"] = self.chat_args
+        place = self._place(body)
+        kept = _read_reply(place)
+        if kept is not None:
+            return kept
+        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
+        reply = complete(self._client(key), body).text
+        reply = reply[thought_end(reply) :]
+        if place is not None and accept(reply):
+            write_text(place, json.dumps({"reply": reply}))
+        return reply
+
+    def _client(self, key: str | None) -> JSONClient:
+        """A client for one request: the method stays plain data, and keeps no key."""
+        return JSONClient(self.url, timeout=self.timeout, tries=self.tries, pause=self.pause, key=key)
+
+    def _place(self, body: dict[str, Any]) -> Path | None:
+        """The file in the cache that keeps the reply to a request."""
+        if self.cache is None:
+            return None
+        digest = json_sha256(body)
+        return Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
+
+
+def _read_reply(place: Path | None) -> str | None:
+    """A kept reply; None if there is none, or if what is there is broken."""
+    try:
+        kept = json.loads(place.read_text(encoding="utf-8"))["reply"] if place else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return kept if isinstance(kept, str) else None
 
 
 def read_verdict(reply: str, count: int | None, low: float, high: float) -> list[Score]:

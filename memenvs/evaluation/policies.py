@@ -18,8 +18,9 @@ import numpy as np
 
 from memenvs.cli import read_arguments
 from memenvs.core.env import Info
+from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
-from memenvs.models.endpoint import ChatClient, EndpointError
+from memenvs.models.endpoint import complete, served_models
 from memenvs.rollout.scripted import Policy, make_policy
 
 
@@ -215,7 +216,7 @@ class EndpointPolicy:
     """
 
     def __init__(
-        self, client: ChatClient, fields: Fields, *, concurrency: int, conversation: bool = False
+        self, client: JSONClient, fields: Fields, *, concurrency: int, conversation: bool = False
     ) -> None:
         self.client, self.fields, self.conversation = client, fields, conversation
         self._past: dict[int, _Chat] = {}
@@ -261,7 +262,7 @@ class EndpointPolicy:
             seat, fields = job
             try:
                 answer = self._complete(seat, fields)
-            except EndpointError as error:
+            except ServerError as error:
                 answer = Answer(seat, error=str(error))
             except Exception as error:  # a worker that died in silence would be waited for for ever
                 answer = Answer(seat, error=repr(error))
@@ -272,7 +273,7 @@ class EndpointPolicy:
         given = fields.get("stop") or ()
         stops = [given] if isinstance(given, str) else given
         if not (stops and self._cuts):
-            reply = self.client.complete(fields)
+            reply = complete(self.client, fields)
             if not stops or reply.tells_stop:
                 text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
                 return Answer(seat, text, reply.prompt_tokens, reply.reply_tokens, reply.finish == "length")
@@ -283,7 +284,7 @@ class EndpointPolicy:
                     "cut here",
                     self.client.url,
                 )
-        reply = self.client.complete({name: value for name, value in fields.items() if name != "stop"})
+        reply = complete(self.client, {name: value for name, value in fields.items() if name != "stop"})
         found = cut_behind(reply.text, stops)
         is_cut = found is None and reply.finish == "length"
         # What was counted is what the model wrote, not what is left of it.
@@ -322,7 +323,7 @@ def choose_policy(args: argparse.Namespace) -> tuple[Setting, Make]:
 
     Raises:
         ValueError: an option that does not fit.
-        EndpointError: the endpoint does not say which model it serves.
+        ServerError: the endpoint does not say which model it serves.
     """
     kind, _, rest = args.policy.partition(":")
     if kind in ("hf", "openai") and not rest:
@@ -356,7 +357,7 @@ def _endpoint(args: argparse.Namespace, url: str) -> tuple[Setting, Make]:
         raise ValueError(f"--policy openai:URL must hold no user and no password; set {KEY}")
     base = url if parts.path.strip("/") else url.rstrip("/") + "/v1"
     key = os.environ.get(KEY, "").strip() or None
-    client = ChatClient(base, timeout=args.timeout, tries=args.tries, pause=_PAUSE, key=key)
+    client = JSONClient(base, timeout=args.timeout, tries=args.tries, pause=_PAUSE, key=key)
     fields = {
         "model": args.model or _served(client),
         "temperature": args.temperature,
@@ -383,9 +384,9 @@ def _endpoint(args: argparse.Namespace, url: str) -> tuple[Setting, Make]:
     return setting, make
 
 
-def _served(client: ChatClient) -> str:
+def _served(client: JSONClient) -> str:
     """The model of an endpoint that serves one."""
-    models = client.models()
+    models = served_models(client)
     if len(models) != 1:
         raise ValueError(
             f"{client.url} serves {', '.join(map(repr, models)) or 'nothing'}; choose by --model"

@@ -1,14 +1,11 @@
-"""A client of OpenAI-compatible chat endpoints."""
+"""Chat completions of OpenAI-compatible servers; `url` of the client is `http://host:port/v1`."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from memenvs.core.http import JSONClient
-
-
-class EndpointError(ConnectionError):
-    """An endpoint is away, refuses, or does not answer as one."""
+from memenvs.core.checks import is_whole
+from memenvs.core.http import JSONClient, ServerError
 
 
 class Completion(NamedTuple):
@@ -31,45 +28,21 @@ class Completion(NamedTuple):
     reply_tokens: int | None = None
 
 
-class ChatClient:
-    """`POST {url}/chat/completions` and `GET {url}/models`; may be called from several threads.
+def complete(client: JSONClient, fields: dict[str, Any]) -> Completion:
+    """`POST /chat/completions`: the reply to a request's fields; errors as of `JSONClient.post`."""
+    return client.post("/chat/completions", fields, read_completion)
 
-    Args:
-        url: `http://host:port/v1`, `https://` too.
-        timeout: seconds for a connection, and for each wait for an answer.
-        tries: of a request, the first included; see `JSONClient`.
-        pause: seconds before the second one.
-        key: sent as a bearer token; in no message.
+
+def served_models(client: JSONClient) -> list[str]:
+    """`GET /models`: names of the models that are served.
 
     Raises:
-        ValueError: the URL is not one of those, or `tries` is below 1.
+        ServerError: the server does not list them.
     """
-
-    def __init__(self, url: str, *, timeout: float, tries: int, pause: float, key: str | None = None):
-        self._client = JSONClient(url, "chat", timeout, tries, pause, EndpointError, key=key)
-        self.url = self._client.url
-
-    def complete(self, fields: dict[str, Any]) -> Completion:
-        """The reply to a request's fields.
-
-        Raises:
-            EndpointError: no answer in `tries` tries, a refusal, or an answer that is no completion.
-        """
-        try:
-            return self._client.post("/chat/completions", fields, read_completion)
-        except ValueError as error:
-            raise EndpointError(str(error)) from error
-
-    def models(self) -> list[str]:
-        """Names of the models that are served.
-
-        Raises:
-            EndpointError: as for `complete`.
-        """
-        try:
-            return self._client.get("/models", lambda found: [str(entry["id"]) for entry in found["data"]])
-        except (ValueError, EndpointError) as error:
-            raise EndpointError(f"{self.url} does not list its models ({error}); name one") from error
+    try:
+        return client.get("/models", lambda found: [str(entry["id"]) for entry in found["data"]])
+    except ServerError as error:
+        raise ServerError(f"{client.url} does not list its models ({error}); name one") from error
 
 
 def read_completion(found: Any) -> Completion:
@@ -87,20 +60,19 @@ def read_completion(found: Any) -> Completion:
     choice = found["choices"][0]
     message, finish = choice["message"], str(choice.get("finish_reason", ""))
     content = message["content"]
-    if content is None and any(_is_text(message.get(name)) for name in ("reasoning_content", "reasoning")):
+    thoughts = message.get("reasoning_content"), message.get("reasoning")
+    if content is None and any(isinstance(text, str) and text for text in thoughts):
         content = ""
     if not isinstance(content, str):
         raise TypeError(f"the content of the message is {content!r:.80}, no text")
     usage = found.get("usage") or {}
-    counts = [_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")]
+    counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
     # vLLM calls it stop_reason, SGLang matched_stop; both give a number where a token ended the reply
-    told = next((choice[name] for name in ("stop_reason", "matched_stop") if name in choice), False)
-    return Completion(content, finish, told if isinstance(told, str) else "", told is not False, *counts)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    stop = next((choice[name] for name in ("stop_reason", "matched_stop") if name in choice), False)
+    return Completion(
+        content,
+        finish,
+        stop if isinstance(stop, str) else "",
+        stop is not False,
+        *(count if is_whole(count) else None for count in counts),
+    )

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from memenvs.core.http import JSONClient
+from memenvs.core.http import JSONClient, RequestRefused
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Hits, Passage, search_distinct
 from memenvs.retrieval.wire import Limits
 
 MEND = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
-
-
-class RetrieverError(ConnectionError):
-    """A retrieval server is away, or its answer is not one."""
 
 
 class HTTPRetriever:
@@ -26,9 +23,7 @@ class HTTPRetriever:
 
     Args:
         url: `http://host:port`, `https://` too; a path before `/retrieve` is kept.
-        timeout: seconds for a connection, and for each wait for an answer.
-        tries: of a request, the first included; the pauses between them double from `pause`.
-        pause: seconds.
+        timeout, tries, pause: see `JSONClient`.
         batch: most queries in a request; more are sent in turn. At a large k it is fewer: a server of ours
             gives 10,240 passages a request.
         remembered: passages kept for `passages`, the longest unused forgotten first; about 1 kB each.
@@ -46,7 +41,7 @@ class HTTPRetriever:
         batch: int = 256,
         remembered: int = 100_000,
     ):
-        self._client = JSONClient(url, "retrieval", timeout, tries, pause, RetrieverError, MEND)
+        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, mend=MEND)
         self.url, self.batch, self.remembered = self._client.url, batch, remembered
         self._passages: OrderedDict[str, Passage] = OrderedDict()
         self._lock = threading.Lock()
@@ -55,8 +50,7 @@ class HTTPRetriever:
         """The best k passages of each query; see `Retriever.search`.
 
         Raises:
-            RetrieverError: the server did not answer in `tries` tries, or not in its protocol.
-            ValueError: it refused the request; its reason is in the message.
+            ServerError: no answer of the protocol in `tries` tries, or a refusal (`RequestRefused`).
         """
         return search_distinct(queries, k, self._search)
 
@@ -75,23 +69,21 @@ class HTTPRetriever:
         """What `GET {url}/health` says of its index (see `load.fingerprint`); empty if it says nothing.
 
         Raises:
-            RetrieverError: the server did not answer in `tries` tries, or not with JSON.
+            ServerError: no answer in `tries` tries, or none of JSON.
         """
         try:
             return self._client.get("/health", lambda found: str(found.get("fingerprint") or ""))
-        except ValueError:  # it has no such page
+        except RequestRefused:  # it has no such page
             return ""
 
     def _search(self, queries: list[str], k: int) -> Hits:
         hits = Hits([], [])
         size = max(1, min(self.batch, Limits().passages // k))
         for start in range(0, len(queries), size):
-            asked = queries[start : start + size]
-            fields = {"queries": asked, "topk": k, "return_scores": True}
-            answers = self._client.post("/retrieve", fields, _read_answers)
-            if len(answers) != len(asked):
-                raise RetrieverError(f"{self.url} gave {len(answers)} answers to {len(asked)} queries")
-            for answer in answers:
+            part = queries[start : start + size]
+            fields = {"queries": part, "topk": k, "return_scores": True}
+            read = functools.partial(_read_answers, queries=len(part))
+            for answer in self._client.post("/retrieve", fields, read):
                 hits.ids.append([passage.id for passage, _ in answer])
                 hits.scores.append([score for _, score in answer])
                 self._remember([passage for passage, _ in answer])
@@ -106,13 +98,15 @@ class HTTPRetriever:
                 self._passages.popitem(last=False)
 
 
-def _read_answers(found: Any) -> list[list[tuple[Passage, float]]]:
+def _read_answers(found: Any, queries: int) -> list[list[tuple[Passage, float]]]:
     """The passages of each query and their scores, from the JSON of an answer."""
-    return [[_read_hit(hit) for hit in answer] for answer in found["result"]]
+    answers = [[_read_hit(hit) for hit in answer] for answer in found["result"]]
+    if len(answers) != queries:
+        raise ValueError(f"{len(answers)} answers to {queries} queries")
+    return answers
 
 
 def _read_hit(hit: Any) -> tuple[Passage, float]:
     document = hit["document"]
-    return Passage(replace_surrogates(str(document["id"])), replace_surrogates(document["contents"])), float(
-        hit["score"]
-    )
+    id, contents = str(document["id"]), document["contents"]
+    return Passage(replace_surrogates(id), replace_surrogates(contents)), float(hit["score"])

@@ -126,7 +126,7 @@ def fingerprint(retriever: Retriever) -> str:
     Empty for a retriever of another kind, and for a server that does not tell.
 
     Raises:
-        RetrieverError: a server is unreachable.
+        ServerError: a server is unreachable.
     """
     from memenvs.retrieval.client import HTTPRetriever
 

@@ -3,7 +3,7 @@
 from memenvs.wrappers.scorers.hf import HFScorer
 from memenvs.wrappers.scorers.lexical import LexicalScorer
 from memenvs.wrappers.scorers.protocol import Scorer, ScoreRequest, Spans, SpanScorer, TokenScores
-from memenvs.wrappers.scorers.server import ScorerError, ServerScorer
+from memenvs.wrappers.scorers.server import ServerScorer
 from memenvs.wrappers.scorers.vllm import VLLMScorer
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "LexicalScorer",
     "ScoreRequest",
     "Scorer",
-    "ScorerError",
     "ServerScorer",
     "SpanScorer",
     "Spans",

@@ -48,7 +48,7 @@ class Scorer(Protocol):
         Raises:
             ValueError: a request cannot be scored, for instance because it is longer than the model's window;
                 the message names the request by its index.
-            ConnectionError: a server that was asked is away.
+            ConnectionError: a server is unreachable.
         """
         ...
 

@@ -23,10 +23,6 @@ from memenvs.wrappers.scorers.protocol import (
 MEND = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
 
 
-class ScorerError(ConnectionError):
-    """A scoring server is away, or its answer holds no log-probabilities."""
-
-
 class ServerScorer:
     """Teacher-forced log-probabilities from an OpenAI-compatible vLLM server; a `SpanScorer`.
 
@@ -42,9 +38,7 @@ class ServerScorer:
         tokenizer: a `tokenizer.json`, a folder that holds one, or a name on the hub; None: `model`.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
         concurrency: requests under way at once.
-        timeout: seconds for a connection, and for each wait for an answer.
-        tries: of a request, the first included; the pauses between them double from `pause`.
-        pause: seconds.
+        timeout, tries, pause: see `JSONClient`.
         api_key: sent as a bearer token, where the server wants one.
 
     Raises:
@@ -65,7 +59,7 @@ class ServerScorer:
     ):
         check_whole(concurrency=concurrency)
         self.model, self.concurrency = model, concurrency
-        self._client = JSONClient(url, "scoring", timeout, tries, pause, ScorerError, MEND, api_key)
+        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=api_key, mend=MEND)
         self.url = self._client.url
         self._tokens = PairTokenizer(tokenizer or model, None, truncate)
 
@@ -73,8 +67,8 @@ class ServerScorer:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`.
 
         Raises:
-            ScorerError: the server did not answer in `tries` tries, or not with log-probabilities.
-            ValueError: a request does not fit, the server refused it, or does not serve the model.
+            ServerError: no log-probabilities in `tries` tries, or a refusal (`RequestRefused`).
+            ValueError: a request does not fit, or the server does not serve the model.
         """
         if not requests:
             return []
@@ -106,16 +100,7 @@ class ServerScorer:
             return np.zeros(0)
         ids = [*pair.prompt, *pair.continuation]
         fields = {"model": self.model, "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-        given = self._client.post("/v1/completions", fields, _read_prompt_logprobs)
-        if not isinstance(given, list) or len(given) != len(ids):
-            found = len(given) if isinstance(given, list) else "none"
-            raise ScorerError(f"{self.url} gave {found} of {len(ids)} prompt_logprobs; is it vLLM's server?")
-        first = len(pair.prompt)
-        try:
-            chosen = [float(given[i][str(token)]["logprob"]) for i, token in enumerate(ids[first:], first)]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ScorerError(f"{self.url} gave prompt_logprobs in another shape: {error!r}") from error
-        return np.array(chosen, dtype=np.float64)
+        return self._client.post("/v1/completions", fields, lambda found: _read_logprobs(found, pair))
 
 
 def _read_models(found: Any) -> dict[str, int | None]:
@@ -124,6 +109,11 @@ def _read_models(found: Any) -> dict[str, int | None]:
     return {name: None if length is None else int(length) for name, length in lengths.items()}
 
 
-def _read_prompt_logprobs(found: Any) -> Any:
-    """What a completion says of its prompt's tokens; None where it says nothing."""
-    return found["choices"][0].get("prompt_logprobs")
+def _read_logprobs(found: Any, pair: TokenPair) -> TokenScores:
+    """The log-probabilities of the continuation's tokens, which the completion's prompt ends in."""
+    given = found["choices"][0].get("prompt_logprobs") or ()
+    ids = [*pair.prompt, *pair.continuation]
+    if len(given) != len(ids):
+        raise ValueError(f"{len(given)} prompt_logprobs of {len(ids)} tokens; is it vLLM's server?")
+    own = list(zip(given, ids, strict=True))[len(pair.prompt) :]
+    return np.array([float(entry[str(token)]["logprob"]) for entry, token in own], dtype=np.float64)

@@ -15,11 +15,22 @@ check_links(Path(__file__).parent)
 from memenvs.core.env import TextEnv  # noqa: E402  # after the check, as the others
 from memenvs.core.spaces import UnicodeText  # noqa: E402
 from memenvs.core.state import get_state, set_state  # noqa: E402
+from memenvs.core.vector import TextVectorEnv  # noqa: E402
 from memenvs.tasks.taskset import Task, TaskSet, open_tasks  # noqa: E402
 
 __version__ = "0.1.0"
 
-__all__ = ["ENV_IDS", "Task", "TaskSet", "TextEnv", "UnicodeText", "get_state", "open_tasks", "set_state"]
+__all__ = [
+    "ENV_IDS",
+    "Task",
+    "TaskSet",
+    "TextEnv",
+    "TextVectorEnv",
+    "UnicodeText",
+    "get_state",
+    "open_tasks",
+    "set_state",
+]
 
 register("MemChunkQA-v0", "memenvs.envs.chunk_qa:ChunkQAEnv")
 register("MemNIAH-v0", "memenvs.envs.chunk_qa:ChunkQAEnv", kwargs={"tasks": "niah"})

@@ -70,7 +70,7 @@ def commands():
         blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
         for body in (body for language, body in blocks if language in ("", "sh")):
             for line in body.replace("\\\n", " ").splitlines():
-                if line.startswith("python -m memenvs."):
+                if re.match(r"python -m memenvs[. ]\w", line):
                     yield pytest.param(line, id=f"{page.name}-{' '.join(line.split()[2:6])}")
 
 
@@ -85,9 +85,12 @@ def stop(parser, arguments, namespace=None):
 @pytest.mark.parametrize("command", list(commands()))
 def test_the_command_of_a_page_has_options_that_there_are(command, monkeypatch):
     _, _, name, *arguments = shlex.split(command, comments=True)
+    if name == "memenvs":
+        name = f"memenvs.{arguments.pop(0)}".replace("memenvs.evaluate", "memenvs.evaluation")
     if name == "memenvs.adapters.openenv":
         pytest.importorskip("openenv", reason="openenv is installed by make test-trainers alone")
-    module = importlib.import_module(f"{name}.__main__" if name == "memenvs.build" else name)
+    folder = name in ("memenvs.build", "memenvs.evaluation")
+    module = importlib.import_module(f"{name}.__main__" if folder else name)
     if name.startswith("memenvs.baselines."):
         pytest.importorskip("tyro", reason="the learners' flags want the extra train")
         args = read_args(module.Args, arguments, name)

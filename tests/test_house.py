@@ -87,7 +87,7 @@ def test_no_small_module_serves_a_single_importer():
     assert not small, small
 
 
-SAID = re.compile(r"observation|prompt|reply|context|action|before|after|shown|history")
+SAID = re.compile(r"observation|reply|feedback|action|after|following|shown")
 
 
 def strips_a_prefix(node):
@@ -110,7 +110,7 @@ def test_what_strips_a_prefix_is_recognised():
         "text.removeprefix(observation)",
     ):
         assert strips_a_prefix(ast.parse(code, mode="eval").body), code
-    for code in ("name[len(sort) + 1:]", "prompt.removeprefix(PREFIX)", "reply[len('</think>'):]", "ids[2:]"):
+    for code in ("name[len(sort) + 1:]", "reply.removeprefix(PREFIX)", "reply[len('</think>'):]", "ids[2:]"):
         assert not strips_a_prefix(ast.parse(code, mode="eval").body), code
 
 

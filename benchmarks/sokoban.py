@@ -24,7 +24,7 @@ from memenvs.sokoban import (
     solve,
 )
 from memenvs.sokoban.board import BOX, CELLS, PLAYER, TARGET, WALL, _layout
-from memenvs.sokoban.render import FLOOR_COLOUR, PAINTERS, Canvas
+from memenvs.sokoban.render import paint
 
 LEVELS = LevelSet.load(Path(__file__).parents[1] / "data" / "sokoban_6x6_1box.npz")
 DELTAS = ((-1, 0), (1, 0), (0, -1), (0, 1))
@@ -97,9 +97,7 @@ def plain_picture(board: np.ndarray, tile: int) -> np.ndarray:
     """Paint every square of a frame anew."""
     picture = np.zeros((board.shape[0] * tile, board.shape[1] * tile, 3), np.uint8)
     for (row, column), cell in np.ndenumerate(board):
-        canvas = Canvas(tile, FLOOR_COLOUR)
-        PAINTERS[int(cell)](canvas)
-        picture[row * tile : (row + 1) * tile, column * tile : (column + 1) * tile] = canvas.picture()
+        picture[row * tile : (row + 1) * tile, column * tile : (column + 1) * tile] = paint(int(cell), tile)
     return picture
 
 

@@ -146,7 +146,7 @@ def squares(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-class Layout:
+class BoardLayout:
     """Walls and targets of a bordered board, with what follows from them alone.
 
     Attributes:
@@ -232,11 +232,11 @@ class Layout:
 
 
 @lru_cache(maxsize=4096)
-def _layout(width: int, size: int, floor: int, targets: int) -> Layout:
-    return Layout(width, size, floor, targets)
+def _layout(width: int, size: int, floor: int, targets: int) -> BoardLayout:
+    return BoardLayout(width, size, floor, targets)
 
 
-def read_masks(board: Grid) -> tuple[Layout, int, int]:
+def read_masks(board: Grid) -> tuple[BoardLayout, int, int]:
     """A board as (layout, boxes, player): the layout is cached, boxes and player are masks."""
     cells = board.tobytes()[::-1]  # the last digit is bit 0
     walls, boxes, targets, player = (
@@ -246,7 +246,7 @@ def read_masks(board: Grid) -> tuple[Layout, int, int]:
     return _layout(board.shape[1], len(cells), floor, targets), boxes, player
 
 
-def to_board(layout: Layout, boxes: int, player: int) -> Grid:
+def to_board(layout: BoardLayout, boxes: int, player: int) -> Grid:
     """The board (H, W) uint8 of a layout with boxes and player, both masks."""
     cells = layout.cells.copy()
     cells[player.bit_length() - 1] |= PLAYER

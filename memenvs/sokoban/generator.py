@@ -25,7 +25,7 @@ from itertools import count as numbers
 import numpy as np
 
 from memenvs.core.processes import map_in_processes
-from memenvs.sokoban.board import FAR, MAX_SIDE, Grid, Layout, LevelError, squares, to_board
+from memenvs.sokoban.board import FAR, MAX_SIDE, BoardLayout, Grid, LevelError, squares, to_board
 from memenvs.sokoban.levels import Level, LevelSet
 from memenvs.sokoban.solver import Budget, solve_masks
 
@@ -40,7 +40,7 @@ def _inner(height: int, width: int) -> int:
     return sum(row << number * width + 1 for number in range(1, height - 1))
 
 
-def draw_room(rng: np.random.Generator, height: int, width: int, boxes: int) -> Layout | None:
+def draw_room(rng: np.random.Generator, height: int, width: int, boxes: int) -> BoardLayout | None:
     """A connected room with a target for each box; None if the walls leave too little room."""
     least, most = _WALLS
     open_squares = rng.random(height * width) >= least + (most - least) * rng.random()
@@ -50,15 +50,15 @@ def draw_room(rng: np.random.Generator, height: int, width: int, boxes: int) -> 
     if not free:
         return None
     start = 1 << free[int(rng.integers(len(free)))]
-    floor = Layout(width, height * width, floor, 0).reach(start, 0)
+    floor = BoardLayout(width, height * width, floor, 0).reach(start, 0)
     free = list(squares(floor))
     if len(free) < 2 * boxes + 1:
         return None
     targets = sum(1 << free[spot] for spot in rng.permutation(len(free))[:boxes].tolist())
-    return Layout(width, height * width, floor, targets)
+    return BoardLayout(width, height * width, floor, targets)
 
 
-def pull_about(rng: np.random.Generator, layout: Layout) -> list[tuple[int, int]]:
+def pull_about(rng: np.random.Generator, layout: BoardLayout) -> list[tuple[int, int]]:
     """Positions from which the boxes can be pushed home: all boxes off the targets.
 
     Each is two masks: the boxes, and the region the player may stand in.
@@ -82,7 +82,7 @@ def pull_about(rng: np.random.Generator, layout: Layout) -> list[tuple[int, int]
     return sorted(position for position in seen if not position[0] & layout.targets)
 
 
-def _regions(layout: Layout, boxes: int) -> Iterator[int]:
+def _regions(layout: BoardLayout, boxes: int) -> Iterator[int]:
     free = layout.floor & ~boxes
     while free:
         region = layout.reach(free & -free, boxes)
@@ -90,7 +90,7 @@ def _regions(layout: Layout, boxes: int) -> Iterator[int]:
         free &= ~region
 
 
-def _pulls(layout: Layout, boxes: int, region: int) -> Iterator[tuple[int, int]]:
+def _pulls(layout: BoardLayout, boxes: int, region: int) -> Iterator[tuple[int, int]]:
     """Boxes and player, as masks, after each pull a player in `region` can make."""
     for delta in (layout.width, 1):
         for box in squares(boxes & region >> delta & region >> 2 * delta):
@@ -202,7 +202,7 @@ class Generator:
             {"generator": asdict(self)},
         )
 
-    def _level(self, rng: np.random.Generator, layout: Layout, split: str) -> _Item:
+    def _level(self, rng: np.random.Generator, layout: BoardLayout, split: str) -> _Item:
         """A level of the room, in the split, with a solution as long as asked; None if a few tries miss."""
         positions = pull_about(rng, layout)
         for place, spot in rng.random((_TRIES if positions else 0, 2)).tolist():

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
-from memenvs.sokoban.board import BOX, FAR, Grid, Layout, read_masks, squares
+from memenvs.sokoban.board import BOX, FAR, BoardLayout, Grid, read_masks, squares
 from memenvs.sokoban.engine import Board
 
 
@@ -54,12 +54,12 @@ class Budget:
             raise BudgetSpent
 
 
-def dead_boxes(layout: Layout, boxes: int) -> int:
+def dead_boxes(layout: BoardLayout, boxes: int) -> int:
     """Mask of the boxes on dead squares: no target can be reached from there, even alone on the board."""
     return boxes & ~layout.live
 
 
-def frozen_boxes(layout: Layout, boxes: int) -> int:
+def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
     """Mask of the boxes that no push can free.
 
     A box is stopped along an axis by a wall or a frozen box on either side, or by dead squares on both; it is
@@ -75,7 +75,7 @@ def frozen_boxes(layout: Layout, boxes: int) -> int:
         frozen = kept
 
 
-def lost(layout: Layout, boxes: int) -> bool:
+def lost(layout: BoardLayout, boxes: int) -> bool:
     """Whether the boxes rule a solution out: one stands on a dead square, or frozen off the targets."""
     return bool(dead_boxes(layout, boxes) or frozen_boxes(layout, boxes) & ~layout.targets)
 
@@ -93,7 +93,7 @@ class PushBound:
     kept in `known`, boxes to bound: a search looks there first.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: BoardLayout) -> None:
         self.known: dict[int, int] = {}
         self._layout = layout
         self._costs = list(zip(*layout.pushes, strict=True))  # a row a square, a column a target
@@ -158,8 +158,10 @@ _Node = tuple[
 _LAST = (1 << 40) - 1
 
 
-def search_pushes(layout: Layout, boxes: int, player: int, weight: int, budget: Budget) -> list[int] | None:
-    """The actions of a solution, None if there is none. Raises BudgetSpent. Masks as in `Layout`."""
+def search_pushes(
+    layout: BoardLayout, boxes: int, player: int, weight: int, budget: Budget
+) -> list[int] | None:
+    """The actions of a solution, None if there is none. Raises BudgetSpent. Masks as in `BoardLayout`."""
     bound = PushBound(layout)
     if bound(boxes) >= FAR:
         return None
@@ -185,7 +187,7 @@ def search_pushes(layout: Layout, boxes: int, player: int, weight: int, budget: 
     return None
 
 
-def _pushes(layout: Layout, boxes: int, region: int) -> list[tuple[int, int]]:
+def _pushes(layout: BoardLayout, boxes: int, region: int) -> list[tuple[int, int]]:
     """All pushes of a player in `region` that end on live squares: boxes after, player after."""
     found, room = [], layout.live & ~boxes
     for delta in (layout.width, 1):
@@ -201,7 +203,7 @@ def _pushes(layout: Layout, boxes: int, region: int) -> list[tuple[int, int]]:
     return found
 
 
-def _actions(layout: Layout, nodes: list[_Node], index: int) -> list[int]:
+def _actions(layout: BoardLayout, nodes: list[_Node], index: int) -> list[int]:
     """The actions along the nodes to `index`: the shortest walk to each push, then the push."""
     chain = []
     while index >= 0:
@@ -217,7 +219,7 @@ def _actions(layout: Layout, nodes: list[_Node], index: int) -> list[int]:
     return actions
 
 
-def walk(layout: Layout, boxes: int, start: int, end: int) -> list[int]:
+def walk(layout: BoardLayout, boxes: int, start: int, end: int) -> list[int]:
     """The actions of a shortest walk round the boxes; `end`, a mask of one square, must be in reach."""
     width, free = layout.width, layout.floor & ~boxes
     waves, wave, seen = [start], start, start
@@ -238,7 +240,7 @@ def walk(layout: Layout, boxes: int, start: int, end: int) -> list[int]:
 class MoveSearch:
     """One search for a solution with the fewest moves."""
 
-    def __init__(self, layout: Layout, budget: Budget) -> None:
+    def __init__(self, layout: BoardLayout, budget: Budget) -> None:
         self._layout, self._budget, self._bound = layout, budget, PushBound(layout)
         self._open: defaultdict[int, dict[int, int]] = defaultdict(dict)  # f to boxes to player squares
         self._seen: dict[int, int] = {}  # boxes to the player squares of all waves so far
@@ -341,7 +343,9 @@ def solve(
     return solve_masks(layout, boxes, player, objective, Budget(nodes, seconds))
 
 
-def solve_masks(layout: Layout, boxes: int, player: int, objective: Objective, budget: Budget) -> Solution:
+def solve_masks(
+    layout: BoardLayout, boxes: int, player: int, objective: Objective, budget: Budget
+) -> Solution:
     """`solve` for what is a layout and masks already."""
     try:
         if objective == "moves":

@@ -7,9 +7,9 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.build.__main__ import main as build
-from memenvs.evaluation.statistics import play_episode, play_tasks, share_interval
+from memenvs.evaluation.summary import share_interval
 from memenvs.play import show
-from memenvs.rollout.scripted import make_policy
+from memenvs.rollout.scripted import make_policy, play_episode, play_tasks
 
 TASKS = 50
 POLICIES = ("gold", "lexical", "silent")
@@ -31,7 +31,7 @@ def main() -> None:
         print("\n2. One episode, read by word overlap in chunks of 4,000 tokens.\n")
         solved = scores["lexical"]["em"].index(1.0) if 1.0 in scores["lexical"]["em"] else 0
         policy = make_policy("lexical", env)
-        play_episode(env, policy, task=solved, watch=lambda: show(str(env.render()) + "\n\n"))
+        play_episode(env, policy, task=solved, on_turn=lambda: show(f"{env.render()}\n\n"))
 
         print(f"3. Three policies on {TASKS} tasks: mean and 95% interval.\n")
         print(f"{'policy':10}{'EM':>24}{'F1':>24}{'sub_em':>24}")

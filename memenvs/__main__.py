@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import runpy
+import importlib
 import sys
 from collections.abc import Sequence
 
-from memenvs.cli import closest_first
+from memenvs.cli import closest_first, report_error
 
 COMMANDS = {
     "list": ("show environments, task sets, metrics, reward methods, scorers and policies", "MemChunkQA-v0"),
     "play": ("show an episode", "MemSokoban-v0 --seed 3"),
-    "evaluate": (
+    "evaluate run": (
         "average every metric of a policy over tasks, with intervals",
-        "run --env MemChunkQA-v0 --policy lexical --task 0:8",
+        "--env MemChunkQA-v0 --policy lexical --task 0:8",
+    ),
+    "evaluate discriminate": (
+        "measure how well a scorer tells true contexts from corrupted ones (InfoMem section 5.1)",
+        "--task-set world-test --measure lexical",
     ),
     "build": (
         "make a task set, Sokoban levels or a search index",
@@ -34,13 +38,32 @@ COMMANDS = {
         "--model Qwen/Qwen3-4B --env MemChunkQA-v0 --reward tamtrl",
     ),
 }
-"""Modules with a command line: what they do, and arguments that show it."""
+"""What each command does, and arguments that show it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit status, or 2 and one line on standard error where it cannot be run."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    words = 2 if given[:1] == ["evaluate"] else 1
+    name, arguments = " ".join(given[:words]), given[words:]
+    if name not in COMMANDS:
+        if not given or not {"-h", "--help", "help"}.isdisjoint(given):
+            sys.stdout.write(overview())
+            return 0
+        known = ", ".join(closest_first(name, COMMANDS))
+        return report_error("memenvs", f"no command {name!r}; its commands: {known}")
+    module = "build.__main__" if name == "build" else name.replace("evaluate ", "evaluation.")
+    try:
+        status: int = importlib.import_module(f"memenvs.{module}").main(arguments)
+    except ImportError as error:  # of a module that needs an extra before it can read its options
+        return report_error(f"memenvs {name}", error)
+    return status
 
 
 def overview() -> str:
     """The commands, with an example each."""
     shown = [
-        f"  {name:18}{text}\n{'':20}python -m memenvs {name} {example}"
+        f"  {name:23}{text}\n{'':25}python -m memenvs {name} {example}"
         for name, (text, example) in COMMANDS.items()
     ]
     return "\n".join(
@@ -56,27 +79,6 @@ def overview() -> str:
             "",
         )
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command, which ends the process by itself; else 0 with the overview, or 2 with one line."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if not given or given[0] in ("-h", "--help", "help"):
-        sys.stdout.write(overview())
-        return 0
-    name, *rest = given
-    if name not in COMMANDS:
-        known = ", ".join(closest_first(name, COMMANDS))
-        sys.stderr.write(f"memenvs: error: no command {name!r}; its commands: {known}\n")
-        return 2
-    sys.argv = [f"memenvs.{name}", *rest]
-    module = "evaluation" if name == "evaluate" else name
-    try:
-        runpy.run_module(f"memenvs.{module}", run_name="__main__", alter_sys=True)
-    except ImportError as error:  # of a module that needs an extra before it can read its options
-        sys.stderr.write(f"memenvs {name}: error: {error}\n")
-        return 2
-    return 0
 
 
 if __name__ == "__main__":

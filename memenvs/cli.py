@@ -9,6 +9,7 @@ import importlib
 import inspect
 import json
 import shlex
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,10 +24,13 @@ from gymnasium.envs.registration import (
     parse_env_id,
 )
 
-NAMED: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME=VALUE"}
-"""What `add_argument` of argparse is given for an option whose texts `read_arguments` reads."""
+from memenvs.core.checks import one_line
+
 REQUIRED: Any = inspect.Parameter.empty
 """Default of a parameter that has none."""
+
+USER_ERRORS = (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error)
+"""Errors of arguments and data, which a command reports in one line instead of a traceback."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,6 +42,46 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line instead of usage and a line."""
         self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` shows every option\n")
+
+    def run(self, command: Callable[[argparse.Namespace], int | None], argv: Sequence[str] | None) -> int:
+        """Run a command with the options of a command line; None reads `sys.argv`.
+
+        Returns:
+            The command's exit status, 0 for None; 2 and one line on standard error for `USER_ERRORS`.
+        """
+        args = self.parse_args(argv)
+        try:
+            return command(args) or 0
+        except USER_ERRORS as error:
+            return report_error(self.prog, error)
+
+
+def report_error(prog: str, error: object) -> int:
+    """Write an error of a command to standard error, in one line; the exit status 2."""
+    sys.stderr.write(f"{prog}: error: {one_line(error)}\n")
+    return 2
+
+
+class NamedValues(argparse.Action):
+    """Reads the texts behind an option by `read_arguments`; an option given again adds to the first."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        flag: str | None = None,
+    ) -> None:
+        """Set the option's value, a dictionary."""
+        before = json.dumps(getattr(namespace, self.dest))
+        try:
+            setattr(namespace, self.dest, read_arguments([before, *values], flag or self.dest))
+        except ValueError as error:
+            parser.error(str(error))
+
+
+NAMED: dict[str, Any] = {"nargs": "+", "action": NamedValues, "default": {}, "metavar": "NAME=VALUE"}
+"""Arguments of `add_argument` for an option that takes NAME=VALUE …, or a JSON object."""
 
 
 class Parameter(NamedTuple):
@@ -120,6 +164,22 @@ def check_env_arguments(env: str, arguments: Mapping[str, Any]) -> None:
         ValueError: see `check_arguments`.
     """
     check_arguments(env, arguments, env_parameters(env))
+
+
+def make_env(env: str, arguments: Mapping[str, Any], **settings: Any) -> gym.Env[Any, Any]:
+    """Make an environment of checked arguments.
+
+    Args:
+        env: its id.
+        arguments: of it, as a user gave them.
+        **settings: more arguments of `gym.make`, such as `render_mode`.
+
+    Raises:
+        gymnasium.error.Error: see `check_env_arguments`.
+        ValueError: likewise.
+    """
+    check_env_arguments(env, arguments)
+    return gym.make(env, disable_env_checker=True, **settings, **arguments)
 
 
 def env_parameters(env: str) -> list[Parameter] | None:

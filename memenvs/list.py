@@ -1,7 +1,8 @@
-"""What memenvs has, with its arguments: `python -m memenvs list`, and one thing whole by its name."""
+"""The command that shows what memenvs has: `python -m memenvs list`, or one entry by its name."""
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import sys
 import textwrap
@@ -61,6 +62,28 @@ class Entry(NamedTuple):
         return " ".join(self.text.strip().partition("\n\n")[0].split())
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show what there is; 2 and one line on standard error where a name is unknown."""
+    parser = Parser(
+        prog="python -m memenvs list", description="What there is, with its arguments and their defaults."
+    )
+    parser.add_argument("name", nargs="?", help="one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …")
+    return parser.run(show, argv)
+
+
+def show(args: argparse.Namespace) -> None:
+    """Write the overview, or every entry of a name, to standard output."""
+    if args.name is None:
+        sys.stdout.write(overview())
+        return
+    same = [entry for entry in entries() if entry.name.lower() == args.name.lower()]
+    try:
+        sys.stdout.write("\n".join(map(whole, same or [_environment(args.name)])))
+    except (gym.error.Error, ImportError) as error:
+        known = ", ".join(closest_first(args.name, dict.fromkeys(entry.name for entry in entries())))
+        raise ValueError(f"nothing is called {args.name!r} ({error}); there are {known}") from error
+
+
 def entries() -> Iterator[Entry]:
     """All that is chosen by name, in the order of the headings."""
     for name in gym.registry:
@@ -106,29 +129,6 @@ def whole(entry: Entry) -> str:
     for parameter in entry.parameters or ():
         lines.append(f"  {shell_form(parameter):32}  {described(parameter.annotation)}")
     return "\n".join([*lines, "", entry.text.strip(), ""])
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Show what there is; 2 and one line on standard error where a name is unknown."""
-    parser = Parser(
-        prog="python -m memenvs list", description="What there is, with its arguments and their defaults."
-    )
-    parser.add_argument("name", nargs="?", help="one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …")
-    name = parser.parse_args(argv).name
-    if name is None:
-        sys.stdout.write(overview())
-        return 0
-    try:
-        same = [entry for entry in entries() if entry.name.lower() == name.lower()]
-        found = same or [_environment(name)]
-    except (gym.error.Error, ImportError) as error:
-        known = closest_first(name, dict.fromkeys(entry.name for entry in entries()))
-        sys.stderr.write(
-            f"memenvs list: error: nothing is called {name!r} ({error}); there are {', '.join(known)}\n"
-        )
-        return 2
-    sys.stdout.write("\n".join(map(whole, found)))
-    return 0
 
 
 def _environment(name: str) -> Entry:

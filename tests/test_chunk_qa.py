@@ -14,8 +14,7 @@ from memenvs.build.multi import multi
 from memenvs.build.niah import niah
 from memenvs.build.write import write_task_set
 from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.evaluation.statistics import play_tasks
-from memenvs.rollout.scripted import make_policy
+from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.metrics import BOX_METRICS, METRICS
 from memenvs.tasks.taskset import CARD, Card
 from memenvs.tasks.tokens import load_tokenizer

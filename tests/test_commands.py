@@ -8,7 +8,6 @@ import pytest
 import memenvs
 from memenvs import list as listing
 from memenvs.__main__ import COMMANDS, main
-from memenvs.evaluation.__main__ import main as evaluate
 from memenvs.rollout.scripted import POLICIES, make_policy
 from memenvs.tasks.metrics import METRICS
 from memenvs.wrappers.registry import METHODS, SCORERS
@@ -28,7 +27,7 @@ def test_the_overview_shows_every_command_with_an_example(arguments, capsys):
 def test_an_unknown_command_is_answered_by_the_closest_ones():
     done = run("evalute")
     assert done.returncode == 2
-    assert done.stderr.startswith("memenvs: error: no command 'evalute'; its commands: evaluate, ")
+    assert done.stderr.startswith("memenvs: error: no command 'evalute'; its commands: evaluate run, ")
     assert done.stderr.count("\n") == 1
 
 
@@ -41,12 +40,14 @@ def test_a_command_is_the_module_of_its_name():
 def test_a_command_ends_with_its_own_status():
     done = run("play", "Nothing-v0")
     assert done.returncode == 2
-    assert done.stderr.startswith("memenvs.play: error: ")
+    assert done.stderr.startswith("python -m memenvs play: error: ")
 
 
-@pytest.mark.parametrize("name", ["list", "play", "evaluate", "build", "retrieval.server"])
+@pytest.mark.parametrize(
+    "name", ["list", "play", "evaluate run", "evaluate discriminate", "build", "retrieval.server"]
+)
 def test_every_command_has_help(name):
-    done = run(name, "--help")
+    done = run(*name.split(), "--help")
     assert done.returncode == 0
     assert done.stdout.startswith("usage: python -m memenvs")
     assert done.stderr == ""
@@ -71,20 +72,18 @@ def test_a_command_whose_trainer_is_not_installed_is_one_line(monkeypatch, capsy
     def missing(*arguments, **settings):
         raise ImportError("openenv is not installed")
 
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr("runpy.run_module", missing)
+    monkeypatch.setattr("importlib.import_module", missing)
     assert main(["adapters.openenv"]) == 2
     assert capsys.readouterr().err == "memenvs adapters.openenv: error: openenv is not installed\n"
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_the_help_of_evaluate_shows_its_commands(flag, capsys):
-    assert evaluate([flag]) == 0
+    assert main(["evaluate", flag]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert "usage: python -m memenvs evaluate COMMAND" in shown.out
-    assert "  run           play every task n times" in shown.out
-    assert "  discriminate  " in shown.out
+    assert "  evaluate run           average every metric of a policy" in shown.out
+    assert "  evaluate discriminate  " in shown.out
 
 
 def test_the_list_has_everything_that_is_chosen_by_name(capsys):

@@ -9,13 +9,13 @@ import pytest
 
 from memenvs import open_tasks
 from memenvs.build.__main__ import main as build
-from memenvs.evaluation.__main__ import main
 from memenvs.evaluation.discriminate import (
     Contexts,
     corrupt,
     discrimination,
     information_gain,
     kind,
+    main,
     similarity,
 )
 from memenvs.wrappers.scorers import LexicalScorer
@@ -108,7 +108,7 @@ def test_overlap_of_words_sees_what_is_missing_and_not_what_is_swapped(questions
 
 
 def test_the_command_prints_a_table(capsys):
-    assert main(["discriminate", "--measure", "lexical"]) == 0
+    assert main(["--measure", "lexical"]) == 0
     assert "information gain, lexical" in capsys.readouterr().out
 
 
@@ -144,7 +144,7 @@ def test_the_likelihood_is_that_of_the_bare_answer():
 def test_contexts_that_were_corrupted_elsewhere_are_read(tmp_path, capsys):
     record = {"question": "Who?", "answer": "Ada", "context": "It was Ada.", "corrupted": ["It was.", "Bob"]}
     (tmp_path / "contexts.jsonl").write_text(json.dumps(record) + "\n")
-    assert main(["discriminate", "--contexts", str(tmp_path / "contexts.jsonl")]) == 0
+    assert main(["--contexts", str(tmp_path / "contexts.jsonl")]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["1.000", "inf"]
 
 
@@ -154,7 +154,7 @@ def test_contexts_that_were_corrupted_elsewhere_are_read(tmp_path, capsys):
 )  # fmt: skip
 def test_a_file_without_contexts_is_one_line(tmp_path, capsys, line):
     (tmp_path / "contexts.jsonl").write_text(line)
-    assert main(["discriminate", "--contexts", str(tmp_path / "contexts.jsonl")]) == 2
+    assert main(["--contexts", str(tmp_path / "contexts.jsonl")]) == 2
     said = capsys.readouterr().err
     assert (said.count("\n"), "contexts.jsonl" in said) == (1, True)
 
@@ -192,7 +192,7 @@ def test_questions_of_hotpotqa_are_corrupted_by_their_supporting_facts(tmp_path)
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["dance"], ["discriminate", "--task-set", "niah"], ["discriminate", "--task-set", "no"]],
+    [["--task-set", "niah"], ["--task-set", "no"], ["--contexts", "no.jsonl"]],
 )
 def test_a_wrong_command_line_is_one_line(arguments, capsys):
     assert main(arguments) == 2

@@ -10,8 +10,7 @@ from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
 from memenvs.core.http import RequestRefused, ServerError
 from memenvs.envs import sokoban as sokoban_rules
-from memenvs.evaluation.__main__ import main
-from memenvs.evaluation.run import data_hashes
+from memenvs.evaluation.run import data_hashes, main
 from memenvs.retrieval import Corpus, load
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.lexical import LexicalRetriever
@@ -28,7 +27,7 @@ def evaluate(*arguments, out):
     """Another process has opened nothing yet."""
     for opened in (sokoban_rules.open_levels, questions._open_lines, load._load):
         opened.cache_clear()
-    return main(["run", *arguments, "--policy", "silent", "--out", str(out)])
+    return main([*arguments, "--policy", "silent", "--out", str(out)])
 
 
 def small_set(folder, examples, seed):
@@ -96,7 +95,7 @@ def test_the_same_data_written_again_are_gone_on_with(kind, change, tmp_path):
 def test_a_model_folder_whose_chat_template_changed_is_another_policy(tmp_path, tiny_model, capsys):
     pytest.importorskip("torch")
     model = shutil.copytree(tiny_model, tmp_path / "model")
-    command = ["run", "--env", "MemSokoban-v0", "--policy", f"hf:{model}", "--max-new-tokens", "2"]
+    command = ["--env", "MemSokoban-v0", "--policy", f"hf:{model}", "--max-new-tokens", "2"]
     command += ["--task", "0", "--out", str(tmp_path / "run")]
     assert main(command) == 0
     template = model / "chat_template.jinja"

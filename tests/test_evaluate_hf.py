@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.evaluation.__main__ import main
+from memenvs.evaluation.run import main
 from memenvs.models.policy import HFPolicy
 
 SOKOBAN = ("--env", "MemSokoban-v0")
@@ -17,7 +17,7 @@ READING = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=4", "chunk_size=
 
 
 def run(out, *arguments):
-    assert main(["run", *arguments, "--out", str(out)]) == 0
+    assert main([*arguments, "--out", str(out)]) == 0
     played = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
     return sorted(map(json.loads, played), key=lambda line: (line["task"], line["sample"]))
 

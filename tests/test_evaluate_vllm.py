@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from memenvs.evaluation.__main__ import main
+from memenvs.evaluation.run import main
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
@@ -25,7 +25,7 @@ def run(vllm_url, tmp_path):
     def run(*arguments, name="out"):
         out = tmp_path / name
         policy = ("--policy", f"openai:{vllm_url}", "--max-new-tokens", "12")
-        code = main(["run", *policy, *arguments, "--out", str(out)])
+        code = main([*policy, *arguments, "--out", str(out)])
         played = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
         lines = sorted(map(json.loads, played), key=lambda line: (line["task"], line["sample"]))
         return code, lines, json.loads((out / "results.json").read_text(encoding="utf-8"))

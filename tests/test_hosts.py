@@ -12,8 +12,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 import memenvs
 from memenvs.core.vector import TextVectorEnv
-from memenvs.evaluation.statistics import play_episode
-from memenvs.rollout.scripted import make_policy
+from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing import play
 from memenvs.wrappers import (
     TAMTRL,

@@ -5,8 +5,7 @@ import pytest
 
 import memenvs  # noqa: F401
 from memenvs.envs.searching import read_reply
-from memenvs.evaluation.statistics import play_episode, play_tasks
-from memenvs.rollout.scripted import LexicalReader, LexicalSearcher, make_policy
+from memenvs.rollout.scripted import LexicalReader, LexicalSearcher, make_policy, play_episode, play_tasks
 
 
 @pytest.mark.parametrize("memory_mode", ["append", "memory"])

@@ -9,8 +9,7 @@ import pytest
 from gymnasium.envs.registration import WrapperSpec
 from gymnasium.utils.env_checker import check_env
 
-from memenvs.evaluation.statistics import play_episode
-from memenvs.rollout.scripted import make_policy
+from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
 from memenvs.testing import play
 

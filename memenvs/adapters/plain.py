@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import check_env_arguments
+from memenvs.cli import make_env
 from memenvs.core.env import Info
 from memenvs.core.spaces import UnicodeText
 from memenvs.wrappers import RewardWrapper
@@ -34,9 +34,7 @@ def open_env(
     Raises:
         ValueError: its observations are no texts, or it does not take an argument.
     """
-    settings = plain(env_args or {})
-    check_env_arguments(env, settings)
-    made = gym.make(env, disable_env_checker=True, **settings)
+    made = make_env(env, plain(env_args or {}))
     if not isinstance(made.observation_space, UnicodeText):
         raise ValueError(f"{env} does not speak text alone; give one that does, such as MemSokoban-v0")
     return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made

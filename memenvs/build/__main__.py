@@ -21,8 +21,8 @@ from memenvs.build.musique import read_musique
 from memenvs.build.niah import VARIANTS, niah, read_prose
 from memenvs.build.world import world
 from memenvs.build.write import FORMS, check_replaceable, write_task_set
-from memenvs.cli import Parameter, Parser, shell_form
-from memenvs.core.checks import Range, check_whole, one_line
+from memenvs.cli import Parameter, Parser, report_error, shell_form
+from memenvs.core.checks import Range, check_whole
 from memenvs.core.files import naming, resolved
 from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import Encoder
@@ -155,8 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with naming(args.out):
             said = _index(args) if args.builder == "index" else _drawn(args)
     except (ValueError, OSError, ImportError) as error:
-        sys.stderr.write(f"memenvs.build {args.builder}: error: {one_line(error)}\n")
-        return 2
+        return report_error(f"memenvs.build {args.builder}", error)
     except KeyboardInterrupt:
         kept = "what is done is kept" if args.builder == "index" else "nothing was changed"
         sys.stderr.write(f"memenvs.build: interrupted; {kept}\n")

@@ -5,6 +5,7 @@ python -m memenvs evaluate discriminate --task-set world-test --measure lexical 
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.cli import Parser
-from memenvs.core.checks import check_choice, one_line
+from memenvs.core.checks import check_choice
 from memenvs.core.optional import require
 from memenvs.credit import Array
 from memenvs.envs.chunk_qa import reading_templates
@@ -331,18 +332,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--target", choices=[*TARGETS], default="bare", help="the answer whose likelihood is measured"
     )
-    args = parser.parse_args(argv)
-    try:
-        source = args.contexts or args.task_set
-        questions = read_contexts(source) if args.contexts else corrupt(open_tasks(source), seed=args.seed)
-        table = [row for name in args.measure or ["lexical"] for row in _rows(name, questions, args.target)]
-    except (ValueError, OSError, ImportError) as error:
-        sys.stderr.write(f"memenvs evaluate discriminate: error: {one_line(error)}\n")
-        return 2
+    return parser.run(show, argv)
+
+
+def show(args: argparse.Namespace) -> None:
+    """Write the table that the options describe to standard output."""
+    source = args.contexts or args.task_set
+    questions = read_contexts(source) if args.contexts else corrupt(open_tasks(source), seed=args.seed)
+    table = [row for name in args.measure or ["lexical"] for row in _rows(name, questions, args.target)]
     lines = [f"{len(questions)} questions of {source}", f"{'measure':44}{'MRR':>8}{'SNR':>8}"]
     lines += [f"{name:44}{found.mrr:8.3f}{found.snr:8.3f}" for name, found in table]
     sys.stdout.write("\n".join(lines) + "\n")
-    return 0
 
 
 def _rows(name: str, questions: Sequence[Contexts], target: str) -> list[tuple[str, Discrimination]]:

@@ -1,14 +1,14 @@
-"""The policies that an evaluation plays."""
+"""The policies that an evaluation plays: scripted ones, a model in this process, an endpoint."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
+import functools
 import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -16,12 +16,116 @@ from urllib.parse import urlsplit
 import gymnasium as gym
 import numpy as np
 
-from memenvs.cli import read_arguments
+from memenvs.core.checks import COUNT, Range, check_numbers
 from memenvs.core.env import Info
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models.endpoint import complete, served_models
 from memenvs.rollout.scripted import Policy, make_policy
+
+KEY = "OPENAI_API_KEY"
+"""Environment variable of an endpoint's key."""
+
+_log = logging.getLogger(__name__)
+
+_PAUSE = 0.5  # seconds before the second try
+_SAVED = "policy.json"  # what a folder of `HFPolicy.save` holds
+_OF_ENDPOINTS = ("model", "conversation", "body", "timeout", "tries")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is sampled, and how an endpoint is asked; None leaves a number to the model's own settings.
+
+    Attributes:
+        temperature: of sampling; 0 takes the likeliest token.
+        top_p: only the likeliest tokens that together have this share are drawn.
+        top_k: only so many of the likeliest tokens are drawn.
+        min_p: only tokens at least this share as likely as the likeliest one are drawn.
+        max_new_tokens: tokens of a reply.
+        stop: strings that end a reply.
+        chat_args: arguments of the chat template.
+        model: name of the model at the endpoint; None where it serves one.
+        conversation: send an endpoint the episodes of context `"append"` as messages.
+        body: more fields of a request to the endpoint; None leaves one out.
+        timeout: seconds a wait for the endpoint's answer.
+        tries: of a request, before its episode fails.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    temperature: float = 1.0
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    max_new_tokens: int = 1024
+    stop: Sequence[str] = ()
+    chat_args: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    conversation: bool = False
+    body: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float = 600.0
+    tries: int = 6
+
+    def __post_init__(self) -> None:
+        for name, bounds in (
+            ("temperature", Range(0)),
+            ("top_p", Range(above=0, most=1)),
+            ("top_k", COUNT),
+            ("min_p", Range(0, 1)),
+            ("max_new_tokens", COUNT),
+            ("timeout", Range(above=0)),
+            ("tries", COUNT),
+        ):
+            if (value := getattr(self, name)) is not None:
+                check_numbers(bounds, **{name: value})
+
+
+class PlayedPolicy(NamedTuple):
+    """A policy that an evaluation can play.
+
+    Attributes:
+        setting: what decides its replies, plain data.
+        make: the policy for the environments that it will play.
+    """
+
+    setting: dict[str, Any]
+    make: Callable[[TextVectorEnv], BatchPolicy]
+
+
+def choose_policy(policy: Any, options: ModelOptions) -> PlayedPolicy:
+    """The policy of a name, or one that is made already.
+
+    Args:
+        policy: `"lexical"` or another name of `memenvs.rollout.scripted`, `"hf:MODEL"`, `"openai:URL"`; a
+            function from an observation and its info to a reply; a policy over token ids, as
+            `memenvs.models.policy.HFPolicy`; or a `BatchPolicy`.
+        options: of `hf:` and `openai:`; `max_new_tokens` also of a policy over token ids.
+
+    Raises:
+        ValueError: no such policy, or an option that it does not have.
+        ServerError: the endpoint does not say which model it serves.
+    """
+    if not isinstance(policy, str):
+        return _made_policy(policy, options)
+    kind, _, place = policy.partition(":")
+    if kind in ("hf", "openai") and not place:
+        raise ValueError(f"policy {policy} names nothing; give hf:MODEL or openai:http://host:port/v1")
+    if kind == "openai":
+        return _endpoint(place, options)
+    default = ModelOptions()
+    for option in _OF_ENDPOINTS if kind == "hf" else asdict(default):
+        if getattr(options, option) != getattr(default, option):
+            owner = "openai:URL" if option in _OF_ENDPOINTS else "models"
+            raise ValueError(f"{option} is for {owner}, not for policy {policy}; leave it out")
+    if kind == "hf":
+        sampling = {name: value for name, value in asdict(options).items() if name not in _OF_ENDPOINTS}
+        setting = {"policy": policy, **sampling, "files": _files(Path(place))}
+        return PlayedPolicy(setting, lambda venv: load_hf(place, **sampling))
+    return PlayedPolicy(
+        {"policy": policy}, lambda venv: FunctionPolicy(functools.partial(make_policy, policy), venv.envs)
+    )
 
 
 class Ask(NamedTuple):
@@ -81,20 +185,22 @@ class BatchPolicy(Protocol):
         ...
 
 
-class ScriptedPolicy:
-    """`memenvs.rollout.scripted`, made anew for each episode; a `BatchPolicy`.
+class FunctionPolicy:
+    """Functions of observation and info, one made for each episode; a `BatchPolicy`.
 
     Args:
-        name: one of them.
+        make: gives the function for an environment and a seed, as `make_policy` does for a name.
         envs: the environment of each seat.
 
     Raises:
-        ValueError: no such policy.
+        ValueError: there is no such policy.
     """
 
-    def __init__(self, name: str, envs: Sequence[gym.Env[Any, Any]]) -> None:
-        make_policy(name, envs[0])
-        self.name, self.envs = name, envs
+    def __init__(
+        self, make: Callable[[gym.Env[Any, Any], int], Policy], envs: Sequence[gym.Env[Any, Any]]
+    ) -> None:
+        make(envs[0], 0)
+        self.make, self.envs = make, envs
         self._policies: dict[int, Policy] = {}
         self._waiting: list[Ask] = []
 
@@ -102,7 +208,7 @@ class ScriptedPolicy:
         """See `BatchPolicy`."""
         if asked.first:
             seed = int(asked.rng.integers(2**32))
-            self._policies[asked.seat] = make_policy(self.name, self.envs[asked.seat], seed)
+            self._policies[asked.seat] = self.make(self.envs[asked.seat], seed)
         self._waiting.append(asked)
 
     def answered(self) -> list[Answer]:
@@ -114,10 +220,6 @@ class ScriptedPolicy:
         """See `BatchPolicy`."""
 
 
-HF_POLICY = "memenvs.models.policy:HFPolicy"  # of a layer above: imported by name where it is asked for
-SAVED = "policy.json"  # what a folder of `HFPolicy.save` holds
-
-
 class _Turn(NamedTuple):
     """The last turn of a seat: the ids that were read, and those that were replied."""
 
@@ -126,7 +228,7 @@ class _Turn(NamedTuple):
 
 
 class ModelPolicy:
-    """A policy of `memenvs.baselines` that samples token ids; a `BatchPolicy`.
+    """A policy over token ids in this process, as `HFPolicy`; a `BatchPolicy`.
 
     An episode of context `"append"` is one growing sequence of ids: the model reads its own replies as it
     wrote them, never tokenised anew.
@@ -167,28 +269,6 @@ class ModelPolicy:
         """See `BatchPolicy`."""
 
 
-def load_hf(model: str, *, max_new_tokens: int, **sampling: Any) -> ModelPolicy:
-    """A Hugging Face model by its folder or hub name.
-
-    Args:
-        model: a folder or a name. One that `HFPolicy.save` wrote keeps its own settings, as it was trained
-            with, but for the temperature and for what is given.
-        max_new_tokens: of a reply.
-        **sampling: `temperature`, `top_p`, `top_k`, `min_p`, `stop` and `chat_args` of `HFPolicy`; what is
-            None or empty is not given.
-    """
-    module, _, name = HF_POLICY.partition(":")
-    policy = getattr(importlib.import_module(module), name)
-    given = {name: value for name, value in sampling.items() if value not in (None, [], {})}
-    made = (policy.load if (Path(model) / SAVED).is_file() else policy)(model, **given)
-    return ModelPolicy(made, max_new_tokens)
-
-
-_log = logging.getLogger(__name__)
-
-Fields = dict[str, Any]
-
-
 class _Chat(NamedTuple):
     """The last turn of a seat: what was sent, and what was replied."""
 
@@ -216,12 +296,12 @@ class EndpointPolicy:
     """
 
     def __init__(
-        self, client: JSONClient, fields: Fields, *, concurrency: int, conversation: bool = False
+        self, client: JSONClient, fields: dict[str, Any], *, concurrency: int, conversation: bool = False
     ) -> None:
         self.client, self.fields, self.conversation = client, fields, conversation
         self._past: dict[int, _Chat] = {}
         self._cuts = False  # replies are cut here
-        self._asked: queue.SimpleQueue[tuple[int, Fields] | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[int, dict[str, Any]] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         # Daemons, so that an interrupted run need not wait for replies that may take minutes.
         self._workers = [threading.Thread(target=self._work, daemon=True) for _ in range(concurrency)]
@@ -268,7 +348,7 @@ class EndpointPolicy:
                 answer = Answer(seat, error=repr(error))
             self._answers.put(answer)
 
-    def _complete(self, seat: int, fields: Fields) -> Answer:
+    def _complete(self, seat: int, fields: dict[str, Any]) -> Answer:
         """The reply with the stop string that ended it."""
         given = fields.get("stop") or ()
         stops = [given] if isinstance(given, str) else given
@@ -301,48 +381,35 @@ def cut_behind(text: str, stops: Sequence[str]) -> str | None:
     return text[: min(ends)] if ends else None
 
 
-KEY = "OPENAI_API_KEY"
-_PAUSE = 0.5  # seconds before the second try
-_OF_MODELS: dict[str, Any] = {
-    "temperature": 1.0,
-    "top_p": None,
-    "top_k": None,
-    "min_p": None,
-    "max_new_tokens": 1024,
-    "stop": [],
-    "chat_args": [],
-}
-"""Options of sampling and their defaults; None leaves a number to the model's own settings."""
+def load_hf(model: str, *, max_new_tokens: int, **sampling: Any) -> ModelPolicy:
+    """A Hugging Face model by its folder or hub name.
 
-Setting = dict[str, Any]
-Make = Callable[[TextVectorEnv], BatchPolicy]
-
-
-def choose_policy(args: argparse.Namespace) -> tuple[Setting, Make]:
-    """The setting of a policy, and how to make it for a vector environment.
-
-    Raises:
-        ValueError: an option that does not fit.
-        ServerError: the endpoint does not say which model it serves.
+    Args:
+        model: a folder or a name. One that `HFPolicy.save` wrote keeps its own settings, as it was trained
+            with, but for the temperature and for what is given.
+        max_new_tokens: of a reply.
+        **sampling: `temperature`, `top_p`, `top_k`, `min_p`, `stop` and `chat_args` of `HFPolicy`; what is
+            None or empty is not given.
     """
-    kind, _, rest = args.policy.partition(":")
-    if kind in ("hf", "openai") and not rest:
-        raise ValueError(f"--policy {args.policy} names nothing; give hf:MODEL or openai:http://host:port/v1")
-    if kind == "openai":
-        return _endpoint(args, rest)
-    for option in ("model", "conversation", "body"):
-        if getattr(args, option) not in (None, False, []):
-            raise ValueError(f"--{option} is for --policy openai:URL, not {args.policy}")
-    for option, unused in _OF_MODELS.items():
-        if kind != "hf" and getattr(args, option) != unused:
-            name = option.replace("_", "-")
-            raise ValueError(f"--{name} is for models, not for --policy {args.policy}; leave it out")
-    if kind != "hf":
-        return {"policy": args.policy}, lambda venv: ScriptedPolicy(args.policy, venv.envs)
-    chat_args = read_arguments(args.chat_args, "--chat-args")
-    sampling = {name: getattr(args, name) for name in _OF_MODELS} | {"chat_args": chat_args}
-    setting = {"policy": args.policy, **sampling, "files": _files(Path(rest))}
-    return setting, lambda venv: load_hf(rest, **sampling)
+    from memenvs.models import policy as models  # loads torch
+
+    given = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
+    saved = (Path(model) / _SAVED).is_file()
+    return ModelPolicy((models.HFPolicy.load if saved else models.HFPolicy)(model, **given), max_new_tokens)
+
+
+def _made_policy(policy: Any, options: ModelOptions) -> PlayedPolicy:
+    """A policy that is an object already."""
+    place = policy if hasattr(policy, "__qualname__") else type(policy)
+    setting: dict[str, Any] = {"policy": f"{place.__module__}:{place.__qualname__}"}
+    if hasattr(policy, "answered"):
+        return PlayedPolicy(setting, lambda venv: policy)
+    if hasattr(policy, "sample"):
+        setting["max_new_tokens"] = options.max_new_tokens
+        return PlayedPolicy(setting, lambda venv: ModelPolicy(policy, options.max_new_tokens))
+    if not callable(policy):
+        raise TypeError(f"policy must be a name, a function or a policy over token ids, got {policy!r}")
+    return PlayedPolicy(setting, lambda venv: FunctionPolicy(lambda env, seed: policy, venv.envs))
 
 
 def _files(folder: Path) -> list[list[Any]]:
@@ -351,44 +418,43 @@ def _files(folder: Path) -> list[list[Any]]:
     return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 
-def _endpoint(args: argparse.Namespace, url: str) -> tuple[Setting, Make]:
+def _endpoint(url: str, options: ModelOptions) -> PlayedPolicy:
     parts = urlsplit(url)
     if parts.username or parts.password:  # it would stand in every file of the run
-        raise ValueError(f"--policy openai:URL must hold no user and no password; set {KEY}")
+        raise ValueError(f"policy openai:URL must hold no user and no password; set {KEY}")
     base = url if parts.path.strip("/") else url.rstrip("/") + "/v1"
     key = os.environ.get(KEY, "").strip() or None
-    client = JSONClient(base, timeout=args.timeout, tries=args.tries, pause=_PAUSE, key=key)
-    fields = {
-        "model": args.model or _served(client),
-        "temperature": args.temperature,
-        "max_tokens": args.max_new_tokens,
-        "top_p": args.top_p,
-        "top_k": args.top_k,
-        "min_p": args.min_p,
-        "stop": args.stop or None,
-        "chat_template_kwargs": read_arguments(args.chat_args, "--chat-args") or None,
-        **read_arguments(args.body, "--body"),
+    client = JSONClient(base, timeout=options.timeout, tries=options.tries, pause=_PAUSE, key=key)
+    body = {
+        "model": options.model or _served(client),
+        "temperature": options.temperature,
+        "max_tokens": options.max_new_tokens,
+        "top_p": options.top_p,
+        "top_k": options.top_k,
+        "min_p": options.min_p,
+        "stop": list(options.stop) or None,
+        "chat_template_kwargs": dict(options.chat_args) or None,
+        **options.body,
     }
-    setting = {"policy": f"openai:{client.url}", "model": fields["model"]}
-    setting |= {"conversation": args.conversation, "body": fields}
+    setting = {"policy": f"openai:{client.url}", "model": body["model"]}
+    setting |= {"conversation": options.conversation, "body": body}
 
     def make(venv: TextVectorEnv) -> BatchPolicy:
         context = getattr(venv.envs[0].unwrapped, "context", None)
-        if args.conversation and context != "append":
+        if options.conversation and context != "append":
             raise ValueError(
-                f"--conversation is for episodes that grow; {args.env} gives a fresh prompt each turn: "
-                "leave it out"
+                "conversation is for episodes that grow, and this environment gives a fresh prompt each "
+                "turn: leave it out"
             )
-        return EndpointPolicy(client, fields, concurrency=venv.num_envs, conversation=args.conversation)
+        return EndpointPolicy(client, body, concurrency=venv.num_envs, conversation=options.conversation)
 
-    return setting, make
+    return PlayedPolicy(setting, make)
 
 
 def _served(client: JSONClient) -> str:
     """The model of an endpoint that serves one."""
     models = served_models(client)
     if len(models) != 1:
-        raise ValueError(
-            f"{client.url} serves {', '.join(map(repr, models)) or 'nothing'}; choose by --model"
-        )
+        served = ", ".join(map(repr, models)) or "nothing"
+        raise ValueError(f"{client.url} serves {served}; choose by --model")
     return models[0]

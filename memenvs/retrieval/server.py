@@ -11,14 +11,12 @@ import json
 import logging
 import math
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from memenvs.cli import Parser
-from memenvs.core.checks import one_line
+from memenvs.cli import Parser, report_error
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
@@ -237,8 +235,8 @@ def _with_timeout(seconds: float) -> type[Any]:
     return TimeoutProtocol
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; then answer what waits, and exit with 0."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGINT or SIGTERM, then answer what waits; 2 and one line where no index can be served."""
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.drain < 0:
@@ -246,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         retriever = open_folder(args.index, args.encoder, args.device)
     except (OSError, ValueError, ImportError) as error:
-        sys.exit(f"memenvs.retrieval.server: error: {one_line(error)}")
+        return report_error("memenvs.retrieval.server", error)
     about = {
         "index": args.index,
         "passages": len(retriever.corpus),
@@ -256,6 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     served = CachedRetriever(retriever, args.cache) if args.cache else retriever
     app = create_app(served, about, args.topk, wait=args.wait_ms / 1000, max_batch=args.max_batch)
     serve(app, args.host, args.port, args.drain)
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -296,4 +295,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

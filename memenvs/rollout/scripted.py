@@ -1,4 +1,4 @@
-"""Policies without a model: gold, silent, lexical, random."""
+"""Policies without a model, and the loop that plays an episode by one of them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,143 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from tqdm import tqdm
 
 from memenvs.core.env import Info, TextEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.searching import Searching
+from memenvs.envs.sokoban_grid import SokobanGridEnv
+from memenvs.sokoban import solve
 from memenvs.tasks.metrics import wrap_answer
+
+Policy = Callable[[Any, Info], Any]
+"""Called with an observation and its info, gives the action; only `gold` looks at more than these."""
+
+POLICIES = {
+    "gold": "Knows the answer; it asks the environment.",
+    "silent": "Always replies with nothing.",
+    "random_text": "Replies with random words of the observation, and random tags.",
+    "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
+    "chunked reading, searching and the one tool call, in their own wording.",
+}
+"""What each policy of a text environment does, by its name."""
+
+
+def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
+    """A policy by name; `POLICIES` says what each does. `MemSokobanGrid-v0` has `gold` and `random`.
+
+    Args:
+        name: of the policy.
+        env: that it will play, wrapped or not.
+        seed: of its random choices.
+
+    Raises:
+        TypeError: an environment of another kind.
+        ValueError: no such policy, with the choices, or the environment asks nothing that it could answer.
+    """
+    inner = env.unwrapped
+    makers: dict[str, Callable[[], Policy]]
+    if isinstance(inner, TextEnv):
+        makers = {
+            "gold": lambda: lambda observation, info: inner.gold_reply(),
+            "silent": lambda: lambda observation, info: "",
+            "random_text": lambda: RandomText(seed),
+            "lexical": lambda: _lexical(inner),
+        }
+    elif isinstance(inner, SokobanGridEnv):
+        makers = {"gold": lambda: _Solution(inner), "random": lambda: _random_moves(env, seed)}
+    else:
+        raise TypeError(f"policies play text environments and MemSokobanGrid-v0, not {type(inner).__name__}")
+    if name not in makers:
+        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}")
+    return makers[name]()
+
+
+def play_episode(
+    env: gym.Env[Any, Any],
+    policy: Policy,
+    *,
+    task: int | None = None,
+    seed: int | None = None,
+    on_turn: Callable[[], None] = lambda: None,
+) -> Info:
+    """Play one episode and return its last info.
+
+    Args:
+        env: an environment, wrapped or not.
+        policy: gives the actions.
+        task: number of the task; drawn if None.
+        seed: of the reset.
+        on_turn: called after the reset and after every step.
+    """
+    observation, info = env.reset(seed=seed, options=None if task is None else {"task": task})
+    on_turn()
+    over = False
+    while not over:
+        observation, _, terminated, truncated, info = env.step(policy(observation, info))
+        over = terminated or truncated
+        on_turn()
+    return info
+
+
+def play_tasks(
+    env: gym.Env[Any, Any], policy: Policy, tasks: Iterable[int], *, seed: int = 0
+) -> dict[str, list[float]]:
+    """Play the numbered tasks once each; the metrics of every episode, and its `return`.
+
+    Each task has a seed of its own, drawn from `seed` and its number.
+    """
+    metrics: dict[str, list[float]] = {}
+    for task in tqdm(list(tasks), desc="episodes", delay=1.0, leave=False, disable=None):
+        own = int(np.random.SeedSequence([seed, task]).generate_state(1)[0])
+        info = play_episode(env, policy, task=task, seed=own)
+        for name, value in {"return": sum(info["turn_rewards"]), **info["metrics"]}.items():
+            metrics.setdefault(name, []).append(value)
+    return metrics
+
+
+class RandomText:
+    """Up to twenty random words of the observation, now and then inside a tag that some environment knows.
+
+    Args:
+        seed: of its own generator.
+    """
+
+    _FORMS = (
+        "{}",
+        "\\boxed{{{}}}",
+        "<answer>{}</answer>",
+        "<think>{}</think>",
+        "<search>{}</search>",
+        "<mem>{}</mem>",
+    )
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, observation: str, info: Info) -> str:
+        """A random reply."""
+        text = observation if isinstance(observation, str) else observation["text"]
+        words = text.split() or ["nothing"]
+        drawn = self._rng.choice(len(words), self._rng.integers(0, 20))
+        form = self._FORMS[self._rng.integers(len(self._FORMS))]
+        return form.format(" ".join(words[i] for i in drawn))
+
 
 _WORD = re.compile(r"[^\W_]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _NAME = re.compile(r"\b[A-Z][\w'-]*(?: (?:(?:of|the|and) )?[A-Z][\w'-]*)*|\b\d[\d,.]*\b")
 _HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
-_FOUND = re.compile(r"<(information|result)>(.*?)</\1>", re.DOTALL)
+_RESULTS = re.compile(r"<(information|result)>(.*?)</\1>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc \d+\(Title: (.*?)\) ", re.MULTILINE)
 _SEVERAL = "answers in the order of the questions"
 _SENTENCES_KEPT = 12
-_NAMED = 4.0  # weight of the names in the question
+_NAME_WEIGHT = 4.0  # of the names in the question
 _SECOND_HOP = 0.5  # weight of the names found in the best sentences, beside the question's own words
 _LINKING = 3  # sentences whose names are followed
 _NUMBER_ASKED = frozenset({"year", "when", "many", "number"})
@@ -60,12 +177,12 @@ class LexicalSearcher:
 
     def __call__(self, observation: str, info: Info) -> str:
         """A search at the first turn, then the answer."""
-        told, _, asked = observation.partition("Question: ")
-        question, _, rest = asked.partition("\n")
+        instructions, _, rest = observation.partition("Question: ")
+        question, _, rest = rest.partition("\n")
         remembers = rest.lstrip().startswith("<mem>")
         past = rest.partition("</mem>")[2] if remembers else rest
         opening = "<mem></mem><think></think>" if remembers else "<think></think>"
-        if "<tool>" in told:
+        if "<tool>" in instructions:
             opening = "<reasoning></reasoning>"
             call = json.dumps({"name": "wiki_search", "args": {"query": question}})
             search = f"<tool>{call}</tool>"
@@ -73,9 +190,37 @@ class LexicalSearcher:
             search = f"<search>{question}</search>"
         if not past.strip():
             return opening + search
-        lines = [line for _, passages in _FOUND.findall(past) for line in _passage_sentences(passages)]
-        questions = question.split("; ") if _SEVERAL in told else [question]
+        lines = [line for _, passages in _RESULTS.findall(past) for line in _passage_sentences(passages)]
+        questions = question.split("; ") if _SEVERAL in instructions else [question]
         return opening + wrap_answer("; ".join(_answer(one, lines) for one in questions), "tag")
+
+
+class _Solution:
+    """Makes the moves of a shortest solution of the level, then up."""
+
+    def __init__(self, env: SokobanGridEnv) -> None:
+        self._env, self._moves = env, list[int]()
+
+    def __call__(self, observation: Any, info: Info) -> int:
+        if info["steps"] == 0:
+            self._moves = list(solve(self._env.levels.boards[info["level"]]).moves)
+        return self._moves.pop(0) if self._moves else 0
+
+
+def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
+    env.action_space.seed(seed)
+    return lambda observation, info: env.action_space.sample()
+
+
+def _lexical(env: TextEnv[Any, Any]) -> Policy:
+    if isinstance(env, Searching):
+        return LexicalSearcher()
+    if isinstance(env, ChunkQAEnv):
+        return LexicalReader()
+    raise ValueError(
+        f"policy 'lexical' answers questions and {type(env).__name__} asks none; "
+        "choose gold, silent or random_text"
+    )
 
 
 def _passage_sentences(passages: str) -> list[str]:
@@ -113,7 +258,9 @@ def _rank(question: str, lines: Sequence[str], *, follow: float) -> list[str]:
     rarity = {word: math.log((1 + len(lines)) / count) ** 2 for word, count in frequency.items()}
     asked = set(_words(question))
     named = {word for name in _names(question) for word in _words(name)}
-    worth = [sum(rarity[word] * (_NAMED if word in named else 1.0) for word in bag & asked) for bag in bags]
+    worth = [
+        sum(rarity[word] * (_NAME_WEIGHT if word in named else 1.0) for word in bag & asked) for bag in bags
+    ]
     best = sorted(range(len(lines)), key=lambda i: -worth[i])[:_LINKING]
     linked = {word for i in best for name in _names(lines[i]) for word in _words(name)} - asked
     for i, bag in enumerate(bags):
@@ -143,76 +290,3 @@ def _names(line: str) -> list[str]:
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
-
-
-Policy = Callable[[str, Info], str]
-"""Called with an observation and its info; only `gold` looks at more than the observation."""
-
-
-POLICIES = {
-    "gold": "Knows the answer; it asks the environment.",
-    "silent": "Always replies with nothing.",
-    "random_text": "Replies with random words of the observation, and random tags.",
-    "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
-    "chunked reading, searching and the one tool call, in their own wording.",
-}
-"""What each policy does, by its name."""
-
-
-def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
-    """A policy by name; `POLICIES` says what each does.
-
-    Raises:
-        ValueError: no such policy, with the choices, or the environment asks nothing that it could answer.
-    """
-    inner = env.unwrapped
-    if not isinstance(inner, TextEnv):
-        raise TypeError(f"policies play text environments, not {type(inner).__name__}")
-    makers: dict[str, Callable[[], Policy]] = {
-        "gold": lambda: lambda observation, info: inner.gold_reply(),
-        "silent": lambda: lambda observation, info: "",
-        "random_text": lambda: RandomText(seed),
-        "lexical": lambda: _lexical(inner),
-    }
-    if name not in makers:
-        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}")
-    return makers[name]()
-
-
-def _lexical(env: TextEnv[Any, Any]) -> Policy:
-    if isinstance(env, Searching):
-        return LexicalSearcher()
-    if isinstance(env, ChunkQAEnv):
-        return LexicalReader()
-    raise ValueError(
-        f"policy 'lexical' answers questions and {type(env).__name__} asks none; "
-        "choose gold, silent or random_text"
-    )
-
-
-class RandomText:
-    """Up to twenty random words of the observation, now and then inside a tag that some environment knows.
-
-    Args:
-        seed: of its own generator.
-    """
-
-    _FORMS = (
-        "{}",
-        "\\boxed{{{}}}",
-        "<answer>{}</answer>",
-        "<think>{}</think>",
-        "<search>{}</search>",
-        "<mem>{}</mem>",
-    )
-
-    def __init__(self, seed: int = 0) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def __call__(self, observation: str, info: Info) -> str:
-        """A random reply."""
-        text = observation if isinstance(observation, str) else observation["text"]
-        words = text.split() or ["nothing"]
-        drawn = self._rng.choice(len(words), self._rng.integers(0, 20))
-        form = self._FORMS[self._rng.integers(len(self._FORMS))]
-        return form.format(" ".join(words[i] for i in drawn))

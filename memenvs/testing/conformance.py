@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 import memenvs
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
-from memenvs.evaluation.statistics import play_episode
-from memenvs.rollout.scripted import make_policy
+from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.wrappers import RewardWrapper
 
 HOSTILE = [

@@ -1,4 +1,4 @@
-"""Episodes come in; an advantage for every token that the policy wrote goes out, by the method asked for."""
+"""Advantages of sampled tokens by comparing the episodes of a group: GRPO, RLOO and the memory methods."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from memenvs.credit import combine_turns, grpo, mt_grpo, mt_rloo, place_rewards, rloo, tamtrl, whiten
-from memenvs.credit.tokens import gae
+from memenvs.credit import combine_turns, grpo, mt_grpo, mt_rloo, rloo, tamtrl
 from memenvs.models.policy import Policy
 from memenvs.rollout.records import Episode, Floats
 from memenvs.wrappers import TAMTRLMethod
 
 Estimator = Literal["grpo", "rloo", "reinforce"]
 Reward = Literal["outcome", "merged", "turn", "tamtrl", "infomem", "mempo"]
-Placement = Literal["outcome", "merged", "turn"]
 
 
 def group_advantages(
@@ -86,48 +84,6 @@ def group_advantages(
     return spread
 
 
-def token_advantages(
-    episodes: Sequence[Episode],
-    *,
-    reward: Placement = "turn",
-    gamma: float = 1.0,
-    lam: float = 1.0,
-    whitened: bool = True,
-    penalties: Sequence[Floats] | None = None,
-) -> tuple[list[Floats], list[Floats]]:
-    """Advantages and returns (N,) of each episode's written tokens by GAE over its critic's values.
-
-    Rewards stand where MT-PPO eq. 9 puts them (`"turn"`), or all at the last token: their sum (`"merged"`,
-    PPO-MR) or the outcome alone (`"outcome"`, PPO-OR). Time runs over written tokens, through all samples.
-
-    Args:
-        episodes: with `values` in every sample.
-        reward: see above.
-        gamma: discount a token.
-        lam: lambda of GAE.
-        whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
-        penalties: (N,) of each episode's written tokens, taken off their rewards; None for none.
-    """
-    if not episodes:
-        return [], []
-    lengths = np.array([episode.tokens for episode in episodes])
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    rewards, values = np.zeros(mask.shape), np.zeros(mask.shape)
-    for row, episode in enumerate(episodes):
-        # The turns' rewards hold the outcome already.
-        outcome = sum(episode.outcome_rewards) if reward == "outcome" else None
-        ends = episode.turn_ends
-        placed = place_rewards(episode.turn_rewards, ends, episode.tokens, placement=reward, outcome=outcome)
-        rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
-        values[row, : episode.tokens] = np.concatenate([_values(sample.values) for sample in episode.samples])
-    advantages = gae(rewards, values, mask, gamma, lam)
-    returns = advantages + values
-    if whitened:
-        advantages = whiten(advantages, mask)
-    rows = range(len(episodes))
-    return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
-
-
 def span_credits(episode: Episode, policy: Policy, name: str) -> Floats:
     """Credits (N,) that a method gave to spans of characters, on the tokens that stand in them.
 
@@ -166,9 +122,3 @@ def _tamtrl(episodes: Sequence[Episode], method: TAMTRLMethod) -> list[Floats]:
         penalties=[episode.length_penalty for episode in episodes],
     )
     return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
-
-
-def _values(values: Floats | None) -> Floats:
-    if values is None:
-        raise ValueError("an episode has no values; measure them first, with a policy that has a value head")
-    return values

@@ -1,4 +1,4 @@
-"""The learners' command line: flags come in as a dataclass, an exit status goes out."""
+"""Flags of the learners: dataclasses that a command line and a recipe fill in."""
 
 from __future__ import annotations
 
@@ -20,6 +20,20 @@ from memenvs.cli import check_env_arguments, read_arguments
 from memenvs.core.checks import Range, check_numbers, one_line
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import require
+from memenvs.wrappers.registry import make_methods
+
+A = TypeVar("A")
+
+RECIPES = Path(__file__).parent / "recipes"
+"""Folder of the recipes that ship, one file for each setting of a paper."""
+RESUMABLE = frozenset(
+    (
+        *("recipe", "out", "resume", "save_every", "steps", "passes", "device", "gradient_checkpointing"),
+        *("micro_batch_tokens", "num_envs", "sampler_args", "eval_every", "eval_episodes", "eval_env_args"),
+        *("keep", "best_metric"),
+    )
+)
+"""Flags that a resumed run may have different: they change how long it runs or how it computes."""
 
 Count = Annotated[int, Range(1)]
 Whole = Annotated[int, Range(0)]
@@ -28,19 +42,10 @@ Positive = Annotated[float, Range(above=0)]
 Share = Annotated[float, Range(0, 1)]
 Beta = Annotated[float, Range(0, below=1)]
 
-FREE = frozenset(
-    (
-        *("recipe", "out", "resume", "save_every", "steps", "passes", "device", "gradient_checkpointing"),
-        *("micro_batch_tokens", "num_envs", "sampler_args", "eval_every", "eval_episodes", "eval_env_args"),
-        *("keep", "best_metric"),
-    )
-)
-"""Arguments that a resumed run may have different: they change how long it runs or how it computes."""
-
 
 @dataclass
 class RunArgs:
-    """What every way of training shares; the fields are flags."""
+    """Flags of every learner."""
 
     recipe: str = ""
     """File of flags, or the name of one that ships (docs/papers.md); the command line wins over it."""
@@ -104,10 +109,52 @@ class RunArgs:
     """The evaluation's metric whose highest value, the earliest of equal ones, makes a checkpoint OUT/best;
     by default success."""
 
+    def check(self) -> None:
+        """Refuse flags that are out of range, contradict each other or would do nothing.
+
+        It loads nothing.
+
+        Raises:
+            ValueError: with the flags and their values.
+        """
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            given = getattr(self, name)
+            values = given if isinstance(given, tuple) else (given,)
+            for bounds in _ranges(hint):
+                for value in values:
+                    if isinstance(value, int | float):
+                        check_numbers(bounds, **{name: value})
+
+    def warmup_steps(self, flag: str, steps: int) -> int:
+        """Steps of a warm-up in a run of so many steps; a share of them is rounded down.
+
+        Args:
+            flag: `"lr_warmup"` or `"critic_lr_warmup"`.
+            steps: of the run.
+
+        Raises:
+            ValueError: the flag is no whole number, or longer than the run.
+        """
+        value = float(getattr(self, flag))
+        if value >= 1 and not value.is_integer():
+            raise ValueError(f"{flag} must be a whole number of steps, or a share below 1, got {value!r}")
+        if value > steps:
+            raise ValueError(f"{flag} must be at most the {steps} steps of the run, got {value:g}")
+        return int(value * steps) if value < 1 else int(value)
+
+    @property
+    def resumable(self) -> frozenset[str]:
+        """The flags that a resumed run may have different.
+
+        Where a warm-up is a share of the run, the length of the run is none of them.
+        """
+        shares = [getattr(self, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
+        return RESUMABLE - {"steps", "passes"} if any(0 < share < 1 for share in shares) else RESUMABLE
+
 
 @dataclass
 class UpdateArgs(RunArgs):
-    """How a policy is updated from what it has sampled; the fields are flags of the learners."""
+    """Flags of an update from sampled replies (`update`)."""
 
     temperature: Positive = 1.0
     """Of sampling, and of all log-probabilities."""
@@ -133,10 +180,29 @@ class UpdateArgs(RunArgs):
     entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
 
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the divergence from the reference model is a part of the loss, not of the reward."""
+        return True
+
+    def check(self) -> None:
+        """See `RunArgs.check`."""
+        super().check()
+        if (self.aggregate == "seq-mean-token-sum-norm") != (self.horizon is not None):
+            raise ValueError(
+                f"horizon is what aggregate seq-mean-token-sum-norm divides by: give both or none, got "
+                f"aggregate {self.aggregate} and horizon {self.horizon!r}"
+            )
+        if self.kl_coef and self.kl_kind == "k1" and self.kl_in_loss:
+            raise ValueError(
+                "kl_kind k1 has a mean gradient of 0 as a loss; "
+                "give k3, k2 or abs, or to mt_ppo --kl-in reward"
+            )
+
 
 @dataclass
-class TrainingArgs(UpdateArgs):
-    """How rollouts are made; the fields are flags of the learners."""
+class RolloutArgs(UpdateArgs):
+    """Flags of a run that learns from its own rollouts."""
 
     methods: str = "[]"
     """Reward methods around the environment, as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
@@ -151,10 +217,21 @@ class TrainingArgs(UpdateArgs):
     reference: str = ""
     """Model that kl_coef pulls to; by default the model the run began with."""
 
+    def check(self) -> None:
+        """See `RunArgs.check`."""
+        super().check()
+        if self.num_envs % self.group_size:
+            raise ValueError(
+                f"num_envs must be a multiple of group_size {self.group_size}, got {self.num_envs}"
+            )
+        if self.reference and not self.kl_coef:
+            raise ValueError(f"reference {self.reference!r} is what kl_coef pulls to; give --kl-coef too")
+        self.warmup_steps("lr_warmup", self.steps)
+
 
 @dataclass
-class PPOArgs(TrainingArgs):
-    """What a learner with a critic has besides; the fields are flags."""
+class PPOArgs(RolloutArgs):
+    """Flags of a learner with a critic."""
 
     critic: Literal["separate", "shared"] = "separate"
     """A second model, begun as the first, which doubles the memory of training; or a linear layer on the
@@ -173,95 +250,93 @@ class PPOArgs(TrainingArgs):
     kl_in: Literal["loss", "reward"] = "loss"
     """Where kl_coef weighs the divergence: in the loss, or taken off each token's reward."""
 
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the divergence from the reference model is a part of the loss, not of the reward."""
+        return self.kl_in == "loss"
 
-def check_ranges(args: Any) -> None:
-    """Refuse a number outside the `Range` that stands beside its field, also inside a tuple or an option.
-
-    Raises:
-        ValueError: with the flag, its bounds and its value.
-    """
-    for name, hint in get_type_hints(type(args), include_extras=True).items():
-        given = getattr(args, name, None)
-        values = given if isinstance(given, tuple) else (given,)
-        for bounds in _ranges(hint):
-            for value in values:
-                if isinstance(value, int | float):
-                    check_numbers(bounds, **{name: value})
-
-
-def _ranges(hint: Any) -> Iterator[Range]:
-    """The ranges in a type, wherever in it they stand."""
-    yield from (part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Range))
-    for part in get_args(hint):
-        yield from _ranges(part)
-
-
-def check_update(args: UpdateArgs) -> None:
-    """Refuse flags of an update that contradict each other or would do nothing, before anything is loaded.
-
-    Raises:
-        ValueError: with the flags and their values.
-    """
-    if (args.aggregate == "seq-mean-token-sum-norm") != (args.horizon is not None):
-        raise ValueError(
-            f"horizon is what aggregate seq-mean-token-sum-norm divides by: give both or none, got "
-            f"aggregate {args.aggregate} and horizon {args.horizon!r}"
-        )
-    if args.kl_coef and args.kl_kind == "k1" and kl_in_loss(args):
-        raise ValueError(
-            "kl_kind k1 has a mean gradient of 0 as a loss; give k3, k2 or abs, or to mt_ppo --kl-in reward"
-        )
-
-
-def check_training(args: TrainingArgs) -> None:
-    """Refuse flags of a run that contradict each other or would do nothing, before anything is loaded.
-
-    Raises:
-        ValueError: with the flags and their values.
-    """
-    check_update(args)
-    if args.num_envs % args.group_size:
-        raise ValueError(f"num_envs must be a multiple of group_size {args.group_size}, got {args.num_envs}")
-    if args.reference and not args.kl_coef:
-        raise ValueError(f"reference {args.reference!r} is what kl_coef pulls to; give --kl-coef too")
-    warmup_steps(args, "lr_warmup", args.steps)
-    if isinstance(args, PPOArgs):
-        warmup_steps(args, "critic_lr_warmup", args.steps)
-        if args.critic_warmup >= args.steps:
+    def check(self) -> None:
+        """See `RunArgs.check`."""
+        super().check()
+        self.warmup_steps("critic_lr_warmup", self.steps)
+        if self.critic_warmup >= self.steps:
             raise ValueError(
-                f"critic_warmup must be below steps {args.steps}, or the policy never learns, "
-                f"got {args.critic_warmup}"
+                f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
+                f"got {self.critic_warmup}"
             )
-        if args.kl_in == "reward" and not args.kl_coef:
+        if self.kl_in == "reward" and not self.kl_coef:
             raise ValueError("kl_in reward says where kl_coef counts; give --kl-coef too")
 
 
-def kl_in_loss(args: UpdateArgs) -> bool:
-    """Whether the divergence from the reference model is a part of the loss, not of the reward."""
-    return not isinstance(args, PPOArgs) or args.kl_in == "loss"
+def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
+    """Flags as the fields of a dataclass; `--help` shows the line under each field.
+
+    A field of type `dict[str, Any]` takes what `read_arguments` reads: `--env-args max_turns=2 tasks=FOLDER`.
+    With `--recipe` the flags of a file are the defaults: one on the command line wins, wherever it stands. Of
+    such a field it wins name by name, and `{}` leaves none. Without tyro, or with what cannot be read, it
+    exits with the status 2 and one line.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
+    parser.add_argument("--recipe", default="")
+    recipe = parser.parse_known_args(given)[0].recipe
+    try:
+        if not recipe:
+            return _parse(kind, given, prog=f"python -m {name}")
+        flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
+        default = _parse(kind, flags, prog=f"recipe {recipe}")
+    except (ImportError, OSError, ValueError) as error:
+        _exit(str(error))
+    args = _parse(kind, given, prog=f"python -m {name}", default=default)
+    for option in _named(kind):
+        own = getattr(args, option)
+        setattr(args, option, {**getattr(default, option), **own} if own else {})
+    return args
 
 
-def warmup_steps(args: RunArgs, name: str, steps: int) -> int:
-    """The steps of a warm-up of a run of so many steps; a share of them is rounded down.
+def run_command(prepare: Callable[[Any], Any], train: Callable[[Any, Any], None], args: Any) -> int:
+    """Prepare and train; an error of the preparation is one line and the status 2."""
+    try:
+        prepared = prepare(args)
+    except (FileNotFoundError, ImportError, TypeError, ValueError, gym.error.Error) as error:
+        sys.stderr.write(f"error: {one_line(error)}\n")
+        return 2
+    train(prepared, args)
+    return 0
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship: one for each setting of a paper."""
+    return sorted(path.stem for path in RECIPES.glob("*.txt"))
+
+
+def recipe_flags(recipe: str, kind: type[Any], learner: str) -> list[str]:
+    """The flags of a recipe: a line each, as a shell would read it, with `#` comments.
+
+    Args:
+        recipe: one of `recipe_names()`, or a file.
+        kind: dataclass of the learner's flags.
+        learner: its name, for the error.
 
     Raises:
-        ValueError: it is no whole number, or longer than the run.
+        ValueError: there is no such recipe, or a line of it is no flag of this learner.
     """
-    value = float(getattr(args, name))
-    if value >= 1 and not value.is_integer():
-        raise ValueError(f"{name} must be a whole number of steps, or a share below 1, got {value!r}")
-    if value > steps:
-        raise ValueError(f"{name} must be at most the {steps} steps of the run, got {value:g}")
-    return int(value * steps) if value < 1 else int(value)
-
-
-def free_flags(args: RunArgs) -> frozenset[str]:
-    """The flags that a resumed run may have different.
-
-    Where a warm-up is a share of the run, the length of the run is none of them.
-    """
-    shares = [getattr(args, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
-    return FREE - {"steps", "passes"} if any(0 < share < 1 for share in shares) else FREE
+    names = recipe_names()
+    path = RECIPES / f"{recipe}.txt" if recipe in names else Path(recipe)
+    if not path.is_file():
+        raise ValueError(f"no recipe {recipe!r}; give a file, or one of {', '.join(names)}")
+    known = {f"--{option.name}".replace("_", "-") for option in fields(kind)} - {"--recipe"}
+    known |= {flag.replace("--", "--no-", 1) for flag in known}
+    found: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise ValueError(f"recipe {recipe}, line {number}: {error} in {line.strip()!r}") from error
+        if words and words[0].partition("=")[0].replace("_", "-") not in known:
+            raise ValueError(f"recipe {recipe}, line {number}: {learner} has no flag {words[0]!r}")
+        found += words
+    return found
 
 
 def check_device(device: str | None) -> None:
@@ -295,50 +370,28 @@ def check_env(args: RunArgs) -> None:
         made.close()
 
 
-def read_json(name: str, text: str, kind: type) -> Any:
-    """The value of a flag that is JSON.
+def read_methods(text: str) -> list[Any]:
+    """The reward methods of `--methods`; each is made once, before a model is loaded for a wrong one.
 
     Raises:
-        ValueError: it is not, or not of this kind.
+        ValueError: it is no JSON list, or names no method or settings of one.
     """
     try:
-        found = json.loads(text)
+        methods = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{name} must be JSON, got {text!r} ({error})") from error
-    if not isinstance(found, kind):
-        raise ValueError(f"{name} must be a JSON {kind.__name__}, got {text!r}")
-    return found
+        raise ValueError(f"methods must be JSON, got {text!r} ({error})") from error
+    if not isinstance(methods, list):
+        raise ValueError(f"methods must be a JSON list, got {text!r}")
+    if methods:
+        make_methods(methods)
+    return methods
 
 
-RECIPES = Path(__file__).parent / "recipes"
-
-A = TypeVar("A")
-
-
-def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
-    """Flags as the fields of a dataclass; `--help` shows the line under each field.
-
-    A field of type `dict[str, Any]` takes what `read_arguments` reads: `--env-args max_turns=2 tasks=FOLDER`.
-    With `--recipe` the flags of a file are the defaults: one on the command line wins, wherever it stands. Of
-    such a field it wins name by name, and `{}` leaves none. Without tyro, or with what cannot be read, it
-    exits with the status 2 and one line.
-    """
-    given = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
-    parser.add_argument("--recipe", default="")
-    recipe = parser.parse_known_args(given)[0].recipe
-    try:
-        if not recipe:
-            return _parse(kind, given, prog=f"python -m {name}")
-        flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
-        default = _parse(kind, flags, prog=f"recipe {recipe}")
-    except (ImportError, OSError, ValueError) as error:
-        _exit(str(error))
-    args = _parse(kind, given, prog=f"python -m {name}", default=default)
-    for option in _named(kind):
-        own = getattr(args, option)
-        setattr(args, option, {**getattr(default, option), **own} if own else {})
-    return args
+def _ranges(hint: Any) -> Iterator[Range]:
+    """The ranges in a type, wherever in it they stand."""
+    yield from (part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Range))
+    for part in get_args(hint):
+        yield from _ranges(part)
 
 
 def _parse(kind: type[A], given: Sequence[str], **settings: Any) -> A:
@@ -382,48 +435,3 @@ def _read_or_exit(texts: Sequence[str]) -> dict[str, Any]:
 def _exit(message: str) -> NoReturn:
     sys.stderr.write(f"error: {message}\n")
     raise SystemExit(2)
-
-
-def recipe_names() -> list[str]:
-    """Names of the recipes that ship: one for each setting of a paper."""
-    return sorted(path.stem for path in RECIPES.glob("*.txt"))
-
-
-def recipe_flags(recipe: str, kind: type[Any], learner: str) -> list[str]:
-    """The flags of a recipe: a line each, as a shell would read it, with `#` comments.
-
-    Args:
-        recipe: one of `recipe_names()`, or a file.
-        kind: dataclass of the learner's flags.
-        learner: its name, for the error.
-
-    Raises:
-        ValueError: there is no such recipe, or a line of it is no flag of this learner.
-    """
-    names = recipe_names()
-    path = RECIPES / f"{recipe}.txt" if recipe in names else Path(recipe)
-    if not path.is_file():
-        raise ValueError(f"no recipe {recipe!r}; give a file, or one of {', '.join(names)}")
-    known = {f"--{option.name}".replace("_", "-") for option in fields(kind)} - {"--recipe"}
-    known |= {flag.replace("--", "--no-", 1) for flag in known}
-    found: list[str] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise ValueError(f"recipe {recipe}, line {number}: {error} in {line.strip()!r}") from error
-        if words and words[0].partition("=")[0].replace("_", "-") not in known:
-            raise ValueError(f"recipe {recipe}, line {number}: {learner} has no flag {words[0]!r}")
-        found += words
-    return found
-
-
-def run(prepare: Callable[[Any], Any], train: Callable[[Any, Any], None], args: Any) -> int:
-    """Prepare and train; what cannot be prepared is one line and the status 2."""
-    try:
-        prepared = prepare(args)
-    except (FileNotFoundError, ImportError, TypeError, ValueError, gym.error.Error) as error:
-        sys.stderr.write(f"error: {one_line(error)}\n")
-        return 2
-    train(prepared, args)
-    return 0

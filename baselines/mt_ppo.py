@@ -1,4 +1,4 @@
-"""PPO with a reward for every turn (MT-PPO): an environment and a model come in, a trained model goes out.
+"""PPO with a reward for every turn (MT-PPO).
 
 python -m memenvs.baselines.mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
 """
@@ -6,25 +6,28 @@ python -m memenvs.baselines.mt_ppo --model FOLDER --env MemSokoban-v0 --reward t
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from memenvs.baselines.advantages import Placement, token_advantages
-from memenvs.baselines.args import PPOArgs, Share, kl_in_loss, read_args, run
-from memenvs.baselines.distributed import World
-from memenvs.baselines.measure import kl_penalties, measure
-from memenvs.baselines.rollout import Clock
-from memenvs.baselines.run import SHOWN, Steps, Training, summary, timings
-from memenvs.baselines.update import items_of, update
-from memenvs.rollout.records import valid
+import numpy as np
+
+from memenvs.baselines import losses
+from memenvs.baselines.args import Count, PPOArgs, Share, UpdateArgs, read_args, run_command
+from memenvs.baselines.run import RolloutRun, StepLoop, summary
+from memenvs.baselines.update import ProcessGroup, score, to_experiences, update
+from memenvs.core.optional import require
+from memenvs.credit.tokens import gae, place_rewards, whiten
+from memenvs.rollout.records import Episode, Floats, valid
+
+Placement = Literal["outcome", "merged", "turn"]
 
 
 @dataclass
-class Args(PPOArgs):
+class MTPPOArgs(PPOArgs):
     """MT-PPO, PPO-MR and PPO-OR: they differ in where rewards stand."""
 
-    group_size: int = 1
+    group_size: Count = 1
     """Episodes of a task; PPO needs no groups."""
     reward: Placement = "turn"
     """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
@@ -37,62 +40,129 @@ class Args(PPOArgs):
     """Give advantages mean 0 and standard deviation 1 over the batch."""
 
 
-def prepare(args: Args) -> Training:
-    """Everything that a run needs."""
-    return Training(args, World(args.device))
+def prepare(args: MTPPOArgs) -> RolloutRun:
+    """Load models and environments."""
+    return RolloutRun(args, ProcessGroup(args.device))
 
 
-def train(training: Training, args: Args) -> None:
+def train(run: RolloutRun, args: MTPPOArgs) -> None:
     """Train to the last step, or until SIGTERM."""
-    policy, world = training.policy, training.world
-    with Steps(training, args.steps, SHOWN) as steps:
-        for step in steps:
-            start, clock = time.perf_counter(), Clock()
-            episodes = training.rollouts(step, clock)
+    with StepLoop(run, args.steps) as loop:
+        for step, timer in loop:
+            # Sample
+            episodes = run.rollouts(step, timer)
             usable = valid(episodes)
             samples = [sample for episode in usable for sample in episode.samples]
-            known = clock.run(
-                "measuring",
-                measure,
-                policy,
-                samples,
-                args,
-                world=world,
-                critic=training.critic,
-                reference=training.reference,
-            )
-            advantages, returns = clock.run(
-                "credit",
-                token_advantages,
-                usable,
-                reward=args.reward,
-                gamma=args.gamma,
-                lam=args.lam,
-                whitened=args.whiten,
-                penalties=None if kl_in_loss(args) else kl_penalties(usable, args),
-            )
-            learned = clock.run(
-                "update",
-                update,
-                policy,
-                training.optimizer,
-                items_of(usable, advantages, returns),
-                args,
-                world=world,
-                seed=(args.seed, step),
-                critic=training.critic,
-                critic_only=step <= args.critic_warmup,
-            )
-            clock.run("refreshing", training.refresh_sampler)
 
-            seconds = time.perf_counter() - start
-            tokens = sum(episode.tokens for episode in episodes)
-            steps.end({**summary(episodes), **known, **learned, **timings(clock, seconds, tokens)})
+            # Score: the critic's values, the reference model's log-probabilities
+            with timer("log_probs"):
+                models = {"critic": run.critic, "reference": run.reference}
+                metrics = score(run.policy, samples, args, processes=run.processes, **models)
+
+            # Credit
+            with timer("credit"):
+                penalties = None if args.kl_in_loss else kl_penalties(usable, args)
+                advantages, returns = token_advantages(
+                    usable,
+                    reward=args.reward,
+                    gamma=args.gamma,
+                    lam=args.lam,
+                    whitened=args.whiten,
+                    penalties=penalties,
+                )
+
+            # Loss and step
+            with timer("update"):
+                metrics |= update(
+                    run.policy,
+                    run.optimizer,
+                    to_experiences(usable, advantages, returns),
+                    args,
+                    processes=run.processes,
+                    seed=(args.seed, step),
+                    critic=run.critic,
+                    critic_only=step <= args.critic_warmup,
+                )
+            with timer("refresh"):
+                run.refresh_sampler()
+            loop.end(summary(episodes) | metrics, tokens=sum(episode.tokens for episode in episodes))
+
+
+def token_advantages(
+    episodes: Sequence[Episode],
+    *,
+    reward: Placement = "turn",
+    gamma: float = 1.0,
+    lam: float = 1.0,
+    whitened: bool = True,
+    penalties: Sequence[Floats] | None = None,
+) -> tuple[list[Floats], list[Floats]]:
+    """Advantages and returns (N,) of each episode's sampled tokens by GAE over its critic's values.
+
+    Rewards stand where MT-PPO eq. 9 puts them (`"turn"`), or all at the last token: their sum (`"merged"`,
+    PPO-MR) or the outcome alone (`"outcome"`, PPO-OR). Time runs over sampled tokens, through all samples.
+
+    Args:
+        episodes: with `values` in every sample.
+        reward: see above.
+        gamma: discount a token.
+        lam: lambda of GAE.
+        whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
+        penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.
+
+    Raises:
+        ValueError: an episode has no values.
+    """
+    if not episodes:
+        return [], []
+    lengths = np.array([episode.tokens for episode in episodes])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    rewards, values = np.zeros(mask.shape), np.zeros(mask.shape)
+    for row, episode in enumerate(episodes):
+        if any(sample.values is None for sample in episode.samples):
+            raise ValueError("an episode has no values; call score() with a critic before")
+        # The turns' rewards hold the outcome already.
+        outcome = sum(episode.outcome_rewards) if reward == "outcome" else None
+        ends = episode.turn_ends
+        placed = place_rewards(episode.turn_rewards, ends, episode.tokens, placement=reward, outcome=outcome)
+        rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
+        values[row, : episode.tokens] = np.concatenate([sample.values for sample in episode.samples])
+    advantages = gae(rewards, values, mask, gamma, lam)
+    returns = advantages + values
+    if whitened:
+        advantages = whiten(advantages, mask)
+    rows = range(len(episodes))
+    return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
+
+
+def kl_penalties(episodes: Sequence[Episode], args: UpdateArgs) -> list[Floats]:
+    """Penalties (N,) of each episode's sampled tokens: kl_coef times the divergence in nats.
+
+    It is the divergence of the policy that sampled from the reference model, for rewards as in RLHF (Ouyang
+    et al., 2022, eq. 2).
+
+    Args:
+        episodes: with `ref_logprobs` in every sample.
+        args: `kl_coef` and `kl_kind`.
+
+    Raises:
+        ValueError: an episode has no `ref_logprobs`.
+    """
+    torch = require("torch", "train")
+    penalties = []
+    for episode in episodes:
+        if any(sample.ref_logprobs is None for sample in episode.samples):
+            raise ValueError("an episode has no ref_logprobs; call score() with a reference model before")
+        old = np.concatenate([sample.logprobs[sample.response_mask] for sample in episode.samples])
+        reference = np.concatenate([sample.ref_logprobs for sample in episode.samples])
+        nats = losses.kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), args.kl_kind)
+        penalties.append(args.kl_coef * nats.numpy())
+    return penalties
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run(prepare, train, read_args(Args, argv, "memenvs.baselines.mt_ppo"))
+    return run_command(prepare, train, read_args(MTPPOArgs, argv, "memenvs.baselines.mt_ppo"))
 
 
 if __name__ == "__main__":

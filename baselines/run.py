@@ -1,135 +1,44 @@
-"""A run comes in; its steps go out one by one, and what each has learned is written down and saved."""
+"""A run of a learner: its models and environments, and how it is evaluated, saved, resumed and logged."""
 
 from __future__ import annotations
 
+import functools
+import json
 import math
-from collections.abc import Sequence
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from memenvs.baselines import checkpoint
-from memenvs.baselines.args import (
-    PPOArgs,
-    RunArgs,
-    TrainingArgs,
-    check_device,
-    check_env,
-    check_ranges,
-    check_training,
-    free_flags,
-    read_json,
-    warmup_steps,
-)
-from memenvs.baselines.distributed import World
-from memenvs.baselines.measure import precision
+from memenvs.baselines.args import PPOArgs, RolloutArgs, RunArgs, check_device, check_env, read_methods
 from memenvs.baselines.rollout import Clock, collect
+from memenvs.baselines.update import ProcessGroup, precision
+from memenvs.core.files import naming, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import policy as policies
 from memenvs.models.policy import Policy
 from memenvs.rollout.records import Episode, valid
 from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
-from memenvs.wrappers.registry import make_methods
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
 if TYPE_CHECKING:
     from memenvs.models.policy import HFPolicy, VLLMPolicy
 
-import json
-import signal
-import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
-
-from memenvs.core.files import naming, write_json, write_text
-
-
-def summary(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Means over valid episodes: return, tokens, every metric; and how many failed or were cut.
-
-    A component of the reward is `rewards/NAME`, its mean sum over an episode; what a method measures is
-    `signals/NAME`, its mean over an episode's turns (TAMTRL's p_t, InfoMem's gain). Both leave out episodes
-    that have none.
-    """
-    played = valid(episodes)
-    numbers: dict[str, float] = {
-        "failed": sum(episode.end == "failed" for episode in episodes),
-        "truncated_replies": sum(episode.truncated_replies for episode in episodes),
-        "overlong_prompts": sum(episode.overlong_prompts for episode in episodes),
-    }
-    if not played:
-        return numbers
-    numbers["return"] = float(np.mean([sum(episode.turn_rewards) for episode in played]))
-    numbers["outcome"] = float(np.mean([episode.outcome for episode in played]))
-    if any(episode.length_penalty for episode in played):
-        numbers["length_penalty"] = float(np.mean([episode.length_penalty for episode in played]))
-    numbers["reply_tokens"] = float(np.mean([episode.tokens for episode in played]))
-    for name in played[0].metrics:
-        numbers.setdefault(name, float(np.mean([episode.metrics[name] for episode in played])))
-    for kind, field_name in (("rewards", "rewards"), ("signals", "signal_means")):
-        named: dict[str, list[float]] = {}
-        for episode in played:
-            for name, value in getattr(episode, field_name).items():
-                if not math.isnan(value):
-                    named.setdefault(f"{kind}/{name}", []).append(value)
-        numbers |= {name: float(np.mean(values)) for name, values in named.items()}
-    return numbers
-
-
-def overlong_warning(count: float, window: int | None) -> str:
-    """What to tell who trains on prompts that leave no room for a reply.
-
-    Args:
-        count: of them.
-        window: of the model, tokens.
-    """
-    room = "the model's window" if window is None else f"the model's window of {window:,} tokens"
-    return (
-        f"{count:g} prompts left no room for a reply in {room} and were answered by an empty one: shorten "
-        "them by --env-args (such as chunk_size, max_memory, k, max_turns), or take a model with a longer one"
-    )
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words.
-
-    >>> duration(7.6), duration(250), duration(8000)
-    ('8 s', '4 min 10 s', '2 h 13 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def timings(clock: Clock, seconds: float, tokens: int) -> dict[str, float]:
-    """Seconds of a step by their kind, and tokens a second of those that were sampled in it."""
-    parts = dict(clock.seconds)
-    parts["environment"] = parts.get("environment", 0.0) - parts.get("scoring", 0.0)
-    told = {f"seconds_{name}": value for name, value in parts.items()}
-    return {**told, "seconds": seconds, "tokens_per_second": tokens / seconds}
-
-
-class Timed:
-    """A scorer that knows how many seconds it took.
-
-    Args:
-        scorer: does the work.
-    """
-
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer, self.clock = scorer, Clock()
-
-    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
-        """See `Scorer.logprobs`."""
-        scores: list[TokenScores] = self.clock.run("scoring", self._scorer.logprobs, requests)
-        return scores
+SHOWN = ("loss", "return", "success", "kl_old", "kl_ref", "entropy", "eval_success", "tokens_per_second")
+"""Metrics that the line of a step shows, where it has them."""
+PROBLEMS = ("failed", "overlong_prompts", "eval_failed", "eval_overlong_prompts", "skipped", "nonfinite")
+"""Counts that it shows where they are not 0."""
 
 
 class Run:
@@ -138,32 +47,34 @@ class Run:
     Attributes:
         step: steps done.
         best: the best evaluation so far.
+        policy: in training.
         critic: the policy itself where the critic is a part of it; None without one.
+        sampler: the policy that samples: the one in training, or a vLLM engine with its weights.
 
     Args:
         args: of the run.
-        world: the processes.
+        processes: that train together.
 
     Raises:
         ValueError: arguments that do not fit each other, or a folder that holds a run already.
         FileNotFoundError: there is no such model.
     """
 
-    def __init__(self, args: RunArgs, world: World) -> None:
-        check_ranges(args)
+    def __init__(self, args: RunArgs, processes: ProcessGroup) -> None:
+        args.check()
         if not args.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
         if args.best_metric and not args.eval_every:
             raise ValueError(f"best_metric {args.best_metric!r} is of evaluations; give --eval-every too")
         check_device(args.device)
         check_env(args)
-        found = checkpoint.find(args.out)
-        if found and not args.resume:
+        self.args, self.processes, self.step = args, processes, 0
+        self._checkpoints = Checkpoints(args.out, args.keep)
+        if self._checkpoints.newest and not args.resume:
             raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
-        if found and (other := checkpoint.differences(found, asdict(args), free_flags(args))):
-            raise ValueError(f"{args.out} was begun with {other[0]}; resume with the same, or begin anew")
-        self.args, self.world, self.step = args, world, 0
-        self.best: checkpoint.Best | None = None
+        if changed := self._checkpoints.differences(asdict(args), args.resumable):
+            raise ValueError(f"{args.out} was begun with {changed[0]}; resume with the same, or begin anew")
+        self.best: BestEvaluation | None = None
         self._eval_venv = self._make_eval_venv() if args.eval_every else None
         critic = args.critic if isinstance(args, PPOArgs) else ""
         self.policy = self._load(args.model, value_head=critic == "shared")
@@ -180,17 +91,16 @@ class Run:
         self.restore()
 
     def restore(self) -> None:
-        """Go on from the checkpoint, if there is one."""
-        found = checkpoint.find(self.args.out)
-        if found:
-            self.step, self.best = checkpoint.restore(found, self._models, self.optimizer)
+        """Load the newest checkpoint, if there is one."""
+        if self._checkpoints.newest:
+            self.step, self.best = self._checkpoints.restore(self._models, self.optimizer)
             if self.best and self.best.measured != self._measured:
                 self.best = None
             self.refresh_sampler()
 
     def begin_again(self) -> None:
-        """Take back the weights that the run began with."""
-        if checkpoint.find(self.args.out):
+        """Load the weights that the run began with."""
+        if self._checkpoints.newest:
             self.policy.take_weights(self._load(self.args.model))
             self.refresh_sampler()
 
@@ -202,28 +112,28 @@ class Run:
         )
 
     def play(self, venv: Any, seeds: Sequence[int], group_size: int, clock: Clock) -> list[Episode]:
-        """The episodes of groups, dealt to all processes, in the groups' order."""
+        """Roll out a group of episodes for each seed, shared among all processes; in order of the seeds."""
         limit = self.args.max_new_tokens
         with precision(self.policy, self.args):
             mine = collect(
-                venv, self.sampler, self.world.share(seeds), group_size, max_new_tokens=limit, clock=clock
+                venv, self.sampler, self.processes.shard(seeds), group_size, max_new_tokens=limit, clock=clock
             )
         order = {seed: number for number, seed in enumerate(seeds)}
-        return sorted(self.world.gather(mine), key=lambda episode: order[episode.group])
+        return sorted(self.processes.gather(mine), key=lambda episode: order[episode.group])
 
     def refresh_sampler(self) -> None:
-        """Let the engine that samples, if there is one, take over the weights of the policy."""
+        """Load the policy's weights into the vLLM engine, if one samples."""
         if self._engine is not None:
             self._engine.load_weights(self.policy)
 
     def set_rate(self, step: int, last: int) -> None:
         """Set the learning rates of a step of a run with so many steps."""
         for group in self.optimizer.param_groups:
-            rise = warmup_steps(self.args, f"{group['flag']}_warmup", last)
+            rise = self.args.warmup_steps(f"{group['flag']}_warmup", last)
             group["lr"] = group["full_lr"] * min(1.0, step / max(rise, 1))
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """The metrics of fixed tasks, where this step is one to evaluate at."""
+        """Metrics `eval_NAME` on fixed tasks; none where this step is not one to evaluate at."""
         if self._eval_venv is None or step % self.args.eval_every:
             return {}
         seeds = group_seeds(self.args.seed, 0, 1, self.args.eval_episodes)
@@ -233,22 +143,19 @@ class Run:
     def is_best(self, step: int, evaluation: dict[str, float]) -> bool:
         """Whether a step's evaluation is better than all before it; then it is the best from now on.
 
-        An evaluation of which nothing was played to its end is never the best.
+        An evaluation in which every episode failed is never the best.
         """
         value = evaluation.get(f"eval_{self._best_metric}", math.nan)
         if math.isnan(value) or (self.best is not None and value <= self.best.value):
             return False
-        self.best = checkpoint.Best(step, value, self._measured)
+        self.best = BestEvaluation(step, value, self._measured)
         return True
 
     def save(self, step: int) -> None:
         """Write a checkpoint, by the first process."""
         self.step = step
-        if self.world.first:
-            args = asdict(self.args)
-            checkpoint.save(
-                self.args.out, self._models, self.optimizer, step, args, best=self.best, keep=self.args.keep
-            )
+        if self.processes.is_main:
+            self._checkpoints.save(self._models, self.optimizer, step, asdict(self.args), self.best)
 
     @property
     def _best_metric(self) -> str:
@@ -256,7 +163,7 @@ class Run:
 
     @property
     def _measured(self) -> list[Any]:
-        """What an evaluation's number is of."""
+        """See `BestEvaluation.measured`."""
         args = self.args
         return [self._best_metric, args.eval_episodes, args.eval_env_args]
 
@@ -264,14 +171,14 @@ class Run:
         """The environments of evaluations.
 
         Raises:
-            ValueError: they have no such metric as is to choose the best checkpoint.
+            ValueError: they have no such metric as `best_metric`.
         """
         venv = self.make_venv(self.args.eval_env_args)
         _, info = venv.envs[0].reset(seed=0)
-        known = sorted({*info["metrics"], "outcome", "return"})
-        if self._best_metric not in known:
+        metrics = sorted({*info["metrics"], "outcome", "return"})
+        if self._best_metric not in metrics:
             raise ValueError(
-                f"best_metric must be one of {', '.join(known)} with {self.args.env}, "
+                f"best_metric must be one of {', '.join(metrics)} with {self.args.env}, "
                 f"got {self.args.best_metric!r}"
             )
         return venv
@@ -292,7 +199,7 @@ class Run:
         engine = {"dtype": "bfloat16" if args.bf16 else "float32"} | args.sampler_args
         if args.sampler == "hf":
             return None
-        if self.world.size > 1:
+        if self.processes.size > 1:
             raise ValueError("sampler vllm works in one process; use --sampler hf with several")
         return policies.VLLMPolicy(
             args.model,
@@ -312,57 +219,40 @@ class Run:
             chat=args.chat,
             chat_args=args.chat_args,
             value_head=value_head,
-            device=self.world.device,
+            device=self.processes.device,
             dtype="float32",
             seed=args.seed,
         )
 
 
-def _checkpoint_gradients(model: Any) -> None:
-    """Keep no activations. Only layers that look for training mode to do so are in it: dropout stays off."""
-    enable = getattr(model, "activation_checkpointing_enable", None)  # transformers 5.23; before, the other
-    (enable or model.gradient_checkpointing_enable)()
-    for module in model.modules():
-        module.training = bool(getattr(module, "gradient_checkpointing", False))
-
-
-def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
-    """Seeds of `count` groups of a step's part."""
-    drawn = np.random.SeedSequence([seed, step, part]).generate_state(count, np.uint64)
-    return [int(value >> np.uint64(1)) for value in drawn]
-
-
-SHOWN = ("return", "success", "kl_old", "kl_ref", "entropy", "eval_success", "tokens_per_second")
-
-
-class Training(Run):
+class RolloutRun(Run):
     """A run that learns from its own rollouts.
+
+    Attributes:
+        reference: the model that `kl_coef` pulls to; None without.
+        venv: the environments, inside a `VectorRewardWrapper` where there are reward methods.
 
     Args:
         args: of the run.
-        world: the processes.
+        processes: that train together.
         methods: reward methods that the learner itself needs, beside those of the arguments.
 
     Raises:
         ValueError: arguments that do not fit each other.
     """
 
-    args: TrainingArgs
+    args: RolloutArgs
 
-    def __init__(self, args: TrainingArgs, world: World, methods: Sequence[Any] = ()) -> None:
-        check_ranges(args)
-        check_training(args)
-        named = read_json("methods", args.methods, list)
-        if named:
-            make_methods(named)  # so that no model is loaded for a wrong one
-        super().__init__(args, world)
+    def __init__(self, args: RolloutArgs, processes: ProcessGroup, methods: Sequence[Any] = ()) -> None:
+        args.check()
+        self._methods = read_methods(args.methods)
+        super().__init__(args, processes)
         self.reference = self._load(args.reference or args.model) if args.kl_coef else None
-        self._scorer: Timed | None = None
-        self._tree_env: gym.Env[Any, Any] | None = None
-        self.venv = self._with_methods([*named, *methods])
+        self._scorer: TimedScorer | None = None
+        self.venv = self._with_methods([*self._methods, *methods])
 
     def rollouts(self, step: int, clock: Clock, part: int = 0) -> list[Episode]:
-        """The episodes of a step, of all processes, in the order of their groups.
+        """Roll out the groups of a step, by all processes; episodes in order of their groups.
 
         Args:
             step: number of it.
@@ -375,14 +265,12 @@ class Training(Run):
         seeds = group_seeds(self.args.seed, step, part, self.args.groups)
         return self.play(self.venv, seeds, self.args.group_size, clock)
 
+    @functools.cached_property
     def tree_env(self) -> gym.Env[Any, Any]:
-        """One environment with the run's methods, for trees; made once."""
-        if self._tree_env is None:
-            env: gym.Env[Any, Any] = gym.make(self.args.env, disable_env_checker=True, **self.args.env_args)
-            methods = read_json("methods", self.args.methods, list)
-            scorer = None if self.args.scorer == "policy" else self.args.scorer
-            self._tree_env = RewardWrapper(env, methods, scorer) if methods else env
-        return self._tree_env
+        """One environment with the run's methods, for trees."""
+        env: gym.Env[Any, Any] = gym.make(self.args.env, disable_env_checker=True, **self.args.env_args)
+        scorer = None if self.args.scorer == "policy" else self.args.scorer
+        return RewardWrapper(env, self._methods, scorer) if self._methods else env
 
     def _with_methods(self, methods: list[Any]) -> Any:
         venv = self.make_venv()
@@ -393,12 +281,91 @@ class Training(Run):
         template = policy.template if own else None
         host = VectorRewardWrapper(venv, methods, scorer, self.args.group_size, template)
         if host.scorer is not None:
-            host.scorer = self._scorer = Timed(host.scorer)
-        host.reset(seed=0)  # a method that this environment cannot serve says so here, not in a run
+            host.scorer = self._scorer = TimedScorer(host.scorer)
+        host.reset(seed=0)  # raises here, before the run, if a method does not fit this environment
         return host
 
 
-class Journal:
+class StepLoop:
+    """The steps that a run has left, as an iterator inside its own `with`.
+
+        with StepLoop(run, args.steps) as loop:
+            for step, clock in loop:
+                …
+                loop.end({"loss": 0.5}, tokens=1234)
+
+    A step begins by setting the learning rates and ends by `end`. SIGTERM ends the loop after the current
+    step, which is saved.
+
+    Args:
+        run: goes on from the steps that it has done.
+        last: number of the last step, from 1.
+    """
+
+    def __init__(self, run: Run, last: int) -> None:
+        self._run, self._last = run, last
+        self._log = TrainingLog(run.args.out, run.step, quiet=not run.processes.is_main)
+        if run.processes.is_main:  # every flag as it stands, and the recipe that it came from
+            flags = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(run.args).items()}
+            write_json(run.args.out / "args.json", flags)
+        self._step, self._first, self._started = run.step, run.step, time.perf_counter()
+        self._step_started, self._clock = self._started, Clock()
+        self._sigterm, self._stopping, self._warned = False, False, False
+        self._handler: Any = None
+
+    def __enter__(self) -> StepLoop:
+        self._handler = signal.signal(signal.SIGTERM, self._on_sigterm)
+        return self
+
+    def __iter__(self) -> Iterator[tuple[int, Clock]]:
+        while self._step < self._last and not self._stopping:
+            self._step += 1
+            self._run.set_rate(self._step, self._last)
+            self._step_started, self._clock = time.perf_counter(), Clock()
+            yield self._step, self._clock
+
+    def end(self, metrics: dict[str, float], tokens: int) -> None:
+        """Log the step; evaluate and save where it is time to.
+
+        Args:
+            metrics: of the step, by name; the seconds of its parts are added.
+            tokens: that were sampled in it, or learned from, for `tokens_per_second`.
+        """
+        run, step, seconds = self._run, self._step, time.perf_counter() - self._step_started
+        metrics = metrics | timings(self._clock, seconds, tokens)
+        self._stopping = run.processes.any(self._sigterm)
+        evaluation = {} if self._stopping else run.evaluate(step)
+        self._report(metrics | evaluation)
+        best = run.is_best(step, evaluation)
+        if best or step % run.args.save_every == 0 or step == self._last or self._stopping:
+            run.save(step)
+
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        signal.signal(signal.SIGTERM, self._handler)
+        self._log.close()
+        if kind is None:  # the other processes are not waited for by one that has failed
+            self._run.processes.close()
+
+    def _report(self, metrics: dict[str, float]) -> None:
+        """Write a step's metrics, show its line, and warn once of prompts that do not fit the window."""
+        step, log = self._step, self._log
+        log.write(step, metrics)
+        names = [name for name in SHOWN if name in metrics]
+        names += [name for name in PROBLEMS if metrics.get(name)]
+        shown = "  ".join(f"{name} {metrics[name]:.4g}" for name in names)
+        pace = (time.perf_counter() - self._started) / (step - self._first)
+        left = duration(pace * (self._last - step))
+        log.show(f"step {step}/{self._last}  {shown}  {pace:.1f} s a step, {left} left")
+        overlong = metrics.get("overlong_prompts", 0) + metrics.get("eval_overlong_prompts", 0)
+        if overlong and not self._warned:
+            self._warned = True
+            log.show(f"warning: {_overlong_warning(overlong, self._run.policy.window)}")
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self._sigterm = True
+
+
+class TrainingLog:
     """Writes `log.jsonl`, TensorBoard's files in `tensorboard/`, and lines to the error stream.
 
     Args:
@@ -416,14 +383,15 @@ class Journal:
         board = require("torch.utils.tensorboard", "train")
         self._board = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
-    def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Write the numbers of a step, by name, to the files."""
+    def write(self, step: int, metrics: dict[str, float]) -> None:
+        """Write the metrics of a step, by name, to the files."""
         if self._quiet:
             return
-        line = {"step": step, "time": round(time.time(), 3), **{k: _rounded(v) for k, v in numbers.items()}}
+        rounded = {name: float(f"{value:.6g}") for name, value in metrics.items()}
+        line = {"step": step, "time": round(time.time(), 3), **rounded}
         with naming(self._file), self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        for name, value in numbers.items():
+        for name, value in metrics.items():
             self._board.add_scalar(name, value, step)
 
     def show(self, line: str) -> None:
@@ -438,6 +406,227 @@ class Journal:
             self._board.close()
 
 
+class BestEvaluation(NamedTuple):
+    """The best evaluation of a run so far.
+
+    Attributes:
+        step: at which it was; the earliest of equal ones (InfoMem appendix C.5).
+        value: of the metric.
+        measured: metric, episodes and environment of the evaluation; one of others is not compared with it.
+    """
+
+    step: int
+    value: float
+    measured: list[Any]
+
+
+class Checkpoints:
+    """Checkpoints of a run: whole folders `checkpoints/step-N`, with links `last` and `best` to two of them.
+
+    Args:
+        folder: of the run.
+        keep: how many of the last ones stay beside the best, at least 1.
+
+    Raises:
+        ValueError: `last` or `best` is no link, so that no checkpoint could be saved.
+    """
+
+    def __init__(self, folder: Path, keep: int = 1) -> None:
+        self._folder, self._keep = folder, keep
+        for name in ("last", "best"):
+            if (folder / name).exists() and not (folder / name).is_symlink():
+                raise ValueError(
+                    f"{folder / name} is not a link to a checkpoint; move it away, or give another --out"
+                )
+
+    @property
+    def newest(self) -> Path | None:
+        """The checkpoint of the most steps; None if there is none."""
+        steps = self._steps()
+        return self._at(steps[-1]) if steps else None
+
+    def save(
+        self,
+        models: Mapping[str, HFPolicy],
+        optimizer: Any,
+        step: int,
+        args: dict[str, Any],
+        best: BestEvaluation | None = None,
+    ) -> None:
+        """Write `checkpoints/step-N`, then point `last` and `best` to theirs and remove what is not kept.
+
+        A write that fails, or is killed, leaves the checkpoints and the links as they were.
+
+        Args:
+            models: in training, by the names of their folders.
+            optimizer: of them.
+            step: N, steps done.
+            args: of the run, compared when it is resumed.
+            best: the best evaluation, its checkpoint among those in the folder, or this one.
+        """
+        tensors, numbers = _flat(optimizer.state_dict())
+        state = {"step": step, "args": args, "optimizer": numbers, "best": best and best._asdict()}
+        with whole_folder(self._at(step)) as fresh:
+            for name, model in models.items():
+                model.save(fresh / name)
+            require("safetensors.torch", "train").save_file(tensors, fresh / "optimizer.safetensors")
+            (fresh / "state.json").write_text(json.dumps(state, indent=1, default=str) + "\n")
+        self._link("last", step)
+        self._link("best", best.step if best else None)
+        kept = {*self._steps()[-self._keep :], best.step if best else step}
+        for old in set(self._steps()) - kept:
+            shutil.rmtree(self._at(old))
+
+    def differences(self, args: dict[str, Any], free: Collection[str]) -> list[str]:
+        """Which arguments, beside the free ones, are not those that the newest checkpoint was made with."""
+        if self.newest is None:
+            return []
+        before = json.loads((self.newest / "state.json").read_text())["args"]
+        now = json.loads(json.dumps(args, default=str))
+        return [
+            f"{name} {before.get(name)!r}, now {now[name]!r}"
+            for name in now
+            if name not in free and before.get(name) != now[name]
+        ]
+
+    def restore(self, models: Mapping[str, HFPolicy], optimizer: Any) -> tuple[int, BestEvaluation | None]:
+        """Load the newest checkpoint into models of the same form and their optimizer.
+
+        Returns:
+            Steps done, and the best evaluation so far.
+        """
+        if self.newest is None:
+            raise FileNotFoundError(f"{self._folder} holds no checkpoint")
+        for name, model in models.items():
+            model.load_weights(self.newest / name)
+        state: dict[str, Any] = json.loads((self.newest / "state.json").read_text())
+        tensors = require("safetensors.torch", "train").load_file(self.newest / "optimizer.safetensors")
+        loaded = state["optimizer"]
+        loaded["state"] = {}
+        for name, tensor in tensors.items():
+            number, _, part = name.partition(".")
+            loaded["state"].setdefault(int(number), {})[part] = tensor
+        optimizer.load_state_dict(loaded)
+        return int(state["step"]), BestEvaluation(**state["best"]) if state["best"] else None
+
+    def _at(self, step: int) -> Path:
+        return self._folder / "checkpoints" / f"step-{step}"
+
+    def _steps(self) -> list[int]:
+        """The steps of the checkpoints, in order."""
+        names = (path.name for path in (self._folder / "checkpoints").glob("step-*"))
+        return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name))
+
+    def _link(self, name: str, step: int | None) -> None:
+        """Make a link to a step's checkpoint, in one move; without a step there is none."""
+        link = self._folder / name
+        if step is None:
+            link.unlink(missing_ok=True)
+            return
+        new = link.with_name(f".{name}.new")
+        new.unlink(missing_ok=True)
+        new.symlink_to(Path("checkpoints") / f"step-{step}", target_is_directory=True)
+        os.replace(new, link)
+
+
+class TimedScorer:
+    """A scorer whose seconds are counted, as `"scoring"`.
+
+    Args:
+        scorer: does the work.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer, self.clock = scorer, Clock()
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """See `Scorer.logprobs`."""
+        scores: list[TokenScores] = self.clock.run("scoring", self._scorer.logprobs, requests)
+        return scores
+
+
+def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
+    """Seeds of `count` groups of a step's part."""
+    words = np.random.SeedSequence([seed, step, part]).generate_state(count, np.uint64)
+    return [int(value >> np.uint64(1)) for value in words]
+
+
+def summary(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Means over valid episodes: return, tokens, every metric; and how many failed or were cut.
+
+    A component of the reward is `rewards/NAME`, its mean sum over an episode; what a method measures is
+    `signals/NAME`, its mean over an episode's turns (TAMTRL's p_t, InfoMem's gain). Both leave out episodes
+    that have none.
+    """
+    played = valid(episodes)
+    metrics: dict[str, float] = {
+        "failed": sum(episode.end == "failed" for episode in episodes),
+        "truncated_replies": sum(episode.truncated_replies for episode in episodes),
+        "overlong_prompts": sum(episode.overlong_prompts for episode in episodes),
+    }
+    if not played:
+        return metrics
+    metrics["return"] = float(np.mean([sum(episode.turn_rewards) for episode in played]))
+    metrics["outcome"] = float(np.mean([episode.outcome for episode in played]))
+    if any(episode.length_penalty for episode in played):
+        metrics["length_penalty"] = float(np.mean([episode.length_penalty for episode in played]))
+    metrics["reply_tokens"] = float(np.mean([episode.tokens for episode in played]))
+    for name in played[0].metrics:
+        metrics.setdefault(name, float(np.mean([episode.metrics[name] for episode in played])))
+    for kind, attribute in (("rewards", "rewards"), ("signals", "signal_means")):
+        values: dict[str, list[float]] = {}
+        for episode in played:
+            for name, value in getattr(episode, attribute).items():
+                if not math.isnan(value):
+                    values.setdefault(f"{kind}/{name}", []).append(value)
+        metrics |= {name: float(np.mean(those)) for name, those in values.items()}
+    return metrics
+
+
+def timings(clock: Clock, seconds: float, tokens: int) -> dict[str, float]:
+    """Seconds of a step by their kind, and tokens a second."""
+    parts = dict(clock.seconds)
+    if "environment" in parts:
+        parts["environment"] -= parts.get("scoring", 0.0)
+    named = {f"seconds_{name}": value for name, value in parts.items()}
+    return {**named, "seconds": seconds, "tokens_per_second": tokens / seconds}
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(7.6), duration(250), duration(8000)
+    ('8 s', '4 min 10 s', '2 h 13 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _checkpoint_gradients(model: Any) -> None:
+    """Keep no activations. Only layers that look for training mode to do so are in it: dropout stays off."""
+    enable = getattr(model, "activation_checkpointing_enable", None)  # transformers 5.23; before, the other
+    (enable or model.gradient_checkpointing_enable)()
+    for module in model.modules():
+        module.training = bool(getattr(module, "gradient_checkpointing", False))
+
+
+def _overlong_warning(count: float, window: int | None) -> str:
+    """Warning of prompts that leave no room for a reply.
+
+    Args:
+        count: of them.
+        window: of the model, tokens.
+    """
+    room = "the model's window" if window is None else f"the model's window of {window:,} tokens"
+    return (
+        f"{count:g} prompts left no room for a reply in {room} and were answered by an empty one: shorten "
+        "them by --env-args (such as chunk_size, max_memory, k, max_turns), or take a model with a longer one"
+    )
+
+
 def _lines_until(file: Path, step: int) -> list[str]:
     """The lines of steps up to `step`; a torn last line is dropped."""
     kept = []
@@ -450,76 +639,11 @@ def _lines_until(file: Path, step: int) -> list[str]:
     return kept
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-TROUBLES = ("failed", "overlong_prompts", "eval_failed", "eval_overlong_prompts", "skipped", "nonfinite")
-"""Counts that a line shows where they are not 0."""
-
-
-class Steps:
-    """The steps that a run has left; SIGTERM ends it after its step, saved.
-
-    To be iterated inside its own `with`. Each step has its learning rate set when it begins, and is to be
-    ended by `end`.
-
-    Args:
-        run: goes on from the steps that it has done.
-        last: number of the last step, from 1.
-        show: the names of the numbers to print; counts of what went wrong are printed where they are not 0.
-    """
-
-    def __init__(self, run: Run, last: int, show: tuple[str, ...]) -> None:
-        self._run, self._last, self._show = run, last, show
-        self._journal = Journal(run.args.out, run.step, quiet=not run.world.first)
-        if run.world.first:  # every flag as it stands, and the recipe that it came from
-            flags = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(run.args).items()}
-            write_json(run.args.out / "args.json", flags)
-        self._step, self._asked, self._stopping = run.step, False, False
-        self._before: Any = None
-        self._began, self._first, self._warned = time.perf_counter(), run.step, False
-
-    def __enter__(self) -> Steps:
-        self._before = signal.signal(signal.SIGTERM, self._ask)
-        return self
-
-    def __iter__(self) -> Iterator[int]:
-        while self._step < self._last and not self._stopping:
-            self._step += 1
-            self._run.set_rate(self._step, self._last)
-            yield self._step
-
-    def end(self, numbers: dict[str, float]) -> None:
-        """Evaluate and save where it is time to, and write the step's numbers down."""
-        run, step = self._run, self._step
-        self._stopping = run.world.any(self._asked)
-        evaluation = {} if self._stopping else run.evaluate(step)
-        self._report({**numbers, **evaluation})
-        best = run.is_best(step, evaluation)
-        if best or step % run.args.save_every == 0 or step == self._last or self._stopping:
-            run.save(step)
-
-    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
-        self._journal.close()
-        if kind is None:  # the other processes are not waited for by one that has failed
-            self._run.world.close()
-
-    def _report(self, numbers: dict[str, float]) -> None:
-        """Write a step's numbers down, show its line, and say once what is wrong with the prompts."""
-        step, journal = self._step, self._journal
-        journal.write(step, numbers)
-        names = [name for name in self._show if name in numbers]
-        names += [name for name in TROUBLES if numbers.get(name)]
-        shown = "  ".join(f"{name} {numbers[name]:.4g}" for name in names)
-        pace = (time.perf_counter() - self._began) / (step - self._first)
-        left = duration(pace * (self._last - step))
-        journal.show(f"step {step}/{self._last}  {shown}  {pace:.1f} s a step, {left} left")
-        overlong = numbers.get("overlong_prompts", 0) + numbers.get("eval_overlong_prompts", 0)
-        if overlong and not self._warned:
-            self._warned = True
-            journal.show(f"warning: {overlong_warning(overlong, self._run.policy.window)}")
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
+def _flat(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An optimizer's state as named tensors, and the rest of it as plain data."""
+    tensors = {
+        f"{number}.{part}": tensor.contiguous()
+        for number, parts in state["state"].items()
+        for part, tensor in parts.items()
+    }
+    return tensors, {"param_groups": state["param_groups"]}

@@ -1,35 +1,37 @@
-"""Samples with advantages come in; the policy is trained on them, and statistics of the training go out."""
+"""One update of a policy: what it is compared with, the loss of sampled tokens, and the optimizer's steps."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import PPOArgs, UpdateArgs, kl_in_loss
-from memenvs.baselines.distributed import World
-from memenvs.baselines.measure import evaluate_in, values_in
+from memenvs.baselines.args import PPOArgs, RunArgs, UpdateArgs
 from memenvs.core.optional import require
 from memenvs.models.batching import micro_batches, padding_share
 from memenvs.models.policy import Evaluation
 from memenvs.rollout.records import Episode, Floats, Sample
 
 if TYPE_CHECKING:
-    from memenvs.models.hf import HFPolicy
+    from memenvs.models.policy import HFPolicy
+
+T = TypeVar("T")
 
 
-class Item(NamedTuple):
-    """A training sequence and what it is to learn.
+class Experience(NamedTuple):
+    """A training sequence and the advantages of its tokens.
 
     Attributes:
-        sample: the sequence, N tokens of it written.
+        sample: the sequence, N tokens of it sampled by the policy.
         group: name of its group.
         advantages: (N,).
-        returns: (N,) what the critic is to predict; None without a critic.
+        returns: (N,) targets of the critic; None without one.
     """
 
     sample: Sample
@@ -38,123 +40,270 @@ class Item(NamedTuple):
     returns: Floats | None = None
 
 
-def items_of(
+def to_experiences(
     episodes: Sequence[Episode], advantages: Sequence[Floats], returns: Sequence[Floats] | None = None
-) -> list[Item]:
-    """The samples of episodes with their parts of the episodes' advantages (N,)."""
-    found = []
+) -> list[Experience]:
+    """The samples of episodes with their parts of the episodes' advantages and returns (N,)."""
+    experiences = []
     for number, (episode, values) in enumerate(zip(episodes, advantages, strict=True)):
-        wanted: Sequence[Any] = (
+        targets: Sequence[Any] = (
             [None] * len(episode.samples) if returns is None else episode.split(returns[number])
         )
-        parts = zip(episode.samples, episode.split(values), wanted, strict=True)
-        found += [Item(sample, episode.group, part, want) for sample, part, want in parts]
-    return found
+        parts = zip(episode.samples, episode.split(values), targets, strict=True)
+        experiences += [Experience(sample, episode.group, part, target) for sample, part, target in parts]
+    return experiences
+
+
+def score(
+    policy: HFPolicy,
+    samples: Sequence[Sample],
+    args: RunArgs,
+    *,
+    processes: ProcessGroup | None = None,
+    critic: HFPolicy | None = None,
+    reference: HFPolicy | None = None,
+) -> dict[str, float]:
+    """Write into the samples what an update compares with, before anything changes.
+
+    That is `values` by a critic and `ref_logprobs` by a reference model, where there are such. Where the
+    update computes otherwise than the sampling did (another engine, or bfloat16), the policy's own
+    log-probabilities replace the sampled ones, and the metric `kl_sampler` is how far these were, in nats.
+    Every process scores its share.
+    """
+    rescore = args.sampler != "hf" or args.bf16
+    if critic is None and reference is None and not rescore:
+        return {}
+    mine = list(samples) if processes is None else processes.shard(samples)
+    scores: list[SampleScores] = [SampleScores(None, None, None)] * len(mine)
+    with require("torch", "train").no_grad():
+        for batch in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
+            part = [mine[i] for i in batch]
+            for i, one in zip(
+                batch, _score(policy if rescore else None, part, args, critic, reference), strict=True
+            ):
+                scores[i] = one
+    drift: list[Floats] = []
+    for sample, one in zip(samples, scores if processes is None else processes.gather(scores), strict=True):
+        sample.values, sample.ref_logprobs = one.values, one.ref_logprobs
+        if one.logprobs is not None:
+            drift.append(sample.logprobs[sample.response_mask] - one.logprobs)
+            sample.logprobs[sample.response_mask] = one.logprobs
+    return {"kl_sampler": float(np.concatenate(drift).mean())} if drift else {}
 
 
 def update(
     policy: HFPolicy,
     optimizer: Any,
-    items: Sequence[Item],
+    experiences: Sequence[Experience],
     args: UpdateArgs,
     *,
-    world: World,
+    processes: ProcessGroup,
     seed: Sequence[int],
     critic: HFPolicy | None = None,
     critic_only: bool = False,
 ) -> dict[str, float]:
-    """Train on all items, `epochs` times in `minibatches` optimizer steps; means of what was seen.
+    """Train on all experiences, `epochs` times in `minibatches` optimizer steps.
 
-    Without an item nothing is done, and `skipped` is 1. An optimizer step whose loss or gradient is not
+    Without an experience nothing is done, and `skipped` is 1. An optimizer step whose loss or gradient is not
     finite is not taken, and counted as `nonfinite`; the means are those of the others.
 
     The loss of a minibatch is one weighted sum over its tokens, so that it does not depend on how it is cut
-    into micro-batches or dealt to processes. A separate critic has a gradient of its own, clipped apart; a
-    shared one adds its loss to the policy's.
+    into micro-batches or shared among processes. A separate critic has a gradient of its own, clipped apart;
+    a shared one adds its loss to the policy's.
 
     Args:
         policy: to be trained.
         optimizer: of its parameters, and of the critic's.
-        items: of all processes; each process takes its share.
+        experiences: of all processes; each process takes its share.
         args: see `UpdateArgs`, and `PPOArgs` with a critic.
-        world: the processes.
+        processes: that train together.
         seed: of the order of groups.
         critic: whose value head is to be trained: the policy itself, or another model; None: no critic.
         critic_only: leave the policy as it is (critic warm-up).
+
+    Returns:
+        Means of the metrics over tokens, of gradient norms over optimizer steps.
     """
-    if not items:
+    if not experiences:
         return {"skipped": 1.0}
     trained = _trained(policy, critic, critic_only)
-    seen, skipped = Means(), 0
+    total, nonfinite = MeanMetrics(), 0
     for epoch in range(args.epochs):
         rng = np.random.default_rng([*seed, epoch])
-        for minibatch in _minibatches(items, args.minibatches, rng):
+        for minibatch in _minibatches(experiences, args.minibatches, rng):
             optimizer.zero_grad(set_to_none=True)
-            told = Means()
-            whole = sorted(minibatch, key=lambda item: len(item.sample.ids))
-            lengths = [len(item.advantages) for item in whole]
-            mine = world.share(whole)
-            batches = micro_batches([len(item.sample.ids) for item in mine], args.micro_batch_tokens)
+            metrics = MeanMetrics()
+            whole = sorted(minibatch, key=lambda one: len(one.sample.ids))
+            lengths = [len(one.advantages) for one in whole]
+            mine = processes.shard(whole)
+            batches = micro_batches([len(one.sample.ids) for one in mine], args.micro_batch_tokens)
             for batch in batches:
                 part = [mine[i] for i in batch]
                 weights = _weights(part, lengths, args, policy.device)
                 for loss, numbers in _losses(policy, critic, part, weights, args, critic_only):
                     loss.backward()
-                    told.add({name: float(number.detach()) for name, number in numbers.items()}, len(weights))
+                    metrics.add({name: float(n.detach()) for name, n in numbers.items()}, len(weights))
             if critic_only:
                 policy.model.zero_grad(set_to_none=True)
             norms = apply_gradients(
-                optimizer, list(trained.values()), args.max_grad_norm, world, finite=told.finite
+                optimizer, list(trained.values()), args.max_grad_norm, processes, finite=metrics.finite
             )
             if norms is None:
-                skipped += 1
+                nonfinite += 1
                 continue
-            told.add(dict(zip(trained, norms, strict=True)), 1)
-            told.add({"padding": padding_share([len(item.sample.ids) for item in mine], batches)}, 1)
-            seen.merge(told)
-    return {**seen.means(world), "nonfinite": float(skipped)}
+            metrics.add(dict(zip(trained, norms, strict=True)), 1)
+            metrics.add({"padding": padding_share([len(one.sample.ids) for one in mine], batches)}, 1)
+            total.merge(metrics)
+    return {**total.means(processes), "nonfinite": float(nonfinite)}
 
 
 def apply_gradients(
-    optimizer: Any, groups: Sequence[Sequence[Any]], max_norm: float, world: World, *, finite: bool = True
+    optimizer: Any,
+    groups: Sequence[Sequence[Any]],
+    max_norm: float,
+    processes: ProcessGroup,
+    *,
+    finite: bool = True,
 ) -> list[float] | None:
-    """One optimizer step by the gradients of all processes; the norm of each group before it was clipped.
-
-    Where a norm is not finite, or a process says that its loss was not, nothing is changed, neither weights
-    nor the optimizer's state, and None is returned.
+    """One optimizer step by the gradients of all processes.
 
     Args:
         optimizer: of the parameters.
-        groups: of parameters with the gradients of this process; the norm of each is cut by itself.
+        groups: of parameters with the gradients of this process; the norm of each is clipped by itself.
         max_norm: above 0.
-        world: the processes.
+        processes: that train together.
         finite: whether the loss of this process was finite.
+
+    Returns:
+        The norm of each group before it was clipped. None where a norm, or the loss of a process, is not
+        finite: then nothing is changed, neither weights nor the optimizer's state.
     """
     clip = require("torch", "train").nn.utils.clip_grad_norm_
     for parameters in groups:
-        world.add_gradients(parameters)
+        processes.sum_gradients(parameters)
     norms = [float(clip(parameters, max_norm)) for parameters in groups]
     # The norms are the same in all processes.
-    if world.any(not finite) or not all(map(math.isfinite, norms)):
+    if processes.any(not finite) or not all(map(math.isfinite, norms)):
         optimizer.zero_grad(set_to_none=True)
         return None
     optimizer.step()
     return norms
 
 
-class Means:
+def precision(policy: HFPolicy, args: RunArgs) -> AbstractContextManager[Any]:
+    """Context in which the policy computes in the run's precision: bfloat16 with `bf16`."""
+    if not args.bf16:
+        return nullcontext()
+    torch = require("torch", "train")
+    autocast: AbstractContextManager[Any] = torch.autocast(policy.device.type, torch.bfloat16)
+    return autocast
+
+
+def evaluate_in(
+    policy: HFPolicy, samples: Sequence[Sample], args: RunArgs, *, entropy: bool = False
+) -> Evaluation:
+    """Log-probabilities of a micro-batch under the policy as it is now, in the run's precision."""
+    with precision(policy, args):
+        return policy.evaluate([s.ids for s in samples], [s.response_mask for s in samples], entropy=entropy)
+
+
+def values_in(critic: HFPolicy, samples: Sequence[Sample], args: RunArgs) -> Any:
+    """The critic's values (N,) of a micro-batch now, in the run's precision."""
+    with precision(critic, args):
+        return critic.values([s.ids for s in samples], [s.response_mask for s in samples])
+
+
+class ProcessGroup:
+    """The processes that `accelerate launch` or `torchrun` started, by the variables that both set.
+
+    Every process holds the whole model. Rollouts are shared by groups and updates by samples; gradients are
+    summed. Nothing is drawn by rank, so that a run gives the same curve on any number of processes.
+
+    Attributes:
+        rank: number of this process.
+        size: number of processes.
+        device: of torch, this process's own.
+
+    Args:
+        device: of torch, for a single process; None: a GPU if there is one.
+    """
+
+    def __init__(self, device: str | None = None) -> None:
+        torch = require("torch", "train")
+        self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
+        local = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if cuda else "cpu"
+        self.device = device if device and self.size == 1 else local
+        if cuda and self.size > 1:
+            torch.cuda.set_device(self.device)
+        if self.size > 1 and not torch.distributed.is_initialized():
+            # Imported after the group it would keep it, as a default argument, beyond `close`: its threads
+            # would live on at exit, where they abort the process now and then.
+            require("torch.distributed.nn", "train")
+            # Objects are gathered through gloo: they never need a GPU.
+            torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes logs and checkpoints."""
+        return self.rank == 0
+
+    def shard(self, items: Sequence[T]) -> list[T]:
+        """This process's share of the items."""
+        return list(items[self.rank :: self.size])
+
+    def gather(self, items: Sequence[T]) -> list[T]:
+        """The items of all processes, in the order that `shard` had them from."""
+        if self.size == 1:
+            return list(items)
+        parts: list[list[T]] = [[] for _ in range(self.size)]
+        require("torch.distributed", "train").all_gather_object(parts, list(items))
+        longest = max(map(len, parts))
+        return [part[i] for i in range(longest) for part in parts if i < len(part)]
+
+    def sum(self, *numbers: float) -> list[float]:
+        """The sums of numbers over all processes."""
+        if self.size == 1:
+            return list(numbers)
+        torch = require("torch", "train")
+        total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        torch.distributed.all_reduce(total)
+        return [float(value) for value in total]
+
+    def sum_gradients(self, parameters: Iterable[Any]) -> None:
+        """Replace each gradient by its sum over all processes."""
+        if self.size == 1:
+            return
+        torch = require("torch", "train")
+        for parameter in parameters:
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                torch.distributed.all_reduce(parameter.grad)
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process."""
+        return self.sum(float(flag))[0] > 0
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self.size > 1:
+            require("torch.distributed", "train").destroy_process_group()
+
+
+class MeanMetrics:
     """Weighted means of named numbers."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, float]] = {}
 
-    def add(self, numbers: dict[str, float], weight: float) -> None:
+    def add(self, metrics: dict[str, float], weight: float) -> None:
         """Count numbers that are means over `weight` things."""
-        for name, value in numbers.items():
+        for name, value in metrics.items():
             total, count = self._sums.get(name, (0.0, 0.0))
             self._sums[name] = (total + value * weight, count + weight)
 
-    def merge(self, other: Means) -> None:
+    def merge(self, other: MeanMetrics) -> None:
         """Count what another has counted."""
         for name, (total, weight) in other._sums.items():
             mine, count = self._sums.get(name, (0.0, 0.0))
@@ -165,11 +314,108 @@ class Means:
         """Whether every number so far was finite."""
         return all(math.isfinite(total) for total, _ in self._sums.values())
 
-    def means(self, world: World) -> dict[str, float]:
+    def means(self, processes: ProcessGroup) -> dict[str, float]:
         """The means over all processes."""
-        names = sorted({name for names in world.gather([list(self._sums)]) for name in names})
-        sums = world.add(*(number for name in names for number in self._sums.get(name, (0.0, 0.0))))
+        names = sorted({name for names in processes.gather([list(self._sums)]) for name in names})
+        sums = processes.sum(*(number for name in names for number in self._sums.get(name, (0.0, 0.0))))
         return {name: sums[2 * i] / max(sums[2 * i + 1], 1e-12) for i, name in enumerate(names)}
+
+
+class SampleScores(NamedTuple):
+    """Scores (N,) of a sample's sampled tokens before an update; None where not asked for."""
+
+    logprobs: Floats | None
+    values: Floats | None
+    ref_logprobs: Floats | None
+
+
+def _score(
+    policy: HFPolicy | None,
+    samples: Sequence[Sample],
+    args: RunArgs,
+    critic: HFPolicy | None,
+    reference: HFPolicy | None,
+) -> list[SampleScores]:
+    """Scores of one micro-batch by those models that are given."""
+    cuts = np.cumsum([sample.response_mask.sum() for sample in samples])[:-1]
+    nothing: list[Any] = [None] * len(samples)
+    own = evaluate_in(policy, samples, args) if policy else None
+    logprobs = np.split(_array(own.logprobs), cuts) if own else nothing
+    values = nothing
+    if critic:
+        shared = own is not None and critic is policy
+        values = np.split(_array(own.values if own and shared else values_in(critic, samples, args)), cuts)
+    pulled = np.split(_array(evaluate_in(reference, samples, args).logprobs), cuts) if reference else nothing
+    return [SampleScores(*parts) for parts in zip(logprobs, values, pulled, strict=True)]
+
+
+def _losses(
+    policy: HFPolicy,
+    critic: HFPolicy | None,
+    experiences: Sequence[Experience],
+    weights: Any,
+    args: UpdateArgs,
+    critic_only: bool,
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The losses of one micro-batch with their metrics, each to be propagated before the next is made.
+
+    Args:
+        policy: in training.
+        critic: as in `update`.
+        experiences: of the micro-batch, N tokens of them sampled.
+        weights: (N,) of each token in the loss of the minibatch.
+        args: as in `update`.
+        critic_only: as in `update`.
+    """
+    samples, shared = [one.sample for one in experiences], critic is policy
+    if shared or not critic_only:
+        now = evaluate_in(policy, samples, args, entropy=bool(args.entropy_coef))
+        loss, metrics = _policy_loss(now, experiences, weights, args)
+        if shared:
+            value_loss, value_metrics = _value_loss(now.values, experiences, weights, args)
+            loss = value_loss if critic_only else loss + value_loss
+            metrics |= value_metrics
+        yield loss, metrics
+    if critic is not None and not shared:
+        yield _value_loss(values_in(critic, samples, args), experiences, weights, args)
+
+
+def _policy_loss(
+    now: Evaluation, experiences: Sequence[Experience], weights: Any, args: UpdateArgs
+) -> tuple[Any, dict[str, Any]]:
+    samples = [one.sample for one in experiences]
+    old = _tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
+    advantages = _tensor([one.advantages for one in experiences], now.logprobs)
+    clipped = losses.policy_loss(
+        now.logprobs, old, advantages, clip=args.clip, clip_high=args.clip_high, dual_clip=args.dual_clip
+    )
+    loss = (weights * clipped.losses).sum()
+    metrics = {
+        "policy_loss": clipped.losses.mean(),
+        "clip_fraction": clipped.clipped.float().mean(),
+        "entropy": -old.mean(),  # of what was sampled, at its temperature
+        "kl_old": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
+    }
+    if args.kl_coef:
+        reference = _tensor([_scored(sample.ref_logprobs) for sample in samples], now.logprobs)
+        penalty = losses.kl_penalty(now.logprobs, reference, args.kl_kind)
+        metrics["kl_ref"] = penalty.mean()
+        if args.kl_in_loss:
+            loss = loss + args.kl_coef * (weights * penalty).sum()
+    if args.entropy_coef:
+        loss = loss - args.entropy_coef * (weights * now.entropy).sum()
+    return loss, metrics
+
+
+def _value_loss(
+    values: Any, experiences: Sequence[Experience], weights: Any, args: UpdateArgs
+) -> tuple[Any, dict[str, Any]]:
+    if not isinstance(args, PPOArgs):
+        raise TypeError(f"a critic is trained with PPOArgs, got {type(args).__name__}")
+    returns = _tensor([_scored(one.returns) for one in experiences], values)
+    before = _tensor([_scored(one.sample.values) for one in experiences], values)
+    errors = losses.value_loss(values, before, returns, clip=args.value_clip).losses
+    return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
 
 
 def _trained(policy: HFPolicy, critic: HFPolicy | None, critic_only: bool) -> dict[str, list[Any]]:
@@ -183,86 +429,19 @@ def _trained(policy: HFPolicy, critic: HFPolicy | None, critic_only: bool) -> di
     return {"grad_norm": policy.model_parameters(), "critic_grad_norm": values}
 
 
-def _losses(
-    policy: HFPolicy,
-    critic: HFPolicy | None,
-    items: Sequence[Item],
-    weights: Any,
-    args: UpdateArgs,
-    critic_only: bool,
-) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The losses of one micro-batch, each to be propagated before the next is made, and what they tell.
-
-    Args:
-        policy: in training.
-        critic: as in `update`.
-        items: of the micro-batch, N tokens of them written.
-        weights: (N,) of each token in the loss of the minibatch.
-        args: as in `update`.
-        critic_only: as in `update`.
-    """
-    samples, shared = [item.sample for item in items], critic is policy
-    if shared or not critic_only:
-        told = evaluate_in(policy, samples, args, entropy=bool(args.entropy_coef))
-        loss, numbers = _policy_loss(told, items, weights, args)
-        if shared:
-            value_loss, value_numbers = _value_loss(told.values, items, weights, args)
-            loss = value_loss if critic_only else loss + value_loss
-            numbers |= value_numbers
-        yield loss, numbers
-    if critic is not None and not shared:
-        yield _value_loss(values_in(critic, samples, args), items, weights, args)
-
-
-def _policy_loss(
-    told: Evaluation, items: Sequence[Item], weights: Any, args: UpdateArgs
-) -> tuple[Any, dict[str, Any]]:
-    samples = [item.sample for item in items]
-    old = _tensor([sample.logprobs[sample.response_mask] for sample in samples], told.logprobs)
-    advantages = _tensor([item.advantages for item in items], told.logprobs)
-    clipped = losses.policy_loss(
-        told.logprobs, old, advantages, clip=args.clip, clip_high=args.clip_high, dual_clip=args.dual_clip
-    )
-    loss = (weights * clipped.losses).sum()
-    numbers = {
-        "policy_loss": clipped.losses.mean(),
-        "clip_fraction": clipped.clipped.float().mean(),
-        "entropy": -old.mean(),  # of what was sampled, at its temperature
-        "kl_old": losses.kl_penalty(old, told.logprobs.detach()).mean(),  # old sampled: KL(old || new)
-    }
-    if args.kl_coef:
-        reference = _tensor([_known(sample.ref_logprobs) for sample in samples], told.logprobs)
-        penalty = losses.kl_penalty(told.logprobs, reference, args.kl_kind)
-        numbers["kl_ref"] = penalty.mean()
-        if kl_in_loss(args):
-            loss = loss + args.kl_coef * (weights * penalty).sum()
-    if args.entropy_coef:
-        loss = loss - args.entropy_coef * (weights * told.entropy).sum()
-    return loss, numbers
-
-
-def _value_loss(
-    values: Any, items: Sequence[Item], weights: Any, args: UpdateArgs
-) -> tuple[Any, dict[str, Any]]:
-    if not isinstance(args, PPOArgs):
-        raise TypeError(f"a critic is trained with PPOArgs, got {type(args).__name__}")
-    returns = _tensor([_known(item.returns) for item in items], values)
-    before = _tensor([_known(item.sample.values) for item in items], values)
-    errors = losses.value_loss(values, before, returns, clip=args.value_clip).losses
-    return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
-
-
-def _minibatches(items: Sequence[Item], count: int, rng: np.random.Generator) -> Iterator[list[Item]]:
-    """Items in `count` parts of about as many groups each, in an order drawn anew."""
-    groups = rng.permutation(sorted({item.group for item in items}))
+def _minibatches(
+    experiences: Sequence[Experience], count: int, rng: np.random.Generator
+) -> Iterator[list[Experience]]:
+    """Experiences in `count` parts of about as many groups each, in an order drawn anew."""
+    groups = rng.permutation(sorted({one.group for one in experiences}))
     for part in np.array_split(groups, min(count, len(groups))):
         chosen = set(part.tolist())
-        yield [item for item in items if item.group in chosen]
+        yield [one for one in experiences if one.group in chosen]
 
 
-def _weights(items: Sequence[Item], lengths: Sequence[int], args: UpdateArgs, device: Any) -> Any:
+def _weights(experiences: Sequence[Experience], lengths: Sequence[int], args: UpdateArgs, device: Any) -> Any:
     """(N,) the weight of each token in the loss of its minibatch."""
-    own = [len(item.advantages) for item in items]
+    own = [len(one.advantages) for one in experiences]
     # A token's weight asks for the length of its own sequence and for sums over all: the sequences of this
     # micro-batch are numbered first, and the others stand behind them.
     others = list((Counter(lengths) - Counter(own)).elements())
@@ -277,7 +456,12 @@ def _tensor(parts: Sequence[Floats], like: Any) -> Any:
     return torch.from_numpy(np.concatenate(parts)).to(like.device, torch.float32)
 
 
-def _known(values: Floats | None) -> Floats:
+def _array(values: Any) -> Floats:
+    array: Floats = values.float().cpu().numpy().astype(np.float64)
+    return array
+
+
+def _scored(values: Floats | None) -> Floats:
     if values is None:
-        raise ValueError("a sample has not been measured; call measure() before update()")
+        raise ValueError("a sample has not been scored; call score() before update()")
     return values

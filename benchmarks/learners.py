@@ -25,8 +25,7 @@ def measure(turns: int, context: str) -> dict[str, float]:
     import torch
 
     from memenvs.baselines.args import UpdateArgs
-    from memenvs.baselines.distributed import World
-    from memenvs.baselines.update import Item, update
+    from memenvs.baselines.update import Experience, ProcessGroup, update
     from memenvs.models.policy import HFPolicy
     from memenvs.models.small_gpt import save_small_gpt
     from memenvs.rollout.records import Sample
@@ -36,7 +35,7 @@ def measure(turns: int, context: str) -> dict[str, float]:
         model = save_small_gpt(Path(folder) / "m", [], width=256, layers=6, window=TOKENS * TURNS[-1])
         policy = HFPolicy(str(model))
     draws = np.random.default_rng(0)
-    items = []
+    experiences = []
     for group in range(8):
         samples = [Sample.prompt(np.zeros(0, np.int64))] if context == "append" else []
         for turn in range(turns):
@@ -45,22 +44,23 @@ def measure(turns: int, context: str) -> dict[str, float]:
             length = int(draws.integers(TOKENS // 2, TOKENS))
             grown = samples[-1].then(draws.integers(0, 256, length - 32))
             samples[-1] = grown.then(draws.integers(0, 256, 32), np.full(32, -5.5), turn)
-        items += [
-            Item(sample, group, draws.normal(size=int(sample.response_mask.sum()))) for sample in samples
+        experiences += [
+            Experience(sample, group, draws.normal(size=int(sample.response_mask.sum())))
+            for sample in samples
         ]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-5)
-    args, world = UpdateArgs(micro_batch_tokens=2048), World("cpu")
+    args, processes = UpdateArgs(micro_batch_tokens=2048), ProcessGroup("cpu")
     short = Sample.prompt(np.zeros(8, np.int64)).then(np.zeros(8, np.int64), np.zeros(8), 0)
-    update(policy, optimizer, [Item(short, 0, np.ones(8))], args, world=world, seed=(0,))
+    update(policy, optimizer, [Experience(short, 0, np.ones(8))], args, processes=processes, seed=(0,))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    told = update(policy, optimizer, items, args, world=world, seed=(0,))
-    tokens = sum(len(item.sample.ids) for item in items)
+    metrics = update(policy, optimizer, experiences, args, processes=processes, seed=(0,))
+    tokens = sum(len(one.sample.ids) for one in experiences)
     return {
         "tokens": tokens,
         "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
         "rate": tokens / (time.perf_counter() - start),
-        "padding": told["padding"],
+        "padding": metrics["padding"],
     }
 
 
@@ -78,10 +78,10 @@ def main() -> int:
         for turns in TURNS:
             command = [sys.executable, "-m", "benchmarks.learners", "--one", str(turns), context]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
-            told = json.loads(done.stdout.splitlines()[-1])
+            row = json.loads(done.stdout.splitlines()[-1])
             print(
-                f"| {context} | {turns} | {told['tokens']:,} | {told['peak']:.0f} MB | {told['padding']:.1%} "
-                f"| {told['rate']:,.0f} |",
+                f"| {context} | {turns} | {row['tokens']:,} | {row['peak']:.0f} MB | {row['padding']:.1%} "
+                f"| {row['rate']:,.0f} |",
                 flush=True,
             )
     return 0

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import easy_sokoban
 import gymnasium as gym
@@ -159,7 +159,7 @@ def trained(name: str, folder: Path) -> dict[str, float]:
     if name == "sft":
         model = easy_sokoban.save_model(folder / "model", env_args)
     shared = {"model": str(model), "env_args": env_args, "lr": 3e-3, "max_new_tokens": 5, "num_envs": 16}
-    args = learner.Args(**{**shared, "out": folder / name, **LEARNERS[name]})
+    args = get_type_hints(learner.train)["args"](**{**shared, "out": folder / name, **LEARNERS[name]})
     learner.train(learner.prepare(args), args)
     weights = load_file(folder / name / "last" / "policy" / "model.safetensors")
     return {key: float(weight.double().norm()) for key, weight in sorted(weights.items())}

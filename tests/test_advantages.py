@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from memenvs.baselines.advantages import group_advantages, span_credits, token_advantages
+from memenvs.baselines.advantages import group_advantages, span_credits
+from memenvs.baselines.mt_ppo import token_advantages
 from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
 from memenvs.credit import mt_grpo

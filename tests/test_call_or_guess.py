@@ -21,7 +21,7 @@ SHARED = {"env": "call_or_guess:CallOrGuess-v0", "max_new_tokens": 1, "num_envs"
 def caller(tmp_path_factory):
     """A model that calls in four first turns of ten, and else says a digit."""
     folder = tmp_path_factory.mktemp("caller")
-    args = sft.Args(
+    args = sft.SFTArgs(
         model=str(call_or_guess.save_model(folder / "model")), out=folder / "sft", learn_from="all",
         teacher="call_or_guess:often", episodes=256, passes=4, lr=1e-2, lr_warmup=5,
         save_every=1000, **SHARED,
@@ -32,7 +32,7 @@ def caller(tmp_path_factory):
 
 def called(model, out: Path, **options):
     """The share of episodes that called, over the last three of 40 steps."""
-    args = grpo.Args(model=model, out=out, groups=8, steps=40, lr=2e-3, **SHARED, **options)
+    args = grpo.GRPOArgs(model=model, out=out, groups=8, steps=40, lr=2e-3, **SHARED, **options)
     grpo.train(grpo.prepare(args), args)
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert len(lines) == 40

@@ -10,11 +10,9 @@ pytest.importorskip("transformers")
 
 import torch
 
-from memenvs.baselines.advantages import token_advantages
 from memenvs.baselines.args import PPOArgs, UpdateArgs
-from memenvs.baselines.distributed import World
-from memenvs.baselines.measure import kl_penalties, measure
-from memenvs.baselines.update import Item, update
+from memenvs.baselines.mt_ppo import kl_penalties, token_advantages
+from memenvs.baselines.update import Experience, ProcessGroup, score, update
 from memenvs.models.policy import HFPolicy, Reply
 from memenvs.rollout.records import Episode, Sample
 
@@ -40,11 +38,11 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     for length in (5, 9, 7, 12):
         sample = Sample.prompt(draws.integers(5, 500, 4))
         samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
-    measure(policy, samples, UpdateArgs(), critic=critic, reference=policy)
+    score(policy, samples, UpdateArgs(), critic=critic, reference=policy)
     for sample in samples:
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
     items = [
-        Item(
+        Experience(
             s,
             group,
             draws.normal(size=s.response_mask.sum()),
@@ -56,7 +54,14 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     optimizer = torch.optim.SGD(trained, lr=0.1)
     args = PPOArgs(critic=kind, **options)
     told = update(
-        policy, optimizer, items, args, world=World("cpu"), seed=(0,), critic=critic, critic_only=critic_only
+        policy,
+        optimizer,
+        items,
+        args,
+        processes=ProcessGroup("cpu"),
+        seed=(0,),
+        critic=critic,
+        critic_only=critic_only,
     )
     return policy, critic, told
 
@@ -142,5 +147,5 @@ def test_a_penalty_is_taken_off_the_reward_of_its_own_token():
 def test_an_episode_without_a_reference_has_no_kl_penalty():
     played = episode([0.0], [0.0], 1.0)
     played.samples[0].ref_logprobs = None
-    with pytest.raises(ValueError, match="has not been measured"):
+    with pytest.raises(ValueError, match="has no ref_logprobs"):
         kl_penalties([played], PPOArgs(kl_coef=0.1))

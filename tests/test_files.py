@@ -107,9 +107,9 @@ def test_a_full_disk_that_a_library_reports_as_an_error_of_its_own_is_one_of_the
 
 
 @FULL
-def test_a_full_disk_is_named_by_a_run_s_journal(tmp_path):
-    journal = pytest.importorskip("memenvs.baselines.run", reason="needs the extra `train`")
-    kept = journal.Journal(tmp_path)
+def test_a_full_disk_is_named_by_a_run_s_log(tmp_path):
+    run = pytest.importorskip("memenvs.baselines.run", reason="needs the extra `train`")
+    kept = run.TrainingLog(tmp_path)
     try:
         (tmp_path / "log.jsonl").unlink()
         (tmp_path / "log.jsonl").symlink_to("/dev/full")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_type_hints
 
 import easy_sokoban
 import numpy as np
@@ -20,8 +21,9 @@ pytest.importorskip("tensorboard")
 
 from safetensors.torch import load_file
 
-from memenvs.baselines import checkpoint, grpo, mt_ppo, sft
+from memenvs.baselines import grpo, mt_ppo, sft
 from memenvs.baselines.args import read_args
+from memenvs.baselines.run import Checkpoints
 from memenvs.evaluation.run import run_parser
 
 TESTS = Path(__file__).parent
@@ -34,7 +36,7 @@ def game(tmp_path_factory):
     folder = tmp_path_factory.mktemp("easy")
     env_args = easy_sokoban.save_levels(folder)
     model = easy_sokoban.save_model(folder / "model", env_args)
-    args = sft.Args(
+    args = sft.SFTArgs(
         model=str(model), out=folder / "sft", env_args=env_args, teacher="easy_sokoban:any_move",
         learn_from="all", episodes=256, passes=6, lr=3e-3, lr_warmup=5, save_every=1000, **SMALL,
     )  # fmt: skip
@@ -44,7 +46,9 @@ def game(tmp_path_factory):
 
 def arguments(learner, game, out, **options):
     env_args, model = game
-    return learner.Args(**{"model": model, "out": out, "env_args": env_args, "lr": 2e-3, **SMALL, **options})
+    return get_type_hints(learner.train)["args"](
+        **{"model": model, "out": out, "env_args": env_args, "lr": 2e-3, **SMALL, **options}
+    )
 
 
 def run(learner, game, out, **options):
@@ -100,7 +104,7 @@ class TestLearning:
     def test_the_model_can_be_its_own_teacher(self, game, tmp_path):
         # STaR: what solved its task is learned from; success rises above the quarter of any move.
         env_args, model = game
-        args = sft.Args(
+        args = sft.SFTArgs(
             model=model, out=tmp_path / "run", env_args=env_args, teacher="self", episodes=256, passes=6,
             lr=1e-3, eval_every=6, **SMALL,
         )  # fmt: skip
@@ -119,7 +123,9 @@ class TestHardSteps:
     @pytest.mark.parametrize("learner", [mt_ppo, grpo])
     def test_episodes_that_all_broke_are_skipped(self, learner, game, tmp_path):
         env_args, model = game
-        args = learner.Args(model=model, out=tmp_path / "run", env_args=env_args, steps=1, groups=8, **SMALL)
+        args = get_type_hints(learner.train)["args"](
+            model=model, out=tmp_path / "run", env_args=env_args, steps=1, groups=8, **SMALL
+        )
         training = learner.prepare(args)
         for env in training.venv.unwrapped.envs:
             env.unwrapped._play = broken
@@ -130,12 +136,12 @@ class TestHardSteps:
 
     def test_a_tree_outlives_its_environment(self, game, tmp_path):
         env_args, model = game
-        args = grpo.Args(
+        args = grpo.GRPOArgs(
             model=model, out=tmp_path / "run", env_args=env_args, steps=1, groups=2, reward="turn",
             tree_turns=1, **SMALL,
         )  # fmt: skip
         training = grpo.prepare(args)
-        training.tree_env().unwrapped._play = broken
+        training.tree_env.unwrapped._play = broken
         grpo.train(training, args)
         (line,) = read(tmp_path / "run")
         assert (line["failed"], line["skipped"]) == (16, 1.0)
@@ -185,7 +191,7 @@ class TestTold:
     def test_turns_of_a_teacher_that_do_not_fit_are_told(self, game, tmp_path, capsys):
         longer = {**game[0], "max_turns": 3}
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
-        args = sft.Args(
+        args = sft.SFTArgs(
             model=model, out=tmp_path / "run", env_args=longer, teacher="easy_sokoban:any_move",
             learn_from="all", episodes=8, **SMALL,
         )  # fmt: skip
@@ -245,7 +251,7 @@ class TestGoingOn:
         env_args, model = game
 
         def clone(out, **options):
-            args = sft.Args(
+            args = sft.SFTArgs(
                 model=model, out=out, env_args=env_args, teacher="self", episodes=128, batch_size=8, lr=1e-3,
                 **options, **SMALL,
             )  # fmt: skip
@@ -277,7 +283,7 @@ class TestGoingOn:
             time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-        found = checkpoint.find(tmp_path / "run")
+        found = Checkpoints(tmp_path / "run").newest
         assert json.loads((found / "state.json").read_text())["step"] == len(read(tmp_path / "run"))
 
 
@@ -368,7 +374,9 @@ class TestCheckpoints:
     def test_a_step_whose_gradient_is_no_number_spoils_no_checkpoint(self, learner, game, tmp_path):
         env_args, model = game
         long = {"episodes": 24, "batch_size": 8} if learner is sft else {"groups": 8, "steps": 3}
-        args = learner.Args(model=model, out=tmp_path / "run", env_args=env_args, lr=2e-3, **long, **SMALL)
+        args = get_type_hints(learner.train)["args"](
+            model=model, out=tmp_path / "run", env_args=env_args, lr=2e-3, **long, **SMALL
+        )
         prepared = learner.prepare(args)
         passes = iter([False, True, False])
         step = prepared.set_rate
@@ -402,7 +410,7 @@ def names(out):
 def play(game, out, values, name="success", **options):
     """A run with an evaluation after every step, whose numbers are given."""
     env_args, model = game
-    args = grpo.Args(
+    args = grpo.GRPOArgs(
         model=model, out=out, env_args=env_args, steps=len(values), groups=2, keep=1, save_every=10,
         eval_every=1, **SMALL, **options,
     )  # fmt: skip
@@ -430,14 +438,14 @@ def test_two_processes_have_the_curve_of_one(module, own, game, tmp_path):
             assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
 
 
-def test_a_world_that_parted_leaves_no_thread_behind():
+def test_a_process_group_that_was_closed_leaves_no_thread_behind():
     script = """
 import pathlib, torch
-from memenvs.baselines.distributed import World
-world = World("cpu")
+from memenvs.baselines.update import ProcessGroup
+processes = ProcessGroup("cpu")
 import torch.distributed.nn  # as transformers does
-assert world.add(1.0) == [2.0]
-world.close()
+assert processes.sum(1.0) == [2.0]
+processes.close()
 names = [task.joinpath("comm").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
 assert not [name for name in names if "gloo" in name], names
 """
@@ -529,7 +537,7 @@ class TestArguments:
         plain = [text for flag in flags for text in (flag, "max_turns=2", "level_split=null", "names=a b")]
         packed = ['{"max_turns": 2, "level_split": null, "names": "a b"}']
         args = [
-            read_args(grpo.Args, given, "grpo")
+            read_args(grpo.GRPOArgs, given, "grpo")
             for given in (plain, [text for flag in flags for text in (flag, *packed)])
         ]
         assert args[0] == args[1]

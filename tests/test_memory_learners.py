@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ pytest.importorskip("tensorboard")
 
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
-from memenvs.baselines.distributed import World
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run
+from memenvs.baselines.update import ProcessGroup
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
@@ -22,7 +23,7 @@ SEARCH = {"tasks": "world-test", "memory_mode": "memory", "max_turns": 2, "k": 1
 
 
 def arguments(learner, tiny_model, out, env="MemChunkQA-v0", options=None, **others):
-    return learner.Args(
+    return get_type_hints(learner.train)["args"](
         model=str(tiny_model), out=out, env=env, env_args=options or READING, steps=1, groups=2,
         group_size=2, num_envs=4, max_new_tokens=8, lr=1e-3, **others,
     )  # fmt: skip
@@ -96,7 +97,7 @@ def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
     training = grpo.prepare(args)
     episodes = training.rollouts(1, Clock())
     for number, episode in enumerate(episodes):
-        episode.outcome = float(number % 2)
+        episode.metrics["outcome"] = float(number % 2)
     whole = group_advantages(episodes, training.policy, reward="tamtrl")
     half = group_advantages(episodes[:2], training.policy, reward="tamtrl")
     assert not np.allclose(np.concatenate(whole[:2]), np.concatenate(half))
@@ -109,7 +110,7 @@ def judge_three_of_four(training, monkeypatch):
     def judged(*given):
         episodes = rollouts(*given)
         for number, episode in enumerate(episodes):
-            episode.metrics["success"] = episode.outcome = float(number < 3)
+            episode.metrics["success"] = episode.metrics["outcome"] = float(number < 3)
         return episodes
 
     monkeypatch.setattr(training, "rollouts", judged)
@@ -122,7 +123,7 @@ def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wr
     args = arguments(grpo, tiny_model, tmp_path / "run", reward=reward, dynamic_sampling=1)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
-    items, drawn = grpo.play_groups(training, args, 1, Clock(), grpo.memory_method(args))
+    items, drawn = grpo.sample_groups(training, args, 1, Clock(), grpo.memory_method(args))
     assert len(drawn) == 8
     second = {episode.group for episode in (*drawn[2:4], *drawn[6:8])}
     assert {item.group for item in items} == second
@@ -133,7 +134,7 @@ def test_tamtrl_normalises_before_dynamic_sampling_leaves_groups_out(tiny_model,
     args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl", dynamic_sampling=1)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
-    items, drawn = grpo.play_groups(training, args, 1, Clock(), grpo.memory_method(args))
+    items, drawn = grpo.sample_groups(training, args, 1, Clock(), grpo.memory_method(args))
     wanted = group_advantages(drawn[:4], training.policy, reward="tamtrl")[2:]
     found = [item.advantages for item in items if item.group == drawn[2].group]
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(wanted))
@@ -156,6 +157,6 @@ def test_gradient_checkpointing_changes_no_number(tiny_model, tmp_path):
 def test_a_reference_model_stays_as_it_was(tiny_model, tmp_path):
     training, line = train(grpo, arguments(grpo, tiny_model, tmp_path / "run", reward="outcome", kl_coef=0.1))
     assert line["kl_ref"] == pytest.approx(0, abs=1e-9)  # before the first step both are one
-    fresh = Run(arguments(grpo, tiny_model, tmp_path / "other"), World("cpu")).policy
+    fresh = Run(arguments(grpo, tiny_model, tmp_path / "other"), ProcessGroup("cpu")).policy
     for one, other in zip(training.reference.parameters(), fresh.parameters(), strict=True):
         np.testing.assert_array_equal(one.detach().numpy(), other.detach().numpy())

@@ -4,6 +4,7 @@ import importlib.resources
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import gymnasium as gym
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("tensorboard")
 import memenvs  # noqa: F401
 from memenvs.baselines import grpo
 from memenvs.baselines.args import read_args, recipe_names
-from memenvs.baselines.run import Steps
+from memenvs.baselines.run import StepLoop
 from memenvs.wrappers.registry import make_methods
 
 # Written from the papers' text, not from the files: the number of each and where it stands.
@@ -143,7 +144,9 @@ each = pytest.mark.parametrize(("learner", "recipe"), PAPERS, ids=lambda name: n
 
 def read(learner, *argv):
     return read_args(
-        importlib.import_module(f"memenvs.baselines.{learner}").Args, argv, f"memenvs.baselines.{learner}"
+        get_type_hints(importlib.import_module(f"memenvs.baselines.{learner}").train)["args"],
+        argv,
+        f"memenvs.baselines.{learner}",
     )
 
 
@@ -176,7 +179,7 @@ def test_the_environment_and_methods_of_a_recipe_open(learner, recipe):
     if methods := json.loads(getattr(args, "methods", "[]")):
         make_methods(methods)
     if learner == "grpo":
-        grpo.check(args)
+        args.check()
         grpo.memory_method(args)
         assert args.num_envs % args.group_size == 0
 
@@ -237,8 +240,8 @@ def test_a_recipe_of_another_learner_is_refused_by_its_first_foreign_flag(capsys
 def test_a_run_records_its_recipe_and_every_flag_as_it_stands(tmp_path):
     out = tmp_path / "run"
     args = read("mt_ppo", "--recipe", "mt_ppo_search", "--steps", "7", "--out", str(out))
-    run = SimpleNamespace(args=args, step=0, world=SimpleNamespace(first=True))
-    Steps(run, args.steps, ())
+    run = SimpleNamespace(args=args, step=0, processes=SimpleNamespace(is_main=True))
+    StepLoop(run, args.steps)
     recorded = json.loads((out / "args.json").read_text())
     assert (recorded["recipe"], recorded["steps"], recorded["lr"]) == ("mt_ppo_search", 7, 1e-6)
     assert set(recorded) == set(vars(args))

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_the_command_of_a_page_has_options_that_there_are(command, monkeypatch):
     module = importlib.import_module(f"{name}.__main__" if folder else name)
     if name.startswith("memenvs.baselines."):
         pytest.importorskip("tyro", reason="the learners' flags want the extra train")
-        args = read_args(module.Args, arguments, name)
+        args = read_args(get_type_hints(module.train)["args"], arguments, name)
     else:
         monkeypatch.setattr(Parser, "parse_args", stop)
         with pytest.raises(Parsed) as parsed:

@@ -11,9 +11,7 @@ pytest.importorskip("transformers")
 import torch
 
 from memenvs.baselines.args import PPOArgs, UpdateArgs
-from memenvs.baselines.distributed import World
-from memenvs.baselines.measure import measure
-from memenvs.baselines.update import Item, update
+from memenvs.baselines.update import Experience, ProcessGroup, score, update
 from memenvs.models.policy import HFPolicy
 from memenvs.rollout.records import Sample
 
@@ -32,12 +30,12 @@ def items(policy):
         sample = Sample.prompt(draws.integers(5, 500, 4))
         samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
     args = UpdateArgs()
-    measure(policy, samples, args, critic=policy, reference=policy)
+    score(policy, samples, args, critic=policy, reference=policy)
     for sample in samples:
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
     sizes = [int(sample.response_mask.sum()) for sample in samples]
     return [
-        Item(sample, group, draws.normal(size=n), draws.normal(size=n))
+        Experience(sample, group, draws.normal(size=n), draws.normal(size=n))
         for sample, group, n in zip(samples, (1, 1, 1, 2, 2, 2), sizes, strict=True)
     ]
 
@@ -55,7 +53,7 @@ def weights_after(policy, items, **options):
         optimizer,
         items,
         args,
-        world=World("cpu"),
+        processes=ProcessGroup("cpu"),
         seed=(0, 1),
         critic=trained,
         critic_only=critic_only,
@@ -128,7 +126,7 @@ def test_minibatches_keep_groups_together(policy, items):
 
 def test_an_unmeasured_sample_is_refused(policy, items):
     items[0].sample.ref_logprobs = None
-    with pytest.raises(ValueError, match="has not been measured"):
+    with pytest.raises(ValueError, match="has not been scored"):
         weights_after(policy, items, kl_coef=0.1)
 
 
@@ -136,7 +134,7 @@ def test_what_another_engine_sampled_is_measured_anew(policy, items):
     samples = [item.sample for item in items]
     for sample in samples:
         sample.logprobs = np.where(sample.response_mask, sample.logprobs + 0.25, 0.0)
-    told = measure(policy, samples, UpdateArgs(sampler="vllm"), critic=policy)
+    told = score(policy, samples, UpdateArgs(sampler="vllm"), critic=policy)
     assert told["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
     _, seen = weights_after(policy, items)
     assert seen["kl_old"] == pytest.approx(0, abs=1e-9)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from memenvs.credit import combine_turns, grpo, mt_grpo, mt_rloo, rloo, tamtrl
-from memenvs.models.policy import Policy
+from memenvs.models import Policy
 from memenvs.rollout.records import Episode, Floats
 from memenvs.wrappers import TAMTRLMethod
 

@@ -16,7 +16,7 @@ from memenvs.rollout.records import Sample
 from memenvs.rollout.scripted import Policy, make_policy
 
 if TYPE_CHECKING:
-    from memenvs.models.hf import HFPolicy
+    from memenvs.models import HFPolicy
 
 
 class Demonstration(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from memenvs.core.checks import Range, check_choice, check_numbers
 from memenvs.core.optional import Lazy
 from memenvs.credit import overlong_penalty
-from memenvs.models.loading import entropy_of
+from memenvs.models.hf import entropy_of
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from memenvs.core.env import End, Info
 from memenvs.core.vector import TextVectorEnv
-from memenvs.models.policy import Ids, Policy, Reply
+from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Episode, Sample, Turn, component_sums
 from memenvs.wrappers import RewardMethod, VectorRewardWrapper
 

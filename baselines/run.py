@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from memenvs import models
 from memenvs.baselines.args import PPOArgs, RolloutArgs, RunArgs, check_device, check_env, read_methods
 from memenvs.baselines.rollout import Clock, collect
 from memenvs.baselines.update import ProcessGroup, precision
 from memenvs.core.files import naming, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.core.vector import TextVectorEnv
-from memenvs.models import policy as policies
-from memenvs.models.policy import Policy
+from memenvs.models import Policy
 from memenvs.rollout.records import Episode, valid
 from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
 if TYPE_CHECKING:
-    from memenvs.models.policy import HFPolicy, VLLMPolicy
+    from memenvs.models import HFPolicy, VLLMPolicy
 
 SHOWN = ("loss", "return", "success", "kl_old", "kl_ref", "entropy", "eval_success", "tokens_per_second")
 """Metrics that the line of a step shows, where it has them."""
@@ -201,7 +201,7 @@ class Run:
             return None
         if self.processes.size > 1:
             raise ValueError("sampler vllm works in one process; use --sampler hf with several")
-        return policies.VLLMPolicy(
+        return models.VLLMPolicy(
             args.model,
             temperature=args.temperature,
             stop=args.stop,
@@ -212,7 +212,7 @@ class Run:
 
     def _load(self, model: str, *, value_head: bool = False) -> HFPolicy:
         args = self.args
-        return policies.HFPolicy(
+        return models.HFPolicy(
             model,
             temperature=args.temperature,
             stop=args.stop,

@@ -26,7 +26,7 @@ from memenvs.baselines.demonstrations import (
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run, StepLoop, group_seeds
 from memenvs.baselines.update import ProcessGroup, apply_gradients, evaluate_in
-from memenvs.models.batching import micro_batches
+from memenvs.core.batching import micro_batches
 from memenvs.rollout.records import Sample, valid
 
 

@@ -13,7 +13,7 @@ from memenvs.baselines.rollout import NO_REPLY, Clock, sample_within
 from memenvs.core.env import Info
 from memenvs.core.state import get_state, set_state
 from memenvs.core.vector import error_line
-from memenvs.models.policy import Policy, Reply
+from memenvs.models import Policy, Reply
 from memenvs.rollout.records import Sample
 from memenvs.wrappers import RewardWrapper
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from memenvs.baselines import losses
 from memenvs.baselines.args import PPOArgs, RunArgs, UpdateArgs
+from memenvs.core.batching import micro_batches, padding_share
 from memenvs.core.optional import require
-from memenvs.models.batching import micro_batches, padding_share
-from memenvs.models.policy import Evaluation
+from memenvs.models import PolicyOutput
 from memenvs.rollout.records import Episode, Floats, Sample
 
 if TYPE_CHECKING:
-    from memenvs.models.policy import HFPolicy
+    from memenvs.models import HFPolicy
 
 T = TypeVar("T")
 
@@ -201,10 +201,10 @@ def precision(policy: HFPolicy, args: RunArgs) -> AbstractContextManager[Any]:
 
 def evaluate_in(
     policy: HFPolicy, samples: Sequence[Sample], args: RunArgs, *, entropy: bool = False
-) -> Evaluation:
+) -> PolicyOutput:
     """Log-probabilities of a micro-batch under the policy as it is now, in the run's precision."""
     with precision(policy, args):
-        return policy.evaluate([s.ids for s in samples], [s.response_mask for s in samples], entropy=entropy)
+        return policy.forward([s.ids for s in samples], [s.response_mask for s in samples], entropy=entropy)
 
 
 def values_in(critic: HFPolicy, samples: Sequence[Sample], args: RunArgs) -> Any:
@@ -381,7 +381,7 @@ def _losses(
 
 
 def _policy_loss(
-    now: Evaluation, experiences: Sequence[Experience], weights: Any, args: UpdateArgs
+    now: PolicyOutput, experiences: Sequence[Experience], weights: Any, args: UpdateArgs
 ) -> tuple[Any, dict[str, Any]]:
     samples = [one.sample for one in experiences]
     old = _tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)

@@ -26,7 +26,7 @@ def measure(turns: int, context: str) -> dict[str, float]:
 
     from memenvs.baselines.args import UpdateArgs
     from memenvs.baselines.update import Experience, ProcessGroup, update
-    from memenvs.models.policy import HFPolicy
+    from memenvs.models import HFPolicy
     from memenvs.models.small_gpt import save_small_gpt
     from memenvs.rollout.records import Sample
 

@@ -15,9 +15,10 @@ import torch
 import transformers
 
 from memenvs.data import bundled
+from memenvs.models import HFPolicy
 from memenvs.models.chat import Ids
-from memenvs.models.policy import HFPolicy
-from memenvs.models.sampling import Choice, read_prompts
+from memenvs.models.policy import SamplingParams
+from memenvs.models.sampling import prefill, sample_tokens
 
 VOCABULARY = 4_096
 
@@ -46,7 +47,7 @@ def model() -> transformers.Qwen3ForCausalLM:
 @torch.no_grad()
 def without_cache(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> list[list[int]]:
     """The same draws from the same numbers, everything read again at each step; padded at the right."""
-    uniforms = np.stack([draw.random(tokens) for draw in draws(len(prompts))])
+    uniforms = np.stack([rng.random(tokens) for rng in rngs(len(prompts))])
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     ids = torch.zeros(len(prompts), int(lengths.max()) + tokens, dtype=torch.long)
     for row, prompt in zip(ids, prompts, strict=True):
@@ -56,15 +57,15 @@ def without_cache(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> list
         read = ids[:, : int(lengths.max()) + step]
         hidden = policy.model.model(input_ids=read, use_cache=False).last_hidden_state
         logits = policy.model.lm_head(hidden[rows, lengths + step - 1])
-        drawn, _ = Choice().draw(logits, torch.from_numpy(uniforms[:, step]))
-        ids[rows, lengths + step] = drawn
+        sampled, _ = sample_tokens(logits, torch.from_numpy(uniforms[:, step]), SamplingParams())
+        ids[rows, lengths + step] = sampled
     return [row[n : n + tokens].tolist() for row, n in zip(ids, lengths.tolist(), strict=True)]
 
 
 @torch.no_grad()
 def bare(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
     """The model's own passes alone: prompts once, then one token a step, its logits; no draws, no checks."""
-    cache, _ = read_prompts(policy.model.model, prompts, tokens, "cpu")
+    cache, _ = prefill(policy.model.model, prompts, tokens, "cpu")
     step = torch.zeros(len(prompts), 1, dtype=torch.long)
     width = max(map(len, prompts))
     lengths = torch.tensor([len(prompt) for prompt in prompts])[:, None]
@@ -94,7 +95,7 @@ def generate(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
     )
 
 
-def draws(rows: int) -> list[np.random.Generator]:
+def rngs(rows: int) -> list[np.random.Generator]:
     """A generator for each row."""
     return [np.random.default_rng([0, row]) for row in range(rows)]
 
@@ -108,7 +109,7 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def row(name: str, policy: HFPolicy, prompts: Sequence[Ids], tokens: int, plain: bool) -> None:
     """Print a line of the table, once the way without a cache is seen to draw the same tokens."""
-    ours, replies = seconds(lambda: policy.sample(prompts, draws(len(prompts)), tokens))
+    ours, replies = seconds(lambda: policy.sample(prompts, rngs(len(prompts)), tokens))
     bares, _ = seconds(lambda: bare(policy, prompts, tokens))
     theirs, _ = seconds(lambda: generate(policy, prompts, tokens))
     cells = [f"{len(prompts) * tokens / ours:,.0f}", f"{bares / ours:.2f}", f"{theirs / ours:.2f}"]
@@ -138,7 +139,7 @@ def main() -> None:
     prompts = [
         rng.integers(3, VOCABULARY, rng.integers(100, 201)) for _ in range(max(args.rows, args.groups))
     ]
-    policy.sample(prompts[:2], draws(2), 4)  # warm
+    policy.sample(prompts[:2], rngs(2), 4)  # warm
     print(f"{policy.model.num_parameters():,} parameters, {args.tokens} new tokens, {args.threads} threads")
     print("| prompts of 100 to 200 tokens | tokens/CPU s | its passes alone | generate | without a cache |")
     print("| --- | --- | --- | --- | --- |")

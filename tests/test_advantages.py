@@ -10,7 +10,7 @@ from memenvs.baselines.mt_ppo import token_advantages
 from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
 from memenvs.credit import mt_grpo
-from memenvs.models.policy import Reply, ScriptedPolicy
+from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Episode, Sample
 from memenvs.wrappers import Credit, TAMTRLMethod
 from memenvs.wrappers.method import Turn

@@ -13,7 +13,7 @@ import torch
 from memenvs.baselines.args import PPOArgs, UpdateArgs
 from memenvs.baselines.mt_ppo import kl_penalties, token_advantages
 from memenvs.baselines.update import Experience, ProcessGroup, score, update
-from memenvs.models.policy import HFPolicy, Reply
+from memenvs.models import HFPolicy, Reply
 from memenvs.rollout.records import Episode, Sample
 
 
@@ -101,7 +101,7 @@ def test_a_separate_critic_trains_what_lies_below_its_value_head(tiny_model):
 def test_values_alone_are_those_beside_the_log_probabilities(tiny_model):
     policy = make(tiny_model, True)
     ids, written = np.arange(5, 15), np.arange(10) > 4
-    both = policy.evaluate([ids, ids[:7]], [written, written[:7]]).values
+    both = policy.forward([ids, ids[:7]], [written, written[:7]]).values
     torch.testing.assert_close(policy.values([ids, ids[:7]], [written, written[:7]]), both, rtol=0, atol=0)
 
 

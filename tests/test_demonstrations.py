@@ -15,7 +15,7 @@ from memenvs.baselines.demonstrations import (
     to_samples,
     write_demonstrations,
 )
-from memenvs.models.policy import HFPolicy
+from memenvs.models import HFPolicy
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12}
 
@@ -107,6 +107,6 @@ def test_a_teacher_that_is_not_there_is_named():
 def test_every_marked_token_has_a_log_probability(policy):
     # what to_samples marks is what a loss is taken over: one log-probability for each marked token
     (sample,) = to_samples(policy, played("MemSokoban-v0", seeds=(1,))[0])
-    told = policy.evaluate([sample.ids], [sample.response_mask]).logprobs
+    told = policy.forward([sample.ids], [sample.response_mask]).logprobs
     assert len(told) == sample.response_mask.sum()
     assert np.isfinite(told.detach().numpy()).all()

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from memenvs.evaluation.run import main
-from memenvs.models.policy import HFPolicy
+from memenvs.models import HFPolicy
 
 SOKOBAN = ("--env", "MemSokoban-v0")
 READING = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=4", "chunk_size=300", "max_memory=40")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from chat_stub import ChatStub
 
+from memenvs import models
 from memenvs.core import http as json_http
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.evaluation.log import Pair, Record
@@ -19,7 +20,6 @@ from memenvs.evaluation.play import episode_seed
 from memenvs.evaluation.policies import FunctionPolicy
 from memenvs.evaluation.run import main, read_tasks
 from memenvs.evaluation.summary import bootstrap, summarise
-from memenvs.models import policy as models
 
 TOOL = ("--env", "MemToolQA-v0", "--env-args", "tasks=world-test")
 
@@ -551,9 +551,9 @@ class LetterPolicy:
     def encode_feedback(self, text, reply):
         return self.encode(f"[{text}]")
 
-    def sample(self, prompts, draws, max_new_tokens):
+    def sample(self, prompts, rngs, max_new_tokens):
         self.prompts += ["".join(map(chr, prompt)) for prompt in prompts]
-        words = ["abcdefgh"[rng.integers(8)] * 3 for rng in draws]
+        words = ["abcdefgh"[rng.integers(8)] * 3 for rng in rngs]
         return [Reply(word, self.encode(word), np.zeros(3), max_new_tokens > 3) for word in words]
 
 

@@ -21,7 +21,7 @@ def tiny_model(tmp_path_factory):
 
 def test_the_engine_writes_with_the_weights_of_the_last_update(tiny_model, tmp_path):
     from memenvs.baselines import mt_ppo
-    from memenvs.models.policy import HFPolicy
+    from memenvs.models import HFPolicy
 
     # Nothing that a random model says earns anything; a critic that expected something moves the weights.
     args = mt_ppo.MTPPOArgs(
@@ -42,7 +42,7 @@ def test_the_engine_writes_with_the_weights_of_the_last_update(tiny_model, tmp_p
         np.concatenate([prompt, reply.ids]),
         np.arange(len(prompt) + len(reply.ids)) >= len(prompt),
     )
-    now = training.policy.evaluate([sequence], [mask]).logprobs.detach().numpy()
+    now = training.policy.forward([sequence], [mask]).logprobs.detach().numpy()
     np.testing.assert_allclose(reply.logprobs, now, atol=1e-3)
-    before = HFPolicy(str(tiny_model), chat=False).evaluate([sequence], [mask]).logprobs.detach().numpy()
+    before = HFPolicy(str(tiny_model), chat=False).forward([sequence], [mask]).logprobs.detach().numpy()
     assert np.abs(before - now).max() > 0.01

@@ -11,14 +11,15 @@ pytest.importorskip("torch")
 
 import torch
 
-from memenvs.models.sampling import Choice
+from memenvs.models import SamplingParams
+from memenvs.models.sampling import sample_tokens
 
 HALVES = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()  # sums: 0.5, 0.75, 0.875, 1
 
 
 def drawn(uniforms, logits=HALVES, **settings):
     numbers = torch.tensor(uniforms, dtype=torch.float64)
-    ids, logprobs = Choice(**settings).check().draw(logits.expand(len(uniforms), -1), numbers)
+    ids, logprobs = sample_tokens(logits.expand(len(uniforms), -1), numbers, SamplingParams(**settings))
     return ids.tolist(), logprobs.tolist()
 
 
@@ -69,7 +70,7 @@ def test_min_p_says_the_whole_chance():
 @pytest.mark.parametrize("min_p", [-0.1, 1.1, math.nan])
 def test_a_min_p_that_is_no_share_is_refused(min_p):
     with pytest.raises(ValueError, match="min_p must be at least 0 and at most 1"):
-        Choice(min_p=min_p).check()
+        SamplingParams(min_p=min_p)
 
 
 def test_top_p_leaves_the_fewest_that_reach_its_share():

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 
-from memenvs.models.policy import HFPolicy
+from memenvs.models import HFPolicy
 
 SMALL = {
     "vocab_size": 4096,
@@ -87,7 +87,7 @@ def test_a_model_in_half_precision_samples_what_it_evaluates(tokenizer):
     sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]
     masks = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
     with torch.no_grad():
-        said = policy.evaluate(sequences, masks)
+        said = policy.forward(sequences, masks)
     # 8 bits of mantissa: states of size 1 are off by 1/256 a layer, logits of size 10 by some tenths
     np.testing.assert_allclose(said.logprobs, np.concatenate([r.logprobs for r in found]), rtol=0, atol=0.5)
     assert said.values.dtype == torch.float32

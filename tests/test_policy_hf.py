@@ -12,7 +12,7 @@ import torch
 import transformers
 from tiny_model import plain_logprobs
 
-from memenvs.models.policy import HFPolicy
+from memenvs.models import HFPolicy
 from memenvs.wrappers.scorers.protocol import TokenPair
 
 TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40, "Ada", "é😀")
@@ -29,26 +29,27 @@ def model(tiny_model):
     return transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype="float32")
 
 
-def draws(count=5, seed=0):
+def rngs(count=5, seed=0):
     return [np.random.default_rng([seed, i]) for i in range(count)]
 
 
 def replies(policy, limit=40, texts=TEXTS, seed=0):
-    return policy.sample([policy.encode(text) for text in texts], draws(len(texts), seed), limit)
+    return policy.sample([policy.encode(text) for text in texts], rngs(len(texts), seed), limit)
 
 
 def joined(policy, found, texts=TEXTS):
     """Sequences of prompt and reply, and which of their tokens the policy wrote."""
     prompts = [policy.encode(text) for text in texts]
     sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]
-    written = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
-    return sequences, written
+    response_masks = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
+    return sequences, response_masks
 
 
-def reference(policy, sequences, written):
-    """Log-probabilities of what was written by their definition, each sequence alone."""
+def reference(policy, sequences, response_masks):
+    """Log-probabilities of response tokens by their definition, each sequence alone."""
     pairs = [
-        TokenPair(s[~mask].tolist(), s[mask].tolist()) for s, mask in zip(sequences, written, strict=True)
+        TokenPair(s[~mask].tolist(), s[mask].tolist())
+        for s, mask in zip(sequences, response_masks, strict=True)
     ]
     return np.concatenate([plain_logprobs(policy.model, pair) for pair in pairs])
 
@@ -62,13 +63,13 @@ def same(some, others):
 
 def test_a_reply_does_not_depend_on_what_is_beside_it(policy):
     together = replies(policy)
-    alone = [policy.sample([policy.encode(text)], [draws()[i]], 40)[0] for i, text in enumerate(TEXTS)]
+    alone = [policy.sample([policy.encode(text)], [rngs()[i]], 40)[0] for i, text in enumerate(TEXTS)]
     same(together, alone)
 
 
 def test_the_order_of_prompts_does_not_matter(policy):
     prompts = [policy.encode(text) for text in TEXTS]
-    turned = policy.sample(prompts[::-1], draws()[::-1], 40)
+    turned = policy.sample(prompts[::-1], rngs()[::-1], 40)
     same(replies(policy), turned[::-1])
 
 
@@ -106,20 +107,23 @@ def test_sampled_logprobs_are_those_of_the_definition(policy):
 def test_evaluate_gives_what_was_sampled(policy, model, settings):
     other = HFPolicy(model, policy.tokenizer, chat=False, **settings)
     found = replies(other)
-    said = other.evaluate(*joined(other, found)).logprobs.detach().numpy()
+    said = other.forward(*joined(other, found)).logprobs.detach().numpy()
     np.testing.assert_allclose(said, np.concatenate([r.logprobs for r in found]), rtol=0, atol=1e-4)
 
 
 def test_no_temperature_takes_the_likeliest_token_and_says_its_chance_at_one(policy, model):
     greedy = HFPolicy(model, policy.tokenizer, chat=False, temperature=0)
     found = replies(greedy)
-    sequences, written = joined(greedy, found)
+    sequences, response_masks = joined(greedy, found)
     np.testing.assert_allclose(
-        np.concatenate([r.logprobs for r in found]), reference(greedy, sequences, written), rtol=0, atol=1e-4
+        np.concatenate([r.logprobs for r in found]),
+        reference(greedy, sequences, response_masks),
+        rtol=0,
+        atol=1e-4,
     )
     with torch.no_grad():
         logits = model(torch.from_numpy(sequences[1])[None]).logits[0]
-    assert logits.argmax(-1)[np.flatnonzero(written[1]) - 1].tolist() == found[1].ids.tolist()
+    assert logits.argmax(-1)[np.flatnonzero(response_masks[1]) - 1].tolist() == found[1].ids.tolist()
 
 
 def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
@@ -132,22 +136,22 @@ def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
 
 
 def test_a_reply_that_is_cut_at_its_limit_is_not_finished(policy):
-    found = policy.sample([policy.encode(text) for text in TEXTS], draws(), [1, 2, 3, 4, 0])
+    found = policy.sample([policy.encode(text) for text in TEXTS], rngs(), [1, 2, 3, 4, 0])
     assert [len(reply.ids) for reply in found] == [1, 2, 3, 4, 0]
     assert not any(reply.finished for reply in found)
 
 
 def test_a_reply_ends_at_the_window(policy):
     prompts = [np.full(length, 100) for length in (1020, 1024, 1030, 5)]
-    found = policy.sample(prompts, draws(4), 20)
+    found = policy.sample(prompts, rngs(4), 20)
     assert [len(reply.ids) for reply in found] == [4, 0, 0, 20]
     assert not found[0].finished
 
 
 def test_rows_that_end_early_leave_those_beside_them_alone(policy):
     prompts, limits = [policy.encode(text) for text in TEXTS], [3, 50, 9, 1, 33]
-    together = policy.sample(prompts, draws(), limits)
-    alone = [policy.sample([p], [d], n)[0] for p, d, n in zip(prompts, draws(), limits, strict=True)]
+    together = policy.sample(prompts, rngs(), limits)
+    alone = [policy.sample([p], [d], n)[0] for p, d, n in zip(prompts, rngs(), limits, strict=True)]
     same(together, alone)
 
 
@@ -188,10 +192,10 @@ def test_no_prompt_gets_no_reply(policy):
     assert policy.sample([], [], 5) == []
 
 
-def test_evaluate_is_flat_over_what_was_written_in_order(policy):
+def test_forward_is_flat_over_response_tokens_in_order(policy):
     a, b = policy.encode("Ada Lovelace wrote"), policy.encode("Who wrote the first program?")
     masks = [np.arange(len(a)) == len(a) - 1, np.isin(np.arange(len(b)), [1, 3])]
-    said = policy.evaluate([a, b], masks).logprobs.detach().numpy()
+    said = policy.forward([a, b], masks).logprobs.detach().numpy()
     alone = np.concatenate(
         [plain_logprobs(policy.model, TokenPair(ids[:1].tolist(), ids[1:].tolist())) for ids in (a, b)]
     )
@@ -206,9 +210,9 @@ def test_entropy_is_that_of_the_distribution_before_each_token(policy, model):
     with torch.no_grad():
         logits = model(torch.from_numpy(ids)[None]).logits[0, 1].double() / 2
     wanted = torch.distributions.Categorical(logits=logits).entropy().item()
-    found = warm.evaluate([ids], [mask], entropy=True).entropy
+    found = warm.forward([ids], [mask], entropy=True).entropy
     assert found.item() == pytest.approx(wanted, abs=1e-4)
-    assert warm.evaluate([ids], [mask]).entropy is None
+    assert warm.forward([ids], [mask]).entropy is None
 
 
 def test_values_are_those_of_the_state_before_a_token(policy, model):
@@ -216,7 +220,7 @@ def test_values_are_those_of_the_state_before_a_token(policy, model):
     with torch.no_grad():
         hidden = model.model(torch.from_numpy(ids)[None]).last_hidden_state[0]
         wanted = policy.value_head(hidden)[:, 0]
-        found = policy.evaluate([ids], [np.arange(len(ids)) > 0]).values
+        found = policy.forward([ids], [np.arange(len(ids)) > 0]).values
     np.testing.assert_allclose(found, wanted[:-1], rtol=0, atol=1e-5)
     assert len(set(found.tolist())) == len(found)
 
@@ -224,13 +228,13 @@ def test_values_are_those_of_the_state_before_a_token(policy, model):
 def test_a_policy_without_a_value_head_has_no_values(policy, model):
     ids = policy.encode("Ada Lovelace")
     bare = HFPolicy(model, policy.tokenizer, chat=False)
-    assert bare.evaluate([ids], [np.arange(len(ids)) > 0]).values is None
+    assert bare.forward([ids], [np.arange(len(ids)) > 0]).values is None
     assert len(bare.parameters()) == len(list(model.parameters()))
 
 
 def test_the_gradient_of_values_reaches_trunk_and_value_head(policy):
     ids = policy.encode("Ada Lovelace wrote")
-    said = policy.evaluate([ids], [np.arange(len(ids)) > 1])
+    said = policy.forward([ids], [np.arange(len(ids)) > 1])
     trunk = policy.model.model.layers[0].mlp.up_proj.weight
     for wanted in (said.values, said.logprobs):
         (found,) = torch.autograd.grad(wanted.sum(), [trunk], retain_graph=True)
@@ -241,11 +245,11 @@ def test_the_gradient_of_values_reaches_trunk_and_value_head(policy):
 
 def test_the_gradient_of_logprobs_is_that_of_the_plain_way(policy, model):
     own = HFPolicy(model, policy.tokenizer, chat=False)
-    sequences, written = joined(own, replies(own, 9))
+    sequences, response_masks = joined(own, replies(own, 9))
     weight = model.model.layers[0].mlp.up_proj.weight
-    (found,) = torch.autograd.grad(own.evaluate(sequences, written).logprobs.sum(), [weight])
+    (found,) = torch.autograd.grad(own.forward(sequences, response_masks).logprobs.sum(), [weight])
     total = torch.zeros(())
-    for ids, mask in zip(sequences, written, strict=True):
+    for ids, mask in zip(sequences, response_masks, strict=True):
         logits = model(torch.from_numpy(ids)[None]).logits[0].log_softmax(-1)
         (places,) = np.nonzero(mask)
         total = total + logits[places - 1, torch.from_numpy(ids[places])].sum()
@@ -254,9 +258,9 @@ def test_the_gradient_of_logprobs_is_that_of_the_plain_way(policy, model):
 
 
 def test_evaluate_of_nothing_is_empty(policy):
-    assert policy.evaluate([], []).logprobs.shape == (0,)
+    assert policy.forward([], []).logprobs.shape == (0,)
     ids = policy.encode("Ada Lovelace")
-    assert policy.evaluate([ids], [np.zeros(len(ids), bool)]).values.shape == (0,)
+    assert policy.forward([ids], [np.zeros(len(ids), bool)]).values.shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -264,13 +268,13 @@ def test_evaluate_of_nothing_is_empty(policy):
     [
         ([3], [], "1 sequences and 0 masks"),
         ([3], [[0, 1]], "sequence 0 has 3 tokens and its mask 2"),
-        ([3, 2], [[0, 1, 1], [1, 1]], "token 0 of sequence 1 is marked as written"),
+        ([3, 2], [[0, 1, 1], [1, 1]], "token 0 of sequence 1 is in the response mask"),
         ([1025], [[0] * 1025], "1,025 tokens and the window is 1,024"),
     ],
 )
 def test_evaluate_refuses_what_does_not_fit(policy, lengths, masks, message):
     with pytest.raises(ValueError, match=message):
-        policy.evaluate([np.full(n, 100) for n in lengths], [np.array(mask, bool) for mask in masks])
+        policy.forward([np.full(n, 100) for n in lengths], [np.array(mask, bool) for mask in masks])
 
 
 @pytest.mark.parametrize(
@@ -295,14 +299,14 @@ def test_a_saved_policy_comes_back_whole(policy, tmp_path):
     first = HFPolicy(policy.model, policy.tokenizer, value_head=True, seed=3, **settings)
     first.save(tmp_path / "policy")
     again = HFPolicy.load(tmp_path / "policy", device="cpu")
-    assert (again.choice, again.stop, again.chat) == (first.choice, first.stop, True)
+    assert (again.sampling_params, again.chat) == (first.sampling_params, True)
     same(replies(first), replies(again))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
 
 
 def test_loading_takes_other_settings_than_those_saved(policy, tmp_path):
     policy.save(tmp_path / "policy")
-    assert HFPolicy.load(tmp_path / "policy", temperature=0.0, device="cpu").choice.temperature == 0
+    assert HFPolicy.load(tmp_path / "policy", temperature=0.0, device="cpu").sampling_params.temperature == 0
 
 
 def test_a_policy_saved_without_a_value_head_can_be_given_one(policy, tmp_path):

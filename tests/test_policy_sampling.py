@@ -8,8 +8,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.models.policy import HFPolicy
-from memenvs.models.sampling import _passes
+from memenvs.core.batching import micro_batches
+from memenvs.models import HFPolicy
+from memenvs.models.sampling import PREFILL, PREFILL_ALIKE
 
 
 @pytest.fixture(scope="module")
@@ -28,48 +29,48 @@ def reads(policy):
     hook.remove()
 
 
-def draws(count):
+def rngs(count):
     return [np.random.default_rng(i) for i in range(count)]
 
 
 def test_copies_of_a_prompt_are_read_once(policy, reads):
     prompt, other = np.arange(100, 150), np.arange(200, 250)
-    policy.sample([prompt, other, prompt, prompt], draws(4), 3)
+    policy.sample([prompt, other, prompt, prompt], rngs(4), 3)
     assert reads == [(2, 50), (4, 1), (4, 1)]  # the last token of a reply need not be read
 
 
 def test_rows_that_have_ended_leave_once_a_quarter_has(policy, reads):
     prompts = [np.arange(100, 110 + i) for i in range(4)]
-    policy.sample(prompts, draws(4), [1, 3, 3, 4])
+    policy.sample(prompts, rngs(4), [1, 3, 3, 4])
     # after one token a quarter has ended: 3 rows go on; after three only the last
     assert reads[-3:] == [(3, 1), (3, 1), (1, 1)]
 
 
 def test_rows_that_have_ended_stay_while_they_are_few(policy, reads):
     prompts = [np.arange(100, 110)] * 5
-    policy.sample(prompts, draws(5), [1, 3, 3, 3, 3])  # four fifths still write
+    policy.sample(prompts, rngs(5), [1, 3, 3, 3, 3])  # four fifths still write
     assert reads[1:] == [(5, 1), (5, 1)]
 
 
 def test_a_row_that_has_ended_at_the_window_does_not_disturb_the_rest(policy):
     prompts = [np.full(1023, 100), *[np.arange(100, 110)] * 5]  # the first has room for one token
-    found = policy.sample(prompts, draws(6), 20)
+    found = policy.sample(prompts, rngs(6), 20)
     assert [len(reply.ids) for reply in found] == [1, 20, 20, 20, 20, 20]
 
 
 def test_a_batch_keeps_to_its_budget_of_tokens(tiny_model, policy, reads):
     small = HFPolicy(policy.model, policy.tokenizer, chat=False, max_batch_tokens=100)
     reads.clear()  # its constructor has tried the model
-    small.sample([np.arange(100, 110 + i) for i in range(4)], draws(4), 35)
-    # 2 rows of 11 + 35 tokens fit into 100, 3 of 12 + 35 do not; nor do 2 of 13 + 35 and a third
+    small.sample([np.arange(100, 110 + i) for i in range(4)], rngs(4), 35)
+    # 2 rows of 13 + 35 tokens fit into 100, 3 do not; nor do 3 of 11 + 35
     assert max(rows for rows, _ in reads) == 2
-    assert [shape for shape in reads if shape[1] > 1] == [(2, 11), (2, 13)]
+    assert [shape for shape in reads if shape[1] > 1] == [(2, 13), (2, 11)]
 
 
 def test_prompts_of_like_length_are_read_together():
     # 50 beside 100 would be a quarter of padding; 95 beside 100 is 1 part in 40, 49 beside 50 in 100
-    assert _passes([50, 100, 49, 95]) == [[1, 3], [0, 2]]
+    assert micro_batches([50, 100, 49, 95], PREFILL, PREFILL_ALIKE) == [[1, 3], [0, 2]]
 
 
 def test_a_prompt_longer_than_a_pass_is_read_alone():
-    assert _passes([20_000, 19_999, 100, 100]) == [[0], [1], [2, 3]]
+    assert micro_batches([20_000, 19_999, 100, 100], PREFILL, PREFILL_ALIKE) == [[0], [1], [2, 3]]

@@ -11,9 +11,10 @@ from tiny_model import CHAT_TEMPLATE
 from tokenizers import Tokenizer, decoders, models
 
 from memenvs.data import bundled
+from memenvs.models import SamplingParams, ScriptedPolicy
 from memenvs.models.chat import TokenText
-from memenvs.models.policy import ScriptedPolicy, reply_limits
-from memenvs.models.sampling import Stops
+from memenvs.models.policy import reply_limits
+from memenvs.models.sampling import StoppingCriteria
 from memenvs.tasks.tokens import load_tokenizer
 
 END, OPENING = 2, 1  # <|im_end|>, <|im_start|> of the bundled tokenizer
@@ -63,7 +64,7 @@ def test_spans_cover_what_any_tokenizer_shows(any_tokenizer, text):
 
 def test_both_ways_to_find_spans_agree(world):
     ids = world.encode("naïve 😀😀 café <|im_start|> Ada")
-    np.testing.assert_array_equal(world._spans_of_bytes(ids), world._spans_of_beginnings(ids))
+    np.testing.assert_array_equal(world._spans_of_bytes(ids), world._spans_of_prefixes(ids))
 
 
 def test_tokens_that_share_a_character_all_have_it(world):
@@ -243,8 +244,8 @@ def test_a_tokenizer_that_begins_every_text_begins_a_prompt_but_no_feedback(chat
 def over(world, stop, text):
     """How many tokens of a text are written until it is over."""
     ids = world.encode(text)[None]
-    stops = Stops(world, stop, 4096)
-    ended = [bool(stops.ended(ids, np.array([0]), step)[0]) for step in range(ids.shape[1])]
+    stopping = StoppingCriteria(world, stop, 4096)
+    ended = [bool(stopping.ended(ids, np.array([0]), step)[0]) for step in range(ids.shape[1])]
     return (ended.index(True) + 1 if True in ended else None), ids[0]
 
 
@@ -267,9 +268,9 @@ def test_a_long_stop_string_is_found_whole(world):
 
 
 @pytest.mark.parametrize("stop", ["</search>", [""], [3]])
-def test_stop_strings_that_are_none_are_refused(world, stop):
+def test_stop_strings_that_are_none_are_refused(stop):
     with pytest.raises(ValueError, match="list of strings that are not empty"):
-        Stops(world, stop, 4096)
+        SamplingParams(stop=stop)
 
 
 def test_a_scripted_policy_replies_to_the_whole_prompt():
@@ -285,8 +286,8 @@ def test_a_scripted_policy_replies_to_the_whole_prompt():
 
 def test_a_scripted_reply_is_cut_at_its_limit():
     policy = ScriptedPolicy(lambda text: "one two three four five")
-    prompts, draws = [policy.encode("?")] * 2, [np.random.default_rng(0)] * 2
-    short, whole = policy.sample(prompts, draws, [2, 50])
+    prompts, rngs = [policy.encode("?")] * 2, [np.random.default_rng(0)] * 2
+    short, whole = policy.sample(prompts, rngs, [2, 50])
     assert len(short.ids) == 2
     assert whole.text.startswith(short.text)
     assert (short.finished, whole.finished) == (False, True)
@@ -320,22 +321,22 @@ def test_a_negative_limit_is_refused():
 
 
 def test_naming_what_flows_loads_no_torch():
-    code = "import sys, memenvs.models.policy as p; p.ScriptedPolicy, p.Reply; print('torch' in sys.modules)"
+    code = "import sys, memenvs.models as p; p.ScriptedPolicy, p.Reply; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
 
 
 def test_a_policy_that_there_is_not_is_an_attribute_error():
-    import memenvs.models.policy as policy
+    import memenvs.models
 
     with pytest.raises(AttributeError, match="no attribute 'TGIPolicy'"):
-        _ = policy.TGIPolicy
+        _ = memenvs.models.TGIPolicy
 
 
-def test_new_weights_are_refused_where_vllm_would_keep_the_old_head():
-    from memenvs.models.vllm import check_head
+def test_new_weights_are_refused_where_vllm_would_keep_the_old_lm_head():
+    from memenvs.models.vllm import check_lm_head
 
-    check_head(on_cpu=True, tied=False)
-    check_head(on_cpu=False, tied=True)
-    with pytest.raises(ValueError, match="keeps the old head"):
-        check_head(on_cpu=True, tied=True)
+    check_lm_head(on_cpu=True, tied=False)
+    check_lm_head(on_cpu=False, tied=True)
+    with pytest.raises(ValueError, match="keeps the old lm_head"):
+        check_lm_head(on_cpu=True, tied=True)

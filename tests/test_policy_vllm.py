@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny_model import save_tiny_model
 
-from memenvs.models.policy import HFPolicy, VLLMPolicy
+from memenvs.models import HFPolicy, VLLMPolicy
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
@@ -35,12 +35,12 @@ def model(tiny_model):
     return HFPolicy(str(tiny_model), chat=False, device="cpu")
 
 
-def draws(count, seed=0):
+def rngs(count, seed=0):
     return [np.random.default_rng([seed, i]) for i in range(count)]
 
 
 def replies(policy, limit=40, texts=TEXTS):
-    return policy.sample([policy.encode(text) for text in texts], draws(len(texts)), limit)
+    return policy.sample([policy.encode(text) for text in texts], rngs(len(texts)), limit)
 
 
 def evaluated(model, found, texts=TEXTS):
@@ -48,7 +48,7 @@ def evaluated(model, found, texts=TEXTS):
     prompts = [model.encode(text) for text in texts]
     sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]
     masks = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
-    return model.evaluate(sequences, masks).logprobs.detach().numpy()
+    return model.forward(sequences, masks).logprobs.detach().numpy()
 
 
 def check(model, found):
@@ -64,7 +64,7 @@ def test_logprobs_are_those_of_transformers(policy, model):
 
 def test_a_reply_depends_on_its_own_generator_alone(policy):
     together = replies(policy)
-    alone = [policy.sample([policy.encode(text)], [draws(4)[i]], 40)[0] for i, text in enumerate(TEXTS)]
+    alone = [policy.sample([policy.encode(text)], [rngs(4)[i]], 40)[0] for i, text in enumerate(TEXTS)]
     assert [reply.ids.tolist() for reply in together] == [reply.ids.tolist() for reply in alone]
     assert together[0].ids.tolist() != together[3].ids.tolist()
 
@@ -96,7 +96,7 @@ def test_a_stop_string_ends_a_reply_with_the_token_that_completes_it(policy):
 
 
 def test_a_reply_ends_at_its_limit_and_at_the_window(policy):
-    found = policy.sample([np.full(n, 100) for n in (1020, 1024, 1030, 5, 5)], draws(5), [9, 9, 9, 3, 0])
+    found = policy.sample([np.full(n, 100) for n in (1020, 1024, 1030, 5, 5)], rngs(5), [9, 9, 9, 3, 0])
     assert [len(reply.ids) for reply in found] == [4, 0, 0, 3, 0]
     assert not any(reply.finished for reply in found)
 

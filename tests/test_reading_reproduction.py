@@ -42,7 +42,7 @@ def test_a_chunk_shows_whole_sentences_only(env):
 
 
 def test_two_sentences_fit_the_memory_and_the_reply(setting, env):
-    from memenvs.models.hf import HFPolicy
+    from memenvs.models import HFPolicy
 
     policy = HFPolicy(setting.model)
     tasks = env.unwrapped.tasks

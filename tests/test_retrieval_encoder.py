@@ -82,7 +82,7 @@ def test_the_fingerprint_does_not_change_with_the_folder(tiny_bert, tmp_path):
 def test_batches_are_of_like_length_and_keep_to_their_tokens(tiny_bert):
     encoder = Encoder(str(tiny_bert), device="cpu", batch_tokens=24)
     texts = ["the " * n for n in (1, 6, 2, 30, 6)]  # and two special tokens each
-    assert list(encoder._batches(texts)) == [[3], [1, 4, 2], [0]]  # 24 // 32 < 1, 24 // 8 = 3
+    assert encoder._batches(texts) == [[3], [1, 4, 2], [0]]  # 24 // 32 < 1, 24 // 8 = 3
 
 
 def test_the_order_of_texts_is_kept(tiny_bert):

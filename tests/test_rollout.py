@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from memenvs.baselines.rollout import NO_REPLY, collect
+from memenvs.core.batching import micro_batches, padding_share
 from memenvs.core.vector import TextVectorEnv
-from memenvs.models.batching import micro_batches, padding_share
-from memenvs.models.policy import Reply, ScriptedPolicy
+from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Episode, Sample, valid
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import Credit, VectorRewardWrapper
@@ -253,11 +253,11 @@ class RandomMoves(ScriptedPolicy):
     def __init__(self):
         super().__init__(str)
 
-    def sample(self, prompts, draws, max_new_tokens):
+    def sample(self, prompts, rngs, max_new_tokens):
         replies = []
-        for draw in draws:
-            word = ("river", "town", "opened", "wrote")[draw.integers(4)]
-            kind = ("search", "search", "answer")[draw.integers(3)]
+        for rng in rngs:
+            word = ("river", "town", "opened", "wrote")[rng.integers(4)]
+            kind = ("search", "search", "answer")[rng.integers(3)]
             said = f"<think>{word}</think><{kind}>{word}</{kind}>"
             ids = self.encode(said)
             replies.append(Reply(said, ids, np.zeros(len(ids)), True))

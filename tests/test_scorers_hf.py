@@ -100,13 +100,13 @@ def test_a_lone_surrogate_is_scored_as_a_replacement_character(scorer):
 
 def test_a_shared_prompt_is_read_once(scorer, monkeypatch):
     read = []
-    forward = scorer._base.forward
+    forward = scorer._backbone.forward
 
     def counting(*args, **kwargs):
         read.append(kwargs["input_ids"].numel())
         return forward(*args, **kwargs)
 
-    monkeypatch.setattr(scorer._base, "forward", counting)
+    monkeypatch.setattr(scorer._backbone, "forward", counting)
     prompt = list(range(3, 203))
     scorer.token_logprobs([TokenPair(prompt, [5, 6, i]) for i in range(3, 11)])
     assert read == [202]  # the last token of each, in which they differ, is not read

@@ -17,7 +17,7 @@ from tiny_model import CHAT_TEMPLATE, save_tiny_model
 from memenvs.baselines import grpo
 from memenvs.baselines.rollout import collect
 from memenvs.core.vector import TextVectorEnv
-from memenvs.models.policy import HFPolicy, Reply
+from memenvs.models import HFPolicy, Reply
 from memenvs.wrappers import VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 
@@ -46,9 +46,9 @@ def model_of(tmp_path_factory):
 class Thinker(HFPolicy):
     """A model that closes the thought which its prompt has opened, and writes a memory behind it."""
 
-    def sample(self, prompts, draws, max_new_tokens):
+    def sample(self, prompts, rngs, max_new_tokens):
         self.read = [*getattr(self, "read", []), *(self._tokens.decode(prompt) for prompt in prompts)]
-        texts = [f"Hmm {rng.integers(9)}.\n</think>\n\nAda wrote it." for rng in draws]
+        texts = [f"Hmm {rng.integers(9)}.\n</think>\n\nAda wrote it." for rng in rngs]
         replies = [self.encode_reply(text) for text in texts]
         return [Reply(self._tokens.reply_text(ids), ids, np.full(len(ids), -1.0), True) for ids in replies]
 

@@ -12,7 +12,7 @@ import torch
 
 from memenvs.baselines.args import PPOArgs, UpdateArgs
 from memenvs.baselines.update import Experience, ProcessGroup, score, update
-from memenvs.models.policy import HFPolicy
+from memenvs.models import HFPolicy
 from memenvs.rollout.records import Sample
 
 

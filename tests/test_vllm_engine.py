@@ -4,7 +4,7 @@ import threading
 import weakref
 from types import SimpleNamespace
 
-from memenvs.models.loading import stop_engine
+from memenvs.models.vllm import stop_engine
 
 
 class Engine:

@@ -18,8 +18,7 @@ from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
 from memenvs.baselines import grpo
 from memenvs.baselines.args import read_args
 from memenvs.baselines.demonstrations import read_demonstrations
-from memenvs.models.hf import HFPolicy
-from memenvs.models.policy import Reply
+from memenvs.models import HFPolicy, Reply
 from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import open_tasks
 

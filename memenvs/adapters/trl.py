@@ -17,7 +17,7 @@ from memenvs.core.text import Template
 from memenvs.envs.searching import several
 from memenvs.envs.sokoban import legend
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.models.loading import load_tokenizer
+from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
 from memenvs.rollout.records import Episode, Floats, Sample, valid
 from memenvs.sokoban import to_text
@@ -98,7 +98,7 @@ def read_groups(prompts: Sequence[Any], size: int) -> list[int]:
 
 
 class TRLPolicy(ChatPolicy):
-    """The trainer's model as a `memenvs.models.policy.Policy`.
+    """The trainer's model as a `memenvs.models.Policy`.
 
     It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
     drawn from torch's global generator, as all of TRL's are, or from vLLM's: the generators that `sample` is
@@ -128,10 +128,10 @@ class TRLPolicy(ChatPolicy):
         self.knows_logprobs = False
 
     def sample(
-        self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
+        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
         """A reply to each prompt, cut at its limit."""
-        limits = reply_limits([len(prompt) for prompt in prompts], len(draws), max_new_tokens, self.window)
+        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
         if not prompts:
             return []
         ids = [prompt.tolist() for prompt in prompts]
@@ -613,7 +613,7 @@ def tool_tokenizer(model: str) -> Any:
         FileNotFoundError: there is no such tokenizer.
     """
     check_version("trl", "1.16", "1.17", "trl")
-    tokenizer = load_tokenizer(model, None)
+    tokenizer = load_hf_tokenizer(model, None)
     if not tokenizer.chat_template:
         tokenizer.chat_template = require("trl.chat_template_utils", "trl").qwen3_chat_template
     return tokenizer

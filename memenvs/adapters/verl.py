@@ -22,8 +22,8 @@ from memenvs.adapters.plain import open_env, plain
 from memenvs.baselines.rollout import NO_REPLY, Seat
 from memenvs.core.optional import check_version, require
 from memenvs.credit import grpo, mt_grpo, place_rewards
+from memenvs.models import Ids, Reply
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.models.policy import Ids, Reply
 from memenvs.rollout.records import Episode, Floats, Sample
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 

@@ -391,11 +391,11 @@ def load_hf(model: str, *, max_new_tokens: int, **sampling: Any) -> ModelPolicy:
         **sampling: `temperature`, `top_p`, `top_k`, `min_p`, `stop` and `chat_args` of `HFPolicy`; what is
             None or empty is not given.
     """
-    from memenvs.models import policy as models  # loads torch
+    from memenvs.models import HFPolicy
 
     given = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
     saved = (Path(model) / _SAVED).is_file()
-    return ModelPolicy((models.HFPolicy.load if saved else models.HFPolicy)(model, **given), max_new_tokens)
+    return ModelPolicy((HFPolicy.load if saved else HFPolicy)(model, **given), max_new_tokens)
 
 
 def _made_policy(policy: Any, options: ModelOptions) -> PlayedPolicy:

@@ -1,93 +1,28 @@
-"""A policy by a model of transformers, and log-probabilities of what was written."""
+"""A policy by a model of transformers: it samples, and gives log-probabilities with gradients."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.batching import pad_right
 from memenvs.core.checks import check_whole
 from memenvs.core.files import whole_folder
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
-from memenvs.models.loading import Halves, entropy_of, evaluating, halves, load_model, load_tokenizer
-from memenvs.models.policy import Evaluation, Limit, Reply, reply_limits
-from memenvs.models.prefix import can_reuse
-from memenvs.models.sampling import Choice, Sampler, Stops, checked_stops
+from memenvs.models.loading import can_reuse_cache, evaluating, load_hf_tokenizer, load_model, split_model
+from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
+from memenvs.models.sampling import Sampler, StoppingCriteria, scale_logits
 
 torch = require("torch", "train")
 
-
 Masks = Sequence[NDArray[np.bool_]]
-
-
-def evaluate(
-    halves: Halves,
-    value_head: Any,
-    choice: Choice,
-    sequences: Sequence[Ids],
-    written: Masks,
-    entropy: bool,
-    device: Any,
-) -> Evaluation:
-    """One forward pass over all sequences, padded at the right; logits only where a token was written.
-
-    Args:
-        halves: of the model.
-        value_head: from hidden states (N, H) in float32 to values (N, 1); None: no values.
-        choice: gives the temperature.
-        sequences: (T,) ids each.
-        written: (T,) each, never the first token.
-        entropy: whether to give that too.
-        device: where the model takes its ids.
-    """
-    if not any(map(len, sequences)):
-        return Evaluation(*[torch.zeros(0, device=device)] * 3)
-    hidden, tokens = states_before(halves, sequences, written, device)
-    logprobs = choice.scaled(halves.logits(hidden)).log_softmax(-1)
-    chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
-    spread = entropy_of(logprobs) if entropy else None
-    return Evaluation(chosen, spread, None if value_head is None else value_head(hidden.float())[:, 0])
-
-
-def states_before(halves: Halves, sequences: Sequence[Ids], written: Masks, device: Any) -> tuple[Any, Any]:
-    """Hidden states (N, H) at the places before written tokens, and those tokens (N,).
-
-    A token is predicted, and its state valued, at the place before it. The arguments are those of `evaluate`.
-    """
-    ids = np.zeros((len(sequences), max(map(len, sequences), default=0)), dtype=np.int64)
-    mask = np.zeros(ids.shape, dtype=bool)
-    for row, (sequence, own) in enumerate(zip(sequences, written, strict=True)):
-        ids[row, : len(sequence)], mask[row, : len(own)] = sequence, own
-    rows, places = (torch.from_numpy(found).to(device) for found in np.nonzero(mask))
-    inputs = torch.from_numpy(ids).to(device)
-    states = halves.base(input_ids=inputs, use_cache=False).last_hidden_state
-    return states[rows, places - 1], inputs[rows, places]
-
-
-def check_written(sequences: Sequence[Ids], written: Masks, window: int | None) -> None:
-    """Raise a one-line `ValueError` unless sequences and masks agree, fit, and begin with a prompt."""
-    if len(sequences) != len(written):
-        raise ValueError(f"{len(sequences)} sequences and {len(written)} masks; give each sequence one")
-    for i, (sequence, mask) in enumerate(zip(sequences, written, strict=True)):
-        if len(sequence) != len(mask):
-            raise ValueError(
-                f"sequence {i} has {len(sequence)} tokens and its mask {len(mask)}; both must agree"
-            )
-        if window is not None and len(sequence) > window:
-            raise ValueError(
-                f"sequence {i} has {len(sequence):,} tokens and the window is {window:,}; shorten it"
-            )
-        if len(mask) and mask[0]:
-            raise ValueError(
-                f"token 0 of sequence {i} is marked as written, but nothing predicts it; put a prompt before"
-            )
-
-
 BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 
@@ -96,8 +31,8 @@ class HFPolicy(ChatPolicy):
     """A causal language model of Hugging Face transformers as a policy, with a value head if one is wanted.
 
     Its present weights sample, so that after an update nothing has to be copied. It samples in evaluation
-    mode; `evaluate` leaves the mode to the learner (dropout makes its log-probabilities differ from those
-    that were sampled; gradient checkpointing wants training mode).
+    mode; `forward` leaves the mode to the learner (dropout makes its log-probabilities differ from those
+    of sampling; gradient checkpointing wants training mode).
 
     Args:
         model: a folder, or a name on the hub (safetensors only, no code of the model is run); or a causal
@@ -148,20 +83,20 @@ class HFPolicy(ChatPolicy):
         in_memory = hasattr(model, "config")
         if in_memory and (device is not None or dtype is not None):
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
-        self.choice = Choice(temperature, top_p, top_k, min_p).check()
-        self.stop = checked_stops(stop)
-        if chat_args and not in_memory:  # a mistyped name is told before a model loads
-            ChatTokens(load_tokenizer(tokenizer or str(model), None), chat, chat_args=chat_args)
+        self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
+        if chat_args and not in_memory:  # a mistyped name is refused before a model loads
+            ChatTokens(load_hf_tokenizer(tokenizer or str(model), None), chat, chat_args=chat_args)
         self.model = model if in_memory else load_model(str(model), device, dtype)
-        self.tokenizer = load_tokenizer(tokenizer, self.model)
-        self._halves = halves(self.model)
+        self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
+        self._parts = split_model(self.model)
         super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
         config = self.model.config.get_text_config()
         self._check_model(config)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
-        stops = Stops(self._tokens, self.stop, self.model.get_output_embeddings().weight.shape[0])
+        params, vocabulary = self.sampling_params, self.model.get_output_embeddings().weight.shape[0]
+        stopping = StoppingCriteria(self._tokens, params.stop, vocabulary)
         self._sampler = Sampler(
-            self._halves, self.device, self.choice, stops, self.window, max_batch_tokens or BATCH
+            self._parts, self.device, params, stopping, self.window, max_batch_tokens or BATCH
         )
         self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None
 
@@ -174,7 +109,7 @@ class HFPolicy(ChatPolicy):
                 "give the model's own tokenizer, or call model.resize_token_embeddings"
             )
         with evaluating(self.model):
-            if not can_reuse(self._halves.base, config, self.device):
+            if not can_reuse_cache(self._parts.backbone, config, self.device):
                 raise ValueError(
                     f"{type(self.model).__name__} keeps another state than keys and values of each token, "
                     "which HFPolicy cannot go on from; sample with VLLMPolicy"
@@ -194,75 +129,92 @@ class HFPolicy(ChatPolicy):
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
     def critic_parameters(self, *, shared: bool) -> list[Any]:
-        """What values are made from and can be trained: the value head's parameters.
+        """The parameters of the value function that can be trained: those of the value head.
 
         Args:
-            shared: the hidden states are another's to train; if False those below the model's head are too.
+            shared: the actor trains the backbone; False: the critic does, and its parameters are given too.
         """
         heads = [] if self.value_head is None else list(self.value_head.parameters())
-        trunk = [] if shared else list(self._halves.base.parameters())
-        return [weight for weight in [*trunk, *heads] if weight.requires_grad]
+        backbone = [] if shared else list(self._parts.backbone.parameters())
+        return [weight for weight in [*backbone, *heads] if weight.requires_grad]
 
     def encode_reply(self, text: str) -> Ids:
-        """The ids (T,) that the policy would have sampled, had it written this text: a demonstration's.
+        """The ids (T,) of a given reply, such as a demonstration's, as if it had been sampled.
 
-        They close with an end token, unless the text closes with a stop string.
+        They end in an end token, unless the text ends in a stop string.
         """
-        return self._tokens.reply(text, self.stop)
+        return self._tokens.reply(text, self.sampling_params.stop)
 
     @property
     def template(self) -> str | None:
-        """What a scorer shows the model around a prompt; see `ChatTokens.template`."""
+        """The chat around a scorer's prompt; see `ChatTokens.template`."""
         return self._tokens.template
 
     def sample(
-        self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
+        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
         """A reply to each prompt; one that leaves the window no room gets an empty reply, not finished.
 
-        Each generator gives as many numbers as its reply may have tokens, so what a reply becomes depends on
-        no other, and a longer limit begins it alike.
+        As many numbers are drawn from each generator as its reply may have tokens, so that a reply depends on
+        no other, and starts the same under a longer limit.
 
         Raises:
-            FloatingPointError: the model's logits are no numbers.
+            FloatingPointError: the model's logits are NaN or infinite.
             ValueError: a prompt is empty, or the arguments are not of one length.
         """
-        limits = reply_limits([len(prompt) for prompt in prompts], len(draws), max_new_tokens, self.window)
-        uniforms = [draw.random(limit) for draw, limit in zip(draws, limits, strict=True)]
+        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
+        uniforms = [rng.random(limit) for rng, limit in zip(rngs, limits, strict=True)]
         rows = [np.ascontiguousarray(prompt, dtype=np.int64) for prompt in prompts]
         with torch.no_grad(), evaluating(self.model):
-            drawn = self._sampler(rows, uniforms)
-        return [Reply(self._tokens.reply_text(ids), ids, chance, over) for ids, chance, over in drawn]
+            return self._sampler(rows, uniforms)
 
-    def evaluate(self, sequences: Sequence[Ids], written: Masks, *, entropy: bool = False) -> Evaluation:
-        """What the policy says now about the tokens that were written, with gradient where torch keeps one.
+    def forward(
+        self, sequences: Sequence[Ids], response_masks: Masks, *, entropy: bool = False
+    ) -> PolicyOutput:
+        """Log-probabilities, entropies and values at response tokens, with gradients where torch keeps them.
 
-        One forward pass of the model for all, padded at the right; logits are made where a token was written
-        alone. N tokens were written: those of the first sequence in order, then those of the next.
+        One forward pass over all sequences, padded at the right; logits are made at response tokens alone.
+        The N response tokens are those of the first sequence in order, then those of the next.
 
         Args:
             sequences: (T,) ids each, prompts and replies.
-            written: (T,) each, which tokens the policy wrote; never the first.
-            entropy: whether to give that too.
+            response_masks: (T,) each, True at tokens that the policy sampled; never at the first.
+            entropy: whether to compute the entropies too.
 
         Raises:
             ValueError: a sequence and its mask differ in length, do not fit the window, or begin with a
-                written token.
+                response token.
         """
-        check_written(sequences, written, self.window)
-        return evaluate(self._halves, self.value_head, self.choice, sequences, written, entropy, self.device)
+        check_masks(sequences, response_masks, self.window)
+        if not any(map(len, sequences)):
+            return PolicyOutput(*[torch.zeros(0, device=self.device)] * 3)
+        hidden, tokens = self._states_before(sequences, response_masks)
+        temperature = self.sampling_params.temperature
+        logprobs = scale_logits(self._parts.lm_head(hidden), temperature).log_softmax(-1)
+        chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
+        spread = entropy_of(logprobs) if entropy else None
+        values = None if self.value_head is None else self.value_head(hidden.float())[:, 0]
+        return PolicyOutput(chosen, spread, values)
 
-    def values(self, sequences: Sequence[Ids], written: Masks) -> Any:
-        """The value head's values (N,) alone, as `evaluate` has them; no logits are made.
+    def values(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
+        """The value head's values (N,) alone, as `forward` gives them; no logits are made.
 
         Raises:
-            ValueError: as `evaluate`, or there is no value head.
+            ValueError: as `forward`, or there is no value head.
         """
         if self.value_head is None:
             raise ValueError("the policy has no value head; make it with value_head=True")
-        check_written(sequences, written, self.window)
-        states, _ = states_before(self._halves, sequences, written, self.device)
-        return self.value_head(states.float())[:, 0]
+        check_masks(sequences, response_masks, self.window)
+        hidden, _ = self._states_before(sequences, response_masks)
+        return self.value_head(hidden.float())[:, 0]
+
+    def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
+        """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""
+        found = np.nonzero(pad_right(masks, np.bool_))
+        rows, places = (torch.from_numpy(one).to(self.device) for one in found)
+        inputs = torch.from_numpy(pad_right(sequences)).to(self.device)
+        states = self._parts.backbone(input_ids=inputs, use_cache=False).last_hidden_state
+        return states[rows, places - 1], inputs[rows, places]
 
     def save(self, folder: str | Path) -> None:
         """Write weights, tokenizer, settings and value head; a policy that is there is replaced whole.
@@ -276,7 +228,7 @@ class HFPolicy(ChatPolicy):
         with whole_folder(path) as fresh:
             self.model.save_pretrained(fresh)
             self.tokenizer.save_pretrained(fresh)
-            settings = {**self.choice._asdict(), "stop": list(self.stop), "chat": self.chat}
+            settings: dict[str, Any] = {**asdict(self.sampling_params), "chat": self.chat}
             settings["chat_args"] = self._tokens.chat_args
             settings["value_head"] = self.value_head is not None
             (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
@@ -286,21 +238,21 @@ class HFPolicy(ChatPolicy):
                 )
 
     def load_weights(self, folder: str | Path) -> None:
-        """Take the weights over that `save` wrote, in place: optimizers and scorers keep what they hold.
+        """Load the weights that `save` wrote, in place: optimizers and scorers keep their references.
 
         Raises:
             FileNotFoundError: there is no policy in the folder.
-            ValueError: it is a model of another form.
+            ValueError: the model has other weights or shapes.
         """
         self.take_weights(
             HFPolicy.load(folder, device=str(self.device), dtype=str(self.model.dtype).split(".")[-1])
         )
 
     def take_weights(self, other: HFPolicy) -> None:
-        """Take another policy's weights over, in place.
+        """Copy another policy's weights, in place.
 
         Raises:
-            ValueError: it is a model of another form.
+            ValueError: the model has other weights or shapes.
         """
         if (self.value_head is None) != (other.value_head is None):
             raise ValueError("one of the two policies has a value head, the other has none")
@@ -313,7 +265,7 @@ class HFPolicy(ChatPolicy):
 
     @classmethod
     def load(cls, folder: str | Path, **changes: Any) -> HFPolicy:
-        """The policy that `save` wrote; `changes` are arguments that shall differ from the saved settings.
+        """The policy that `save` wrote; `changes` are arguments that replace saved settings.
 
         Raises:
             FileNotFoundError: there is no policy in the folder.
@@ -332,17 +284,47 @@ class HFPolicy(ChatPolicy):
         return policy
 
 
+def check_masks(sequences: Sequence[Ids], masks: Masks, window: int | None) -> None:
+    """Raise a one-line `ValueError` unless sequences and masks agree, fit, and begin with a prompt."""
+    if len(sequences) != len(masks):
+        raise ValueError(f"{len(sequences)} sequences and {len(masks)} masks; give each sequence one")
+    for i, (sequence, mask) in enumerate(zip(sequences, masks, strict=True)):
+        if len(sequence) != len(mask):
+            raise ValueError(
+                f"sequence {i} has {len(sequence)} tokens and its mask {len(mask)}; both must agree"
+            )
+        if window is not None and len(sequence) > window:
+            raise ValueError(
+                f"sequence {i} has {len(sequence):,} tokens and the window is {window:,}; shorten it"
+            )
+        if len(mask) and mask[0]:
+            raise ValueError(
+                f"token 0 of sequence {i} is in the response mask, but nothing predicts it; "
+                "put a prompt before it"
+            )
+
+
+def entropy_of(logprobs: Any) -> Any:
+    """Entropies (...), nats, of distributions by their log-probabilities (..., V).
+
+    A token of log-probability -inf adds nothing.
+    """
+    # 0 * -inf would be NaN, in the value and in the gradient
+    finite = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
+    return -(logprobs.exp() * finite).sum(dim=-1)
+
+
 def _end_ids(model: Any) -> tuple[int, ...]:
-    """The tokens that end what a model writes, by its own settings."""
+    """The end tokens of the model's generation config."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (int(ends),)
 
 
 def _value_head(width: int, seed: int) -> Any:
-    """A linear layer whose first values are near 0, drawn without touching torch's global generator."""
-    draws = np.random.default_rng(seed).normal(0, 1 / (width + 1), (1, width))
+    """A linear layer whose first values are near 0, made without torch's global generator."""
+    weights = np.random.default_rng(seed).normal(0, 1 / (width + 1), (1, width))
     head = torch.nn.utils.skip_init(torch.nn.Linear, width, 1)
     with torch.no_grad():
-        head.weight.copy_(torch.from_numpy(draws))
+        head.weight.copy_(torch.from_numpy(weights))
         head.bias.zero_()
     return head

@@ -1,13 +1,10 @@
-"""Causal language models of transformers: loading, and the split into backbone and head."""
+"""Causal language models of transformers: loading, the split into backbone and lm_head, and their caches."""
 
 from __future__ import annotations
 
-import atexit
 import functools
 import operator
-import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -42,7 +39,7 @@ def load_model(name: str, device: str | None = None, dtype: str | None = None) -
     return model.to(device).eval()
 
 
-def load_tokenizer(tokenizer: Any, model: Any) -> Any:
+def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
     """A tokenizer of transformers: the one given, the one of that name, or the one beside the model.
 
     Raises:
@@ -60,65 +57,55 @@ def load_tokenizer(tokenizer: Any, model: Any) -> Any:
         raise FileNotFoundError(f"no tokenizer at {name!r}; give one as tokenizer= ({error})") from error
 
 
-class Halves(NamedTuple):
-    """What a causal model is made of; both use its present weights.
+class CausalLM(NamedTuple):
+    """A causal model in two parts; both use its present weights.
 
     Attributes:
-        base: called as the model is, gives `last_hidden_state` (B, T, H).
-        logits: from hidden states (N, H) to logits (N, V).
+        backbone: called as the model is, gives `last_hidden_state` (B, T, H).
+        lm_head: from hidden states (N, H) to logits (N, V), as the model itself gives them.
     """
 
-    base: Any
-    logits: Callable[[Any], Any]
+    backbone: Any
+    lm_head: Callable[[Any], Any]
 
 
-def halves(model: Any) -> Halves:
-    """Split a causal model of transformers, and check on a few tokens that its halves give its own logits.
+def split_model(model: Any) -> CausalLM:
+    """Split a causal model of transformers, and check on a few tokens that its parts give its own logits.
 
-    A model may cap its logits (Gemma) or scale them (Cohere, Granite) behind its head: what its config names
-    is done here too, and the check refuses a model that does anything else.
+    A model may cap its logits (Gemma) or scale them (Cohere, Granite) after its output embeddings: what its
+    config names is done here too, and the check refuses a model that does anything else.
 
     Raises:
         ValueError: it is no causal language model, or its logits cannot be made from its hidden states.
     """
     torch = require("torch", "train")
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # an adapter of peft
-    head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
-    if head is None or inner.base_model is inner:
+    embeddings = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
+    if embeddings is None or inner.base_model is inner:
         raise ValueError(
             f"{type(inner).__name__} is no causal language model with a head over its vocabulary; "
             "give what AutoModelForCausalLM loads"
         )
     config = inner.config.get_text_config()
-    ids = (torch.arange(8) * 7 % config.vocab_size)[None].to(inner.get_input_embeddings().weight.device)
+    ids = _eight_tokens(config).to(inner.get_input_embeddings().weight.device)
     with torch.no_grad(), evaluating(inner):
         wanted = inner(input_ids=ids, use_cache=False).logits[0].float()
         hidden = inner.base_model(input_ids=ids, use_cache=False).last_hidden_state[0]
         tolerance = 1e-5 if hidden.dtype == torch.float32 else 1e-2
         tolerance *= max(1.0, float(wanted.abs().max()))
         for change in _changes(config):
-            logits = _Head(head, change)
-            if torch.allclose(logits(hidden).float().to(wanted.device), wanted, rtol=0, atol=tolerance):
-                return Halves(inner.base_model, logits)
+            lm_head = _LMHead(embeddings, change)
+            if torch.allclose(lm_head(hidden).float().to(wanted.device), wanted, rtol=0, atol=tolerance):
+                return CausalLM(inner.base_model, lm_head)
     raise ValueError(
-        f"{type(inner).__name__} changes its logits behind its head in a way that HFScorer does not know; "
+        f"{type(inner).__name__} changes its logits after its lm_head in a way that HFScorer does not know; "
         "score with it through vLLM (ServerScorer or VLLMScorer)"
     )
 
 
-class _Head:
-    """The head, wherever its weights lie, and what the model does to its logits."""
-
-    def __init__(self, head: Any, change: Callable[[Any], Any]):
-        self._head, self._change = head, change
-
-    def __call__(self, hidden: Any) -> Any:
-        return self._change(self._head(hidden.to(self._head.weight.device)))
-
-
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Every module of the model in evaluation mode, and afterwards as it was."""
+    """Put every module of the model in evaluation mode, and afterwards back into its own."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -126,6 +113,65 @@ def evaluating(model: Any) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+CROPPABLE = {"full_attention", "sliding_attention"}  # kinds of layers that cache keys and values alone
+
+
+def can_reuse_cache(backbone: Any, config: Any, device: Any) -> bool:
+    """Whether a model's cache holds only keys and values of each token, so that it can be cut and copied.
+
+    Its config must say so, and eight tokens read in two passes, on a cut cache, must give what one pass gives
+    (a model may know only a state of its own kind, and ignore this one).
+    """
+    kinds = set(getattr(config, "layer_types", None) or ())
+    shares_layers = getattr(config, "num_kv_shared_layers", None)
+    if not kinds <= CROPPABLE or shares_layers or depends_on_length(config):
+        return False
+    torch = require("torch", "train")
+    ids, cache = _eight_tokens(config).to(device), empty_cache()
+    with torch.no_grad():
+        whole = backbone(input_ids=ids, use_cache=False).last_hidden_state[:, 4:].float()
+        try:
+            backbone(input_ids=ids[:, :6], past_key_values=cache, use_cache=True)
+            cut = copy_cache(cache, 4, 1)
+            parts = backbone(input_ids=ids[:, 4:], past_key_values=cut, use_cache=True).last_hidden_state
+        except (AttributeError, IndexError, TypeError, ValueError):
+            return False
+        # One that ignores the cache is off by the size of the states themselves, in any precision.
+        return bool((parts.float() - whole).norm() <= 0.05 * whole.norm())
+
+
+def depends_on_length(config: Any) -> bool:
+    """Whether a token's keys depend on the length of the whole input (LongRoPE), padding included."""
+    return "longrope" in str([getattr(config, name, None) for name in ("rope_parameters", "rope_scaling")])
+
+
+def empty_cache() -> Any:
+    """A cache to be filled by a model; made without its config, it keeps also what a sliding window hides.
+
+    The model's mask still hides it.
+    """
+    return require("transformers", "train").DynamicCache()
+
+
+def copy_cache(cache: Any, length: int, rows: int) -> Any:
+    """A cache of `rows` rows, each with the first `length` tokens of a cache of one row."""
+    copy = empty_cache()
+    for number, layer in enumerate(cache.layers):
+        states = (one[:, :, :length].expand(rows, -1, -1, -1) for one in (layer.keys, layer.values))
+        copy.update(*states, number)
+    return copy
+
+
+class _LMHead:
+    """Output embeddings, wherever their weights are, and what the model does to its logits."""
+
+    def __init__(self, embeddings: Any, change: Callable[[Any], Any]):
+        self._embeddings, self._change = embeddings, change
+
+    def __call__(self, hidden: Any) -> Any:
+        return self._change(self._embeddings(hidden.to(self._embeddings.weight.device)))
 
 
 def _changes(config: Any) -> Iterator[Callable[[Any], Any]]:
@@ -144,41 +190,6 @@ def _cap(cap: float, logits: Any) -> Any:
     return (logits / cap).tanh() * cap
 
 
-def entropy_of(logprobs: Any) -> Any:
-    """Entropies (...), nats, of distributions by their log-probabilities (..., V).
-
-    A token of log-probability -inf cannot come up, and adds nothing.
-    """
-    # 0 * -inf would be NaN, in the value and in the gradient
-    torch = require("torch", "train")
-    finite = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
-    return -(logprobs.exp() * finite).sum(dim=-1)
-
-
-PATIENCE = 5.0  # seconds that a thread of an engine has to end
-
-
-def start_engine(model: str, arguments: Mapping[str, Any]) -> Any:
-    """A `vllm.LLM` that is shut down when the interpreter ends.
-
-    Left to itself its threads live on into the interpreter's end, which now and then aborts a process that
-    has done its work.
-
-    Args:
-        model: a folder or a name on the hub.
-        arguments: of `vllm.LLM`.
-    """
-    before = set(threading.enumerate())
-    engine = require("vllm", "vllm").LLM(model, **arguments)
-    threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
-    atexit.register(stop_engine, weakref.ref(engine), threads)
-    return engine
-
-
-def stop_engine(engine: weakref.ref[Any], threads: Sequence[threading.Thread]) -> None:
-    """Shut an engine down, if there still is one, and wait for its threads."""
-    core = getattr(getattr(engine(), "llm_engine", None), "engine_core", None)
-    if core is not None:
-        core.shutdown()
-    for thread in threads:
-        thread.join(PATIENCE)
+def _eight_tokens(config: Any) -> Any:
+    """Ids (1, 8) to try a model on."""
+    return (require("torch", "train").arange(8) * 7 % config.vocab_size)[None]

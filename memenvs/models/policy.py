@@ -1,33 +1,61 @@
-"""Policies over token ids: replies to prompts, with their log-probabilities.
-
-Models load only where they are named: importing this module needs no torch.
-"""
+"""Policies over token ids: replies to prompts, with their log-probabilities. Nothing here needs torch."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.checks import Range, check_numbers, check_whole
 from memenvs.core.spaces import replace_surrogates
 from memenvs.models.chat import Ids, TokenText
 from memenvs.tasks.tokens import load_tokenizer
-
-if TYPE_CHECKING:
-    from memenvs.models.hf import HFPolicy
-    from memenvs.models.vllm import VLLMPolicy
-
-__all__ = ["Evaluation", "HFPolicy", "Ids", "Policy", "Reply", "ScriptedPolicy", "VLLMPolicy"]
 
 Limit = int | Sequence[int]
 """Tokens, one number for all prompts or one for each."""
 
 
+@dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are sampled: from what `top_k`, then `top_p`, then `min_p` leave, by their probabilities.
+
+    Args:
+        temperature: at least 0; 0 takes the likeliest token.
+        top_p: in (0, 1]; only the likeliest tokens that together have this probability are sampled.
+        top_k: only so many of the likeliest tokens are sampled; 0: all.
+        min_p: in [0, 1]; only tokens at least this share as likely as the likeliest one are sampled.
+        stop: strings that end a reply.
+
+    Raises:
+        ValueError: a number is out of its range, a stop string is empty, or `stop` is one string.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    stop: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_numbers(Range(0), temperature=self.temperature)
+        check_numbers(Range(above=0, most=1), top_p=self.top_p)
+        check_whole(Range(0), top_k=self.top_k)
+        check_numbers(Range(0, 1), min_p=self.min_p)
+        if isinstance(self.stop, str) or not all(isinstance(one, str) and one for one in self.stop):
+            raise ValueError(f"stop must be a list of strings that are not empty, got {self.stop!r}")
+        object.__setattr__(self, "stop", tuple(self.stop))
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are never sampled."""
+        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
+
+
 class Reply(NamedTuple):
-    """What a policy wrote behind a prompt.
+    """What a policy sampled behind a prompt.
 
     Attributes:
         text: decoded, without the end token; what the environment is given.
@@ -42,12 +70,12 @@ class Reply(NamedTuple):
     finished: bool
 
 
-class Evaluation(NamedTuple):
-    """What a policy says now about N tokens that were written before; tensors of torch, float32.
+class PolicyOutput(NamedTuple):
+    """A policy's outputs at N response tokens; tensors of torch, float32.
 
     Attributes:
         logprobs: (N,) nats, at the policy's temperature.
-        entropy: (N,) nats, of the distribution that each token was drawn from; None where not asked for.
+        entropy: (N,) nats, of the distribution that each token was sampled from; None where not asked for.
         values: (N,) of the state before each token; None without a value head.
     """
 
@@ -66,15 +94,15 @@ class Policy(Protocol):
     window: int | None
 
     def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,), as a chat where the policy chats."""
+        """A fresh prompt (T,), in the chat template where the policy has one."""
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
         """What stands behind a reply (T,) in an episode that appends: `text`, or the chat around it."""
 
     def sample(
-        self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
+        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
-        """A reply to each prompt, by the chance of its own generator alone."""
+        """A reply to each prompt, sampled from its own generator alone."""
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
         """Characters (T, 2) of the reply's text that each of its tokens stands for."""
@@ -103,10 +131,10 @@ class ScriptedPolicy:
         return self._tokens.encode(text)
 
     def sample(
-        self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
+        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
-        """The function's reply to each prompt; `draws` stay untouched. One that is cut is not finished."""
-        limits = reply_limits([len(prompt) for prompt in prompts], len(draws), max_new_tokens, self.window)
+        """The function's reply to each prompt; `rngs` are not used. One that is cut is not finished."""
+        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
         return [self._one(prompt, limit) for prompt, limit in zip(prompts, limits, strict=True)]
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
@@ -123,12 +151,12 @@ class ScriptedPolicy:
         return Reply(text, ids, np.zeros(len(ids)), finished)
 
 
-def reply_limits(lengths: Sequence[int], draws: int, limit: Limit, window: int | None) -> list[int]:
+def reply_limits(lengths: Sequence[int], rngs: int, limit: Limit, window: int | None) -> list[int]:
     """Tokens that the reply to each prompt may have: its limit, or what the window leaves; 0 at the least.
 
     Args:
         lengths: tokens of each prompt.
-        draws: number of generators.
+        rngs: number of generators.
         limit: as given to `Policy.sample`.
         window: as in `Policy`.
 
@@ -137,9 +165,9 @@ def reply_limits(lengths: Sequence[int], draws: int, limit: Limit, window: int |
             negative.
     """
     limits = [limit] * len(lengths) if isinstance(limit, int | np.integer) else list(limit)
-    if not len(lengths) == draws == len(limits):
+    if not len(lengths) == rngs == len(limits):
         raise ValueError(
-            f"{len(lengths)} prompts, {draws} generators and {len(limits)} limits; give each prompt one"
+            f"{len(lengths)} prompts, {rngs} generators and {len(limits)} limits; give each prompt one"
         )
     for i, (length, most) in enumerate(zip(lengths, limits, strict=True)):
         if length == 0:
@@ -149,11 +177,3 @@ def reply_limits(lengths: Sequence[int], draws: int, limit: Limit, window: int |
     if window is None:
         return [int(most) for most in limits]
     return [max(0, min(int(most), window - n)) for most, n in zip(limits, lengths, strict=True)]
-
-
-def __getattr__(name: str) -> Any:
-    """The policies that load a library which not everybody has."""
-    homes = {"HFPolicy": "memenvs.models.hf", "VLLMPolicy": "memenvs.models.vllm"}
-    if name not in homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(homes[name]), name)

@@ -1,8 +1,11 @@
-"""A policy by vLLM in this process."""
+"""vLLM in this process: its engine, and a policy that samples by it."""
 
 from __future__ import annotations
 
+import atexit
 import tempfile
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +14,13 @@ import numpy as np
 
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
-from memenvs.models.loading import load_tokenizer, start_engine
-from memenvs.models.policy import Limit, Reply, reply_limits
-from memenvs.models.sampling import Choice, checked_stops
+from memenvs.models.loading import load_hf_tokenizer
+from memenvs.models.policy import Limit, Reply, SamplingParams, reply_limits
 
 if TYPE_CHECKING:
     from memenvs.models.hf import HFPolicy
+
+PATIENCE = 5.0  # seconds that a thread of an engine has to end
 
 
 class VLLMPolicy(ChatPolicy):
@@ -57,9 +61,8 @@ class VLLMPolicy(ChatPolicy):
         chat_args: Mapping[str, Any] | None = None,
         engine: Mapping[str, Any] | None = None,
     ):
-        self.choice = Choice(temperature, top_p, top_k, min_p).check()
-        self.stop = checked_stops(stop)
-        mode = _logprobs_mode(self.choice)
+        self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
+        mode = _logprobs_mode(self.sampling_params)
         self._vllm = require("vllm", "vllm")
         made = hasattr(model, "generate")
         if made and engine is not None:
@@ -73,27 +76,27 @@ class VLLMPolicy(ChatPolicy):
             )
         self.window: int | None = config.max_model_len
         ends = config.try_get_generation_config().get("eos_token_id") or ()
-        own = self.llm.get_tokenizer() if tokenizer is None else load_tokenizer(tokenizer, None)
+        own = self.llm.get_tokenizer() if tokenizer is None else load_hf_tokenizer(tokenizer, None)
         super().__init__(ChatTokens(own, chat, [ends] if isinstance(ends, int) else ends, chat_args))
 
     def sample(
-        self, prompts: Sequence[Ids], draws: Sequence[np.random.Generator], max_new_tokens: Limit
+        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
         """A reply to each prompt; one that leaves the window no room gets an empty reply, not finished.
 
         Raises:
             ValueError: a prompt is empty, or the arguments are not of one length.
         """
-        limits = reply_limits([len(prompt) for prompt in prompts], len(draws), max_new_tokens, self.window)
-        seeds = [int(draw.integers(2**31)) for draw in draws]
-        asked = [i for i, limit in enumerate(limits) if limit]
+        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
+        seeds = [int(rng.integers(2**31)) for rng in rngs]
+        rows = [i for i, limit in enumerate(limits) if limit]
         outputs = self.llm.generate(
-            [self._vllm.TokensPrompt(prompt_token_ids=[int(t) for t in prompts[i]]) for i in asked],
-            [self._settings(seeds[i], limits[i]) for i in asked],
+            [self._vllm.TokensPrompt(prompt_token_ids=[int(t) for t in prompts[i]]) for i in rows],
+            [self._settings(seeds[i], limits[i]) for i in rows],
             use_tqdm=False,
         )
         replies = [Reply("", np.zeros(0, dtype=np.int64), np.zeros(0), False)] * len(prompts)
-        for i, output in zip(asked, outputs, strict=True):
+        for i, output in zip(rows, outputs, strict=True):
             replies[i] = self._reply(output.outputs[0])
         return replies
 
@@ -105,10 +108,10 @@ class VLLMPolicy(ChatPolicy):
 
         Raises:
             FileNotFoundError: there is no such folder.
-            ValueError: the engine runs on a CPU and ties the head to the embeddings.
+            ValueError: the engine runs on a CPU and ties the lm_head to the embeddings.
         """
         config = self.llm.llm_engine.model_config.hf_config
-        check_head(self._vllm.platforms.current_platform.is_cpu(), bool(config.tie_word_embeddings))
+        check_lm_head(self._vllm.platforms.current_platform.is_cpu(), bool(config.tie_word_embeddings))
         if isinstance(weights, str | Path):
             if not Path(weights).is_dir():
                 raise FileNotFoundError(f"no folder of weights at {weights}; HFPolicy.save writes one")
@@ -120,49 +123,59 @@ class VLLMPolicy(ChatPolicy):
             self.load_weights(folder)
 
     def _settings(self, seed: int, limit: int) -> Any:
+        params = self.sampling_params
         return self._vllm.SamplingParams(
-            temperature=self.choice.temperature,
-            top_p=self.choice.top_p,
-            top_k=self.choice.top_k,
-            min_p=self.choice.min_p,
+            temperature=params.temperature,
+            top_p=params.top_p,
+            top_k=params.top_k,
+            min_p=params.min_p,
             seed=seed,
             max_tokens=limit,
             logprobs=0,
-            stop=list(self.stop),
+            stop=list(params.stop),
             stop_token_ids=sorted(self._tokens.ends),
             include_stop_str_in_output=True,
             skip_special_tokens=False,
-            detokenize=bool(self.stop),
+            detokenize=bool(params.stop),
         )
 
-    def _reply(self, written: Any) -> Reply:
-        ids = np.array(written.token_ids, dtype=np.int64)
-        chosen = [said[token].logprob for said, token in zip(written.logprobs, ids.tolist(), strict=True)]
-        finished = written.finish_reason == "stop"
-        return Reply(self._tokens.reply_text(ids), ids, np.array(chosen, dtype=np.float64), finished)
+    def _reply(self, completion: Any) -> Reply:
+        ids = np.array(completion.token_ids, dtype=np.int64)
+        logprobs = [at[token].logprob for at, token in zip(completion.logprobs, ids.tolist(), strict=True)]
+        finished = completion.finish_reason == "stop"
+        return Reply(self._tokens.reply_text(ids), ids, np.array(logprobs, dtype=np.float64), finished)
 
 
-def _logprobs_mode(choice: Choice) -> str:
-    """What a vLLM engine must be told so that its log-probabilities are those of the whole distribution.
+def start_engine(model: str, arguments: Mapping[str, Any]) -> Any:
+    """A `vllm.LLM` that is shut down when the interpreter ends.
 
-    Raises:
-        ValueError: it can be told nothing that gives them.
+    Without that its threads outlive the interpreter, which now and then aborts a process that has done its
+    work.
+
+    Args:
+        model: a folder or a name on the hub.
+        arguments: of `vllm.LLM`.
     """
-    if choice.temperature in (0, 1):
-        return "raw_logprobs"
-    if choice.cuts:
-        raise ValueError(
-            f"with temperature {choice.temperature!r}, top_p {choice.top_p!r}, top_k {choice.top_k!r} and "
-            f"min_p {choice.min_p!r} vLLM gives no log-probabilities of the whole distribution; use "
-            "temperature 1, or none of the three"
-        )
-    return "processed_logprobs"
+    before = set(threading.enumerate())
+    engine = require("vllm", "vllm").LLM(model, **arguments)
+    threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
+    atexit.register(stop_engine, weakref.ref(engine), threads)
+    return engine
 
 
-def check_head(on_cpu: bool, tied: bool) -> None:
-    """Refuse new weights where vLLM would keep the old head.
+def stop_engine(engine: weakref.ref[Any], threads: Sequence[threading.Thread]) -> None:
+    """Shut an engine down, if it still exists, and wait for its threads."""
+    core = getattr(getattr(engine(), "llm_engine", None), "engine_core", None)
+    if core is not None:
+        core.shutdown()
+    for thread in threads:
+        thread.join(PATIENCE)
 
-    On a CPU it packs the head's weights when it loads a model, and never again where they are the embeddings'
+
+def check_lm_head(on_cpu: bool, tied: bool) -> None:
+    """Refuse new weights where vLLM would keep the old lm_head.
+
+    On a CPU it packs the lm_head when it loads a model, and never again where they are the embeddings'
     (0.32). On a GPU nothing is packed.
 
     Raises:
@@ -170,6 +183,23 @@ def check_head(on_cpu: bool, tied: bool) -> None:
     """
     if on_cpu and tied:
         raise ValueError(
-            "vLLM on a CPU keeps the old head when a model with tied embeddings gets new weights; "
+            "vLLM on a CPU keeps the old lm_head when a model with tied embeddings gets new weights; "
             "sample with HFPolicy, on a GPU, or with a model whose tie_word_embeddings is false"
         )
+
+
+def _logprobs_mode(params: SamplingParams) -> str:
+    """The `logprobs_mode` of a vLLM engine whose log-probabilities are those of the whole distribution.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if params.temperature in (0, 1):
+        return "raw_logprobs"
+    if params.truncates:
+        raise ValueError(
+            f"with temperature {params.temperature!r}, top_p {params.top_p!r}, top_k {params.top_k!r} and "
+            f"min_p {params.min_p!r} vLLM gives no log-probabilities of the whole distribution; use "
+            "temperature 1, or none of the three"
+        )
+    return "processed_logprobs"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.batching import micro_batches
 from memenvs.core.optional import require
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
@@ -99,21 +100,15 @@ class Encoder:
                 )
         return vectors
 
-    def _batches(self, texts: list[str]) -> Iterator[list[int]]:
-        """Rows in batches of like length, longest first: `batch_tokens` tokens with padding, or one text."""
+    def _batches(self, texts: list[str]) -> list[list[int]]:
+        """Rows in batches of at most `batch_tokens` tokens with padding, or of one text."""
         longest = min(self.max_tokens, 2 + max((len(text.encode()) for text in texts), default=0))
         if len(texts) * longest <= self.batch_tokens:  # short queries need no counting
-            yield from ([list(range(len(texts)))] if texts else [])
-            return
+            return [list(range(len(texts)))] if texts else []
         tokens = self._network.tokenizer(
             texts, truncation=True, max_length=self.max_tokens, padding=False, return_attention_mask=False
         )["input_ids"]
-        order = sorted(range(len(texts)), key=lambda row: -len(tokens[row]))
-        start = 0
-        while start < len(order):
-            size = max(1, self.batch_tokens // max(1, len(tokens[order[start]])))
-            yield order[start : start + size]
-            start += size
+        return micro_batches([len(ids) for ids in tokens], self.batch_tokens, alike=0)
 
 
 @functools.lru_cache(maxsize=4)

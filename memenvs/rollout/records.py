@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.env import End, Info
 from memenvs.core.state import plain_record
-from memenvs.models.policy import Ids, Reply
+from memenvs.models import Ids, Reply
 
 Floats = NDArray[np.float64]
 

@@ -1,17 +1,26 @@
-"""A scorer by a model of transformers: logits only where they are wanted, shared prefixes read once."""
+"""A scorer by a model of transformers: logits only where they are wanted, shared prompts read once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.batching import micro_batches, pad_right
 from memenvs.core.checks import check_whole
 from memenvs.core.optional import require
-from memenvs.models.loading import evaluating, halves, load_model, load_tokenizer
-from memenvs.models.prefix import Ids, Pass, Reader, can_reuse, plan, reads_by_length
+from memenvs.models.loading import (
+    can_reuse_cache,
+    copy_cache,
+    depends_on_length,
+    empty_cache,
+    evaluating,
+    load_hf_tokenizer,
+    load_model,
+    split_model,
+)
 from memenvs.wrappers.scorers.protocol import (
     PairTokenizer,
     ScoreRequest,
@@ -22,83 +31,22 @@ from memenvs.wrappers.scorers.protocol import (
 )
 
 Ints = NDArray[np.int64]
-
-
-class Wanted(NamedTuple):
-    """(M,) each: which log-probabilities are wanted, of a sequence or in a pass.
-
-    Attributes:
-        lanes: rows of the pass's batch; 0 of a sequence.
-        positions: in the sequence, of the token that predicts the target; in a pass, counted from its start.
-        targets: token ids.
-        places: in the scores of all requests joined.
-    """
-
-    lanes: Ints
-    positions: Ints
-    targets: Ints
-    places: Ints
-
-
-class Targets:
-    """The sequences that pairs need read, each once, and what is wanted of them.
-
-    Attributes:
-        sequences: distinct ids; the last token of a continuation predicts nothing and is not read.
-        scores: (sum of T,) the log-probabilities of all continuations joined, to be filled in.
-    """
-
-    def __init__(self, pairs: Sequence[TokenPair]):
-        self.sequences: list[Ids] = []
-        self._ends = np.cumsum([len(pair.continuation) for pair in pairs], dtype=np.int64)
-        self.scores = np.zeros(int(self._ends[-1]) if len(pairs) else 0)
-        numbers: dict[bytes, int] = {}
-        wanted: list[list[Wanted]] = []
-        for pair, end in zip(pairs, self._ends.tolist(), strict=True):
-            count = len(pair.continuation)
-            if count == 0:
-                continue
-            ids = np.array([*pair.prompt, *pair.continuation], dtype=np.int64)
-            number = numbers.setdefault(ids[:-1].tobytes(), len(numbers))
-            if number == len(wanted):
-                self.sequences.append(ids[:-1])
-                wanted.append([])
-            first = len(pair.prompt) - 1
-            wanted[number].append(
-                Wanted(
-                    np.zeros(count, dtype=np.int64),
-                    np.arange(first, first + count),
-                    ids[-count:],
-                    np.arange(end - count, end),
-                )
-            )
-        self._wanted = [_join(parts) for parts in wanted]
-
-    def in_pass(self, step: Pass) -> Wanted:
-        """What is wanted of the positions that a pass reads."""
-        parts = [_NOTHING]
-        for lane, sequences in enumerate(step.lanes):
-            for wanted in (self._wanted[sequence] for sequence in sequences):
-                here = (wanted.positions >= step.start) & (wanted.positions < step.stop)
-                _, positions, targets, places = (part[here] for part in wanted)
-                parts.append(Wanted(np.full(len(targets), lane), positions - step.start, targets, places))
-        return _join(parts)
-
-    def by_pair(self) -> list[TokenScores]:
-        """The scores (T,) of each pair."""
-        return np.split(self.scores, self._ends[:-1]) if len(self._ends) else []
-
-
-_NOTHING = Wanted(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
-
-
-def _join(parts: Sequence[Wanted]) -> Wanted:
-    return Wanted(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
 CPU_BATCH, GPU_BATCH = 4_096, 65_536  # tokens in a pass
+CPU_ALIKE, GPU_ALIKE = 0.85, 0.5  # shortest to longest row of a pass: on a GPU a pass costs more than padding
 CPU_PASS, GPU_PASS = 64, 1_024  # tokens whose reading takes about as long as what every pass costs by itself
 LOGITS = 2**23  # numbers in a slice of logits: 32 MB
+
+
+class Row(NamedTuple):
+    """A sequence that a pass reads, and what it scores.
+
+    Attributes:
+        ids: behind a cached prefix; the last token of a continuation predicts nothing and is left out.
+        pairs: numbers of the pairs whose continuations the last positions predict.
+    """
+
+    ids: list[int]
+    pairs: list[int]
 
 
 class HFScorer:
@@ -107,8 +55,8 @@ class HFScorer:
     The results are those of reading each request alone, one by one (float32: to 1e-4 nats), whatever is
     scored beside it. No gradient is kept, and the model's mode (train or eval) is afterwards as before.
 
-    A call reads each distinct beginning once: several continuations of one prompt, or prompts that grow,
-    cost the tokens in which they differ. Logits are made at the continuations' positions alone, in slices.
+    Within a call a prompt with several continuations is read once, as are equal requests. Logits are made at
+    the continuations' positions alone, in slices.
 
     Args:
         model: a folder, or a name on the hub (safetensors only, no code of the model is run); or a causal
@@ -116,8 +64,8 @@ class HFScorer:
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         device: of torch, for a model by name; None: a GPU if there is one.
         dtype: `"bfloat16"` …, for a model by name; None: float32 on a CPU, else the checkpoint's.
-        max_batch_tokens: tokens in a pass of the model, padding and kept prefixes included; bounds memory.
-            None: 4,096 on a CPU, 65,536 elsewhere.
+        max_batch_tokens: tokens in a pass of the model, padding and cached prompts included; bounds memory. A
+            longer prompt is read in several passes. None: 4,096 on a CPU, 65,536 elsewhere.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
 
     Raises:
@@ -140,16 +88,17 @@ class HFScorer:
         if in_memory and (device is not None or dtype is not None):
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
         self.model = model if in_memory else load_model(str(model), device, dtype)
-        self._base, self._logits = halves(self.model)
+        self._backbone, self._lm_head = split_model(self.model)
         config = self.model.config.get_text_config()
         cpu = self._device().type == "cpu"
         self.max_batch_tokens = max_batch_tokens or (CPU_BATCH if cpu else GPU_BATCH)
-        self._overhead = 0 if reads_by_length(config) else CPU_PASS if cpu else GPU_PASS
+        self._overhead = CPU_PASS if cpu else GPU_PASS
+        self._alike = 1.0 if depends_on_length(config) else CPU_ALIKE if cpu else GPU_ALIKE
         self._slice = max(1, LOGITS // config.vocab_size)
         with evaluating(self.model):
-            self._reuse = can_reuse(self._base, config, self._device())
+            self._reuse = can_reuse_cache(self._backbone, config, self._device())
         window = getattr(config, "max_position_embeddings", None)
-        self._tokens = PairTokenizer(load_tokenizer(tokenizer, self.model), window, truncate)
+        self._tokens = PairTokenizer(load_hf_tokenizer(tokenizer, self.model), window, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
@@ -165,22 +114,74 @@ class HFScorer:
 
     def token_logprobs(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Log-probabilities (T,) of the continuations of pairs, for those who hold ids and not text."""
-        targets = Targets(pairs)
-        steps = plan(targets.sequences, self.max_batch_tokens, self._overhead, self._reuse)
+        scores = [np.zeros(len(pair.continuation)) for pair in pairs]
         with require("torch", "train").no_grad(), evaluating(self.model):
-            reader = Reader(self._base, targets.sequences, self._device())
-            for step in steps:
-                hidden, wanted = reader.read(step), targets.in_pass(step)
-                for start in range(0, len(wanted.targets), self._slice):
-                    lanes, positions, ids, places = (part[start : start + self._slice] for part in wanted)
-                    targets.scores[places] = self._score(hidden[lanes, positions], ids)
-        return targets.by_pair()
+            for prefix, rows in self._by_prefix(pairs):
+                cache, lengths = self._read_prefix(prefix), [len(row.ids) for row in rows]
+                for batch in micro_batches(lengths, self.max_batch_tokens, self._alike, len(prefix)):
+                    self._score([rows[i] for i in batch], cache, len(prefix), pairs, scores)
+        return scores
 
-    def _score(self, hidden: Any, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Log-probabilities (N,) of ids under the logits of hidden states (N, H)."""
-        logits = self._logits(hidden).float()
-        chosen = logits.gather(1, require("torch", "train").from_numpy(ids).to(logits.device)[:, None])
-        return (chosen[:, 0] - logits.logsumexp(1)).cpu().numpy().astype(np.float64)
+    def _by_prefix(self, pairs: Sequence[TokenPair]) -> Iterator[tuple[list[int], list[Row]]]:
+        """Prefixes that are read once, and the distinct rows behind each.
+
+        A prompt is one if several continuations share it and that saves more than a pass costs, or if it does
+        not fit a pass. All other rows stand behind nothing.
+        """
+        prompts: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
+        for number, (prompt, continuation) in enumerate(pairs):
+            if continuation:
+                rest = prompts.setdefault(tuple(prompt), {}).setdefault(tuple(continuation[:-1]), [])
+                rest.append(number)
+        alone: list[Row] = []
+        for ids, rests in prompts.items():
+            prefix, last = list(ids[:-1]), ids[-1]  # the last token of a prompt predicts the first behind it
+            too_long = len(ids) + max(map(len, rests)) > self.max_batch_tokens
+            if self._reuse and prefix and (too_long or len(prefix) * (len(rests) - 1) > self._overhead):
+                yield prefix, [Row([last, *rest], numbers) for rest, numbers in rests.items()]
+            else:
+                alone += [Row([*ids, *rest], numbers) for rest, numbers in rests.items()]
+        yield [], alone
+
+    def _read_prefix(self, prefix: list[int]) -> Any:
+        """A cache of one row, filled `max_batch_tokens` tokens at a time; None for an empty prefix."""
+        cache = empty_cache() if prefix else None
+        for start in range(0, len(prefix), self.max_batch_tokens):
+            ids = self._tensor(np.array([prefix[start : start + self.max_batch_tokens]]))
+            self._backbone(input_ids=ids, past_key_values=cache, use_cache=True)
+        return cache
+
+    def _score(
+        self, rows: list[Row], cache: Any, used: int, pairs: Sequence[TokenPair], scores: list[TokenScores]
+    ) -> None:
+        """Read rows behind the `used` tokens of a cache in one pass, and write the scores of their pairs."""
+        inputs = {"input_ids": self._tensor(pad_right([row.ids for row in rows])), "use_cache": bool(used)}
+        if used:
+            inputs["past_key_values"] = copy_cache(cache, used, len(rows))
+        hidden = self._backbone(**inputs).last_hidden_state
+        scored = [(lane, number) for lane, row in enumerate(rows) for number in row.pairs]
+        targets = [pairs[number].continuation for _, number in scored]
+        counts = list(map(len, targets))
+        lanes = np.repeat([lane for lane, _ in scored], counts)
+        ends = [len(rows[lane].ids) for lane, _ in scored]
+        places = np.concatenate([np.arange(end - n, end) for end, n in zip(ends, counts, strict=True)])
+        logprobs = self._logprobs(hidden, lanes, places, np.concatenate(targets))
+        for (_, number), own in zip(scored, np.split(logprobs, np.cumsum(counts)[:-1]), strict=True):
+            scores[number][:] = own
+
+    def _logprobs(self, hidden: Any, lanes: Ints, places: Ints, targets: Ints) -> TokenScores:
+        """Log-probabilities (N,) of target ids at places of hidden states (B, T, H), in slices."""
+        logprobs = np.zeros(len(targets))
+        for start in range(0, len(targets), self._slice):
+            part = slice(start, start + self._slice)
+            logits = self._lm_head(hidden[lanes[part], places[part]]).float()
+            ids = require("torch", "train").from_numpy(targets[part]).to(logits.device)
+            chosen = logits.gather(1, ids[:, None])[:, 0] - logits.logsumexp(1)
+            logprobs[part] = chosen.cpu().numpy()
+        return logprobs
+
+    def _tensor(self, ids: Ints) -> Any:
+        return require("torch", "train").from_numpy(ids).to(self._device())
 
     def _device(self) -> Any:
         return self.model.get_input_embeddings().weight.device

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.core.optional import require
-from memenvs.models.loading import start_engine
+from memenvs.models.vllm import start_engine
 from memenvs.wrappers.scorers.protocol import (
     PairTokenizer,
     ScoreRequest,

@@ -1,0 +1,52 @@
+"""Batches of sequences of like length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIKE = 0.85  # at most 15% of a batch is padding
+
+
+def micro_batches(
+    lengths: Sequence[int], budget: int, alike: float = ALIKE, extra: int = 0
+) -> list[list[int]]:
+    """Indices of sequences in batches of like length, each of at most `budget` tokens, padding included.
+
+    Longest first, so that what does not fit the memory fails at once. A sequence longer than the budget is a
+    batch of its own. Keeping lengths alike adds few batches: 14 where the longest has ten times the shortest.
+
+    Args:
+        lengths: tokens of each sequence.
+        budget: tokens, at least 1.
+        alike: least length of a sequence, as a share of the longest one's in its batch; in [0, 1].
+        extra: tokens that each sequence needs room for besides, such as a prefix in a cache.
+    """
+    if budget < 1:
+        raise ValueError(f"a micro-batch must hold at least 1 token, got {budget!r}")
+    batches: list[list[int]] = []
+    longest = 0
+    for i in np.argsort(-np.asarray(lengths), kind="stable").tolist():
+        full = not batches or (len(batches[-1]) + 1) * (longest + extra) > budget
+        if full or lengths[i] < alike * longest:
+            batches.append([])
+            longest = lengths[i]
+        batches[-1].append(i)
+    return batches
+
+
+def padding_share(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> float:
+    """The share of all positions that is padding."""
+    padded = sum(len(batch) * lengths[batch[0]] for batch in batches)
+    return 1.0 - sum(lengths) / padded if padded else 0.0
+
+
+def pad_right(sequences: Sequence[Sequence[Any] | NDArray[Any]], dtype: Any = np.int64) -> NDArray[Any]:
+    """(B, T) sequences as rows, filled up with zeros behind them."""
+    rows = np.zeros((len(sequences), max(map(len, sequences), default=0)), dtype=dtype)
+    for row, sequence in zip(rows, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return rows

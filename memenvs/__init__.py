@@ -5,6 +5,7 @@ it: `gym.make("memenvs:MemChunkQA-v0")`.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import register
 
@@ -18,6 +19,10 @@ from memenvs.core.state import get_state, set_state  # noqa: E402
 from memenvs.core.vector import TextVectorEnv  # noqa: E402
 from memenvs.tasks.taskset import Task, TaskSet, open_tasks  # noqa: E402
 
+if TYPE_CHECKING:
+    from memenvs.baselines.rollout import collect
+    from memenvs.evaluation.run import evaluate
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -27,6 +32,8 @@ __all__ = [
     "TextEnv",
     "TextVectorEnv",
     "UnicodeText",
+    "collect",
+    "evaluate",
     "get_state",
     "open_tasks",
     "set_state",
@@ -51,3 +58,20 @@ ENV_IDS = (
     *("MemSokoban-v0", "MemSokobanImage-v0"),
 )
 """Ids of the environments whose actions are texts."""
+
+
+def __getattr__(name: str) -> Any:
+    """`collect` and `evaluate`, which load the modules of policies when they are first named."""
+    if name == "collect":
+        from memenvs.baselines.rollout import collect
+
+        return collect
+    if name == "evaluate":
+        from memenvs.evaluation.run import evaluate
+
+        return evaluate
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import memenvs
 from memenvs.core.optional import check_links
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +49,22 @@ def test_making_and_playing_an_environment_loads_no_heavy_library():
         f"print([m for m in {HEAVY!r} if m in sys.modules])"
     )
     assert fresh(code) == "[]"
+
+
+@pytest.mark.parametrize("name", memenvs.__all__)
+def test_every_public_name_is_there_and_listed(name):
+    assert getattr(memenvs, name).__doc__
+    assert name in dir(memenvs)
+
+
+def test_a_name_that_is_not_public_is_missed():
+    with pytest.raises(AttributeError, match="module 'memenvs' has no attribute 'colect'"):
+        memenvs.colect  # noqa: B018
+
+
+def test_the_public_functions_load_no_heavy_library():
+    code = "import sys; from memenvs import TextEnv, TextVectorEnv, collect, evaluate"
+    assert fresh(f"{code}; print([m for m in {HEAVY!r} if m in sys.modules])") == "[]"
 
 
 def test_the_folders_beside_the_package_are_its_subpackages():

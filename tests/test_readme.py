@@ -87,11 +87,12 @@ def stop(parser, arguments, namespace=None):
 def test_the_command_of_a_page_has_options_that_there_are(command, monkeypatch):
     _, _, name, *arguments = shlex.split(command, comments=True)
     if name == "memenvs":
-        name = f"memenvs.{arguments.pop(0)}".replace("memenvs.evaluate", "memenvs.evaluation")
+        name = f"memenvs.{arguments.pop(0)}"
+        if name == "memenvs.evaluate":
+            name = f"memenvs.evaluation.{arguments.pop(0)}"
     if name == "memenvs.adapters.openenv":
         pytest.importorskip("openenv", reason="openenv is installed by make test-trainers alone")
-    folder = name in ("memenvs.build", "memenvs.evaluation")
-    module = importlib.import_module(f"{name}.__main__" if folder else name)
+    module = importlib.import_module(f"{name}.__main__" if name == "memenvs.build" else name)
     if name.startswith("memenvs.baselines."):
         pytest.importorskip("tyro", reason="the learners' flags want the extra train")
         args = read_args(get_type_hints(module.train)["args"], arguments, name)

@@ -8,9 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.core.batching import micro_batches
 from memenvs.models import HFPolicy
-from memenvs.models.sampling import PREFILL, PREFILL_ALIKE
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +65,7 @@ def test_a_batch_keeps_to_its_budget_of_tokens(tiny_model, policy, reads):
     assert [shape for shape in reads if shape[1] > 1] == [(2, 13), (2, 11)]
 
 
-def test_prompts_of_like_length_are_read_together():
-    # 50 beside 100 would be a quarter of padding; 95 beside 100 is 1 part in 40, 49 beside 50 in 100
-    assert micro_batches([50, 100, 49, 95], PREFILL, PREFILL_ALIKE) == [[1, 3], [0, 2]]
-
-
-def test_a_prompt_longer_than_a_pass_is_read_alone():
-    assert micro_batches([20_000, 19_999, 100, 100], PREFILL, PREFILL_ALIKE) == [[0], [1], [2, 3]]
+def test_prompts_of_like_length_are_read_together(policy, reads):
+    # 95 is at least 90% of 100 and is padded to it, 50 and 49 are not; 49 is of 50
+    policy.sample([np.full(n, 100) for n in (50, 100, 49, 95)], rngs(4), 1)
+    assert reads == [(2, 100), (2, 50)]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from memenvs.baselines.rollout import NO_REPLY, collect
-from memenvs.core.batching import micro_batches, padding_share
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Episode, Sample, valid
@@ -214,29 +213,6 @@ class TestFailures:
         episodes = collect(host, ScriptedPolicy(lambda prompt: "a memory"), [1], 2)
         assert [episode.end for episode in episodes] == ["failed", "failed"]
         assert all("the scorer is away" in episode.error for episode in episodes)
-
-
-class TestBatches:
-    def test_micro_batches_hold_every_sequence_once_within_the_budget(self):
-        lengths = [3, 10, 4, 9, 2, 30]
-        batches = micro_batches(lengths, 20)
-        assert sorted(i for batch in batches for i in batch) == list(range(6))
-        # 10 and 9 padded to 10; none of the others has 85% of the one before it
-        assert batches == [[5], [1, 3], [2], [0], [4]]
-
-    def test_padding_is_what_rows_lack(self):
-        # 20 + 12 + 30 positions hold 58 tokens: 4 of 62 are padding
-        assert padding_share([3, 10, 4, 9, 2, 30], [[5], [1, 3], [2, 0, 4]]) == pytest.approx(4 / 62)
-
-    @pytest.mark.parametrize("budget", [8192, 10**6])
-    def test_little_is_padding_however_lengths_are_spread(self, budget):
-        draws = np.random.default_rng(0)
-        for lengths in (draws.integers(50, 1000, 256), [*draws.integers(80, 90, 30), 700], [10, 1000]):
-            assert padding_share(list(lengths), micro_batches(list(lengths), budget)) <= 0.15
-
-    def test_few_batches_are_added_by_telling_lengths_apart(self):
-        lengths = np.random.default_rng(0).integers(100, 1000, 2000).tolist()
-        assert len(micro_batches(lengths, 10**9)) <= 15
 
 
 def test_a_sample_grows_by_replies_and_feedback():

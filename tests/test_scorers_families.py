@@ -86,6 +86,16 @@ def test_scores_of_any_family_are_those_of_each_request_alone(family, budget, to
         np.testing.assert_allclose(scores, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
 
 
+def test_no_padding_is_read_where_keys_depend_on_the_length_of_the_input(tokenizer):
+    scorer, rng = HFScorer(build("Phi3"), tokenizer), np.random.default_rng(0)
+    shapes = []
+    scorer._backbone.register_forward_pre_hook(
+        lambda module, args, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
+    )
+    scorer.token_logprobs([TokenPair(rng.integers(3, 101, n).tolist(), [5]) for n in (30, 29, 30)])
+    assert shapes == [(2, 30), (1, 29)]
+
+
 @pytest.mark.parametrize(("family", "reuses"), [("Mistral", True), ("Phi3", False), ("Rwkv", False)])
 def test_a_prefix_is_reused_only_where_the_cache_can_be_cut(family, reuses, tokenizer):
     assert HFScorer(build(family), tokenizer)._reuse == reuses

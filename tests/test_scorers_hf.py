@@ -98,18 +98,47 @@ def test_a_lone_surrogate_is_scored_as_a_replacement_character(scorer):
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-6)
 
 
-def test_a_shared_prompt_is_read_once(scorer, monkeypatch):
-    read = []
-    forward = scorer._backbone.forward
+def shapes_read(scorer, pairs):
+    """Shapes (rows, tokens) of what the model was given to score pairs."""
+    shapes = []
+    hook = scorer._backbone.register_forward_pre_hook(
+        lambda module, args, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
+    )
+    scorer.token_logprobs(pairs)
+    hook.remove()
+    return shapes
 
-    def counting(*args, **kwargs):
-        read.append(kwargs["input_ids"].numel())
-        return forward(*args, **kwargs)
 
-    monkeypatch.setattr(scorer._backbone, "forward", counting)
-    prompt = list(range(3, 203))
-    scorer.token_logprobs([TokenPair(prompt, [5, 6, i]) for i in range(3, 11)])
-    assert read == [202]  # the last token of each, in which they differ, is not read
+PROMPT = list(range(3, 203))
+
+
+def test_a_shared_prompt_is_read_once(scorer):
+    pairs = [TokenPair(PROMPT, [5, 6 + i, 7]) for i in range(8)]
+    # all but the prompt's last token, then that and two tokens of each continuation
+    assert shapes_read(scorer, pairs) == [(1, 199), (8, 3)]
+
+
+def test_continuations_that_differ_in_their_last_token_are_one_row(scorer):
+    assert shapes_read(scorer, [TokenPair(PROMPT, [5, 6, i]) for i in range(3, 11)]) == [(1, 202)]
+
+
+def test_a_shared_prompt_that_saves_less_than_a_pass_costs_is_read_with_each(scorer):
+    # a second continuation saves the prompt without its last token: 64, which is what a pass costs, or 65
+    for length, shapes in ((65, [(2, 66)]), (66, [(1, 65), (2, 2)])):
+        pairs = [TokenPair(PROMPT[:length], [5 + i, 7]) for i in range(2)]
+        assert shapes_read(scorer, pairs) == shapes
+
+
+def test_a_prompt_longer_than_a_pass_is_read_in_parts(tiny_model):
+    small = HFScorer(str(tiny_model), max_batch_tokens=80)
+    assert shapes_read(small, [TokenPair(PROMPT, [5, 6])]) == [(1, 80), (1, 80), (1, 39), (1, 2)]
+
+
+def test_a_pass_counts_the_prompt_of_each_row(tiny_model):
+    small = HFScorer(str(tiny_model), max_batch_tokens=420)
+    # 199 + 2 tokens a row: two rows fit
+    pairs = [TokenPair(PROMPT, [5 + i, 7]) for i in range(3)]
+    assert shapes_read(small, pairs) == [(1, 199), (2, 2), (1, 2)]
 
 
 def test_no_gradient_is_kept(tiny_model):

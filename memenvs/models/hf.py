@@ -80,13 +80,10 @@ class HFPolicy(ChatPolicy):
     ):
         if max_batch_tokens is not None:
             check_whole(max_batch_tokens=max_batch_tokens)
-        in_memory = hasattr(model, "config")
-        if in_memory and (device is not None or dtype is not None):
-            raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
         self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
-        if chat_args and not in_memory:  # a mistyped name is refused before a model loads
+        if chat_args and not hasattr(model, "config"):  # a mistyped name is refused before a model loads
             ChatTokens(load_hf_tokenizer(tokenizer or str(model), None), chat, chat_args=chat_args)
-        self.model = model if in_memory else load_model(str(model), device, dtype)
+        self.model = load_model(model, device, dtype)
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         self._parts = split_model(self.model)
         super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))

@@ -11,24 +11,30 @@ from typing import Any, NamedTuple
 from memenvs.core.optional import require
 
 
-def load_model(name: str, device: str | None = None, dtype: str | None = None) -> Any:
+def load_model(model: Any, device: str | None = None, dtype: str | None = None) -> Any:
     """A causal model in evaluation mode: safetensors only, and no code of the model is run.
 
     Args:
-        name: a folder, or a name on the hub.
+        model: a folder, or a name on the hub; or a model in memory, which is given back as it is.
         device: of torch; None: a GPU if there is one.
         dtype: `"bfloat16"` …; None: float32 on a CPU, else the checkpoint's.
 
     Raises:
         FileNotFoundError: there is no such model.
+        ValueError: a device or a dtype is given for a model in memory.
     """
+    if hasattr(model, "config"):
+        if device is not None or dtype is not None:
+            raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
+        return model
+    name = str(model)
     torch, transformers = require("torch", "train"), require("transformers", "train")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype is None:
         dtype = "float32" if torch.device(device).type == "cpu" else "auto"
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
             name, dtype=dtype, trust_remote_code=False, use_safetensors=True
         )
     except OSError as error:
@@ -36,7 +42,7 @@ def load_model(name: str, device: str | None = None, dtype: str | None = None) -
             f"no model {name!r}: give the folder of a causal model with safetensors weights, or a name that "
             f"the Hugging Face hub knows and this machine has cached or can reach ({error})"
         ) from error
-    return model.to(device).eval()
+    return loaded.to(device).eval()
 
 
 def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:

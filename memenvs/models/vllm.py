@@ -64,10 +64,7 @@ class VLLMPolicy(ChatPolicy):
         self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
         mode = _logprobs_mode(self.sampling_params)
         self._vllm = require("vllm", "vllm")
-        made = hasattr(model, "generate")
-        if made and engine is not None:
-            raise ValueError("engine holds arguments for a model by name; this one is made already")
-        self.llm = model if made else start_engine(str(model), {"logprobs_mode": mode, **(engine or {})})
+        self.llm = load_engine(model, engine, logprobs_mode=mode)
         config = self.llm.llm_engine.model_config
         if config.logprobs_mode != mode:
             raise ValueError(
@@ -146,18 +143,26 @@ class VLLMPolicy(ChatPolicy):
         return Reply(self._tokens.reply_text(ids), ids, np.array(logprobs, dtype=np.float64), finished)
 
 
-def start_engine(model: str, arguments: Mapping[str, Any]) -> Any:
+def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any) -> Any:
     """A `vllm.LLM` that is shut down when the interpreter ends.
 
     Without that its threads outlive the interpreter, which now and then aborts a process that has done its
     work.
 
     Args:
-        model: a folder or a name on the hub.
-        arguments: of `vllm.LLM`.
+        model: a folder or a name on the hub; or a `vllm.LLM`, which is given back as it is.
+        arguments: of `vllm.LLM`; None: none but the defaults.
+        **defaults: of `vllm.LLM`, where `arguments` have none of the name.
+
+    Raises:
+        ValueError: arguments are given for an engine that is made already.
     """
+    if hasattr(model, "generate"):
+        if arguments is not None:
+            raise ValueError("engine holds arguments for a model by name; this one is made already")
+        return model
     before = set(threading.enumerate())
-    engine = require("vllm", "vllm").LLM(model, **arguments)
+    engine = require("vllm", "vllm").LLM(str(model), **{**defaults, **(arguments or {})})
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine

@@ -84,10 +84,7 @@ class HFScorer:
     ):
         if max_batch_tokens is not None:
             check_whole(max_batch_tokens=max_batch_tokens)
-        in_memory = hasattr(model, "config")
-        if in_memory and (device is not None or dtype is not None):
-            raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
-        self.model = model if in_memory else load_model(str(model), device, dtype)
+        self.model = load_model(model, device, dtype)
         self._backbone, self._lm_head = split_model(self.model)
         config = self.model.config.get_text_config()
         cpu = self._device().type == "cpu"
@@ -125,8 +122,8 @@ class HFScorer:
     def _by_prefix(self, pairs: Sequence[TokenPair]) -> Iterator[tuple[list[int], list[Row]]]:
         """Prefixes that are read once, and the distinct rows behind each.
 
-        A prompt is one if several continuations share it and that saves more than a pass costs, or if it does
-        not fit a pass. All other rows stand behind nothing.
+        A prompt is such a prefix where that saves more than a pass costs, because several continuations share
+        it, or where it is too long for one pass. All other rows stand behind an empty prefix.
         """
         prompts: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
         for number, (prompt, continuation) in enumerate(pairs):
@@ -154,30 +151,30 @@ class HFScorer:
     def _score(
         self, rows: list[Row], cache: Any, used: int, pairs: Sequence[TokenPair], scores: list[TokenScores]
     ) -> None:
-        """Read rows behind the `used` tokens of a cache in one pass, and write the scores of their pairs."""
+        """Read rows behind the `used` tokens of a cache in one pass, and set the scores of their pairs."""
         inputs = {"input_ids": self._tensor(pad_right([row.ids for row in rows])), "use_cache": bool(used)}
         if used:
             inputs["past_key_values"] = copy_cache(cache, used, len(rows))
         hidden = self._backbone(**inputs).last_hidden_state
-        scored = [(lane, number) for lane, row in enumerate(rows) for number in row.pairs]
+        scored = [(place, number) for place, row in enumerate(rows) for number in row.pairs]
         targets = [pairs[number].continuation for _, number in scored]
-        counts = list(map(len, targets))
-        lanes = np.repeat([lane for lane, _ in scored], counts)
-        ends = [len(rows[lane].ids) for lane, _ in scored]
-        places = np.concatenate([np.arange(end - n, end) for end, n in zip(ends, counts, strict=True)])
-        logprobs = self._logprobs(hidden, lanes, places, np.concatenate(targets))
-        for (_, number), own in zip(scored, np.split(logprobs, np.cumsum(counts)[:-1]), strict=True):
+        states = []
+        for (place, _), ids in zip(scored, targets, strict=True):
+            end = len(rows[place].ids)
+            states.append(hidden[place, end - len(ids) : end])
+        logprobs = self._logprobs(require("torch", "train").cat(states), np.concatenate(targets))
+        ends = np.cumsum([len(ids) for ids in targets])
+        for (_, number), own in zip(scored, np.split(logprobs, ends[:-1]), strict=True):
             scores[number][:] = own
 
-    def _logprobs(self, hidden: Any, lanes: Ints, places: Ints, targets: Ints) -> TokenScores:
-        """Log-probabilities (N,) of target ids at places of hidden states (B, T, H), in slices."""
+    def _logprobs(self, states: Any, targets: Ints) -> TokenScores:
+        """Log-probabilities (N,) of target ids by hidden states (N, H); logits are made in slices."""
         logprobs = np.zeros(len(targets))
         for start in range(0, len(targets), self._slice):
             part = slice(start, start + self._slice)
-            logits = self._lm_head(hidden[lanes[part], places[part]]).float()
-            ids = require("torch", "train").from_numpy(targets[part]).to(logits.device)
-            chosen = logits.gather(1, ids[:, None])[:, 0] - logits.logsumexp(1)
-            logprobs[part] = chosen.cpu().numpy()
+            logits = self._lm_head(states[part]).float()
+            ids = self._tensor(targets[part]).to(logits.device)
+            logprobs[part] = (logits.gather(1, ids[:, None])[:, 0] - logits.logsumexp(1)).cpu().numpy()
         return logprobs
 
     def _tensor(self, ids: Ints) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.core.optional import require
-from memenvs.models.vllm import start_engine
+from memenvs.models.vllm import load_engine
 from memenvs.wrappers.scorers.protocol import (
     PairTokenizer,
     ScoreRequest,
@@ -44,10 +44,7 @@ class VLLMScorer:
         truncate: Truncate = None,
     ):
         vllm = require("vllm", "vllm")
-        made = hasattr(model, "generate")
-        if made and engine is not None:
-            raise ValueError("engine holds arguments for a model by name; this one is made already")
-        self.llm = model if made else start_engine(str(model), engine or {})
+        self.llm = load_engine(model, engine)
         self._prompt = vllm.TokensPrompt
         self._sampling = vllm.SamplingParams(
             max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False

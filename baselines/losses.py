@@ -1,43 +1,27 @@
-"""Log-probabilities, values and advantages of written tokens come in; losses go out, and their sum.
+"""Losses of a policy and a critic, token by token, and their weighted sum over a batch.
 
-Tensors are flat: (N,) holds the written tokens of any number of sequences, without padding and prompts, and
+Tensors are flat: (N,) holds the sampled tokens of any number of sequences, without padding and prompts, and
 `rows` (N,) the sequence of each. A batch too large for one pass is cut anywhere: `token_weights` gives each
 token its share in the loss of the whole batch, so that the gradients of micro-batches add up to it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from memenvs.core.checks import Range, check_choice, check_numbers
 from memenvs.core.optional import Lazy
-from memenvs.credit import overlong_penalty
-from memenvs.models.hf import entropy_of
 
 if TYPE_CHECKING:
     import torch
 else:
     torch = Lazy("torch", "train")  # the command line shows its help without it
 
-__all__ = [
-    "PolicyLoss",
-    "ValueLoss",
-    "aggregate",
-    "entropy",
-    "kl_penalty",
-    "overlong_penalty",
-    "policy_loss",
-    "token_weights",
-    "value_loss",
-]
-
-MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
-KINDS = ("k1", "k2", "k3", "abs")
-MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
-MAX_KL = 10.0  # nats, of k3; as in verl
-
 Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
 Kind = Literal["k1", "k2", "k3", "abs"]
+MODES, KINDS = get_args(Mode), get_args(Kind)
+MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
+MAX_KL = 10.0  # nats, of k3; as in verl
 
 
 class PolicyLoss(NamedTuple):
@@ -45,8 +29,8 @@ class PolicyLoss(NamedTuple):
 
     Attributes:
         losses: (N,), differentiable.
-        clipped: (N,) bool; the loss was cut, its ratio out of range. Its mean is the clip fraction.
-        dual_clipped: (N,) bool; the loss of a negative advantage was cut at `dual_clip`.
+        clipped: (N,) bool; the loss was clipped, its ratio out of range. Its mean is the clip fraction.
+        dual_clipped: (N,) bool; the loss of a negative advantage was clipped at `dual_clip`.
     """
 
     losses: torch.Tensor
@@ -83,7 +67,7 @@ def policy_loss(
 
     Args:
         logprobs: log pi (N,), nats, differentiable.
-        old_logprobs: log pi_old (N,), of the policy that wrote the tokens.
+        old_logprobs: log pi_old (N,), of the policy that sampled the tokens.
         advantages: A (N,).
         clip: how far below 1 the ratio may help.
         clip_high: how far above 1; None: as `clip`. DAPO has 0.28 beside 0.2.
@@ -117,7 +101,7 @@ def value_loss(
 
     Args:
         values: V (N,), differentiable.
-        old_values: V_old (N,), of the critic when the tokens were written.
+        old_values: V_old (N,), of the critic when the tokens were sampled.
         returns: R (N,), as `gae` + V_old.
         clip: how far V may help away from V_old; None: any distance.
     """
@@ -132,7 +116,7 @@ def value_loss(
 
 
 def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, kind: Kind = "k3") -> torch.Tensor:
-    """Estimates (N,) of KL(pi || pi_ref) from tokens that pi wrote, nats.
+    """Estimates (N,) of KL(pi || pi_ref) from tokens that pi sampled, nats.
 
         d = log pi - log pi_ref
         k1 = d      k2 = d^2 / 2      k3 = exp(-d) - 1 + d      abs = |d|        Schulman, 2020
@@ -158,14 +142,6 @@ def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, kind: Kind = 
     return (torch.expm1(-near) + near).clamp(max=MAX_KL)
 
 
-def entropy(logits: torch.Tensor) -> torch.Tensor:
-    """Entropies (...) of next tokens, nats, from logits (..., V), in float32.
-
-    Rows do not depend on each other: pass slices of N where (N, V) is too large to hold twice more.
-    """
-    return entropy_of(torch.log_softmax(logits.float(), dim=-1))
-
-
 def token_weights(
     rows: torch.Tensor, lengths: torch.Tensor, mode: Mode = "token-mean", *, horizon: int | None = None
 ) -> torch.Tensor:
@@ -176,12 +152,12 @@ def token_weights(
         seq-mean-token-sum       1 / sequences
         seq-mean-token-sum-norm  1 / horizon                             Dr. GRPO, as in verl
 
-    Sequences without a written token do not count. What a sequence is (a turn's, an episode's) is what the
+    Sequences without a sampled token do not count. What a sequence is (a turn's, an episode's) is what the
     caller numbers. With several processes give the lengths of all, and sum the gradients over them.
 
     Args:
         rows: (N,) whole numbers, the sequence of each token.
-        lengths: (R,) written tokens of each sequence of the whole batch, whatever N holds of it.
+        lengths: (R,) sampled tokens of each sequence of the whole batch, whatever N holds of it.
         mode: as above; the names are verl's.
         horizon: tokens, the constant of `"seq-mean-token-sum-norm"`.
     """

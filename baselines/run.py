@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import json
 import math
@@ -96,12 +97,6 @@ class Run:
             self.step, self.best = self._checkpoints.restore(self._models, self.optimizer)
             if self.best and self.best.measured != self._measured:
                 self.best = None
-            self.refresh_sampler()
-
-    def begin_again(self) -> None:
-        """Load the weights that the run began with."""
-        if self._checkpoints.newest:
-            self.policy.take_weights(self._load(self.args.model))
             self.refresh_sampler()
 
     def make_venv(self, different: dict[str, Any] | None = None) -> TextVectorEnv:
@@ -201,28 +196,22 @@ class Run:
             return None
         if self.processes.size > 1:
             raise ValueError("sampler vllm works in one process; use --sampler hf with several")
-        return models.VLLMPolicy(
-            args.model,
-            temperature=args.temperature,
-            stop=args.stop,
-            chat=args.chat,
-            chat_args=args.chat_args,
-            engine=engine,
-        )
+        return models.VLLMPolicy(args.model, engine=engine, **self._sampling)
 
     def _load(self, model: str, *, value_head: bool = False) -> HFPolicy:
-        args = self.args
         return models.HFPolicy(
             model,
-            temperature=args.temperature,
-            stop=args.stop,
-            chat=args.chat,
-            chat_args=args.chat_args,
             value_head=value_head,
             device=self.processes.device,
             dtype="float32",
-            seed=args.seed,
+            seed=self.args.seed,
+            **self._sampling,
         )
+
+    @property
+    def _sampling(self) -> dict[str, Any]:
+        """Settings of every policy, however it samples."""
+        return {name: getattr(self.args, name) for name in ("temperature", "stop", "chat", "chat_args")}
 
 
 class RolloutRun(Run):
@@ -354,12 +343,16 @@ class StepLoop:
         names += [name for name in PROBLEMS if metrics.get(name)]
         shown = "  ".join(f"{name} {metrics[name]:.4g}" for name in names)
         pace = (time.perf_counter() - self._started) / (step - self._first)
-        left = duration(pace * (self._last - step))
+        left = datetime.timedelta(seconds=round(pace * (self._last - step)))
         log.show(f"step {step}/{self._last}  {shown}  {pace:.1f} s a step, {left} left")
         overlong = metrics.get("overlong_prompts", 0) + metrics.get("eval_overlong_prompts", 0)
         if overlong and not self._warned:
             self._warned = True
-            log.show(f"warning: {_overlong_warning(overlong, self._run.policy.window)}")
+            log.show(
+                f"warning: {overlong:g} prompts left no room for a reply in the model's window of "
+                f"{self._run.policy.window} tokens and were answered by an empty one: shorten them by "
+                "--env-args (such as chunk_size, max_memory, k), or take a model with a longer window"
+            )
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._sigterm = True
@@ -592,39 +585,12 @@ def timings(clock: Clock, seconds: float, tokens: int) -> dict[str, float]:
     return {**named, "seconds": seconds, "tokens_per_second": tokens / seconds}
 
 
-def duration(seconds: float) -> str:
-    """Seconds in words.
-
-    >>> duration(7.6), duration(250), duration(8000)
-    ('8 s', '4 min 10 s', '2 h 13 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def _checkpoint_gradients(model: Any) -> None:
     """Keep no activations. Only layers that look for training mode to do so are in it: dropout stays off."""
     enable = getattr(model, "activation_checkpointing_enable", None)  # transformers 5.23; before, the other
     (enable or model.gradient_checkpointing_enable)()
     for module in model.modules():
         module.training = bool(getattr(module, "gradient_checkpointing", False))
-
-
-def _overlong_warning(count: float, window: int | None) -> str:
-    """Warning of prompts that leave no room for a reply.
-
-    Args:
-        count: of them.
-        window: of the model, tokens.
-    """
-    room = "the model's window" if window is None else f"the model's window of {window:,} tokens"
-    return (
-        f"{count:g} prompts left no room for a reply in {room} and were answered by an empty one: shorten "
-        "them by --env-args (such as chunk_size, max_memory, k, max_turns), or take a model with a longer one"
-    )
 
 
 def _lines_until(file: Path, step: int) -> list[str]:

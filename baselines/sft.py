@@ -57,9 +57,10 @@ class SFTRun(Run):
 
     args: SFTArgs
 
-    def __init__(self, args: SFTArgs, processes: ProcessGroup) -> None:
-        super().__init__(args, processes)
+    def restore(self) -> None:
+        """Play or read the episodes, then load the newest checkpoint: a model teaches itself as it began."""
         self.samples = training_samples(self)
+        super().restore()
 
 
 def prepare(args: SFTArgs) -> SFTRun:
@@ -94,8 +95,6 @@ def train(run: SFTRun, args: SFTArgs) -> None:
 def training_samples(run: SFTRun) -> list[Sample]:
     """The training sequences of the teacher's episodes, filtered.
 
-    The model that is its own teacher plays as it was when the run began, in a resumed run too.
-
     Raises:
         ValueError: there are none, or no such teacher.
     """
@@ -103,9 +102,7 @@ def training_samples(run: SFTRun) -> list[Sample]:
     seeds = group_seeds(args.seed, 0, 2, args.episodes)
     turns = overlong_prompts = 0
     if args.teacher == "self":
-        run.begin_again()
         played = run.play(run.make_venv(), seeds, 1, Clock())
-        run.restore()
         kept = [e for e in valid(played) if args.learn_from == "all" or e.success]
         samples = [sample for episode in kept for sample in episode.samples]
         turns = sum(len(episode.replies) for episode in played)

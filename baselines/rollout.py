@@ -80,7 +80,7 @@ def collect(
     blocks = [range(first, first + group_size) for first in range(0, venv.num_envs, group_size)]
     waiting, seats, done = deque(groups), dict[int, Seat](), list[Episode]()
     free = deque(blocks)
-    inner: Any = venv.unwrapped
+    inner: Any = venv  # its `infos_list` is that of a reward wrapper where there is one
     while waiting or seats:
         starting = [(free.popleft(), waiting.popleft()) for _ in range(min(len(free), len(waiting)))]
         if starting:
@@ -163,7 +163,7 @@ class Seat:
 
     def end(self, venv: Any, i: int) -> Episode:
         """The episode, when its whole group has ended and every reward is known."""
-        episode, info = self.episode, venv.unwrapped.infos_list[i]
+        episode, info = self.episode, venv.infos_list[i]
         episode.error = str(info.get("error", ""))
         episode.metrics = dict(info.get("metrics", {}))
         episode.turn_rewards = list(info.get("turn_rewards", []))
@@ -175,7 +175,7 @@ class Seat:
             episode.turns, episode.outcomes = record.turns, record.outcomes
             episode.signals, episode.credits = record.signals, record.credits
             episode.signal_means = _signal_means(venv.methods, record)
-            episode.replaces_outcome = venv.spends_outcome
+            episode.replaces_outcome = venv.replaces_outcome
         ended = bool(episode.metrics) and venv.unwrapped.envs[i].unwrapped.episode.end
         episode.error = episode.error or _no_outcome(venv, episode)
         episode.end = "failed" if episode.error else ended or "truncated"
@@ -195,7 +195,7 @@ class Seat:
 
 def _no_outcome(venv: Any, episode: Episode) -> str:
     """Why the method that replaces the outcome could not tell it, in a line; empty where it could."""
-    replaced = [method.name for method in getattr(venv, "methods", ()) if method.spends_outcome]
+    replaced = [method.name for method in getattr(venv, "methods", ()) if method.replaces_outcome]
     for name in replaced:
         for credit in episode.credits.get(name, []):
             if credit.turn == len(episode.turns) - 1 and not credit.of_signal and np.isnan(credit.value):

@@ -155,7 +155,7 @@ def _play(env: gym.Env[Any, Any], policy: Policy, node: Node, reply: Reply) -> N
         told = error_line(error)
         return Node("", node.info, parent=node, reply=reply, outcome=np.nan, end="failed", error=told)
     over = terminated or truncated
-    spent = isinstance(env, RewardWrapper) and env.spends_outcome
+    spent = isinstance(env, RewardWrapper) and env.replaces_outcome
     outcome = (float(reward) if over else 0.0) if spent else float(info["rewards"].get("outcome", 0.0))
     child = Node(observation, info, None if over else get_state(env), parent=node, reply=reply)
     child.turn_reward, child.outcome = float(reward) - outcome, outcome

@@ -74,7 +74,7 @@ class Judged(JudgeMethod):
     def __init__(self) -> None:
         super().__init__("http://localhost:1/v1", "none")
 
-    def compose(self, episodes: Sequence[Any]) -> list[list[Any]]:
+    def assign_credit(self, episodes: Sequence[Any]) -> list[list[Any]]:
         """Nothing."""
         return [[] for _ in episodes]
 

@@ -366,7 +366,7 @@ class RayTextVectorEnv(TextVectorEnv):
         """End the workers."""
         self._pool.close()
 
-    def _search_for(self, actions: Sequence[str], plays: Mask) -> None:
+    def _prepare(self, actions: Sequence[str], plays: Mask) -> None:
         """Play the replies ahead, each worker searching for its own."""
         self._work_ahead([Job(i, actions[i], {}) for i in np.flatnonzero(plays).tolist()])
 

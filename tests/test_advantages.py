@@ -11,9 +11,8 @@ from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
 from memenvs.credit import mt_grpo
 from memenvs.models import Reply, ScriptedPolicy
-from memenvs.rollout.records import Episode, Sample
+from memenvs.rollout.records import Episode, Sample, Turn
 from memenvs.wrappers import Credit, TAMTRLMethod
-from memenvs.wrappers.method import Turn
 
 POLICY = ScriptedPolicy(str)
 ROOT2 = math.sqrt(2)

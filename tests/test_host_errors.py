@@ -46,7 +46,7 @@ class Kept(RewardMethod):
     def __post_init__(self):
         self.groups = []
 
-    def compose(self, episodes):
+    def assign_credit(self, episodes):
         self.groups.append(list(episodes))
         return [[Credit(0, 1.0)] for _ in episodes]
 
@@ -220,6 +220,26 @@ def test_a_group_of_which_none_began_is_complete_after_the_reset():
     venv = hosted(2, READING, group_size=2, fates=[{"resets": [0]}] * 2, **CHUNKS)
     venv.reset(seed=0)
     assert [len(group) for group in venv.completed_groups] == [2]
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_where_episodes_begin_by_themselves_the_one_after_a_scorer_that_is_away_does_too(mode):
+    venv = hosted(2, ["TAMTRL"], Partly("poison"), group_size=2, mode=mode, **CHUNKS)
+    venv.reset(seed=3)
+    observations, _, terminated, truncated, infos = venv.step(["a", "poison"])
+    assert (terminated.tolist(), truncated.tolist()) == ([False, False], [False, True])
+    if mode == "SameStep":
+        assert infos["final_info"]["error"].tolist() == [None, AWAY]
+        assert infos["_final_info"].tolist() == [False, True]
+        assert infos["final_obs"][1] != observations[1]
+    else:
+        assert venv.infos_list[1]["error"] == AWAY
+        observations, _, _, truncated, _ = venv.step(["b", "not played"])
+        assert not truncated.any()
+    assert (venv.infos_list[1]["turn"], venv.infos_list[1]["error"]) == (0, "")
+    assert venv.unwrapped.envs[1].unwrapped.episode.turn == 0
+    venv.step(["b", "c"])
+    assert venv.infos_list[1]["turn"] == 1
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])

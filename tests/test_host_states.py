@@ -39,9 +39,9 @@ class Seen(RewardMethod):
     name = "seen"
     immediate = False
 
-    def compose(self, episodes):
+    def assign_credit(self, episodes):
         self.last = [[turn.observation for turn in episode.turns] for episode in episodes]
-        return super().compose(episodes)
+        return super().assign_credit(episodes)
 
 
 def reading(**kwargs):
@@ -90,7 +90,7 @@ def test_a_state_of_an_ended_episode_has_its_credits_and_the_info_given_out():
     other = RewardWrapper(reading(), ["TAMTRL", "InfoMem"], "lexical")
     other.set_state(through_json(env.get_state()))
     assert other.record == env.record
-    assert other._account.given == env._account.given
+    assert other._rewards.info == env._rewards.info
 
 
 def test_pictures_go_through_json_and_come_back_as_arrays():
@@ -157,7 +157,7 @@ TAMPERED = [
         {"error": None},
         {"rewards": {}},
         {"metrics": {"x": 1.0}},
-        {"base": ["a", "b"]},
+        {"env_rewards": ["a", "b"]},
         {"x": 1},
     ),
     {"credits": {"tamtrl": [{"__Credit__": [9, 1.0, None, "", True]}], "infomem": []}},
@@ -170,21 +170,21 @@ TAMPERED = [
 
 
 @pytest.mark.parametrize("tampered", TAMPERED, ids=str)
-def test_an_account_that_cannot_be_is_refused(tampered):
+def test_a_record_that_cannot_be_is_refused(tampered):
     env = begun()
     state = env.get_state()
-    refused(env, {**state, "account": {**state["account"], **tampered}}, "the state's account")
+    refused(env, {**state, "record": {**state["record"], **tampered}}, "the state's record")
 
 
 @pytest.mark.parametrize("privileged", [None, {}, []], ids=str)
-def test_an_account_that_lacks_what_a_method_needs_is_refused(privileged):
+def test_a_record_that_lacks_what_a_method_needs_is_refused(privileged):
     env = begun()
     state = env.get_state()
-    infos = [{**info, "privileged": privileged} for info in state["account"]["infos"]]
-    refused(env, {**state, "account": {**state["account"], "infos": infos}}, "tamtrl needs info")
+    infos = [{**info, "privileged": privileged} for info in state["record"]["infos"]]
+    refused(env, {**state, "record": {**state["record"], "infos": infos}}, "tamtrl needs info")
 
 
-def test_an_account_of_another_turn_than_its_environment_is_refused():
+def test_a_record_of_another_turn_than_its_environment_is_refused():
     env = begun()
     earlier = begun(replies=["the year"]).get_state()
     refused(env, {**env.get_state(), "inner": earlier["inner"]}, "another turn than its environment's 1")
@@ -211,7 +211,7 @@ def test_memories_that_no_method_can_have_are_refused(memories):
     refused(env, {**env.get_state(), "memories": memories}, "state")
 
 
-@pytest.mark.parametrize("state", [None, {}, {"inner": {}}, {"inner": {}, "account": {}}, "state"], ids=str)
+@pytest.mark.parametrize("state", [None, {}, {"inner": {}}, {"inner": {}, "record": {}}, "state"], ids=str)
 def test_what_is_no_state_of_a_wrapper_is_refused(state):
     refused(begun(), state, "state")
 
@@ -319,15 +319,15 @@ def test_one_foreign_state_among_several_changes_none():
 @pytest.mark.parametrize(
     "tampered",
     [
-        {"seat": {"number": 0, "account": None, "waiting": [[0, None]]}},
-        {"seat": {}},
-        {"base": -1},
+        {"slot": {"number": 0, "current": None, "waiting": [[0, None]]}},
+        {"slot": {}},
+        {"base_seed": -1},
         {"inner": {}},
         {"group_size": None},
     ],
     ids=str,
 )
-def test_a_seat_that_cannot_be_is_refused(tampered):
+def test_a_slot_that_cannot_be_is_refused(tampered):
     venv, observations = half_ended()
     states = venv.get_states()
     all_refused(venv, [{**states[0], **tampered}, *states[1:]], observations, "state")

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import VectorWrapper
+from transcripts import plain
 
 import memenvs
 from memenvs.core.vector import TextVectorEnv
@@ -54,7 +56,7 @@ class Unsure(RewardMethod):
     name = "unsure"
     immediate = False
 
-    def compose(self, episodes):
+    def assign_credit(self, episodes):
         return [
             [Credit(0, 2.0), *(Credit(k, math.nan, reason="dark") for k in range(1, len(e.turns)))]
             for e in episodes
@@ -164,7 +166,7 @@ def test_a_component_without_a_number_is_left_out_and_counted():
 
 
 def test_a_component_with_no_number_at_all_is_nan(monkeypatch):
-    monkeypatch.setattr(Unsure, "compose", lambda self, es: [[Credit(0, math.nan)] for _ in es])
+    monkeypatch.setattr(Unsure, "assign_credit", lambda self, es: [[Credit(0, math.nan)] for _ in es])
     steps = play(RewardWrapper(reading(), [Unsure()]), ["a"] * 3 + ["\\boxed{1623}"], options={"task": 0})
     assert math.isnan(steps[-1][4]["rewards"]["unsure"])
     assert steps[-1][1] == 1.0
@@ -255,8 +257,8 @@ def test_a_template_shows_the_model_its_own_form():
 
 
 def test_a_method_that_does_not_fit_the_environment_is_refused_at_reset():
-    with pytest.raises(ValueError, match="tamtrl needs"):
-        TAMTRL(gym.make("MemSokoban-v0"), "lexical").reset(seed=0)
+    with pytest.raises(ValueError, match=r"search_rewards needs info\[events\]"):
+        SearchRewards(gym.make("MemSokoban-v0")).reset(seed=0)
 
 
 @pytest.mark.parametrize(
@@ -538,10 +540,66 @@ def test_wrapped_environments_can_be_hosted_together():
         assert sum(info["turn_rewards"]) == pytest.approx(sum(rewards[i] for rewards, _ in steps))
 
 
-def test_a_second_host_is_refused():
+def test_a_reward_wrapper_around_a_reward_wrapper_is_refused():
     venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], **CHUNKS)
-    with pytest.raises(ValueError, match="one host"):
+    with pytest.raises(ValueError, match="inside; give one wrapper all"):
         VectorRewardWrapper(venv, ["InfoMem"], "lexical")
+
+
+class Between(VectorWrapper):
+    """Keeps what passes through it."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.stepped = []
+
+    def step(self, actions):
+        self.stepped.append(self.env.step(actions))
+        return self.stepped[-1]
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_a_wrapper_between_sees_the_rewards_of_the_environment(mode):
+    makes = [TextVectorEnv("MemChunkQA-v0", 2, autoreset_mode=mode, **CHUNKS) for _ in range(2)]
+    between, bare = Between(makes[0]), makes[1]
+    outer = VectorRewardWrapper(between, READING, "lexical", group_size=2)
+    seen, paid = [], 0.0
+    for venv in (outer, bare):
+        venv.reset(seed=3, options={"task": 0})
+    for _ in range(4):  # to the end of the first episodes
+        _, rewards, _, _, infos = outer.step(["1623", "\\boxed{1623}"])
+        seen.append(bare.step(["1623", "\\boxed{1623}"]))
+        paid += rewards.sum()
+    ends = [[*played[1:4], played[4].get("final_info", played[4])] for played in seen]
+    passed = [[*played[1:4], played[4].get("final_info", played[4])] for played in between.stepped]
+    assert data_equivalence(plain(passed), plain(ends))
+    assert "tamtrl" in infos.get("final_info", infos)["credits"]
+    assert paid != sum(played[1].sum() for played in seen)
+
+
+def test_the_environment_inside_gives_its_own_rewards_when_it_is_stepped_by_itself():
+    wrapped, bare = (TextVectorEnv("MemChunkQA-v0", 2, autoreset_mode="Disabled", **CHUNKS) for _ in range(2))
+    VectorRewardWrapper(wrapped, READING, "lexical", group_size=2).reset(seed=3, options={"task": 0})
+    bare.reset(seed=[3, 3], options={"task": 0})
+    for _ in range(4):
+        replies = ["1623", "\\boxed{1623}"]
+        assert data_equivalence(plain(wrapped.step(replies)), plain(bare.step(replies)))
+    assert wrapped.infos_list == bare.infos_list
+
+
+@pytest.mark.parametrize("around", ["step", "reset"])
+def test_an_environment_that_was_stepped_or_reset_without_its_wrapper_is_refused(around):
+    outer = vector("MemChunkQA-v0", 2, ["TAMTRL"], **CHUNKS)
+    outer.reset(options={"task": 0})
+    if around == "step":
+        outer.unwrapped.step(["a", "b"])
+    else:
+        outer.step(["a", "b"])
+        outer.unwrapped.reset(options={"task": 0})
+    with pytest.raises(ValueError, match=r"environment 0 is at turn \d of task .* reset it by the wrapper"):
+        outer.step(["a", "b"])
+    outer.reset(options={"task": 0})
+    assert outer.step(["a", "b"])[1].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("size", [0, 3, 1.5, True])

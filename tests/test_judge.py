@@ -93,7 +93,7 @@ def episode(actions=("first", "second"), context="rewrite"):
 
 
 def credits(stub, **settings):
-    (found,) = judge(stub, **settings).compose([episode()])
+    (found,) = judge(stub, **settings).assign_credit([episode()])
     return found
 
 
@@ -132,7 +132,7 @@ def test_a_verdict_in_a_code_fence_is_read(endpoint):
 )
 def test_a_verdict_that_is_none_is_nan_with_the_reason_and_counted(endpoint, reply, reason):
     method = judge(endpoint(reply))
-    (found,) = method.compose([episode()])
+    (found,) = method.assign_credit([episode()])
     assert [math.isnan(c.value) for c in found] == [True, True]
     assert all(c.reason.startswith(reason) for c in found)
     assert dict(method.failures) == {reason: 2}
@@ -147,7 +147,7 @@ def test_one_score_out_of_range_leaves_the_others():
 def test_the_log_warns_of_a_reason_once(endpoint, caplog):
     method = judge(endpoint("no"))
     for _ in range(3):
-        method.compose([episode()])
+        method.assign_credit([episode()])
     assert len(caplog.records) == 1
 
 
@@ -166,7 +166,7 @@ def test_an_endpoint_that_stays_away_is_nan(endpoint):
 
 
 def test_an_endpoint_that_is_not_there_is_nan():
-    (found,) = JudgeMethod("http://127.0.0.1:9/v1", "m", tries=1).compose([episode()])
+    (found,) = JudgeMethod("http://127.0.0.1:9/v1", "m", tries=1).assign_credit([episode()])
     assert all(c.reason.startswith("endpoint") for c in found)
 
 
@@ -187,7 +187,7 @@ def test_no_more_requests_run_at_once_than_allowed(endpoint):
         return 200, '{"scores": [1, 1]}'
 
     stub = endpoint(slow)
-    judge(stub, concurrency=3).compose([episode((f"a{i}", "b")) for i in range(12)])
+    judge(stub, concurrency=3).assign_credit([episode((f"a{i}", "b")) for i in range(12)])
     assert 1 < stub.most <= 3
 
 
@@ -197,7 +197,7 @@ def test_episodes_keep_their_order(endpoint):
         time.sleep(0.05 if number == 0 else 0)
         return 200, json.dumps({"scores": [number / 10, 1]})
 
-    found = judge(endpoint(slow_first)).compose([episode((f"number {i}", "b")) for i in range(4)])
+    found = judge(endpoint(slow_first)).assign_credit([episode((f"number {i}", "b")) for i in range(4)])
     assert [c[0].value for c in found] == [0.0, 0.1, 0.2, 0.3]
 
 
@@ -250,7 +250,7 @@ def test_the_key_comes_from_the_named_variable_and_is_in_no_setting(endpoint, mo
     monkeypatch.setenv("JUDGE_TEST_KEY", "k-1")
     stub = endpoint('{"scores": [1, 1]}')
     method = judge(stub, key_variable="JUDGE_TEST_KEY")
-    method.compose([episode()])
+    method.assign_credit([episode()])
     assert stub.headers[0]["Authorization"] == "Bearer k-1"
     assert "k-1" not in json.dumps(method.settings())
 

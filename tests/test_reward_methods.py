@@ -105,35 +105,35 @@ class TestTAMTRL:
         method = TAMTRLMethod()
         # the answer turns are not scored: min 0.2, max 0.6, p^ = 0, 1 | 0.5
         group = [episode(method, [0.2, 0.6, 0.0], outcome=1.0), episode(method, [0.4, 0.0], outcome=0.5)]
-        credits = [values(c) for c in method.compose(group)]
+        credits = [values(c) for c in method.assign_credit(group)]
         close(credits[0], [0.0, 1.0, 1.0])
         close(credits[1], [0.25, 0.5])
 
     def test_a_failed_rollout_gets_nothing(self):
         method = TAMTRLMethod()
         group = [episode(method, [0.2, 0.0], outcome=0.0), episode(method, [0.6, 0.0], outcome=1.0)]
-        assert values(method.compose(group)[0]) == [0.0, 0.0]
+        assert values(method.assign_credit(group)[0]) == [0.0, 0.0]
 
     def test_in_the_form_plus_the_outcome_stays_and_turns_get_their_share(self):
         method = TAMTRLMethod(combine="plus")
         group = [episode(method, [0.2, 0.6, 0.0], outcome=1.0), episode(method, [0.4, 0.0])]
-        assert not method.spends_outcome
-        close(values(method.compose(group)[0]), [0.0, 1.0, 0.0])
+        assert not method.replaces_outcome
+        close(values(method.assign_credit(group)[0]), [0.0, 1.0, 0.0])
 
     def test_without_minmax_the_probability_itself_is_paid(self):
         method = TAMTRLMethod(minmax=False)
         group = [episode(method, [0.2, 0.0], outcome=1.0), episode(method, [0.4, 0.0])]
-        close(values(method.compose(group)[0]), [0.2, 1.0])
+        close(values(method.assign_credit(group)[0]), [0.2, 1.0])
 
     def test_a_teacher_scores_the_answer_turn_too(self):
         method = TAMTRLMethod(final_turn="teacher")
         group = [episode(method, [0.2, 0.6], outcome=1.0), episode(method, [0.4, 0.4])]
-        close(values(method.compose(group)[0]), [0.0, 1.0])
+        close(values(method.assign_credit(group)[0]), [0.0, 1.0])
 
     def test_alone_the_extremes_are_those_seen_so_far(self):
         method = TAMTRLMethod()
-        method.compose([episode(method, [0.0, 1.0, 0.0])])
-        close(values(method.compose([episode(method, [0.25, 0.0], outcome=1.0)])[0]), [0.25, 1.0])
+        method.assign_credit([episode(method, [0.0, 1.0, 0.0])])
+        close(values(method.assign_credit([episode(method, [0.25, 0.0], outcome=1.0)])[0]), [0.25, 1.0])
 
 
 class TestInfoMem:
@@ -161,32 +161,34 @@ class TestInfoMem:
         method = InfoMemMethod(eps=0.0)
         # successes 1 and 3: z = -1, 1
         group = [episode(method, [0, gain], outcome=right) for gain, right in ((1, 1.0), (3, 1.0), (9, 0.0))]
-        credits = method.compose(group)
+        credits = method.assign_credit(group)
         close([values(c)[0] for c in credits], [-0.2, 0.2, 0.0])
         assert [c[0].turn for c in credits] == [1, 1, 1]
 
     def test_one_success_keeps_its_raw_gain(self):
         method = InfoMemMethod()
         group = [episode(method, [0.7], outcome=1.0), episode(method, [9.0])]
-        close([values(c)[0] for c in method.compose(group)], [0.14, 0.0])
+        close([values(c)[0] for c in method.assign_credit(group)], [0.14, 0.0])
 
     def test_the_wrong_side_can_be_scored_instead(self):
         method = InfoMemMethod(side="wrong", eps=0.0, beta=1.0)
         group = [episode(method, [gain], outcome=right) for gain, right in ((9, 1.0), (1, 0.0), (3, 0.0))]
-        close([values(c)[0] for c in method.compose(group)], [0.0, -1.0, 1.0])
+        close([values(c)[0] for c in method.assign_credit(group)], [0.0, -1.0, 1.0])
 
     def test_without_the_outcome_only_the_bonus_is_paid(self):
-        assert InfoMemMethod(outcome=False).spends_outcome
-        assert not InfoMemMethod().spends_outcome
+        assert InfoMemMethod(outcome=False).replaces_outcome
+        assert not InfoMemMethod().replaces_outcome
 
     def test_alone_the_first_success_is_raw_and_the_next_are_scored_against_the_earlier(self):
         method = InfoMemMethod(beta=1.0, eps=0.0)
-        paid = [values(method.compose([episode(method, [gain], outcome=1.0)])[0])[0] for gain in (1.0, 3.0)]
+        paid = [
+            values(method.assign_credit([episode(method, [gain], outcome=1.0)])[0])[0] for gain in (1.0, 3.0)
+        ]
         close(paid, [1.0, 1.0])  # second: mean 2, std 1
 
     def test_alone_a_failure_gets_nothing(self):
         method = InfoMemMethod()
-        assert values(method.compose([episode(method, [5.0])])[0]) == [0.0]
+        assert values(method.assign_credit([episode(method, [5.0])])[0]) == [0.0]
 
 
 class TestMemPO:
@@ -204,14 +206,14 @@ class TestMemPO:
     )
     def test_a_trajectory_earns_one_if_and_only_if_it_is_right_and_in_form(self, outcome, proper, reward):
         method = MemPOMethod()
-        assert method.spends_outcome
+        assert method.replaces_outcome
         played = episode(method, [0, 0], outcome=outcome, proper=proper, memory="")
-        assert method.compose([played]) == [[Credit(1, reward, of_signal=False)]]
+        assert method.assign_credit([played]) == [[Credit(1, reward, of_signal=False)]]
 
     def test_the_environments_outcome_can_be_kept_instead(self):
         method = MemPOMethod(trajectory="outcome")
-        assert not method.spends_outcome
-        assert method.compose([episode(method, [0, 0], outcome=0.5, memory="")]) == [[]]
+        assert not method.replaces_outcome
+        assert method.assign_credit([episode(method, [0, 0], outcome=0.5, memory="")]) == [[]]
 
     def test_without_a_bias_the_history_is_not_asked_for(self):
         asked = MemPOMethod(bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
@@ -238,7 +240,7 @@ class TestMemPO:
         method = MemPOMethod(eps=0.0, ddof=0)
         actions = ["<mem>ab</mem><search>x</search>", "<mem>c</mem><answer>y</answer>"]
         group = [episode(method, r, actions=actions, memory=["ab", "c"]) for r in ([1, 3], [2, 2])]
-        credits = method.compose(group)
+        credits = method.assign_credit(group)
         # R = 1, 3, 2, 2: mean 2, std sqrt(1 / 2); the last credit is the trajectory's reward
         close(values(credits[0]), [-(2**0.5), 2**0.5, 0.0])
         assert [actions[c.turn][slice(*c.span)] for c in credits[0][:-1]] == ["ab", "c"]
@@ -247,18 +249,18 @@ class TestMemPO:
         method = MemPOMethod(trajectory="outcome")
         actions = ["<search>x</search>", "<mem>c</mem><answer>y</answer>"]
         group = [episode(method, [0, r], actions=actions, memory=["", "c"]) for r in (1, 2)]
-        assert [[c.turn for c in credits] for credits in method.compose(group)] == [[1], [1]]
+        assert [[c.turn for c in credits] for credits in method.assign_credit(group)] == [[1], [1]]
 
     def test_a_reply_that_is_the_memory_is_credited_up_to_where_it_was_cut(self):
         method = MemPOMethod(trajectory="outcome")
         group = [episode(method, [r, 0], actions=["notes and more", "answer"]) for r in (1, 2)]
-        assert [(c.turn, c.span) for c in method.compose(group)[0]] == [(0, (0, 5))]
+        assert [(c.turn, c.span) for c in method.assign_credit(group)[0]] == [(0, (0, 5))]
 
     def test_alone_memories_are_normalised_over_all_so_far(self):
         method = MemPOMethod(trajectory="outcome", eps=0.0, ddof=0)
         actions = ["<mem>a</mem>"]
-        method.compose([episode(method, [1], actions=actions, memory="a")])
-        close(values(method.compose([episode(method, [3], actions=actions, memory="a")])[0]), [1.0])
+        method.assign_credit([episode(method, [1], actions=actions, memory="a")])
+        close(values(method.assign_credit([episode(method, [3], actions=actions, memory="a")])[0]), [1.0])
 
     def test_the_span_is_the_one_that_the_environment_tells(self):
         assert memory_span(turn(memory="", memory_span=[5, 7])) == (5, 7)
@@ -377,5 +379,7 @@ def test_the_answer_turn_is_marked_unless_the_teacher_scores_it():
 
 
 def test_a_memory_without_a_score_is_no_answer_turn():
-    (credits,) = TAMTRLMethod().compose([episode(TAMTRLMethod(), [0.2, math.nan, 0.4, 0.0], outcome=1.0)])
+    (credits,) = TAMTRLMethod().assign_credit(
+        [episode(TAMTRLMethod(), [0.2, math.nan, 0.4, 0.0], outcome=1.0)]
+    )
     close([credit.value for credit in credits], [0.0, math.nan, 1.0, 1.0])

@@ -49,7 +49,7 @@ def played(case):
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["input"]["name"])
 def test_each_of_the_six_rewards_is_as_recorded(case, name):
     alone = {field.name: 0.0 for field in fields(ToolRewardsMethod) if field.name != name}
-    (credits,) = ToolRewardsMethod(**alone).compose([played(case)])
+    (credits,) = ToolRewardsMethod(**alone).assign_credit([played(case)])
     assert sum(credit.value for credit in credits) == pytest.approx(case["output"][NAMES[name]], abs=1e-15)
 
 

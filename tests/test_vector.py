@@ -116,6 +116,24 @@ def test_equal_seeds_make_a_group_and_tasks_can_be_chosen():
     assert infos["task"][0] == infos["task"][2] != infos["task"][1] == infos["task"][3]
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_episodes_that_begin_by_themselves_can_be_seeded_for_one_step(mode):
+    def tasks(seeds):
+        venv = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode=mode, max_turns=1, max_actions=9)
+        venv.reset(seed=0)
+        begun = []
+        for _ in range(4):
+            venv.seed_autoreset(seeds)
+            venv.step(["a", "b"])
+            begun.append([info["task"] for info in venv.infos_list])
+        return begun[1], begun[3]
+
+    first, second = tasks([7, 7])
+    assert first == second
+    assert first[0] == first[1]
+    assert len({task for begun in tasks([None, None]) for task in begun}) > 1
+
+
 def test_states_branch():
     venv = TextVectorEnv("MemSokoban-v0", 2)
     venv.reset(seed=0)

@@ -257,6 +257,44 @@ def test_a_reply_that_is_no_text_is_the_callers_mistake():
     assert [info["turn"] for info in venv.infos_list] == [0, 0]
 
 
+def test_a_wrapper_can_truncate_an_episode_whose_others_play_on():
+    venv = mortal({}, {})
+    venv.reset(seed=0)
+    venv.step(["Up"] * 2)
+    venv.truncate(1, "TimeoutError: no scorer")
+    assert errors_of(venv) == ["", "TimeoutError: no scorer"]
+    assert venv.over.tolist() == [False, True]
+    with pytest.raises(gym.error.ResetNeeded, match="episode 1 is over"):
+        venv.step(["Up"] * 2)
+    venv.step(["Up"] * 2, mask=np.array([True, False]))
+    venv.reset(options={"reset_mask": np.array([False, True])})
+    assert errors_of(venv) == ["", ""]
+
+
+def test_after_a_truncation_the_next_step_begins_an_episode_where_they_begin_by_themselves():
+    venv = mortal({}, {}, mode="NextStep")
+    venv.reset(seed=0)
+    venv.step(["Up"] * 2)
+    venv.truncate(1, "TimeoutError: no scorer")
+    venv.step(["Up"] * 2)
+    assert [info["turn"] for info in venv.infos_list] == [2, 0]
+
+
+def test_an_episode_that_is_over_is_not_truncated():
+    venv = mortal({}, {"steps": [0]})
+    venv.reset(seed=0)
+    venv.step(["Up"] * 2)
+    with pytest.raises(ValueError, match="environment 1 cannot be truncated: its episode is over"):
+        venv.truncate(1, "gone")
+
+
+def test_where_errors_are_raised_no_episode_is_truncated():
+    venv = mortal({}, errors="raise")
+    venv.reset(seed=0)
+    with pytest.raises(ValueError, match="its errors are raised"):
+        venv.truncate(0, "gone")
+
+
 def test_an_unknown_way_to_treat_errors_is_refused():
     with pytest.raises(ValueError, match="ignore"):
         TextVectorEnv("MemSokoban-v0", 2, errors="ignore")

@@ -5,12 +5,20 @@ methods, `VectorRewardWrapper` any list over many environments.
 """
 
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.conveniences import TAMTRL, InfoMem, Judge, MemPO, SearchRewards, ToolRewards
 from memenvs.wrappers.infomem import InfoMemMethod
 from memenvs.wrappers.judge import JudgeMethod
 from memenvs.wrappers.mempo import MemPOMethod
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.reward_wrapper import RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers.reward_wrapper import (
+    TAMTRL,
+    InfoMem,
+    Judge,
+    MemPO,
+    RewardWrapper,
+    SearchRewards,
+    ToolRewards,
+    VectorRewardWrapper,
+)
 from memenvs.wrappers.search_rewards import SearchRewardsMethod
 from memenvs.wrappers.tamtrl import TAMTRLMethod
 from memenvs.wrappers.tool_rewards import ToolRewardsMethod

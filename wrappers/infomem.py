@@ -12,7 +12,8 @@ from memenvs.core.checks import Range, check_choice, check_flags, check_numbers,
 from memenvs.core.state import check_keys, to_plain
 from memenvs.core.text import Template
 from memenvs.credit import SIDES, infomem_bonus
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Running, Turn
+from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.wrappers.method import RewardMethod, Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 CONDITIONS = ("answer", "query")
@@ -83,7 +84,7 @@ class InfoMemMethod(RewardMethod):
         check_choice("target", self.target, TARGETS)
 
     @property
-    def spends_outcome(self) -> bool:
+    def replaces_outcome(self) -> bool:
         """Where it is left out."""
         return not self.outcome
 
@@ -116,7 +117,7 @@ class InfoMemMethod(RewardMethod):
         with_memory, without = (float(np.mean(nats)) for nats in scores)
         return with_memory - without
 
-    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+    def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The bonus, beta * r~, at the last turn of each rollout."""
         gains = [(episode.signals[self.name] or [np.nan])[-1] for episode in episodes]
         if len(episodes) == 1:

@@ -21,7 +21,8 @@ from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
 from memenvs.models.endpoint import complete
-from memenvs.wrappers.method import Credit, Episode, RewardMethod
+from memenvs.rollout.records import Credit, Episode
+from memenvs.wrappers.method import RewardMethod
 
 _RECORD = """\
 Below is the record of its work, as JSON: for each turn what the agent read, what it replied and what came \
@@ -270,7 +271,7 @@ class JudgeMethod(RewardMethod):
         self._client(None)  # which refuses a wrong URL
 
     @property
-    def spends_outcome(self) -> bool:
+    def replaces_outcome(self) -> bool:
         """Where scores take the outcome's place, or contain it."""
         return self.outcome != "keep"
 
@@ -280,7 +281,7 @@ class JudgeMethod(RewardMethod):
         searching = self.rubric == "search" and self.prompt is None
         return ("context", "feedback", *(("events/searches",) if searching else ()))
 
-    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+    def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The scores of each episode, times `weight`, and the outcome where that is wanted."""
         if not episodes:
             return []

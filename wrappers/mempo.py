@@ -12,8 +12,9 @@ import numpy as np
 from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
 from memenvs.core.state import to_plain
 from memenvs.credit import mempo
+from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Running, Turn
+from memenvs.wrappers.method import RewardMethod, Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 BIASES = ("history", "none")
@@ -72,7 +73,7 @@ class MemPOMethod(RewardMethod):
         check_choice("target", self.target, TARGETS)
 
     @property
-    def spends_outcome(self) -> bool:
+    def replaces_outcome(self) -> bool:
         """Where r_i is the paper's."""
         return self.trajectory == "strict"
 
@@ -81,7 +82,7 @@ class MemPOMethod(RewardMethod):
         """The prompt with the memory and with the history, the answer, and what makes a trajectory right."""
         prompts = ("privileged/prompt_with_memory", "privileged/prompt_with_history")
         asked = (*prompts[: 2 if self.bias == "history" else 1], f"privileged/{TARGETS[self.target]}")
-        return (*asked, "privileged/memory_span", *(("metrics/format",) if self.spends_outcome else ()))
+        return (*asked, "privileged/memory_span", *(("metrics/format",) if self.replaces_outcome else ()))
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The answer after the memory, and after the turns before."""
@@ -103,7 +104,7 @@ class MemPOMethod(RewardMethod):
             likely = [math.exp(value) for value in likely]
         return likely[0] - (likely[1] if len(likely) > 1 else 0.0)
 
-    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+    def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """A_memory on the span of each memory, and r_i at the last turn."""
         spans = [[memory_span(turn) for turn in episode.turns] for episode in episodes]
         signals = [
@@ -132,7 +133,7 @@ class MemPOMethod(RewardMethod):
         return [[*credits, *result] for credits, result in zip(memories, results, strict=True)]
 
     def _result(self, episode: Episode) -> list[Credit]:
-        if not self.spends_outcome or not episode.turns:
+        if not self.replaces_outcome or not episode.turns:
             return []
         return [Credit(len(episode.turns) - 1, trajectory_reward(episode), of_signal=False)]
 

@@ -27,7 +27,7 @@ class RewardMethod:
             the episodes it was given before; its class says how.
         immediate: its signals are paid as they come; the end pays what the credits still lack. If False all
             is paid at the end.
-        spends_outcome: its credits contain the environment's outcome, which therefore counts 0 in the sum.
+        replaces_outcome: its credits contain the environment's outcome, which therefore counts 0 in the sum.
     """
 
     name: ClassVar[str]
@@ -35,7 +35,7 @@ class RewardMethod:
     immediate: ClassVar[bool] = True
 
     @property
-    def spends_outcome(self) -> bool:
+    def replaces_outcome(self) -> bool:
         """See the class."""
         return False
 
@@ -52,7 +52,7 @@ class RewardMethod:
         """The raw number for this turn; `scores` answer `requests(turn)`. 0.0 where nothing is measured."""
         return 0.0
 
-    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+    def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The credits of each episode; by default every turn's signal.
 
         Args:

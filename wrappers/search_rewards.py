@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.core.checks import Range, check_flags, check_numbers
-from memenvs.wrappers.method import RewardMethod, Turn
+from memenvs.rollout.records import Turn
+from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
@@ -55,7 +56,7 @@ class SearchRewardsMethod(RewardMethod):
         check_flags(once=self.once)
 
     @property
-    def spends_outcome(self) -> bool:
+    def replaces_outcome(self) -> bool:
         """Always: its own reward of the last turn takes its place."""
         return True
 

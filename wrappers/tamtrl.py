@@ -11,7 +11,8 @@ import numpy as np
 from memenvs.core.checks import check_choice, check_flags
 from memenvs.core.state import to_plain
 from memenvs.credit import COMBINES, tamtrl_rewards
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Running, Turn
+from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.wrappers.method import RewardMethod, Running
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
@@ -64,7 +65,7 @@ class TAMTRLMethod(RewardMethod):
         check_choice("final_turn", self.final_turn, FINAL_TURNS)
 
     @property
-    def spends_outcome(self) -> bool:
+    def replaces_outcome(self) -> bool:
         """In product form."""
         return self.combine == "product"
 
@@ -94,7 +95,7 @@ class TAMTRLMethod(RewardMethod):
         """(K,) as `memenvs.credit.tamtrl` wants it: whether a turn takes the outcome, and p_t is not read."""
         return [not self._scored(turn) for turn in episode.turns]
 
-    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+    def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """R_t of every turn."""
         teacher = [episode.signals[self.name] for episode in episodes]
         answers = [self.answers(episode) for episode in episodes]
@@ -103,7 +104,7 @@ class TAMTRLMethod(RewardMethod):
             self._seen.add(p for p, answer in zip(teacher[0], answers[0], strict=True) if not answer)
             bounds = (self._seen.low, self._seen.high) if self._seen.count else None
         # In the form "plus" the outcome keeps its own component, so that none is added here.
-        outcomes = [episode.outcome if self.spends_outcome else 0.0 for episode in episodes]
+        outcomes = [episode.outcome if self.replaces_outcome else 0.0 for episode in episodes]
         rewards = tamtrl_rewards(
             teacher, outcomes, answers=answers, minmax=self.minmax, combine=self.combine, bounds=bounds
         )

@@ -9,7 +9,8 @@ from memenvs.core.checks import check_numbers
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import first_pair
-from memenvs.wrappers.method import Credit, Episode, RewardMethod, Turn
+from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 FIELDS = (("reasoning",), ("tool", "answer"))
@@ -56,7 +57,7 @@ class ToolRewardsMethod(RewardMethod):
         check_numbers(**self.settings())
 
     @property
-    def spends_outcome(self) -> bool:
+    def replaces_outcome(self) -> bool:
         """Always: `present` and `exact` take its place."""
         return True
 
@@ -70,7 +71,7 @@ class ToolRewardsMethod(RewardMethod):
         events = turn.info["events"]
         return self.execution * events["ran"] + self.found * events["retrieved"]
 
-    def compose(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
+    def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The rewards of the calls at their turns, the others at the last turn."""
         return [self._credits(episode.turns) for episode in episodes]
 

@@ -454,7 +454,7 @@ class ToolEnv:
                 f"{self._id} rewrites its prompts, and a chat with tools only grows; use EpisodeRollout with "
                 "TurnAdvantages"
             )
-        self._outcome_is_last_turn = isinstance(self._env, RewardWrapper) and self._env.spends_outcome
+        self._outcome_is_last_turn = isinstance(self._env, RewardWrapper) and self._env.replaces_outcome
         self._over = True
         self._info: dict[str, Any] = {}
         self._paid: list[float] = []  # the outcome component of each turn

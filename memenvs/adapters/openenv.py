@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from memenvs.adapters.plain import open_env, told
+from memenvs.adapters.common import open_env, public_info
 from memenvs.cli import NAMED, Parser
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.optional import check_version
@@ -40,7 +40,7 @@ class MemObservation(Observation):
 
     `context` and `feedback` are those of the info (see `memenvs.TextEnv`): a client that keeps a chat sends
     `feedback` as the next message where the context is `"append"`, else `text` alone. `reward` is the turn's;
-    `done` is either end; `metadata` are those of `memenvs.adapters.plain.told`.
+    `done` is either end; `metadata` are those of `memenvs.adapters.common.public_info`.
     """
 
     text: str
@@ -90,7 +90,7 @@ class MemEnvironment(Environment):
             raise ValueError(f"unknown reset argument {min(kwargs)!r}; there are seed, episode_id and task")
         text, info = self._env.reset(seed=seed, options=None if task is None else {"task": task})
         self._state = MemState(episode_id=episode_id, task=info["task"])
-        return MemObservation(text=text, context=info["context"], metadata=told(info))
+        return MemObservation(text=text, context=info["context"], metadata=public_info(info))
 
     def step(self, action: MemAction, timeout_s: float | None = None, **kwargs: Any) -> MemObservation:
         """Play a reply."""
@@ -103,7 +103,7 @@ class MemEnvironment(Environment):
             truncated=truncated,
             reward=float(reward),
             done=terminated or truncated,
-            metadata=told(info),
+            metadata=public_info(info),
         )
 
     @property
@@ -125,7 +125,7 @@ def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
         **settings: of `MemEnvironment`.
     """
     make = functools.partial(MemEnvironment, env, **settings)
-    make().close()  # a wrong argument is told now, not to the first client
+    make().close()  # raises here for wrong arguments, not at the first client
     return create_fastapi_app(
         make, MemAction, MemObservation, max_concurrent_envs=max_concurrent_envs, state_cls=MemState
     )

@@ -1,4 +1,4 @@
-"""SkyRL: `MemEnv` is any text environment as a SkyRL-gym environment, a conversation turn by turn."""
+"""SkyRL: any text environment as a SkyRL-gym environment, a conversation turn by turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from memenvs.adapters.plain import TextEnvironment, open_env, plain, told
+from memenvs.adapters.common import TextEnvironment, open_env, plain, public_info
 from memenvs.core.optional import check_version
 
 check_version("skyrl-gym", "0.4", "0.5", "skyrl")
@@ -20,37 +20,13 @@ from skyrl_gym.envs.base_text_env import (  # noqa: E402  # after the check
 SETTINGS = ("env", "env_args", "methods", "scorer", "step_wise")
 
 
-class LatestPrompt(list[Any]):
-    """Messages of which the latest prompt alone is kept, behind the system messages.
-
-    SkyRL's generator appends every reply and every observation to the very list that `init` returned
-    (skyrl-gym's own RLM environment stands on that too). With `step_wise_trajectories` it reads the list
-    anew at every turn, so this is how it shows a fresh prompt.
-
-    Args:
-        fixed: the system messages.
-        prompt: the first prompt.
-    """
-
-    def __init__(self, fixed: ConversationType, prompt: ConversationType) -> None:
-        super().__init__([*fixed, *prompt])
-        self._fixed = len(fixed)
-
-    def __iadd__(self, messages: Any) -> LatestPrompt:  # type: ignore[misc]
-        """Put the prompts among `messages` in place of the last one; replies leave no trace."""
-        prompts = [message for message in messages if message["role"] != "assistant"]
-        if prompts:
-            self[self._fixed :] = prompts
-        return self
-
-
-class MemEnv(BaseTextEnv):
-    """A text environment for SkyRL, registered by `skyrl_gym.register(id, "memenvs.adapters.skyrl:MemEnv")`.
+class SkyRLEnv(BaseTextEnv):
+    """A text environment for `skyrl_gym.register(id, "memenvs.adapters.skyrl:SkyRLEnv")`.
 
     A step's reward is that turn's, the sum of its components. Its metadata are those of
-    `memenvs.adapters.plain.told`; `get_metrics` has the environment's metrics, `return`, and `reward/NAME`, a
-    component's sum over the episode. What a method knows only in hindsight is paid at the last step; which
-    turn earned it is in the last step's metadata alone.
+    `memenvs.adapters.common.public_info`; `get_metrics` has the environment's metrics, `return`, and
+    `reward/NAME`, a component's sum over the episode. What a method knows only in hindsight is paid at the
+    last step; which turn earned it is in the last step's metadata alone.
 
     Args:
         env_config: `env` (an id), `env_args`, `methods`, `scorer`; and `step_wise`, which says that the
@@ -89,13 +65,13 @@ class MemEnv(BaseTextEnv):
         fixed = [message for message in prompt if message["role"] == "system"]
         first = [{"role": "user", "content": observation}]
         if self._info["context"] == "append":
-            return [*fixed, *first], told(self._info)
+            return [*fixed, *first], public_info(self._info)
         if not self._step_wise:
             raise ValueError(
                 f"{self._name} gives a fresh prompt every turn and SkyRL appends: set "
                 "generator.step_wise_trajectories=true, and step_wise=true in env_config"
             )
-        return LatestPrompt(fixed, first), told(self._info)
+        return LatestPrompt(fixed, first), public_info(self._info)
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Play a reply."""
@@ -109,7 +85,7 @@ class MemEnv(BaseTextEnv):
             observations=[] if self._done else [{"role": "user", "content": said}],
             reward=float(reward),
             done=self._done,
-            metadata=told(self._info),
+            metadata=public_info(self._info),
         )
 
     def get_metrics(self) -> dict[str, float]:
@@ -121,3 +97,27 @@ class MemEnv(BaseTextEnv):
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
+
+
+class LatestPrompt(list[Any]):
+    """Messages of which the latest prompt alone is kept, behind the system messages.
+
+    SkyRL's generator appends every reply and every observation to the very list that `init` returned
+    (skyrl-gym's own RLM environment stands on that too). With `step_wise_trajectories` it reads the list
+    anew at every turn, so this is how it shows a fresh prompt.
+
+    Args:
+        fixed: the system messages.
+        prompt: the first prompt.
+    """
+
+    def __init__(self, fixed: ConversationType, prompt: ConversationType) -> None:
+        super().__init__([*fixed, *prompt])
+        self._fixed = len(fixed)
+
+    def __iadd__(self, messages: Any) -> LatestPrompt:  # type: ignore[misc]
+        """Put the prompts among `messages` in place of the last one; replies leave no trace."""
+        prompts = [message for message in messages if message["role"] != "assistant"]
+        if prompts:
+            self[self._fixed :] = prompts
+        return self

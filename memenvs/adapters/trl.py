@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.adapters.plain import open_env
+from memenvs.adapters.common import open_env
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
 from memenvs.baselines.rollout import collect
 from memenvs.core.optional import check_version, require

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memenvs.adapters.plain import TextEnvironment, open_env, told
+from memenvs.adapters.common import TextEnvironment, open_env, public_info
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import check_version
 
@@ -153,7 +153,7 @@ class Playing:
         reply = next(written, None) or ""
         played = await asyncio.to_thread(self.env.step, reply)  # a retriever must not hold up the others
         self.observation, _, terminated, truncated, info = played
-        self.turns.append(told(info))
+        self.turns.append(public_info(info))
         self.over = terminated or truncated
         return str(info["feedback"])
 
@@ -163,8 +163,8 @@ class MemEnv(vf.Env[MemEnvConfig]):
 
     An episode that appends is one trace of K turns, with each component, summed, as a reward. One of fresh
     prompts is K traces, one interaction each, with the reward `turn` or `return`: what a model read at a
-    turn is exactly its trace. `trace.info["turns"]` holds what `memenvs.adapters.plain.told` says of a
-    trace's turns, the last one with the final `turn_rewards`. The environment's metrics stand on every trace.
+    turn is exactly its trace. `trace.info["turns"]` holds `memenvs.adapters.common.public_info` of a trace's
+    turns, the last one with the final `turn_rewards`. The environment's metrics stand on every trace.
     An episode that the agent left early keeps what it earned by then, with the metric `complete` 0.
     """
 

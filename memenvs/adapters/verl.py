@@ -18,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.adapters.plain import open_env, plain
+from memenvs.adapters.common import open_env, plain
 from memenvs.baselines.rollout import NO_REPLY, Seat
 from memenvs.core.optional import check_version, require
 from memenvs.credit import grpo, mt_grpo, place_rewards

@@ -1,10 +1,10 @@
-"""An episode of each family of environments, played by the right answers: what a trainer must be told too."""
+"""An episode of each family of environments, played by the right answers: what a trainer must see too."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from memenvs.adapters.plain import open_env, told
+from memenvs.adapters.common import open_env, public_info
 
 FAMILIES = {
     "reading": {
@@ -23,12 +23,12 @@ FAMILIES = {
 
 
 class Played(NamedTuple):
-    """A turn: what was read, the reply, the reward, and what a trainer is told."""
+    """A turn: what was read, the reply, the reward, and what a trainer may see of it."""
 
     observation: str
     reply: str
     reward: float
-    told: dict
+    public: dict
 
 
 def play(family: str, task: int) -> list[Played]:
@@ -42,6 +42,6 @@ def play(family: str, task: int) -> list[Played]:
             question = observation.rpartition("Question: ")[2].strip()
             reply = f"<think>I look.</think><search>{question}</search>"
         following, reward, terminated, truncated, info = env.step(reply)
-        turns.append(Played(observation, reply, reward, told(info)))
+        turns.append(Played(observation, reply, reward, public_info(info)))
         observation, over = following, terminated or truncated
     return turns

@@ -55,7 +55,7 @@ def test_texts_rewards_components_and_turn_rewards_arrive(addresses, family, tas
             assert not result.done
             result = client.step({"reply": turn.reply})
             assert result.reward == turn.reward
-            assert result.observation["metadata"] == turn.told
+            assert result.observation["metadata"] == turn.public
         assert result.done
 
 
@@ -88,7 +88,7 @@ def test_sessions_play_different_episodes_at_the_same_time(addresses):
             for client, turns in zip(clients, played, strict=True):
                 result = client.step({"reply": turns[number].reply})
                 assert result.reward == turns[number].reward
-        assert (one.state()["task"], two.state()["task"]) == tuple(p[0].told["task"] for p in played)
+        assert (one.state()["task"], two.state()["task"]) == tuple(p[0].public["task"] for p in played)
 
 
 def test_state_counts_the_turns_and_keeps_the_episodes_id(addresses):

@@ -11,7 +11,7 @@ skyrl_gym = pytest.importorskip("skyrl_gym", reason='skyrl-gym is not installed:
 from omegaconf import OmegaConf  # noqa: E402  # comes with skyrl-gym
 from skyrl_gym.metrics import aggregate_for_environment  # noqa: E402
 
-from memenvs.adapters.skyrl import MemEnv  # noqa: E402
+from memenvs.adapters.skyrl import SkyRLEnv  # noqa: E402
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 PROMPT = [SYSTEM, {"role": "user", "content": "this row's text is not used"}]
@@ -25,7 +25,7 @@ def made(family, **extras):
 
 @pytest.fixture(autouse=True)
 def registered():
-    skyrl_gym.register("memenvs-test", "memenvs.adapters.skyrl:MemEnv")
+    skyrl_gym.register("memenvs-test", "memenvs.adapters.skyrl:SkyRLEnv")
     yield
     skyrl_gym.envs.registration.deregister("memenvs-test")
 
@@ -48,7 +48,7 @@ def test_rewards_components_and_turn_rewards_arrive(family, task):
     turns = play(family, task)
     _, outputs = generate(made(family, task=task), [turn.reply for turn in turns])
     assert [output["reward"] for output in outputs] == [turn.reward for turn in turns]
-    assert [output["metadata"] for output in outputs] == [turn.told for turn in turns]
+    assert [output["metadata"] for output in outputs] == [turn.public for turn in turns]
     assert [output["done"] for output in outputs] == [False] * (len(turns) - 1) + [True]
 
 
@@ -76,7 +76,7 @@ def test_a_rewrite_episode_shows_a_fresh_prompt_alone_at_every_turn():
 
 
 def test_fresh_prompts_without_step_wise_are_refused_with_the_mend():
-    env = MemEnv(FAMILIES["reading"], {"task": 1})
+    env = SkyRLEnv(FAMILIES["reading"], {"task": 1})
     with pytest.raises(ValueError, match=r"MemChunkQA-v0 gives a fresh prompt.*step_wise_trajectories=true"):
         env.init(PROMPT)
 
@@ -101,7 +101,7 @@ def test_skyrls_own_mean_takes_every_metric():
 
 
 def test_an_omegaconf_configuration_and_numpys_numbers_will_do():
-    env = MemEnv(OmegaConf.create(FAMILIES["search"]), {"task": np.int64(2), "seed": np.int64(7)})
+    env = SkyRLEnv(OmegaConf.create(FAMILIES["search"]), {"task": np.int64(2), "seed": np.int64(7)})
     assert env.init([])[0][0]["content"] == play("search", 2)[0].observation
 
 
@@ -136,5 +136,5 @@ def test_no_reply_raises_and_what_comes_back_is_json(reply):
 )
 def test_wrong_settings_are_told_in_one_line(config, words):
     with pytest.raises(ValueError, match=words) as error:
-        MemEnv(config, {})
+        SkyRLEnv(config, {})
     assert "\n" not in str(error.value)

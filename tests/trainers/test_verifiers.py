@@ -68,7 +68,7 @@ def test_turn_rewards_and_components_arrive_on_traces(family, task):
     turns = play(family, task)
     ((episode,), _) = run(made(family), told_by(turns), task)
     assert episode.ok, episode.errors
-    assert [turn for trace in episode.traces for turn in trace.info["turns"]] == [p.told for p in turns]
+    assert [turn for trace in episode.traces for turn in trace.info["turns"]] == [p.public for p in turns]
     assert sum(trace.reward for trace in episode.traces) == pytest.approx(sum(p.reward for p in turns))
 
 

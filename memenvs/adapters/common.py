@@ -1,4 +1,4 @@
-"""What every adapter needs: an environment made from plain data, and what a trainer is told of a turn."""
+"""Parts that all adapters use: an environment made of plain data, and what a trainer may see of a turn."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def open_env(
     return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
 
 
-def told(info: Info) -> dict[str, Any]:
-    """What a trainer is told of a turn, as JSON: nothing privileged, None for NaN.
+def public_info(info: Info) -> dict[str, Any]:
+    """What a trainer may see of a turn, as JSON: nothing privileged, None for NaN.
 
     Returns:
         `task`, `turn` (turns played), `context`, `rewards` (the components of this turn), `turn_rewards`

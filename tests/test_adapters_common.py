@@ -3,7 +3,7 @@
 import json
 import math
 
-from memenvs.adapters.plain import told
+from memenvs.adapters.common import public_info
 from memenvs.wrappers import Credit
 
 INFO = {
@@ -19,10 +19,10 @@ INFO = {
 
 def test_a_reason_is_told_without_what_it_quotes():
     reason = "unreadable: not an object alone but 'The answer is 1623, so'"
-    shown = told({**INFO, "credits": {"judge": [Credit(0, math.nan, reason=reason)]}})
+    shown = public_info({**INFO, "credits": {"judge": [Credit(0, math.nan, reason=reason)]}})
     assert shown["credits"]["judge"] == [{"turn": 0, "value": None, "span": None, "reason": "unreadable"}]
     assert "1623" not in json.dumps(shown)
 
 
 def test_without_methods_there_are_no_credits():
-    assert told(INFO) == {name: value for name, value in INFO.items() if name != "privileged"}
+    assert public_info(INFO) == {name: value for name, value in INFO.items() if name != "privileged"}

@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 import memenvs  # noqa: F401
-from memenvs.envs.searching import read_reply
+from memenvs.envs.search_qa import read_reply
 from memenvs.rollout.scripted import LexicalReader, LexicalSearcher, make_policy, play_episode, play_tasks
 
 

@@ -9,16 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference_values import cases
 
-from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.searching import (
-    LAST,
-    cut_passages,
-    harmless,
-    holds_answer_by_part,
-    information,
-    read_reply,
-    show_passages,
-)
+from memenvs.envs.search_qa import LAST, SearchQAEnv, information, read_reply
+from memenvs.envs.searching import cut_passages, harmless, holds_answer, show_passages
 from memenvs.retrieval import Hits, Passage
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -260,11 +252,11 @@ def test_information_is_cut_at_its_tokens_and_always_closed():
 
 
 def test_an_answer_over_two_parts_stands_in_the_text_and_in_neither_of_them():
-    assert holds_answer_by_part(["by Ada\n", "Lovelace.\n"], [["Ada Lovelace"]]) == (True, [False, False])
+    assert holds_answer(["by Ada\n", "Lovelace.\n"], [["Ada Lovelace"]]) == (True, [False, False])
 
 
 def test_an_answer_in_one_part_stands_in_the_text_and_in_that_part():
-    assert holds_answer_by_part(["by Ada\n", "The Lovelace!\n", ""], [["lovelace"]]) == (
+    assert holds_answer(["by Ada\n", "The Lovelace!\n", ""], [["lovelace"]]) == (
         True,
         [False, True, False],
     )

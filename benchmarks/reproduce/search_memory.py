@@ -12,7 +12,7 @@ from benchmarks.reproduce.search_teacher import REPLY
 from memenvs.baselines.rollout import collect
 from memenvs.baselines.run import group_seeds
 from memenvs.core.vector import TextVectorEnv
-from memenvs.envs.searching import read_reply
+from memenvs.envs.search_qa import read_reply
 from memenvs.models import HFPolicy
 from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet

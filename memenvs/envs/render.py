@@ -45,16 +45,16 @@ def conversation_turn(
     question: str,
     reply: str | None,
     rewards: dict[str, float],
-    came: str,
+    feedback: str,
     end: str,
 ) -> str:
-    """A turn of a conversation with tools: the question, or the last reply, its reward and what came back."""
+    """A turn of a conversation with tools: the question, or the last reply, its reward and its feedback."""
     lines = [f"{_BOLD}{title}{_RESET}"]
     if reply is None:
         lines += block("question", question, limit=600)
     else:
         lines += [*block("replied", reply, limit=500), reward_line(rewards)]
-        lines += block("came back", came, limit=800)
+        lines += block("came back", feedback, limit=800)
     return "\n".join([*lines, f"{_BOLD}the episode is {end}{_RESET}"] if end else lines)
 
 

@@ -2,46 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from memenvs.core.checks import check_choice, check_whole
-from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
-from memenvs.core.text import THOUGHTS, Tagged, replace_templates
-from memenvs.envs.render import conversation_turn
+from memenvs.core.env import MAX_REPLY_CHARS, Info
+from memenvs.core.text import THOUGHTS, Tagged, Template, first_pair, in_order, replace_templates, thought_end
 from memenvs.envs.searching import (
-    ASK,
-    ASK_WITH_MEMORY,
-    LAST,
-    SHOWN,
-    UNREADABLE,
-    Move,
-    Searching,
-    check_turns,
+    SearchingEnv,
+    SearchingEpisode,
     cut_passages,
-    evidence_of,
-    extents,
-    harmless,
-    holds_answer_by_part,
-    information,
-    open_retriever,
+    holds_answer,
+    holds_known_tag,
     passages_shown,
-    read_reply,
     several,
     show_passages,
 )
-from memenvs.tasks.grading import Grade, gold_answer, grade_answer
-from memenvs.tasks.metrics import Objectives, get_metric, multi_objective, wrap_answer
-from memenvs.tasks.taskset import Task, identity_of, open_questions, own_metric
-from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
+from memenvs.tasks.metrics import Objectives, multi_objective, wrap_answer
 
-NOTHING = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 0.0}
+ASK = Template(
+    """\
+Answer the question. Think inside <think>…</think> whenever you learn something. If you lack knowledge, \
+search by <search>query</search>; what is found comes back inside <information>…</information>. You may \
+search up to {searches} times. When you know the answer, give it without explanation, as short as it can be, \
+inside <answer>…</answer>{several}.
+
+Question: {question}
+""",
+    required=("question",),
+    optional=("searches", "several"),
+    name="ask",
+)
+
+ASK_WITH_MEMORY = Template(
+    """\
+Answer the question with the help of a search engine. Of earlier turns you see {shown}. So open every reply \
+with <mem>…</mem>: all you have learned so far and what is still to be found, in up to {max_memory} tokens. \
+Then think inside <think>…</think>. Then either search by <search>query</search>, or, when you know the \
+answer, give it as short as it can be inside <answer>…</answer>{several}. There are {turns} turns left.
+
+Question: {question}
+
+<mem>
+{memory}
+</mem>
+{recent}""",
+    required=("question", "memory", "recent"),
+    optional=("turns", "several", "shown", "max_memory"),
+    name="ask",
+)
+
+SHOWN = {
+    1: "your own memory and your last turn, nothing else",
+    3: "your own memory and your last 3 turns, nothing else",
+    "all": "your own memory and every turn",
+}
+"""What a prompt with a memory says that it repeats, by `keep_turns`."""
+
+UNREADABLE = """
+There was neither <search>query</search> nor <answer>text</answer> in that. Use one of them.
+"""
+
+LAST = "No searches are left: answer now.\n\n"
 
 
 @dataclass
-class SearchEpisode(EpisodeState):
+class SearchEpisode(SearchingEpisode):
     """An episode of searching.
 
     Attributes:
@@ -49,195 +76,23 @@ class SearchEpisode(EpisodeState):
         memory_span: where the last reply wrote it, [start, end) in characters; None if it wrote none.
         behind_memory: the last reply without its `<mem>…</mem>`.
         overflows: memories that were cut at `max_memory`.
-        history: each turn's reply and what came back.
         prompts: each observation so far; with `"append"` the first alone, which the others begin with.
-        answer: the answer given; None without one.
         searches: searches run.
-        retrieved: whether any search found an accepted answer in its passages.
-        found: contents of the passages in which one has been shown.
+        found: contents of the passages in which an accepted answer has been shown.
         well_formed: replies that were.
-        events: of the last turn, 1.0 or 0.0: `searched`, `retrieved`, `retrieved_new`, `well_formed`.
     """
 
     memory: str = ""
     memory_span: tuple[int, int] | None = None
     behind_memory: str = ""
     overflows: int = 0
-    history: list[tuple[str, str]] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
-    answer: str | None = None
     searches: int = 0
-    retrieved: bool = False
     found: list[str] = field(default_factory=list)
     well_formed: int = 0
-    events: dict[str, float] = field(default_factory=dict)
-
-    def record(self, move: Move, passages: Sequence[str] | None, shown: str, task: Task) -> None:
-        """Keep what a reply did.
-
-        Args:
-            move: the reply.
-            passages: contents that a search brought; None where none was run.
-            shown: what the agent reads of them.
-            task: that is played.
-        """
-        searched, brought = passages is not None, passages or []
-        retrieved, each = holds_answer_by_part(passages_shown(brought, shown), task.answers)
-        new = [
-            contents
-            for contents, holds in zip(brought, each, strict=True)
-            if holds and contents not in self.found
-        ]
-        self.found += new
-        self.searches += searched
-        self.retrieved |= retrieved
-        self.well_formed += move.well_formed
-        self.events = {
-            "searched": float(searched),
-            "retrieved": float(retrieved),
-            "retrieved_new": float(bool(new)),
-            "well_formed": float(move.well_formed),
-        }
-
-    def remember(self, reply: str, written: Tagged | None, tokenizer: TextTokenizer, max_memory: int) -> None:
-        """Keep at most `max_memory` tokens of what the `<mem>` of a reply says; nothing without one."""
-        if written is None:
-            self.memory, self.memory_span, self.behind_memory = "", None, reply
-            return
-        self.behind_memory = reply[: written.start] + reply[written.end :]
-        self.memory, cut = tokenizer.head(written.text.strip(), max_memory)
-        self.overflows += cut
-        start = written.start + len("<mem>")
-        kept = len(written.text) - len(written.text.lstrip()) + len(self.memory)
-        self.memory_span = (start, start + (kept if cut else len(written.text)))
-
-    def metrics(self, task: Task, grade: Grade, prompt_tokens: list[int]) -> dict[str, float]:
-        """The metrics of the ended episode; see `SearchQAEnv`.
-
-        Args:
-            task: that was played.
-            grade: of the answer.
-            prompt_tokens: tokens of each observation.
-        """
-        sums = Objectives(0.0, 0.0, True)
-        if self.answer is not None:
-            given = wrap_answer(self.answer, "tag")
-            sums = multi_objective(given, [list(accepted) for accepted in task.answers])
-        return {
-            "success": float(grade.outcome == 1.0),
-            **{name: getattr(grade, name) for name in ("em", "f1", "sub_em")},
-            "em_sum": sums.em,
-            "f1_sum": sums.f1,
-            "format": float(self.answer is not None and self.well_formed == len(self.history)),
-            "format_share": self.well_formed / len(self.history),
-            "memory_overflow": self.overflows,
-            "searches": self.searches,
-            "retrieved": self.retrieved,
-            "turns": len(self.history),
-            "prompt_tokens": sum(prompt_tokens),
-            "prompt_tokens_peak": max(prompt_tokens),
-        }
 
 
-class SearchPrompts:
-    """The prompts of a searching agent.
-
-    Args:
-        template: `{"ask": …}` instead of our own, or None.
-        max_turns: turns in which a search is run, which the prompt tells.
-        last_turn: turns in all.
-        keep_turns: what a prompt with a memory repeats; None for an agent without one, whose prompt grows.
-        max_memory: tokens of a memory, which the prompt tells.
-    """
-
-    def __init__(
-        self,
-        template: dict[str, str] | None,
-        max_turns: int,
-        last_turn: int,
-        keep_turns: int | Literal["all"] | None,
-        max_memory: int,
-    ) -> None:
-        own = ASK if keep_turns is None else ASK_WITH_MEMORY
-        self._ask = replace_templates({"ask": own}, template)["ask"]
-        self._last_turn, self._keep_turns = last_turn, keep_turns
-        self._fixed = {
-            "searches": str(max_turns),
-            "shown": SHOWN[keep_turns or 1],
-            "max_memory": str(max_memory),
-        }
-
-    def prompt(self, task: Task, episode: SearchEpisode, evidence: str = "") -> str:
-        """What the agent reads next; with a memory nothing once the episode has ended.
-
-        `evidence` is what a teacher reads behind the turns.
-        """
-        if self._keep_turns is None:
-            return self._fill(task) + "".join(reply + came for reply, came in episode.history) + evidence
-        if episode.end:
-            return ""
-        recent = episode.history if self._keep_turns == "all" else episode.history[-int(self._keep_turns) :]
-        shown = "".join(reply + came for reply, came in recent[:-1])
-        if recent:  # the memory of the last reply stands above already
-            shown += episode.behind_memory + recent[-1][1]
-        left = self._last_turn - len(episode.history)
-        return self._fill(task, memory=episode.memory, recent=shown + evidence, turns=left)
-
-    def longest(self, turn: int, question: int, objectives: int) -> int:
-        """Characters of the longest prompt.
-
-        Args:
-            turn: most characters of a turn, reply and what came back.
-            question: most characters of a question.
-            objectives: most objectives of a task.
-        """
-        history = (self._last_turn + 1) * turn
-        frame = self._ask.longest(
-            question=question,
-            several=len(several(objectives)),
-            turns=len(str(self._last_turn)),
-            **{place: len(text) for place, text in self._fixed.items()},
-            memory=turn,
-            recent=history,
-        )
-        return frame + (history if self._keep_turns is None else 0)
-
-    def scoring_fields(self, task: Task, episode: SearchEpisode, reply: str, evidence: str) -> dict[str, Any]:
-        """The scoring fields of an agent with a memory but question and targets; see `SearchQAEnv`.
-
-        Args:
-            task: that is played.
-            episode: as it stands.
-            reply: the last one.
-            evidence: what a teacher reads behind the turns.
-        """
-        turns = self._last_turn  # one number of turns, so that prompts share a prefix
-        past = "".join(reply + came for reply, came in episode.history)
-        teacher = self.prompt(task, episode, evidence)
-        return {
-            "memory": episode.memory,
-            "memory_span": episode.memory_span and list(episode.memory_span),
-            "prompt_with_memory": self._fill(task, memory=episode.memory, recent="", turns=turns),
-            "prompt_without_memory": self._fill(task, memory="", recent="", turns=turns),
-            "prompt_with_history": self._fill(task, memory="", recent=past, turns=turns),
-            "reply": reply if episode.end else "",
-            "teacher_prompt": teacher,
-            "teacher_prompt_global": teacher,
-        }
-
-    def _fill(self, task: Task, **values: object) -> str:
-        return self._ask.fill(
-            question=task.question,
-            several=several(len(task.answers)),
-            **self._fixed,
-            **values,
-        )
-
-
-KEEP = (1, 3, "all")
-
-
-class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
+class SearchQAEnv(SearchingEnv[SearchEpisode]):
     """Answer a question by searching over many turns (Search-R1; MT-PPO section 5; MemPO).
 
     Action:
@@ -304,7 +159,7 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
     """
 
     episode_class = SearchEpisode
-    unhashed = ("render_mode", "tasks")
+    event_names = ("searched", "retrieved", "retrieved_new", "well_formed")
     metric_names = (
         *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
         *("memory_overflow", "searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
@@ -329,149 +184,267 @@ class SearchQAEnv(Searching, TextEnv[str, SearchEpisode]):
         render_mode: str | None = None,
     ) -> None:
         max_turns = (16 if memory_mode == "memory" else 4) if max_turns is None else max_turns
-        check_whole(k=k, max_turns=max_turns, max_information=max_information)
-        check_whole(max_answer=max_answer, max_memory=max_memory)
+        check_whole(max_turns=max_turns, max_information=max_information, max_memory=max_memory)
         check_choice("memory_mode", memory_mode, ("append", "memory"))
-        if keep_turns not in KEEP or isinstance(keep_turns, (bool, float)):
+        if keep_turns not in SHOWN or isinstance(keep_turns, (bool, float)):
             raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
         check_choice("thoughts", thoughts, THOUGHTS)
-        self.questions = open_questions(tasks)
-        self.metric = own_metric(self.questions) if metric is None else metric
-        get_metric(self.metric)
-        self.retriever = open_retriever(retriever, self.questions, tasks)
-        self.tokenizer = load_tokenizer(tokenizer)
-        self.k, self.max_information, self.max_answer = k, max_information, max_answer
         self.max_turns, self.last_turn = max_turns, max_turns + bool(final_answer_turn)
-        self.remembers, self.keep_turns = memory_mode == "memory", keep_turns
+        self.max_information, self.max_memory = max_information, max_memory
+        self.remembers, self.keep_turns, self.thoughts = memory_mode == "memory", keep_turns, thoughts
         self.context = "rewrite" if self.remembers else "append"
-        self.max_memory, self.thoughts = max_memory, thoughts
-        self._prompts = SearchPrompts(
-            template, max_turns, self.last_turn, keep_turns if self.remembers else None, max_memory
+        own = ASK_WITH_MEMORY if self.remembers else ASK
+        self._ask = replace_templates({"ask": own}, template)["ask"]
+        self._fixed = {
+            "searches": str(max_turns),
+            "shown": SHOWN[keep_turns],
+            "max_memory": str(max_memory),
+        }
+        super().__init__(
+            tasks=tasks,
+            retriever=retriever,
+            k=k,
+            max_answer=max_answer,
+            tokenizer=tokenizer,
+            metric=metric,
+            render_mode=render_mode,
         )
-        turn_chars = 2 * MAX_REPLY_CHARS + 64 * max_information
-        longest = self._prompts.longest(turn_chars, *extents(self.questions))
-        super().__init__(len(self.questions), longest, render_mode)
 
     def query_of(self, reply: str) -> str | None:
-        """See `Searching`."""
+        """The query that `step(reply)` will run now; None where it runs none."""
         move = self._read(reply)
-        return move.content if move.kind == "search" and self._searching else None
+        return move.content if move.kind == "search" and self._may_search else None
 
     def gold_reply(self) -> str:
         """The answer at once, in the form asked for."""
-        answer = wrap_answer(gold_answer(self._task.answers, self.metric), "tag")
-        return ("<mem></mem>" if self.remembers else "") + f"<think></think>{answer}"
-
-    def render(self) -> Any:
-        """The turn as a person reads it."""
-        if self.render_mode is None:
-            return None
-        episode = self.episode
-        return conversation_turn(
-            title=f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played",
-            question=self._task.question,
-            reply=self._last.reply,
-            rewards=self._last.rewards,
-            came=episode.history[-1][1] if episode.history else "",
-            end=episode.end,
-        )
+        return f"{'<mem></mem>' if self.remembers else ''}<think></think>{self._gold()}"
 
     def _begin(self, task: int) -> SearchEpisode:
         self._open(task)
         episode = SearchEpisode(task)
-        episode.prompts.append(self._prompts.prompt(self._task, episode))
+        episode.prompts.append(self._prompt(episode))
         return episode
 
-    def task_set(self) -> tuple[str, str]:
-        """The questions' name and hash."""
-        return identity_of(self.questions)
-
     def _restored(self) -> None:
+        super()._restored()
         episode = self.episode
-        check_turns(episode, episode.history, self.last_turn)
         prompts = episode.turn + (not episode.end) if self.remembers else 1
         if len(episode.prompts) != prompts:
             raise ValueError(f"the state's episode cannot be: it has {len(episode.prompts)} prompts")
-        self._open(episode.task)
 
-    def _open(self, task: int) -> None:
-        self._task = self.questions[task]
-        self._evidence = evidence_of(self.questions, self._task)
+    # The prompts.
 
     def _observe(self) -> str:
         episode = self.episode
-        known = self.remembers and not episode.end
-        return episode.prompts[-1] if known else self._prompts.prompt(self._task, episode)
+        return episode.prompts[-1] if self.remembers and not episode.end else self._prompt(episode)
 
-    def _feedback(self) -> str:
-        return self.episode.history[-1][1]
+    def _prompt(self, episode: SearchEpisode, evidence: str = "") -> str:
+        """What the agent reads next; with a memory nothing once the episode has ended.
+
+        `evidence` is what a teacher reads behind the turns.
+        """
+        if not self.remembers:
+            return self._fill() + _joined(episode.history) + evidence
+        if episode.end:
+            return ""
+        recent = episode.history if self.keep_turns == "all" else episode.history[-int(self.keep_turns) :]
+        shown = _joined(recent[:-1])
+        if recent:  # the memory of the last reply stands above already
+            shown += episode.behind_memory + recent[-1][1]
+        left = self.last_turn - len(episode.history)
+        return self._fill(memory=episode.memory, recent=shown + evidence, turns=left)
+
+    def _fill(self, **values: object) -> str:
+        task = self._task
+        return self._ask.fill(
+            question=task.question, several=several(len(task.answers)), **self._fixed, **values
+        )
+
+    def _longest(self, question: int, objectives: int) -> int:
+        turn = 2 * MAX_REPLY_CHARS + 64 * self.max_information  # a reply and its feedback
+        history = (self.last_turn + 1) * turn
+        frame = self._ask.longest(
+            question=question,
+            several=len(several(objectives)),
+            turns=len(str(self.last_turn)),
+            **{place: len(text) for place, text in self._fixed.items()},
+            memory=turn,
+            recent=history,
+        )
+        return frame + (0 if self.remembers else history)
+
+    def _scoring_prompts(self) -> dict[str, Any]:
+        episode, turns = self.episode, self.last_turn  # one number of turns, so that prompts share a prefix
+        passages = information(show_passages(self._evidence).strip()) if self._evidence else ""
+        if not self.remembers:
+            return self._appended_fields(episode.prompts[0], self._observe(), passages)
+        teacher = self._prompt(episode, passages)
+        return {
+            "memory": episode.memory,
+            "memory_span": episode.memory_span and list(episode.memory_span),
+            "reply": (self._last.reply or "") if episode.end else "",
+            "prompt_with_memory": self._fill(memory=episode.memory, recent="", turns=turns),
+            "prompt_without_memory": self._fill(memory="", recent="", turns=turns),
+            "prompt_with_history": self._fill(memory="", recent=_joined(episode.history), turns=turns),
+            "teacher_prompt": teacher,
+            "teacher_prompt_global": teacher,
+        }
+
+    # The rules.
 
     def _play(self, reply: str) -> dict[str, float]:
         episode, move = self.episode, self._read(reply)
         played = len(episode.history) + 1
-        # The one thing that can fail comes first: a retriever that is away leaves the episode as it was.
-        passages = self.find(move.content) if move.kind == "search" and self._searching else None
+        # The one thing that can fail comes first: an unreachable retriever leaves the episode as it was.
+        passages = self.find(move.content) if move.kind == "search" and self._may_search else None
         shown = cut_passages(passages or [], self.tokenizer, self.max_information)
-        episode.record(move, passages, shown, self._task)
+        self._note(move, passages, shown)
         if self.remembers:
-            episode.remember(reply, move.memory, self.tokenizer, self.max_memory)
+            self._keep_memory(reply, move.memory)
         if move.kind == "answer":
-            limit = self.max_answer * len(self._task.answers)
-            episode.answer, _ = self.tokenizer.head(harmless(move.content), limit)
-            episode.end = "terminated"
+            self._give_answer(move.content)
         elif played >= self.last_turn:
             episode.end = "truncated"
-        came = "" if move.kind == "answer" else information(shown) if move.kind else UNREADABLE
+        feedback = "" if move.kind == "answer" else information(shown) if move.kind else UNREADABLE
         if not episode.end and played >= self.max_turns:
-            came += LAST
-        episode.history.append((reply, came))
+            feedback += LAST
+        episode.history.append((reply, feedback))
         if self.remembers and not episode.end:
-            episode.prompts.append(self._prompts.prompt(self._task, episode))
+            episode.prompts.append(self._prompt(episode))
         return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
 
     def _read(self, reply: str) -> Move:
         return read_reply(reply, memory=self.remembers, thoughts=self.thoughts)
 
     @property
-    def _searching(self) -> bool:
+    def _may_search(self) -> bool:
         return len(self.episode.history) < self.max_turns
+
+    def _note(self, move: Move, passages: list[str] | None, shown: str) -> None:
+        """Keep the events of a turn; `passages` are None where no search was run, `shown` what is read."""
+        episode, contents = self.episode, passages or []
+        retrieved, each = holds_answer(passages_shown(contents, shown), self._task.answers)
+        new = [
+            text for text, holds in zip(contents, each, strict=True) if holds and text not in episode.found
+        ]
+        episode.found += new
+        episode.searches += passages is not None
+        episode.retrieved |= retrieved
+        episode.well_formed += move.well_formed
+        events = (passages is not None, retrieved, bool(new), move.well_formed)
+        episode.events = dict(zip(self.event_names, map(float, events), strict=True))
+
+    def _keep_memory(self, reply: str, written: Tagged | None) -> None:
+        """Keep at most `max_memory` tokens of what the `<mem>` of a reply says; nothing without one."""
+        episode = self.episode
+        if written is None:
+            episode.memory, episode.memory_span, episode.behind_memory = "", None, reply
+            return
+        episode.behind_memory = reply[: written.start] + reply[written.end :]
+        episode.memory, cut = self.tokenizer.head(written.text.strip(), self.max_memory)
+        episode.overflows += cut
+        start = written.start + len("<mem>")
+        kept = len(written.text) - len(written.text.lstrip()) + len(episode.memory)
+        episode.memory_span = (start, start + (kept if cut else len(written.text)))
+
+    def _info(self, rewards: dict[str, float]) -> Info:
+        info = super()._info(rewards)
+        return {**info, "events": {**info["events"], "searches": float(self.episode.searches)}}
+
+    def _metrics(self) -> dict[str, float]:
+        episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
+        turns = len(episode.history)
+        sums = Objectives(0.0, 0.0, True)
+        if episode.answer is not None:
+            given = wrap_answer(episode.answer, "tag")
+            sums = multi_objective(given, [list(accepted) for accepted in self._task.answers])
+        return {
+            "success": float(scores.outcome == 1.0),
+            **{name: getattr(scores, name) for name in ("em", "f1", "sub_em")},
+            "em_sum": sums.em,
+            "f1_sum": sums.f1,
+            "format": float(episode.answer is not None and episode.well_formed == turns),
+            "format_share": episode.well_formed / turns,
+            "memory_overflow": episode.overflows,
+            "searches": episode.searches,
+            "retrieved": episode.retrieved,
+            "turns": turns,
+            "prompt_tokens": sum(tokens),
+            "prompt_tokens_peak": max(tokens),
+        }
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""
         episode = self.episode
         if self.remembers:
             return self.tokenizer.counts(episode.prompts)
-        first, *turns = self.tokenizer.counts(
-            [episode.prompts[0], *(reply + came for reply, came in episode.history)]
-        )
-        return list(accumulate(turns[:-1], initial=first))
+        turns = [reply + feedback for reply, feedback in episode.history]
+        first, *more = self.tokenizer.counts([episode.prompts[0], *turns])
+        return list(accumulate(more[:-1], initial=first))
 
-    def _grade(self) -> Grade:
-        return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 
-    def _metrics(self) -> dict[str, float]:
-        return self.episode.metrics(self._task, self._grade(), self._prompt_tokens())
+class Move(NamedTuple):
+    """What a reply does.
 
-    def _privileged(self) -> dict[str, Any]:
-        answers = [list(accepted) for accepted in self._task.answers]
-        target = gold_answer(self._task.answers, self.metric)
-        found = information(show_passages(self._evidence).strip()) if self._evidence else ""
-        if self.remembers:
-            fields = self._prompts.scoring_fields(self._task, self.episode, self._last.reply or "", found)
-        else:
-            fields = self._appended_fields(self.episode.prompts[0], self._observe(), found)
-        return {
-            "answers": answers,
-            "evidence": list(self._evidence),
-            "question": self._task.question,
-            "target": target,
-            "target_wrapped": wrap_answer(target, "tag"),
-            **fields,
-        }
+    Attributes:
+        kind: `"search"`, `"answer"` or, where there is neither, `""`.
+        content: the query or the answer, stripped.
+        well_formed: the reply is a thought and one of them, and nothing else; no tag that agents or
+            environments use stands inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
+            reply, and the thought may stand before it or behind.
+        memory: the `<mem>…</mem>` that opens the reply; None where none does.
+    """
 
-    def _task_id(self) -> str:
-        return self._task.id
+    kind: Literal["search", "answer", ""]
+    content: str
+    well_formed: bool
+    memory: Tagged | None = None
 
-    def _info(self, rewards: dict[str, float]) -> Info:
-        happened = {**NOTHING, **self.episode.events}
-        return {**super()._info(rewards), "events": {**happened, "searches": float(self.episode.searches)}}
+
+_KINDS: tuple[Literal["search", "answer"], ...] = ("search", "answer")
+
+
+def read_reply(reply: str, *, memory: bool = False, thoughts: str = "strip") -> Move:
+    """Read one reply of a searching agent, as Search-R1 does.
+
+    It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair
+    of tags decides, also one inside `<think>`.
+
+    Args:
+        reply: the reply.
+        memory: it opens with `<mem>…</mem>`, whose tags mean nothing; without it it is not well formed. Nor
+            do the tags of a thought before it mean anything.
+        thoughts: what is such a thought: see `memenvs.core.text.thought_end`.
+    """
+    if not memory:
+        return _read_move(reply)
+    start = thought_end(reply, thoughts)
+    written = first_pair(reply, "mem", start)
+    if written is None or reply[start : written.start].strip():
+        return _read_move(reply[start:])._replace(well_formed=False)
+    return _read_move(reply[written.end :], thought=start > 0)._replace(memory=written)
+
+
+def _read_move(reply: str, *, thought: bool = False) -> Move:
+    """The move of a reply without its memory; `thought` says that one stood before that."""
+    kept = reply
+    for closing in ("</search>", "</answer>"):
+        if closing in reply:
+            kept = reply[: reply.index(closing) + len(closing)]
+            break
+    pairs = [(pair.start, tag, pair) for tag in _KINDS if (pair := first_pair(kept, tag))]
+    if not pairs:
+        return Move("", "", False)
+    _, kind, pair = min(pairs)
+    parts = in_order(reply, "think", kind) or (in_order(reply, kind) if thought else None)
+    once = parts is not None and not any(holds_known_tag(part.text) for part in parts)
+    return Move(kind, pair.text.strip(), once)
+
+
+def information(shown: str) -> str:
+    """The feedback of a search; the tag is always closed."""
+    return f"\n\n<information>{shown}</information>\n\n"
+
+
+def _joined(turns: list[tuple[str, str]]) -> str:
+    return "".join(reply + feedback for reply, feedback in turns)

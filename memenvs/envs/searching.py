@@ -1,131 +1,233 @@
-"""What the searching environments share: the calls in a reply, the search, and the passages shown."""
+"""What environments with a search tool share: the questions, the search, the passages shown, the answer."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState
+from memenvs.core.checks import check_whole
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import clean_text
-from memenvs.core.text import Tagged, Template, first_pair, in_order, thought_end
+from memenvs.envs.render import conversation_turn
 from memenvs.retrieval import Retriever, load_retriever
-from memenvs.tasks.metrics import normalize_answer
-from memenvs.tasks.taskset import Task, TaskSet
-from memenvs.tasks.tokens import Gaps, TextTokenizer
+from memenvs.tasks.grading import Grade, gold_answer, grade_answer
+from memenvs.tasks.metrics import get_metric, normalize_answer, wrap_answer
+from memenvs.tasks.taskset import Task, TaskSet, identity_of, open_questions, own_metric
+from memenvs.tasks.tokens import Gaps, TextTokenizer, load_tokenizer
 
-ASK = Template(
-    """\
-Answer the question. Think inside <think>…</think> whenever you learn something. If you lack knowledge, \
-search by <search>query</search>; what is found comes back inside <information>…</information>. You may \
-search up to {searches} times. When you know the answer, give it without explanation, as short as it can be, \
-inside <answer>…</answer>{several}.
-
-Question: {question}
-""",
-    required=("question",),
-    optional=("searches", "several"),
-    name="ask",
-)
-
-ASK_WITH_MEMORY = Template(
-    """\
-Answer the question with the help of a search engine. Of earlier turns you see {shown}. So open every reply \
-with <mem>…</mem>: all you have learned so far and what is still to be found, in up to {max_memory} tokens. \
-Then think inside <think>…</think>. Then either search by <search>query</search>, or, when you know the \
-answer, give it as short as it can be inside <answer>…</answer>{several}. There are {turns} turns left.
-
-Question: {question}
-
-<mem>
-{memory}
-</mem>
-{recent}""",
-    required=("question", "memory", "recent"),
-    optional=("turns", "several", "shown", "max_memory"),
-    name="ask",
-)
-
-SHOWN = {
-    1: "your own memory and your last turn, nothing else",
-    3: "your own memory and your last 3 turns, nothing else",
-    "all": "your own memory and every turn",
-}
-"""What a prompt with a memory says that it repeats, by the number of turns."""
-
-UNREADABLE = """
-There was neither <search>query</search> nor <answer>text</answer> in that. Use one of them.
-"""
-
-LAST = "No searches are left: answer now.\n\n"
-
-_KINDS: tuple[Literal["search", "answer"], ...] = ("search", "answer")
 _KNOWN_TAGS = re.compile(
     r"<(/?\s*(?:think|search|answer|information|mem|reasoning|tool|result)\s*)>", re.IGNORECASE
 )
 
 
-class Move(NamedTuple):
-    """What a reply does.
+@dataclass
+class SearchingEpisode(EpisodeState):
+    """An episode with a search tool.
 
     Attributes:
-        kind: `"search"`, `"answer"` or, where there is neither, `""`.
-        content: the query or the answer, stripped.
-        well_formed: the reply is a thought and one of them, and nothing else; no tag that agents or
-            environments use stands inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
-            reply, and the thought may stand before it or behind.
-        memory: the `<mem>…</mem>` that opens the reply; None where none does.
+        history: each turn's reply and feedback.
+        answer: the answer given; None without one.
+        retrieved: whether any search found an accepted answer in its passages.
+        events: of the last turn, 1.0 or 0.0, under `SearchingEnv.event_names`.
     """
 
-    kind: Literal["search", "answer", ""]
-    content: str
-    well_formed: bool
-    memory: Tagged | None = None
+    history: list[tuple[str, str]] = field(default_factory=list)
+    answer: str | None = None
+    retrieved: bool = False
+    events: dict[str, float] = field(default_factory=dict)
 
 
-def read_reply(reply: str, *, memory: bool = False, thoughts: str = "strip") -> Move:
-    """Read one reply of a searching agent, as Search-R1 does.
+E = TypeVar("E", bound=SearchingEpisode)
 
-    It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair
-    of tags decides, also one inside `<think>`.
+
+class SearchingEnv(TextEnv[str, E]):
+    """A question, turns in which passages are searched, an answer.
+
+    A subclass sets its own attributes first, then calls this `__init__`, which asks it for `_longest`.
+
+    Attributes:
+        questions: the tasks.
+        retriever: what is searched.
+        k: passages a search.
+        last_turn: turns in all.
 
     Args:
-        reply: the reply.
-        memory: it opens with `<mem>…</mem>`, whose tags mean nothing; without it it is not well formed. Nor
-            do the tags of a thought before it mean anything.
-        thoughts: what is such a thought: see `memenvs.core.text.thought_end`.
+        tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
+        retriever: a spec; None searches the task set's own documents by BM25.
+        k: passages a search.
+        max_answer: tokens of the answer that count, for each of the task's questions.
+        tokenizer: `"world"`, a file, a folder or a Hugging Face id.
+        metric: of the answer; None: the task set's own.
+        render_mode: `"ansi"` or None.
     """
-    if not memory:
-        return _read(reply)
-    start = thought_end(reply, thoughts)
-    written = first_pair(reply, "mem", start)
-    if written is None or reply[start : written.start].strip():
-        return _read(reply[start:])._replace(well_formed=False)
-    return _read(reply[written.end :], thought=start > 0)._replace(memory=written)
+
+    unhashed = ("render_mode", "tasks")
+    event_names: ClassVar[tuple[str, ...]]
+    last_turn: int
+    _task: Task
+    _evidence: list[str]  # contents of the documents that the answer needs, where they are known
+    _found: tuple[str, list[str]] | None = None  # what `prepare` found for the query of the next step
+
+    def __init__(
+        self,
+        *,
+        tasks: str,
+        retriever: str | None,
+        k: int,
+        max_answer: int,
+        tokenizer: str,
+        metric: str | None,
+        render_mode: str | None,
+    ) -> None:
+        check_whole(k=k, max_answer=max_answer)
+        self.questions = open_questions(tasks)
+        self.metric = own_metric(self.questions) if metric is None else metric
+        get_metric(self.metric)
+        self.retriever = _open_retriever(retriever, self.questions, tasks)
+        self.tokenizer = load_tokenizer(tokenizer)
+        self.k, self.max_answer = k, max_answer
+        question = max(len(task.question) for task in self.questions)
+        objectives = max(len(task.answers) for task in self.questions)
+        super().__init__(len(self.questions), self._longest(question, objectives), render_mode)
+
+    # What an environment writes.
+
+    def query_of(self, reply: str) -> str | None:
+        """The query that `step(reply)` will run now; None where it runs none."""
+        raise NotImplementedError
+
+    def _longest(self, question: int, objectives: int) -> int:
+        """Characters of the longest observation, from those of a question and the objectives of a task."""
+        raise NotImplementedError
+
+    def _scoring_prompts(self) -> dict[str, Any]:
+        """The scoring fields but `question` and the targets; the teacher reads `_evidence`."""
+        raise NotImplementedError
+
+    # The search.
+
+    @staticmethod
+    def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
+        """Search for the queries of several environments by one call for each retriever and k.
+
+        Args:
+            plays: unwrapped environments, which need not search, and the reply that each plays next.
+            may_fail: a call that raises finds nothing, so that each environment searches by itself.
+        """
+        calls: dict[tuple[int, int], list[tuple[SearchingEnv[Any], str]]] = {}
+        for env, reply in plays:
+            query = env.query_of(clean_text(reply, MAX_REPLY_CHARS))
+            if query is not None:
+                calls.setdefault((id(env.retriever), env.k), []).append((env, query))
+        for (_, k), group in calls.items():
+            try:
+                found = _search(group[0][0].retriever, [query for _, query in group], k)
+            except Exception:
+                if not may_fail:
+                    raise
+                continue
+            for (env, query), passages in zip(group, found, strict=True):
+                env._found = (query, passages)
+
+    def find(self, query: str) -> list[str]:
+        """Contents of the best `k` passages."""
+        found, self._found = self._found, None
+        if found is not None and found[0] == query:
+            return found[1]
+        return _search(self.retriever, [query], self.k)[0]
+
+    # The episode.
+
+    def _open(self, number: int) -> None:
+        """Make the numbered task the one that is played."""
+        self._task, questions = self.questions[number], self.questions
+        self._evidence = questions.shown(self._task.evidence) if isinstance(questions, TaskSet) else []
+
+    def task_set(self) -> tuple[str, str]:
+        """The questions' name and hash."""
+        return identity_of(self.questions)
+
+    def render(self) -> Any:
+        """The turn as a person reads it."""
+        if self.render_mode is None:
+            return None
+        episode = self.episode
+        return conversation_turn(
+            title=f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played",
+            question=self._task.question,
+            reply=self._last.reply,
+            rewards=self._last.rewards,
+            feedback=episode.history[-1][1] if episode.history else "",
+            end=episode.end,
+        )
+
+    def _restored(self) -> None:
+        episode = self.episode
+        if episode.turn != len(episode.history) or episode.turn > self.last_turn:
+            raise ValueError(
+                f"the state's episode cannot be: turn={episode.turn} of {self.last_turn} with "
+                f"{len(episode.history)} on record"
+            )
+        self._open(episode.task)
+
+    def _feedback(self) -> str:
+        return self.episode.history[-1][1]
+
+    def _give_answer(self, text: str) -> None:
+        """End the episode by an answer, tags in it made harmless, cut at `max_answer` tokens a question."""
+        limit = self.max_answer * len(self._task.answers)
+        self.episode.answer, _ = self.tokenizer.head(harmless(text), limit)
+        self.episode.end = "terminated"
+
+    def _grade(self) -> Grade:
+        return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
+
+    def _gold(self) -> str:
+        """The right answer in its tag."""
+        return wrap_answer(gold_answer(self._task.answers, self.metric), "tag")
+
+    def _privileged(self) -> dict[str, Any]:
+        task = self._task
+        return {
+            "answers": [list(accepted) for accepted in task.answers],
+            "evidence": list(self._evidence),
+            "question": task.question,
+            "target": gold_answer(task.answers, self.metric),
+            "target_wrapped": self._gold(),
+            **self._scoring_prompts(),
+        }
+
+    def _task_id(self) -> str:
+        return self._task.id
+
+    def _info(self, rewards: dict[str, float]) -> Info:
+        return {
+            **super()._info(rewards),
+            "events": {**dict.fromkeys(self.event_names, 0.0), **self.episode.events},
+        }
 
 
-def _read(reply: str, *, thought: bool = False) -> Move:
-    """The move of a reply without its memory; `thought` says that one stood before that."""
-    kept = reply[: _cut(reply)]
-    pairs = [(pair.start, tag, pair) for tag in _KINDS if (pair := first_pair(kept, tag))]
-    if not pairs:
-        return Move("", "", False)
-    _, kind, pair = min(pairs)
-    parts = in_order(reply, "think", kind) or (in_order(reply, kind) if thought else None)
-    once = parts is not None and not any(_KNOWN_TAGS.search(part.text) for part in parts)
-    return Move(kind, pair.text.strip(), once)
+def several(objectives: int) -> str:
+    """How a prompt says that several questions are answered; nothing for one."""
+    if objectives == 1:
+        return ""
+    return f": the {objectives} answers in the order of the questions, with ; between them"
 
 
-def _cut(reply: str) -> int:
-    for closing in ("</search>", "</answer>"):
-        at = reply.find(closing)
-        if at >= 0:
-            return at + len(closing)
-    return len(reply)
+def harmless(text: str) -> str:
+    """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
+    return _KNOWN_TAGS.sub("‹\\1›", text)
+
+
+def holds_known_tag(text: str) -> bool:
+    """Whether a tag that agents or environments use stands in the text."""
+    return _KNOWN_TAGS.search(text) is not None
 
 
 def show_passages(passages: Sequence[str]) -> str:
@@ -135,17 +237,6 @@ def show_passages(passages: Sequence[str]) -> str:
         passages: contents: a title line, then the text.
     """
     return "".join(_block(number, contents) for number, contents in enumerate(passages, 1))
-
-
-@functools.lru_cache(maxsize=20_000)
-def _block(number: int, contents: str) -> str:
-    title, _, text = contents.partition("\n")
-    return harmless(f"Doc {number}(Title: {title}) {text}\n")
-
-
-def harmless(text: str) -> str:
-    """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
-    return _KNOWN_TAGS.sub("‹\\1›", text)
 
 
 def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: int) -> str:
@@ -167,112 +258,45 @@ def passages_shown(passages: Sequence[str], shown: str) -> list[str]:
     return [shown[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-@functools.lru_cache(maxsize=20_000)
-def _gaps(tokenizer: TextTokenizer, block: str) -> Gaps:
-    (gaps,) = tokenizer.gaps([block])
-    return gaps
-
-
-def information(shown: str) -> str:
-    """What comes back for a search; the tag is always closed."""
-    return f"\n\n<information>{shown}</information>\n\n"
-
-
-def holds_answer(text: str, answers: Sequence[Sequence[str]]) -> bool:
-    """Whether an accepted answer of any objective stands in the text, as whole words."""
-    return holds_answer_by_part([text], answers)[0]
-
-
-def holds_answer_by_part(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[bool, list[bool]]:
-    """`holds_answer` of a text that is given in parts, and of each part by itself.
+def holds_answer(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[bool, list[bool]]:
+    """Whether an accepted answer of any objective stands in a text, and in each part of it, as whole words.
 
     Args:
-        parts: all but the last end in white space, so that each word of the text is one of a part.
+        parts: of the text; all but the last end in white space, so that each word is of one part.
         answers: accepted ones of each objective.
     """
     accepted = [normalize_answer(answer) for objective in answers for answer in objective]
     sought = [f" {answer} " for answer in accepted if answer]
     words = [normalize_answer(part) for part in parts]
 
-    def holds(found: str) -> bool:
-        return any(answer in f" {found} " for answer in sought)
+    def holds(text: str) -> bool:
+        return any(answer in f" {text} " for answer in sought)
 
     each = list(map(holds, words))
     return any(each) or holds(" ".join(filter(None, words))), each
 
 
-def several(objectives: int) -> str:
-    """How several questions are answered; nothing for one."""
-    if objectives == 1:
-        return ""
-    return f": the {objectives} answers in the order of the questions, with ; between them"
+@functools.lru_cache(maxsize=20_000)
+def _block(number: int, contents: str) -> str:
+    title, _, text = contents.partition("\n")
+    return harmless(f"Doc {number}(Title: {title}) {text}\n")
 
 
-class Searching:
-    """Searches at a step, unless a vector environment has searched for all its environments at once.
-
-    Attributes:
-        retriever: what is searched.
-        k: passages a search.
-    """
-
-    retriever: Retriever
-    k: int
-    _given: tuple[str, list[str]] | None = None
-
-    def query_of(self, reply: str) -> str | None:
-        """The query that `step(reply)` will run now; None where it runs none."""
-        raise NotImplementedError
-
-    def give(self, query: str, passages: list[str]) -> None:
-        """Hand over the contents found for the query of the next step, so that it need not search."""
-        self._given = (query, passages)
-
-    def find(self, query: str) -> list[str]:
-        """Contents of the best `k` passages."""
-        given, self._given = self._given, None
-        if given is not None and given[0] == query:
-            return given[1]
-        return find_all(self.retriever, [query], self.k)[0]
-
-    @staticmethod
-    def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
-        """Hand each environment what is found for its query, by one call for each retriever and k.
-
-        Args:
-            plays: unwrapped environments, which need not search, and the reply that each plays next.
-            may_fail: a call that raises hands over nothing, so that each searches by itself.
-        """
-        calls: dict[tuple[int, int], list[tuple[Searching, str]]] = {}
-        for env, reply in plays:
-            query = env.query_of(clean_text(reply, MAX_REPLY_CHARS))
-            if query is not None:
-                calls.setdefault((id(env.retriever), env.k), []).append((env, query))
-        for (_, k), group in calls.items():
-            try:
-                found = find_all(group[0][0].retriever, [query for _, query in group], k)
-            except Exception:
-                if not may_fail:
-                    raise
-                continue
-            for (searching, query), passages in zip(group, found, strict=True):
-                searching.give(query, passages)
+@functools.lru_cache(maxsize=20_000)
+def _gaps(tokenizer: TextTokenizer, block: str) -> Gaps:
+    (gaps,) = tokenizer.gaps([block])
+    return gaps
 
 
-def find_all(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:
+def _search(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:
     """Contents of the best `k` passages of each query, by one call of the retriever."""
-    found = retriever.search(queries, k).ids
-    passages = retriever.passages(list(dict.fromkeys(id for ids in found for id in ids)))
+    hits = retriever.search(queries, k).ids
+    passages = retriever.passages(list(dict.fromkeys(id for ids in hits for id in ids)))
     contents = {passage.id: passage.contents for passage in passages}
-    return [[contents[id] for id in ids] for ids in found]
+    return [[contents[id] for id in ids] for ids in hits]
 
 
-def open_retriever(retriever: str | None, questions: Sequence[Task], source: str) -> Retriever:
-    """The retriever of a spec; None searches the task set's own documents by BM25.
-
-    Raises:
-        ValueError: None with questions that come without documents.
-    """
+def _open_retriever(retriever: str | None, questions: Sequence[Task], source: str) -> Retriever:
     if retriever is not None:
         return load_retriever(retriever)
     if not isinstance(questions, TaskSet) or not questions.n_documents:
@@ -281,22 +305,3 @@ def open_retriever(retriever: str | None, questions: Sequence[Task], source: str
             "'dense:INDEX_DIR' or 'http://host:port'"
         )
     return load_retriever(f"lexical:{questions.path}")
-
-
-def evidence_of(questions: Sequence[Task], task: Task) -> list[str]:
-    """Contents of the documents that the answer needs; none where the questions come without documents."""
-    return questions.shown(task.evidence) if isinstance(questions, TaskSet) else []
-
-
-def check_turns(episode: EpisodeState, history: Sequence[object], limit: int) -> None:
-    """Raise a one-line `ValueError` where turns, their record and their limit do not fit together."""
-    if episode.turn != len(history) or episode.turn > limit:
-        raise ValueError(
-            f"the state's episode cannot be: turn={episode.turn} of {limit} with {len(history)} on record"
-        )
-
-
-def extents(questions: Sequence[Task]) -> tuple[int, int]:
-    """The most characters of a question, and the most objectives of a task."""
-    sizes = [(len(task.question), len(task.answers)) for task in questions]
-    return max(chars for chars, _ in sizes), max(objectives for _, objectives in sizes)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from memenvs.core.env import Info, TextEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.envs.searching import Searching
+from memenvs.envs.searching import SearchingEnv
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.sokoban import solve
 from memenvs.tasks.metrics import wrap_answer
@@ -213,7 +213,7 @@ def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
 
 
 def _lexical(env: TextEnv[Any, Any]) -> Policy:
-    if isinstance(env, Searching):
+    if isinstance(env, SearchingEnv):
         return LexicalSearcher()
     if isinstance(env, ChunkQAEnv):
         return LexicalReader()

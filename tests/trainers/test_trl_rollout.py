@@ -237,7 +237,7 @@ class TestRewrite:
         venv = VectorRewardWrapper(reading, ["TAMTRL"], scorer="lexical", group_size=2)
         trainer = make(ByTurn, venv, script=script, credit={"reward": "tamtrl"}, options={"max_steps": 1})
         trainer.train()
-        records = [episode.record for episode in trainer.rollout_func.episodes]
+        records = trainer.rollout_func.episodes
         taught = [record.signals["tamtrl"] for record in records]
         answers = [TAMTRLMethod().answers(record) for record in records]
         wanted = np.concatenate(tamtrl(taught, [1.0, 1.0], tasks=[1, 1], answers=answers))

@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.checks import COUNT, Range, check_numbers
+from memenvs.core.checks import Range, check_numbers, check_whole
 from memenvs.core.env import Info
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
+from memenvs.models import SamplingParams
 from memenvs.models.endpoint import complete, served_models
 from memenvs.rollout.scripted import Policy, make_policy
 
@@ -69,17 +70,10 @@ class ModelOptions:
     tries: int = 6
 
     def __post_init__(self) -> None:
-        for name, bounds in (
-            ("temperature", Range(0)),
-            ("top_p", Range(above=0, most=1)),
-            ("top_k", COUNT),
-            ("min_p", Range(0, 1)),
-            ("max_new_tokens", COUNT),
-            ("timeout", Range(above=0)),
-            ("tries", COUNT),
-        ):
-            if (value := getattr(self, name)) is not None:
-                check_numbers(bounds, **{name: value})
+        given = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p", "stop")}
+        SamplingParams(**{name: value for name, value in given.items() if value is not None})
+        check_whole(max_new_tokens=self.max_new_tokens, tries=self.tries)
+        check_numbers(Range(above=0), timeout=self.timeout)
 
 
 class PlayedPolicy(NamedTuple):

@@ -269,5 +269,5 @@ def test_a_card_of_another_format_is_refused_with_both(folder, encoder, tmp_path
     copy = shutil.copytree(folder, tmp_path / "index")
     card = json.loads((copy / "index.json").read_text())
     (copy / "index.json").write_text(json.dumps({**card, "format": 99}))
-    with pytest.raises(ValueError, match="format 99, this version reads 1"):
+    with pytest.raises(ValueError, match="format 99, this memenvs reads 1"):
         DenseRetriever(copy, encoder)

@@ -141,7 +141,7 @@ PLAIN = Plain([("a", 1)], None, (1, 2, 3), {"x": 0.5}, "over", Inner("n"), True)
 def test_a_dataclass_comes_back_from_plain_data_with_its_tuples():
     told = to_plain(PLAIN)
     assert told["pairs"] == [["a", 1]]
-    assert from_plain(told, Plain, "plain") == PLAIN
+    assert from_plain(told, Plain, "the state's plain") == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_dataclass_comes_back_from_plain_data_with_its_tuples():
 )
 def test_what_its_annotation_does_not_allow_is_refused_by_its_place(wrong):
     with pytest.raises(ValueError, match=rf"the state's plain\.{next(iter(wrong))}"):
-        from_plain({**to_plain(PLAIN), **wrong}, Plain, "plain")
+        from_plain({**to_plain(PLAIN), **wrong}, Plain, "the state's plain")
 
 
 def test_what_json_cannot_hold_is_no_state():

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memenvs.core.files import check_file, describe, seal
+from memenvs.core.files import check_file, describe, write_sealed
 from memenvs.tasks.taskset import CARD, DOCUMENTS, SCHEMAS, TASKS, TaskSet, open_tasks
 
 
@@ -22,7 +22,7 @@ def change_card(folder, **changes):
     """A card that says something else, sealed, as if it had been built so."""
     card = json.loads((folder / CARD).read_text())
     del card["seal"]
-    (folder / CARD).write_text(json.dumps(seal({**card, **changes})))
+    write_sealed(folder / CARD, {**card, **changes})
 
 
 def rewrite(folder, name, table):
@@ -182,10 +182,12 @@ def test_a_set_without_tasks_is_refused(broken):
         TaskSet(broken)
 
 
-@pytest.mark.parametrize("counts", [{}, {"tasks": "40"}])
-def test_a_card_without_counts_is_refused(broken, counts):
+@pytest.mark.parametrize(
+    ("counts", "said"), [({}, "no count 'tasks'"), ({"tasks": "40"}, "counts.tasks must be int, got '40'")]
+)
+def test_a_card_without_counts_is_refused(broken, counts, said):
     change_card(broken, counts=counts)
-    with pytest.raises(ValueError, match="no count 'tasks'"):
+    with pytest.raises(ValueError, match=said):
         TaskSet(broken)
 
 
@@ -232,7 +234,7 @@ def test_a_file_of_other_content_is_refused(broken):
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null"])
 def test_a_card_that_is_none_is_refused(broken, text):
     (broken / CARD).write_text(text)
-    with pytest.raises(ValueError, match="card of a task set"):
+    with pytest.raises(ValueError, match=r"card\.json .*; build it again"):
         TaskSet(broken)
 
 

@@ -101,7 +101,8 @@ class MethodStack:
             ValueError: it is of other methods, or of other settings.
         """
         check_keys(state, "methods", "memories")
-        held = from_plain({name: state[name] for name in ("methods", "memories")}, _StackState, "wrapper")
+        own = {name: state[name] for name in ("methods", "memories")}
+        held = from_plain(own, _StackState, "the state's wrapper")
         if state["methods"] != self._plain_methods:
             difference = _first_difference(held.methods, self._plain_methods)
             raise ValueError(f"this state is of {difference}; make the wrapper with the methods of the state")

@@ -140,7 +140,7 @@ class InfoMemMethod(RewardMethod):
         """See `RewardMethod.set_state`."""
         check_keys(state, "success", "wrong")
         self._seen = {
-            right: Running.from_state(state[name], f"{self.name}.{name}")
+            right: Running.from_state(state[name], f"the state's {self.name}.{name}")
             for right, name in ((True, "success"), (False, "wrong"))
         }
 

@@ -143,7 +143,7 @@ class MemPOMethod(RewardMethod):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._seen = Running.from_state(state, self.name)
+        self._seen = Running.from_state(state, f"the state's {self.name}")
 
 
 def trajectory_reward(episode: Episode) -> float:

@@ -127,5 +127,5 @@ class Running:
         """
         made = from_plain(state, cls, where)
         if made.count < 0 or not made.squares >= 0 or (made.count and not made.low <= made.high):
-            raise ValueError(f"the state's {where} cannot be: {state!r:.200}")
+            raise ValueError(f"{where} cannot be: {state!r:.200}")
         return made

@@ -151,7 +151,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         """
         check_keys(state, "inner", "record")
         with self._stack.restored(state):
-            held = from_plain(state["record"], EpisodeRewardsState, "record")
+            held = from_plain(state["record"], EpisodeRewardsState, "the state's record")
             rewards = EpisodeRewards.from_state(self._stack, held, state["inner"])
             memenvs.set_state(self.env, state["inner"])
         self._rewards = rewards
@@ -483,7 +483,7 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
                 "make the wrapper with that group_size"
             )
         check_whole(Range(0), **{"the state's base_seed": state["base_seed"]})
-        held = from_plain(state["slot"], SlotState, "slot")
+        held = from_plain(state["slot"], SlotState, "the state's slot")
         return Slot.from_state(self._stack, held, state["inner"]["inner"])
 
 

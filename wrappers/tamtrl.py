@@ -116,7 +116,7 @@ class TAMTRLMethod(RewardMethod):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._seen = Running.from_state(state, self.name)
+        self._seen = Running.from_state(state, f"the state's {self.name}")
 
     def _scored(self, turn: Turn) -> bool:
         return not turn.over or self.final_turn == "teacher"

@@ -258,7 +258,7 @@ def write_task_set(
             counts=_counts(documents, tasks, draft.layout, tokenizer),
             files=files,
         )
-        (partial / CARD).write_text(card.to_json(), encoding="utf-8")
+        card.write(partial)
         opened = TaskSet(partial)  # what cannot be opened is not put in place
         for form in exports:
             export(opened, form, partial, tokenizer)

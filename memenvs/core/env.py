@@ -286,8 +286,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         """
         self.check_identity(state)
         check_keys(state, "episode", "np_random", "last")
-        episode = from_plain(state["episode"], self.episode_class, "episode")
-        last = from_plain(state["last"], _Last, "last")
+        episode = from_plain(state["episode"], self.episode_class, "the state's episode")
+        last = from_plain(state["last"], _Last, "the state's last")
         generator = generator_state(state["np_random"], self.np_random)
         self._check_episode(episode)
         before, self._episode = self._episode, cast(E, episode)

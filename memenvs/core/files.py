@@ -213,24 +213,35 @@ def check_file(path: Path, promised: Mapping[str, Any]) -> None:
         )
 
 
-def seal(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A card's fields, and under "seal" the SHA-256 of the others."""
-    return {**fields, "seal": json_sha256(fields)}
+def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
+    """Write a card: JSON fields, and under "seal" the SHA-256 of the others."""
+    write_json(path, {**fields, "seal": json_sha256(fields)})
 
 
-def unseal(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def read_sealed(path: Path, version: int | None = None) -> dict[str, Any]:
     """The fields of a card without their seal, which is checked if `verifying`.
 
+    Args:
+        path: of the card.
+        version: what its field "format" must be; None where it has none.
+
     Raises:
-        ValueError: the seal is missing, or is not that of the fields.
+        FileNotFoundError: there is none.
+        ValueError: it is not a JSON object, has another format, or its seal is not that of its fields.
     """
-    others = {name: value for name, value in fields.items() if name != "seal"}
-    if verifying() and fields.get("seal") != json_sha256(others):
+    fields = read_json(path)
+    if version is not None and fields.get("format") != version:
+        raise ValueError(
+            f"{path} has format {fields.get('format')!r}, this memenvs reads {version}; build it again, or "
+            "install the memenvs that made it"
+        )
+    seal = fields.pop("seal", None)
+    if verifying() and seal != json_sha256(fields):
         raise ValueError(
             f"{path} was changed after it was built: its seal does not fit the rest; build it again, or set "
             f"{SWITCH}=0 to read it all the same"
         )
-    return others
+    return fields
 
 
 def json_sha256(value: Any) -> str:

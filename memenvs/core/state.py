@@ -246,14 +246,14 @@ def from_plain(value: Any, kind: type[D], where: str) -> D:
         value: the dictionary.
         kind: the dataclass. Its fields are of bool, int, float, str, None, Literal, Any, unions, dataclasses,
             named tuples of `plain_record`, and lists, tuples and dictionaries with text keys of these.
-        where: what errors call it.
+        where: what errors call it, as "the state's episode".
 
     Raises:
         ValueError: a field is missing, unknown or of another type.
     """
     hints = _hints(cast(Any, kind))
     if not isinstance(value, Mapping) or set(value) != set(hints):
-        raise ValueError(f"the state's {where} must have the fields {', '.join(hints)}, got {value!r:.80}")
+        raise ValueError(f"{where} must have the fields {', '.join(hints)}, got {value!r:.80}")
     return kind(**{name: _read(value[name], hint, f"{where}.{name}") for name, hint in hints.items()})
 
 
@@ -289,7 +289,7 @@ def _read(value: Any, hint: Any, where: str) -> Any:
         return float(value)
     if isinstance(value, Mapping) and type(found := _read_any(value, where)) is hint:
         return found
-    raise ValueError(f"the state's {where} must be {hint}, got {value!r:.80}")
+    raise ValueError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r:.80}")
 
 
 def _read_any(value: Any, where: str) -> Any:
@@ -309,7 +309,7 @@ def _read_any(value: Any, where: str) -> Any:
             if name == _ARRAY:
                 return _read_array(inner, where)
         return {name: _read_any(inner, where) for name, inner in value.items()}
-    raise ValueError(f"the state's {where} must be plain data, got {value!r:.80}")
+    raise ValueError(f"{where} must be plain data, got {value!r:.80}")
 
 
 def _read_array(value: Any, where: str) -> Any:
@@ -317,7 +317,7 @@ def _read_array(value: Any, where: str) -> Any:
         kind, shape, content = value
         return np.frombuffer(base64.b64decode(content, validate=True), kind).reshape(shape).copy()
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the state's {where} must hold an array, got {value!r:.80}: {error}") from error
+        raise ValueError(f"{where} must hold an array, got {value!r:.80}: {error}") from error
 
 
 def _first(value: Any, hints: list[Any], where: str) -> Any:

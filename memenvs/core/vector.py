@@ -230,7 +230,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         for state in states:
             check_keys(state, "inner", "over", "info")
             own = {name: state[name] for name in ("over", "info")}
-            held.append(from_plain(own, _HeldBeside, "environment"))
+            held.append(from_plain(own, _HeldBeside, "the state's environment"))
         before: list[tuple[gym.Env[Any, Any], State]] = []
         try:
             for env, state in zip(self.envs, states, strict=True):

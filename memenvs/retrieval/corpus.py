@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from memenvs.core.files import check_file, describe, read_json, seal, unseal, whole_file, write_json
+from memenvs.core.files import check_file, describe, read_sealed, whole_file, write_sealed
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Passage
 
@@ -55,7 +55,7 @@ class Corpus:
         folder = Path(folder)
         if not (folder / CARD).exists():
             raise FileNotFoundError(f"no corpus in {folder}: it has no {CARD}; {BUILD}")
-        card = unseal(read_json(folder / CARD), folder / CARD)
+        card = read_sealed(folder / CARD)
         for name in (PASSAGES, ORDER, RANK):
             check_file(folder / name, card.get("files", {}).get(name, {}))
         table = pa.ipc.open_file(pa.memory_map(str(folder / PASSAGES))).read_all()
@@ -145,7 +145,7 @@ def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:
         with whole_file(folder / name) as partial, partial.open("wb") as file:
             np.save(file, numbers)
     files = {name: describe(folder / name) for name in (PASSAGES, ORDER, RANK)}
-    write_json(folder / CARD, seal({"count": len(ids), "sha256": digest, "files": files}))
+    write_sealed(folder / CARD, {"count": len(ids), "sha256": digest, "files": files})
     return Corpus.open(folder)
 
 

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from memenvs.core.files import check_file, describe, read_json, seal, unseal, write_json
+from memenvs.core.files import check_file, describe, read_sealed, write_sealed
+from memenvs.core.state import from_plain
 from memenvs.retrieval.corpus import Corpus
 
 FORMAT = 1
@@ -46,7 +47,7 @@ class IndexCard:
         """Describe the files of the index, write the card into its folder, and give it back."""
         files = [file for part in parts for file in (sorted(part.iterdir()) if part.is_dir() else [part])]
         card = replace(self, files={file.relative_to(folder).as_posix(): describe(file) for file in files})
-        write_json(folder / CARD, seal(asdict(card)))
+        write_sealed(folder / CARD, asdict(card))
         return card
 
     def check_files(self, folder: Path) -> None:
@@ -68,15 +69,10 @@ class IndexCard:
                 f"no index in {folder}: it has no {CARD}; build one, or end its build, with "
                 f"`python -m memenvs.build index --corpus FILE --index flat --out {folder}`"
             )
-        fields = read_json(path)
-        if fields.get("format") != FORMAT:
-            raise ValueError(
-                f"{path} has format {fields.get('format')}, this version reads {FORMAT}; build it again"
-            )
-        fields = unseal(fields, path)
+        fields = read_sealed(path, FORMAT)
         try:
-            card = cls(**fields)
-        except TypeError as error:
+            card = from_plain(fields, cls, "card")
+        except ValueError as error:
             raise ValueError(f"{path} is not the card of an index: {error}; build it again") from error
         if kind not in (None, card.kind):
             raise ValueError(

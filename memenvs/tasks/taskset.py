@@ -7,7 +7,7 @@ import gzip
 import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from memenvs.core.files import check_file, left_behind, resolved, seal, sha256, unseal
+from memenvs.core.files import check_file, left_behind, read_sealed, resolved, sha256, write_sealed
 from memenvs.core.spaces import is_utf8
-from memenvs.core.state import text_hash
+from memenvs.core.state import from_plain
 from memenvs.data import bundled
 from memenvs.tasks.metrics import normalize_answer
 from memenvs.tasks.tokens import Gaps
@@ -65,43 +65,18 @@ class Card:
     metric: str = "em"
     format: int = FORMAT
 
-    def to_json(self) -> str:
-        """The card as indented JSON, sealed by the SHA-256 of its fields."""
-        return json.dumps(seal(asdict(self)), indent=2, ensure_ascii=False) + "\n"
+    def write(self, folder: Path) -> None:
+        """Write the card into a folder, sealed by the SHA-256 of its fields."""
+        write_sealed(folder / CARD, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Card:
         """The card of a folder, its version, its seal and the types of its fields checked."""
+        fields = read_sealed(path, FORMAT)
         try:
-            given = json.loads(path.read_text(encoding="utf-8"))
-            written = given["format"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
-        if written != FORMAT:
-            raise ValueError(
-                f"{path.parent} has task-set format {written!r}, this memenvs reads {FORMAT}; "
-                "build it again, or install the memenvs that made it"
-            )
-        given = unseal(given, path)
-        try:
-            card = cls(**{**given, "layout": Layout(**given["layout"])})
-            card._check_types()
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not the card of a task set: {error!r}; build it again") from error
-        return card
-
-    def _check_types(self) -> None:
-        blank = Card("")
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        wanted: dict[str, Any] = {name: getattr(blank, name) for name in found}
-        found |= {f"layout.{name}": value for name, value in asdict(self.layout).items()}
-        wanted |= {f"layout.{name}": value for name, value in asdict(blank.layout).items()}
-        if isinstance(self.files, dict):
-            found |= {f"files.{name}": facts for name, facts in self.files.items()}
-            wanted |= {f"files.{name}": {} for name in self.files}
-        for name, value in found.items():
-            if type(value) is not type(wanted[name]):
-                raise ValueError(f"its {name!r} is {value!r:.80}")
+            return from_plain(fields, cls, "card")
+        except ValueError as error:
+            raise ValueError(f"{path} is not the card of a task set: {error}; build it again") from error
 
 
 SCHEMAS = {
@@ -166,7 +141,7 @@ def check_tables(path: Path, card: Card, documents: pa.RecordBatch, tasks: pa.Re
 
 def _check_counts(path: Path, card: Card, n_documents: int, n_tasks: int) -> None:
     for name in COUNTS:
-        if type(card.counts.get(name)) is not int:
+        if name not in card.counts:
             raise ValueError(f"the card of {path} has no count {name!r}; build it again")
     for name, found in (("documents", n_documents), ("tasks", n_tasks)):
         if card.counts[name] != found:
@@ -244,7 +219,7 @@ class TaskSet(Sequence[Task]):
                 f"no task set at {path}; build one with `python -m memenvs.build world --out {path}`"
             )
         self.path = path
-        self.card = Card.read(path / CARD)
+        self.card, self.hash = Card.read(path / CARD), sha256(path / CARD)[:16]
         self._documents = read_table(path, DOCUMENTS, self.card)
         self._tasks = read_table(path, TASKS, self.card)
         check_tables(path, self.card, self._documents, self._tasks)
@@ -387,7 +362,7 @@ def own_metric(questions: Sequence[Task]) -> str:
 def identity_of(questions: Sequence[Task]) -> tuple[str, str]:
     """The name of a task set or a file of questions, and a hash that tells it from others."""
     if isinstance(questions, TaskSet):
-        return questions.path.name, text_hash(questions.card.to_json())
+        return questions.path.name, questions.hash
     return (questions.name, questions.hash) if isinstance(questions, Questions) else ("", "")
 
 

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import gymnasium as gym
 
 from memenvs.baselines import losses
-from memenvs.cli import check_env_arguments, read_arguments
-from memenvs.core.checks import Range, check_numbers, one_line
+from memenvs.cli import USER_ERRORS, check_env_arguments, read_arguments, report_error
+from memenvs.core.checks import Range, check_numbers
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import require
 from memenvs.wrappers.registry import make_methods
@@ -268,41 +268,59 @@ class PPOArgs(RolloutArgs):
             raise ValueError("kl_in reward says where kl_coef counts; give --kl-coef too")
 
 
+def run_command(
+    kind: type[Any],
+    prepare: Callable[[Any], Any],
+    train: Callable[[Any, Any], None],
+    argv: Sequence[str] | None,
+    name: str,
+) -> int:
+    """Read the flags of a learner, prepare its run and train.
+
+    Args:
+        kind: dataclass of the flags.
+        prepare: makes the run of the flags.
+        train: is given the run and the flags.
+        argv: the command line; None: that of this process.
+        name: module of the learner.
+
+    Returns:
+        The exit status: 2, and one line on standard error, for what is wrong before the training begins.
+    """
+    try:
+        args = read_args(kind, argv, name)
+        run = prepare(args)
+    except USER_ERRORS as error:
+        return report_error(f"python -m {name}", error)
+    train(run, args)
+    return 0
+
+
 def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
     """Flags as the fields of a dataclass; `--help` shows the line under each field.
 
     A field of type `dict[str, Any]` takes what `read_arguments` reads: `--env-args max_turns=2 tasks=FOLDER`.
     With `--recipe` the flags of a file are the defaults: one on the command line wins, wherever it stands. Of
-    such a field it wins name by name, and `{}` leaves none. Without tyro, or with what cannot be read, it
-    exits with the status 2 and one line.
+    such a field it wins name by name, and `{}` leaves none.
+
+    Raises:
+        ValueError: there is no such recipe, or the NAME=VALUE of a field cannot be read.
+        ImportError: tyro is not installed.
+        SystemExit: tyro has shown the help, or said which flag cannot be read.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
     parser.add_argument("--recipe", default="")
     recipe = parser.parse_known_args(given)[0].recipe
-    try:
-        if not recipe:
-            return _parse(kind, given, prog=f"python -m {name}")
-        flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
-        default = _parse(kind, flags, prog=f"recipe {recipe}")
-    except (ImportError, OSError, ValueError) as error:
-        _exit(str(error))
+    if not recipe:
+        return _parse(kind, given, prog=f"python -m {name}")
+    flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
+    default = _parse(kind, flags, prog=f"recipe {recipe}")
     args = _parse(kind, given, prog=f"python -m {name}", default=default)
     for option in _named(kind):
         own = getattr(args, option)
         setattr(args, option, {**getattr(default, option), **own} if own else {})
     return args
-
-
-def run_command(prepare: Callable[[Any], Any], train: Callable[[Any, Any], None], args: Any) -> int:
-    """Prepare and train; an error of the preparation is one line and the status 2."""
-    try:
-        prepared = prepare(args)
-    except (FileNotFoundError, ImportError, TypeError, ValueError, gym.error.Error) as error:
-        sys.stderr.write(f"error: {one_line(error)}\n")
-        return 2
-    train(prepared, args)
-    return 0
 
 
 def recipe_names() -> list[str]:
@@ -397,13 +415,19 @@ def _ranges(hint: Any) -> Iterator[Range]:
 def _parse(kind: type[A], given: Sequence[str], **settings: Any) -> A:
     tyro = require("tyro", "train")
     count = Counter(text.partition("=")[0].replace("_", "-") for text in given)
-    for flag in (f"--{option}".replace("_", "-") for option in _named(kind)):
+    for option in _named(kind):
+        flag = f"--{option}".replace("_", "-")
         if count[flag] > 1:  # tyro would take the last alone
-            _exit(f"{flag} is given {count[flag]} times; give it once: {flag} NAME=VALUE NAME=VALUE")
+            raise ValueError(
+                f"{flag} is given {count[flag]} times; give it once: {flag} NAME=VALUE NAME=VALUE"
+            )
     registry = tyro.constructors.ConstructorRegistry()
-    registry.primitive_rule(functools.partial(_named_values, tyro.constructors.PrimitiveConstructorSpec))
+    registry.primitive_rule(functools.partial(_named_texts, tyro.constructors.PrimitiveConstructorSpec))
     with registry:
         args: A = tyro.cli(kind, args=list(given), **settings)
+    for option in _named(kind):
+        if isinstance(texts := getattr(args, option), list):
+            setattr(args, option, read_arguments(texts, option))
     return args
 
 
@@ -412,26 +436,14 @@ def _named(kind: type[Any]) -> list[str]:
     return [name for name, hint in get_type_hints(kind).items() if hint == dict[str, Any]]
 
 
-def _named_values(spec: Any, info: Any) -> Any:
-    """How tyro reads a `dict[str, Any]`."""
+def _named_texts(spec: Any, info: Any) -> Any:
+    """How tyro reads a `dict[str, Any]`: as a list of its texts, which `_parse` reads afterwards."""
     if info.type != dict[str, Any]:
         return None
     return spec(
         nargs="*",
         metavar="NAME=VALUE",
-        instance_from_str=_read_or_exit,
+        instance_from_str=list,
         is_instance=lambda value: isinstance(value, dict),
         str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in value.items()],
     )
-
-
-def _read_or_exit(texts: Sequence[str]) -> dict[str, Any]:
-    try:
-        return read_arguments(texts)
-    except ValueError as error:
-        _exit(str(error))
-
-
-def _exit(message: str) -> NoReturn:
-    sys.stderr.write(f"error: {message}\n")
-    raise SystemExit(2)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
-from memenvs.baselines.args import Count, NonNegative, RolloutArgs, Whole, read_args, run_command
+from memenvs.baselines.args import Count, NonNegative, RolloutArgs, Whole, run_command
 from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import RolloutRun, StepLoop, group_seeds, summary
 from memenvs.baselines.tree import check_cost, collect_trees
@@ -222,7 +222,7 @@ def add_length_penalty(episodes: Sequence[Episode], buffer: int, most: int) -> N
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(prepare, train, read_args(GRPOArgs, argv, "memenvs.baselines.grpo"))
+    return run_command(GRPOArgs, prepare, train, argv, "memenvs.baselines.grpo")
 
 
 if __name__ == "__main__":

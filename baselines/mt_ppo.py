@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import Count, PPOArgs, Share, UpdateArgs, read_args, run_command
+from memenvs.baselines.args import Count, PPOArgs, Share, UpdateArgs, run_command
 from memenvs.baselines.run import RolloutRun, StepLoop, summary
 from memenvs.baselines.update import ProcessGroup, score, to_experiences, update
 from memenvs.core.optional import require
@@ -162,7 +162,7 @@ def kl_penalties(episodes: Sequence[Episode], args: UpdateArgs) -> list[Floats]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(prepare, train, read_args(MTPPOArgs, argv, "memenvs.baselines.mt_ppo"))
+    return run_command(MTPPOArgs, prepare, train, argv, "memenvs.baselines.mt_ppo")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Literal
 import gymnasium as gym
 import numpy as np
 
-from memenvs.baselines.args import Count, NonNegative, RunArgs, read_args, run_command
+from memenvs.baselines.args import Count, NonNegative, RunArgs, run_command
 from memenvs.baselines.demonstrations import (
     Demonstration,
     find_teacher,
@@ -147,7 +147,7 @@ def _batches(samples: Sequence[Sample], args: SFTArgs) -> Iterator[list[Sample]]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(prepare, train, read_args(SFTArgs, argv, "memenvs.baselines.sft"))
+    return run_command(SFTArgs, prepare, train, argv, "memenvs.baselines.sft")
 
 
 if __name__ == "__main__":

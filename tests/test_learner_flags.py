@@ -67,7 +67,7 @@ def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
     learner, flag, value, bounds, tmp_path, capsys
 ):
     line = refusal(learner, [f"--{flag.replace('_', '-')}", *value.split()], tmp_path, capsys)
-    assert line.startswith(f"error: {flag} must be {bounds}, got ")
+    assert line.startswith(f"python -m {learner.__name__}: error: {flag} must be {bounds}, got ")
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_a_run_without_torch_is_one_line():
     done = without("torch", "grpo", ["--model", "any"])
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: No module named 'torch'")
+    assert line.startswith("python -m memenvs.baselines.grpo: error: No module named 'torch'")
 
 
 def test_help_without_the_libraries_of_the_learners_is_one_line():
     done = without("tyro", "grpo", ["--help"])
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: No module named 'tyro'")
+    assert line.startswith("python -m memenvs.baselines.grpo: error: No module named 'tyro'")

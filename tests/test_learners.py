@@ -513,7 +513,7 @@ class TestArguments:
     def test_what_cannot_be_is_one_line(self, flags, message, game, tmp_path, capsys):
         given = [flag.replace("{model}", game[1]) for flag in flags]
         assert grpo.main([*given, "--out", str(tmp_path / "run")]) == 2
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
         assert message in line
 
     @pytest.mark.parametrize(
@@ -526,8 +526,7 @@ class TestArguments:
         ],
     )
     def test_arguments_that_cannot_be_read_are_one_line(self, flags, message, capsys):
-        with pytest.raises(SystemExit, match="2"):
-            grpo.main(flags)
+        assert grpo.main(flags) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
 

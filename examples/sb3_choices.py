@@ -12,7 +12,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.wrappers.spaces import ChooseReply, HashText
+from memenvs.wrappers import ChooseReply, HashText
 
 TESTED = 100  # tasks
 

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from memenvs.tasks.grading import gold_answer
-from memenvs.wrappers.spaces import ChooseReply, HashText
+from memenvs.wrappers import ChooseReply, HashText
 
 FAMILIES = {
     "reading": ("MemChunkQA-v0", {"tasks": "world-test"}, 5),

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from memenvs.wrappers.spaces import HashText, features, grams, hashed
+from memenvs.wrappers.fixed_size import HashText, features, grams, hashed
 
 
 def test_words_pairs_and_letter_triples_are_counted():
@@ -34,7 +34,9 @@ def test_a_reply_has_a_row_of_its_own_and_its_share():
 
 
 def test_another_process_counts_alike():
-    code = "from memenvs.wrappers.spaces import features; print(features('born in Köln', ['x'], 8).tolist())"
+    code = (
+        "from memenvs.wrappers.fixed_size import features; print(features('born in Köln', ['x'], 8).tolist())"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == str(features("born in Köln", ["x"], 8).tolist())
 

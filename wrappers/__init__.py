@@ -5,6 +5,7 @@ methods, `VectorRewardWrapper` any list over many environments.
 """
 
 from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.wrappers.fixed_size import ChooseReply, HashText
 from memenvs.wrappers.infomem import InfoMemMethod
 from memenvs.wrappers.judge import JudgeMethod
 from memenvs.wrappers.mempo import MemPOMethod
@@ -25,8 +26,10 @@ from memenvs.wrappers.tool_rewards import ToolRewardsMethod
 
 __all__ = [
     "TAMTRL",
+    "ChooseReply",
     "Credit",
     "Episode",
+    "HashText",
     "InfoMem",
     "InfoMemMethod",
     "Judge",

@@ -15,7 +15,7 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.env_util import make_vec_env
 
-from memenvs.wrappers.spaces import ChooseReply, HashText
+from memenvs.wrappers import ChooseReply, HashText
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 

@@ -1,4 +1,4 @@
-"""Wrappers for learners of fixed-size spaces: numbered choices as actions, features as observations."""
+"""Wrappers for learners of fixed-size spaces: a `Discrete` action chooses a reply, a `Box` shows the text."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ from memenvs.tasks.grading import gold_answer, grade_answer
 from memenvs.tasks.metrics import wrap_answer
 
 Env = gym.Env[Any, str]
+Floats32 = NDArray[np.float32]
+
+_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
-    """Choose a reply by its number: the choice version of a task, after Gymnasium's `Discrete`.
+    """Choose a reply by its number, an action of Gymnasium's `Discrete`.
 
     A question comes with n candidate answers: its own, and those of other tasks of the set, in random order.
 
@@ -51,10 +54,10 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
 
     Args:
         env: a text environment, wrapped or not.
-        n_answers: candidates, the right one included; of no matter in Sokoban.
+        n_answers: candidates, the right one included; unused in Sokoban.
 
     Raises:
-        TypeError: no such environment.
+        TypeError: another environment.
         ValueError: fewer than 2 candidates, or more than a task can have.
     """
 
@@ -62,10 +65,10 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, n_answers=n_answers)
         gym.Wrapper.__init__(self, env)
         check_whole(Range(2), n_answers=n_answers)
-        kind = next((kind for kind in MENUS if isinstance(env.unwrapped, kind)), None)
+        kind = next((kind for kind in REPLIES if isinstance(env.unwrapped, kind)), None)
         if kind is None:
             raise TypeError(f"there is no choice version of {type(env.unwrapped).__name__}")
-        self.n_answers, self._menu = n_answers, MENUS[kind]
+        self.n_answers, self._list_replies = n_answers, REPLIES[kind]
         self._answers: list[str] = []
         self._replies: list[str] = []
         self.action_space = gym.spaces.Discrete(
@@ -77,7 +80,9 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode and draw its candidates from the environment's own generator."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._answers = [] if self._menu is move_replies else draw_answers(self.env.unwrapped, self.n_answers)
+        self._answers = (
+            [] if self._list_replies is move_replies else draw_answers(self.env.unwrapped, self.n_answers)
+        )
         return observation, self._shown(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
@@ -96,11 +101,47 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         check_keys(state, "inner", "answers")
         memenvs.set_state(self.env, state["inner"])
         self._answers = list(state["answers"])
-        self._replies = self._menu(self.env.unwrapped, self._answers)
+        self._replies = self._list_replies(self.env.unwrapped, self._answers)
 
     def _shown(self, info: dict[str, Any]) -> dict[str, Any]:
-        self._replies = self._menu(self.env.unwrapped, self._answers)
+        self._replies = self._list_replies(self.env.unwrapped, self._answers)
         return {**info, "replies": list(self._replies)}
+
+
+class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Show a text as a vector of hashed n-grams (feature hashing, Weinberger et al. 2009, without signs).
+
+    Observation:
+        `Box(0, 1)` of float32, `size` numbers for the text; inside `ChooseReply` of m replies, behind them
+        `size` for each of its replies, and m numbers: the share of a reply's n-grams that the text has too,
+        so that a learner sees which of them the text speaks of. `(1 + m) * size + m` in all.
+
+    Args:
+        env: a text environment, wrapped or not.
+        size: buckets of a text.
+    """
+
+    def __init__(self, env: gym.Env[str, Any], size: int = 256) -> None:
+        RecordConstructorArgs.__init__(self, size=size)
+        gym.Wrapper.__init__(self, env)
+        check_whole(size=size)
+        self.size = size
+        space = env.action_space
+        replies = int(space.n) if isinstance(space, gym.spaces.Discrete) else 0
+        width = (1 + replies) * size + replies
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (width,), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Floats32, dict[str, Any]]:
+        """Start an episode."""
+        text, info = self.env.reset(seed=seed, options=options)
+        return features(text, info.get("replies", []), self.size), info
+
+    def step(self, action: Any) -> tuple[Floats32, Any, bool, bool, Info]:
+        """Play on."""
+        text, reward, terminated, truncated, info = self.env.step(action)
+        return features(text, info.get("replies", []), self.size), reward, terminated, truncated, info
 
 
 def draw_answers(env: Any, count: int) -> list[str]:
@@ -156,53 +197,13 @@ def move_replies(env: SokobanEnv, answers: Sequence[str]) -> list[str]:
     return [f"<think></think><answer>{name}</answer>" for name in env.action_names]
 
 
-MENUS: dict[type, Callable[[Any, Sequence[str]], list[str]]] = {
+REPLIES: dict[type, Callable[[Any, Sequence[str]], list[str]]] = {
     ChunkQAEnv: reading_replies,
     SearchQAEnv: search_replies,
     ToolQAEnv: tool_replies,
     SokobanEnv: move_replies,
 }
-"""What the replies of each environment are."""
-
-Floats32 = NDArray[np.float32]
-
-_WORD = re.compile(r"\w+|[^\w\s]")
-
-
-class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Show a text as a vector of hashed n-grams (feature hashing, Weinberger et al. 2009, without signs).
-
-    Observation:
-        `Box(0, 1)` of float32, `size` numbers for the text; inside `ChooseReply` of m replies, behind them
-        `size` for each of its replies, and m numbers: the share of a reply's n-grams that the text has too,
-        so that a learner sees which of them the text speaks of. `(1 + m) * size + m` in all.
-
-    Args:
-        env: a text environment, wrapped or not.
-        size: buckets of a text.
-    """
-
-    def __init__(self, env: gym.Env[str, Any], size: int = 256) -> None:
-        RecordConstructorArgs.__init__(self, size=size)
-        gym.Wrapper.__init__(self, env)
-        check_whole(size=size)
-        self.size = size
-        space = env.action_space
-        replies = int(space.n) if isinstance(space, gym.spaces.Discrete) else 0
-        width = (1 + replies) * size + replies
-        self.observation_space = gym.spaces.Box(0.0, 1.0, (width,), np.float32)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Floats32, dict[str, Any]]:
-        """Start an episode."""
-        text, info = self.env.reset(seed=seed, options=options)
-        return features(text, info.get("replies", []), self.size), info
-
-    def step(self, action: Any) -> tuple[Floats32, Any, bool, bool, Info]:
-        """Play on."""
-        text, reward, terminated, truncated, info = self.env.step(action)
-        return features(text, info.get("replies", []), self.size), reward, terminated, truncated, info
+"""The replies to choose from in each environment, given the candidates."""
 
 
 def features(text: str, replies: Sequence[str], size: int) -> Floats32:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,82 +12,12 @@ from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
 from memenvs.envs.render import reading_turn
 from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
-from memenvs.tasks.grading import answer_form, check_scoring, gold_answer, grade
+from memenvs.tasks.grading import Grade, answer_form, check_scoring, gold_answer, grade
 from memenvs.tasks.metrics import wrap_answer
 from memenvs.tasks.taskset import Task, identity_of, open_tasks, own_metric
 from memenvs.tasks.tokens import HEAD_CHARS, load_tokenizer
 
-
-class Reading(NamedTuple):
-    """A task as it is read in one episode.
-
-    Attributes:
-        task: the task.
-        context: the text of its documents.
-        chunks: slices of it, one a reading turn.
-        evidence: positions of the evidence documents in reading order, from 0.
-    """
-
-    task: Task
-    context: Context
-    chunks: list[Chunk]
-    evidence: list[int]
-
-    def section(self, turn: int) -> str:
-        """The text shown at reading turn `turn`, from 0."""
-        chunk = self.chunks[turn]
-        return self.context.text[chunk.start : chunk.end]
-
-    def evidence_in(self, turn: int) -> list[str]:
-        """The parts of evidence documents shown at turn `turn`; none past the reading turns."""
-        if turn >= len(self.chunks):
-            return []
-        parts = (self.context.inside(self.chunks[turn], position) for position in self.evidence)
-        return [part for part in parts if part]
-
-    def whole_evidence(self) -> list[str]:
-        """The evidence documents."""
-        spans = self.context.spans
-        return [self.context.text[slice(*spans[position])] for position in self.evidence]
-
-    def depths(self) -> list[float]:
-        """Where each evidence document begins, as a share of the text, 0 to 1."""
-        return [self.context.depth(position) for position in self.evidence]
-
-
-def positions_of(evidence: Sequence[int], documents: Sequence[int]) -> list[int]:
-    """The position of each evidence document; the first where a haystack repeats one."""
-    return [documents.index(document) for document in evidence]
-
-
-def check_documents(count: int | None, evidence: int) -> int | None:
-    """`count`, if so many documents hold every task's evidence; None stands for all.
-
-    Raises:
-        ValueError: less than `evidence`, the most evidence documents of a task.
-    """
-    if count is None:
-        return None
-    check_whole(n_documents=count)
-    if count < evidence:
-        raise ValueError(f"n_documents={count} does not hold the {evidence} evidence documents of a task")
-    return count
-
-
-def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:
-    """`count` of the task's documents in their order, its evidence among them; all if None or too few.
-
-    Places are drawn, not document numbers: a haystack may show one document many times.
-    """
-    if count is None or count >= len(task.documents):
-        return task.documents
-    needed = positions_of(task.evidence, task.documents)
-    others = np.delete(np.arange(len(task.documents)), needed)
-    drawn = rng.choice(others, count - len(needed), replace=False)
-    return tuple(task.documents[place] for place in sorted([*needed, *drawn.tolist()]))
-
-
-_READ = """\
+READ = """\
 You are reading a long text section by section, to answer a question when you have read it all. Only what \
 you write into your memory is carried from one section to the next.
 
@@ -109,7 +38,7 @@ what this section tells about it, and leave the rest out. Your whole reply becom
 {max_memory} tokens.
 """
 
-_ANSWER = """\
+ANSWER = """\
 You have read the whole text and kept this memory of it. Answer the question from the memory.
 
 <question>
@@ -125,97 +54,10 @@ Give the answer as short as it can be, in the form {format}.
 
 _PLACES = ("turn", "turns", "max_memory", "format")
 
-
 TEMPLATES = {
-    "read": Template(_READ, required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
-    "answer": Template(_ANSWER, required=("question", "memory"), optional=_PLACES, name="answer"),
+    "read": Template(READ, required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
+    "answer": Template(ANSWER, required=("question", "memory"), optional=_PLACES, name="answer"),
 }
-
-
-def reading_templates(template: dict[str, str] | None) -> tuple[Template, Template]:
-    """The reading and the answering template, given ones before our own; see `replace_templates`."""
-    templates = replace_templates(TEMPLATES, template)
-    return templates["read"], templates["answer"]
-
-
-class ReadingPrompts:
-    """The prompts of chunked reading.
-
-    Args:
-        template: `{"read": …, "answer": …}`, each instead of our own.
-        answer_format: `"boxed"` or `"tag"`.
-        max_memory: tokens, which the prompt tells.
-    """
-
-    def __init__(self, template: dict[str, str] | None, answer_format: str, max_memory: int) -> None:
-        self._read, self._answer = reading_templates(template)
-        self._answer_format, self._max_memory = answer_format, max_memory
-
-    def prompt(self, reading: Reading, turn: int, memory: str, section: str | None = None) -> str:
-        """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer.
-
-        `section` stands in the place of the turn's own section.
-        """
-        turns, question = len(reading.chunks), reading.task.question
-        values = self._values(turn + 1, turns, len(reading.task.answers))
-        if turn >= turns:
-            return self._answer.fill(question=question, memory=memory, **values)
-        shown = reading.section(turn) if section is None else section
-        return self._read.fill(question=question, memory=memory, chunk=shown, **values)
-
-    def for_scorers(self, reading: Reading, turn: int, memory: str) -> dict[str, str]:
-        """The prompts that reward methods ask a scorer with; see `ChunkQAEnv`, under Privileged.
-
-        Past the answer turn, `turn` is the number of turns played.
-        """
-        last, evidence = len(reading.chunks), reading.whole_evidence()
-        reminded = self.prompt(reading, last, memory)
-        local = everything = ""
-        if turn == last:
-            local = everything = self.prompt(reading, last, "\n\n".join([memory, *evidence]))
-        elif turn < last:
-            local = self.prompt(reading, turn, memory, section="\n\n".join(reading.evidence_in(turn)))
-            everything = self.prompt(reading, turn, memory, section="\n\n".join(evidence))
-        return {
-            "prompt_with_memory": reminded,
-            "prompt_without_memory": self.prompt(reading, last, ""),
-            "prompt_with_history": reminded,
-            "teacher_prompt": local,
-            "teacher_prompt_global": everything,
-        }
-
-    def frames(self, reading: Reading) -> tuple[str, str]:
-        """The last reading prompt and the answering one, with nothing in memory and section."""
-        turns, question = len(reading.chunks), reading.task.question
-        values = self._values(turns, turns, len(reading.task.answers))
-        return (
-            self._read.fill(question=question, memory="", chunk="", **values),
-            self._answer.fill(question=question, memory="", **values),
-        )
-
-    def longest(self, counts: Mapping[str, int], memory: int, objectives: int) -> int:
-        """Characters of the longest prompt, by the larger template.
-
-        Args:
-            counts: of the task set's card.
-            memory: most characters of a memory.
-            objectives: most objectives of a task.
-        """
-        digits = len(str(counts["max_chars"] + 1))  # a chunk has at least one character
-        most = {
-            "question": counts["max_question_chars"],
-            "memory": memory,
-            "chunk": counts["max_chars"],
-            "turn": digits,
-            "turns": digits,
-            "max_memory": len(str(self._max_memory)),
-            "format": len(answer_form(self._answer_format, objectives)),
-        }
-        return max(template.longest(**most) for template in (self._read, self._answer))
-
-    def _values(self, turn: int, turns: int, objectives: int) -> dict[str, object]:
-        form = answer_form(self._answer_format, objectives)
-        return {"turn": turn, "turns": turns, "max_memory": self._max_memory, "format": form}
 
 
 @dataclass
@@ -262,16 +104,11 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     Privileged:
         `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1);
-        `evidence_in_chunk` (their parts inside the chunk that is shown); and what reward methods ask a
-        scorer about: `question`; `target`, the bare answer, and `target_wrapped`, the answer in the form that
-        is asked for; `memory` as it stands; `memory_span`, where the last reply wrote it ([start, end) in
-        characters; None at reset, for an empty one and at the answer turn); `reply`, what counts of the final
-        reply;
-        `prompt_with_memory` and `prompt_without_memory`, the answer prompt with that memory and an empty one;
-        `prompt_with_history`, the same as the former: the turns before reach the agent in its memory only;
-        `teacher_prompt`, this turn's prompt with the evidence inside the chunk in the chunk's place, and
-        `teacher_prompt_global`, with all evidence there. At the answer turn both hold the answer prompt with
-        all evidence behind the memory; after the end they are empty.
+        `evidence_in_chunk` (their parts inside the chunk that is shown); and the scoring fields (see
+        `TextEnv`). The prompts with and without memory are the answer prompt, and the one with history is
+        that with memory: the turns before reach the agent in its memory only. The teacher's prompts hold in
+        the chunk's place the evidence inside the chunk (`teacher_prompt`) or all of it (`…_global`); at the
+        answer turn both are the answer prompt with all evidence behind the memory.
 
     Args:
         tasks: a bundled task set's name or a folder made by `python -m memenvs.build`.
@@ -335,12 +172,21 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.cut_at, self.answer_format = cut_at, answer_format
         self.metric = own_metric(self.tasks) if metric is None else metric
         check_scoring(self.metric, answer_format)
-        self.n_documents = check_documents(n_documents, self.tasks.card.counts["max_evidence"])
-        self._prompts = ReadingPrompts(template, answer_format, max_memory)
+        self.n_documents = self._check_documents(n_documents)
+        self._templates = replace_templates(TEMPLATES, template)
         self._reader = open_reader(self.tasks, self.tokenizer)
-        memory = min(MAX_REPLY_CHARS, HEAD_CHARS * max_memory)
-        longest = self._prompts.longest(self.tasks.card.counts, memory, self.tasks.max_objectives)
-        super().__init__(len(self.tasks), longest, render_mode)
+        super().__init__(len(self.tasks), self._longest(), render_mode)
+
+    def _check_documents(self, count: int | None) -> int | None:
+        if count is not None:
+            check_whole(n_documents=count)
+            if count < (most := self.tasks.card.counts["max_evidence"]):
+                raise ValueError(f"n_documents={count} does not hold the {most} evidence documents of a task")
+        return count
+
+    def task_set(self) -> tuple[str, str]:
+        """The task set's name and hash."""
+        return identity_of(self.tasks)
 
     def gold_reply(self) -> str:
         """The answer, at a reading turn as the memory."""
@@ -371,9 +217,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self._reading = self._read_task(chosen, episode.documents)
         return episode
 
-    def task_set(self) -> tuple[str, str]:
-        """The task set's name and hash."""
-        return identity_of(self.tasks)
+    def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
+        context = self._reader.context(documents)
+        chunks = context.chunks(self.chunk_size, self.cut_at)
+        return Reading(task, context, chunks, [documents.index(document) for document in task.evidence])
 
     def _restored(self) -> None:
         episode, task = self.episode, self.tasks[self.episode.task]
@@ -390,11 +237,81 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             )
         self._reading = reading
 
+    # The prompts.
+
     def _observe(self) -> str:
-        episode, reading = self.episode, self._reading
-        if episode.end:
-            return ""
-        return self._prompts.prompt(reading, episode.turn, episode.memories[-1])
+        episode = self.episode
+        return "" if episode.end else self._prompt(episode.turn, episode.memories[-1])
+
+    def _prompt(self, turn: int, memory: str, section: str | None = None) -> str:
+        """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer.
+
+        `section` stands in the place of the turn's own section.
+        """
+        reading = self._reading
+        if turn >= len(reading.chunks):
+            return self._fill("answer", turn, memory=memory)
+        return self._fill(
+            "read", turn, memory=memory, chunk=reading.section(turn) if section is None else section
+        )
+
+    def _fill(self, name: str, turn: int, **values: object) -> str:
+        task = self._reading.task
+        return self._templates[name].fill(
+            question=task.question,
+            turn=turn + 1,
+            turns=len(self._reading.chunks),
+            max_memory=self.max_memory,
+            format=answer_form(self.answer_format, len(task.answers)),
+            **values,
+        )
+
+    def _longest(self) -> int:
+        """Characters of the longest prompt, by the larger template."""
+        counts = self.tasks.card.counts
+        digits = len(str(counts["max_chars"] + 1))  # a chunk has at least one character
+        most = {
+            "question": counts["max_question_chars"],
+            "memory": min(MAX_REPLY_CHARS, HEAD_CHARS * self.max_memory),
+            "chunk": counts["max_chars"],
+            "turn": digits,
+            "turns": digits,
+            "max_memory": len(str(self.max_memory)),
+            "format": len(answer_form(self.answer_format, self.tasks.max_objectives)),
+        }
+        return max(template.longest(**most) for template in self._templates.values())
+
+    def _privileged(self) -> dict[str, Any]:
+        reading, episode = self._reading, self.episode
+        turn, memory, evidence = episode.turn, episode.memories[-1], reading.whole_evidence()
+        target = gold_answer(reading.task.answers, self.metric)
+        last = len(reading.chunks)
+        with_memory = self._prompt(last, memory)
+        teacher = teacher_global = ""
+        if turn == last:
+            teacher = teacher_global = self._prompt(last, "\n\n".join([memory, *evidence]))
+        elif turn < last:
+            teacher = self._prompt(turn, memory, section="\n\n".join(reading.evidence_in(turn)))
+            teacher_global = self._prompt(turn, memory, section="\n\n".join(evidence))
+        return {
+            "answers": [list(accepted) for accepted in reading.task.answers],
+            "evidence": evidence,
+            "depths": reading.depths(),
+            "evidence_in_chunk": reading.evidence_in(turn),
+            "question": reading.task.question,
+            "target": target,
+            "target_wrapped": wrap_answer(target, self.answer_format),
+            "memory": memory,
+            "memory_span": episode.memory_span and list(episode.memory_span),
+            "reply": episode.reply,
+            "prompt_with_memory": with_memory,
+            "prompt_without_memory": self._prompt(last, ""),
+            "prompt_with_history": with_memory,
+            "teacher_prompt": teacher,
+            "teacher_prompt_global": teacher_global,
+        }
+
+    # The rules.
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
@@ -421,22 +338,22 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             "prompt_tokens_peak": max(tokens),
         }
 
-    def _privileged(self) -> dict[str, Any]:
-        reading, episode = self._reading, self.episode
-        target = gold_answer(reading.task.answers, self.metric)
-        return {
-            "answers": [list(accepted) for accepted in reading.task.answers],
-            "evidence": reading.whole_evidence(),
-            "depths": reading.depths(),
-            "evidence_in_chunk": reading.evidence_in(episode.turn),
-            "question": reading.task.question,
-            "target": target,
-            "target_wrapped": wrap_answer(target, self.answer_format),
-            "memory": episode.memories[-1],
-            "memory_span": episode.memory_span and list(episode.memory_span),
-            "reply": episode.reply,
-            **self._prompts.for_scorers(reading, episode.turn, episode.memories[-1]),
-        }
+    def _grade(self) -> Grade:
+        answers = self._reading.task.answers
+        return grade(self.episode.reply, answers, metric=self.metric, answer_format=self.answer_format)
+
+    def _prompt_tokens(self) -> list[int]:
+        """Tokens of each observation, counted by its parts."""
+        reading, last = self._reading, len(self._reading.chunks)
+        frames = [
+            self._fill("read", last - 1, memory="", chunk=""),
+            self._fill("answer", last - 1, memory=""),
+        ]
+        read, answer, *memories = self.tokenizer.counts([*frames, *self.episode.memories])
+        reads = [
+            read + chunk.tokens + memory for chunk, memory in zip(reading.chunks, memories, strict=False)
+        ]
+        return [*reads, answer + memories[-1]]
 
     def _task_id(self) -> str:
         return self._reading.task.id
@@ -445,24 +362,53 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     def _answering(self) -> bool:
         return self.episode.turn >= len(self._reading.chunks)
 
-    def _grade(self) -> Any:
-        return grade(
-            self.episode.reply,
-            self._reading.task.answers,
-            metric=self.metric,
-            answer_format=self.answer_format,
-        )
 
-    def _prompt_tokens(self) -> list[int]:
-        """Tokens of each observation, counted by its parts."""
-        reading, frames = self._reading, self._prompts.frames(self._reading)
-        read, answer, *memories = self.tokenizer.counts([*frames, *self.episode.memories])
-        reads = [
-            read + chunk.tokens + memory for chunk, memory in zip(reading.chunks, memories, strict=False)
-        ]
-        return [*reads, answer + memories[-1]]
+class Reading(NamedTuple):
+    """A task as it is read in one episode.
 
-    def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
-        context = self._reader.context(documents)
-        chunks = context.chunks(self.chunk_size, self.cut_at)
-        return Reading(task, context, chunks, positions_of(task.evidence, documents))
+    Attributes:
+        task: the task.
+        context: the text of its documents.
+        chunks: slices of it, one a reading turn.
+        evidence: positions of the evidence documents in reading order, from 0.
+    """
+
+    task: Task
+    context: Context
+    chunks: list[Chunk]
+    evidence: list[int]
+
+    def section(self, turn: int) -> str:
+        """The text shown at reading turn `turn`, from 0."""
+        chunk = self.chunks[turn]
+        return self.context.text[chunk.start : chunk.end]
+
+    def evidence_in(self, turn: int) -> list[str]:
+        """The parts of evidence documents shown at turn `turn`; none past the reading turns."""
+        if turn >= len(self.chunks):
+            return []
+        parts = (self.context.inside(self.chunks[turn], position) for position in self.evidence)
+        return [part for part in parts if part]
+
+    def whole_evidence(self) -> list[str]:
+        """The evidence documents."""
+        spans = self.context.spans
+        return [self.context.text[slice(*spans[position])] for position in self.evidence]
+
+    def depths(self) -> list[float]:
+        """Where each evidence document begins, as a share of the text, 0 to 1."""
+        return [self.context.depth(position) for position in self.evidence]
+
+
+def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:
+    """`count` of the task's documents in their order, its evidence among them; all if None or too few.
+
+    Places are drawn, not document numbers: a haystack may show one document many times, and the evidence is
+    where it first stands.
+    """
+    if count is None or count >= len(task.documents):
+        return task.documents
+    needed = [task.documents.index(document) for document in task.evidence]
+    others = np.delete(np.arange(len(task.documents)), needed)
+    drawn = rng.choice(others, count - len(needed), replace=False)
+    return tuple(task.documents[place] for place in sorted([*needed, *drawn.tolist()]))

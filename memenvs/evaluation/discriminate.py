@@ -21,7 +21,7 @@ from memenvs.cli import Parser
 from memenvs.core.checks import check_choice
 from memenvs.core.optional import require
 from memenvs.credit import Array
-from memenvs.envs.chunk_qa import reading_templates
+from memenvs.envs.chunk_qa import TEMPLATES
 from memenvs.models.loading import evaluating
 from memenvs.retrieval.encoder import Encoder
 from memenvs.tasks.metrics import wrap_answer
@@ -213,9 +213,10 @@ def discrimination(scores: Array, *, eps: float = 1e-8) -> Discrimination:
 
 def answer_prompt(question: str, context: str) -> str:
     """The prompt that asks for the final answer, with a context for the memory."""
-    _, answer = reading_templates(None)
     form = wrap_answer("…", "boxed")
-    return answer.fill(question=question, memory=context, turn=1, turns=1, max_memory=0, format=form)
+    return TEMPLATES["answer"].fill(
+        question=question, memory=context, turn=1, turns=1, max_memory=0, format=form
+    )
 
 
 def information_gain(scorer: Scorer, target: str = "bare") -> Measure:

@@ -39,11 +39,13 @@ def group_advantages(
     | `"mempo"` | as outcome, and inside the memory also that of the memory (MemPO eq. 9) |
 
     In `"turn"` the result is the outcome reward and whatever else the last turn earned, so that nothing is
-    lost; a turn reward that could not be measured (NaN) is compared with none. In sums it counts 0.
+    lost; a turn reward that could not be measured (NaN) is compared with none. In sums it counts 0. Credits
+    that are marked as advantages (`Credit.advantage`) are in no comparison: they are added as they are, but
+    in `"outcome"` and `"tamtrl"`, which leave all other credits out.
 
     Args:
         episodes: of any number of groups, each complete.
-        policy: says which characters its tokens stand for, for credit to spans.
+        policy: says which characters its tokens stand for, for advantages of spans.
         reward: see above.
         estimator: of the first three and of the trajectory in the memory methods: `"grpo"`; `"rloo"`, which
             compares with the mean of the others; or `"reinforce"`, which compares with nothing: what is
@@ -66,46 +68,33 @@ def group_advantages(
             credit = mt_rloo(turns, results, alpha=alpha, groups=groups, ended=ended)
         else:
             credit = mt_grpo(turns, results, alpha=alpha, groups=groups, ended=ended, scale=scale)
-        return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
-    merged = reward in ("merged", "infomem")
-    values = (
-        [sum(episode.turn_rewards) + episode.length_penalty for episode in episodes] if merged else outcomes
-    )
-    if estimator == "reinforce":
-        whole = np.asarray(values, np.float64)
+        spread = [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
     else:
-        whole = rloo(values, groups) if estimator == "rloo" else grpo(values, groups, scale=scale)
-    spread = [np.full(episode.tokens, value) for episode, value in zip(episodes, whole, strict=True)]
-    if reward == "mempo":
-        return [
-            tokens + span_credits(episode, policy, "mempo")
-            for episode, tokens in zip(episodes, spread, strict=True)
-        ]
-    return spread
-
-
-def span_credits(episode: Episode, policy: Policy, name: str) -> Floats:
-    """Credits (N,) that a method gave to spans of characters, on the tokens that stand in them.
-
-    A token that lies half inside a span gets the whole credit: its choice wrote part of it.
-    """
-    turns = [np.zeros(len(reply.ids)) for reply in episode.replies]
-    for credit in episode.credits.get(name, []):
-        if credit.span is None or np.isnan(credit.value):
-            continue
-        start, end = credit.span
-        places = policy.spans(episode.replies[credit.turn].ids)
-        turns[credit.turn][(places[:, 0] < end) & (places[:, 1] > start)] += credit.value
-    return np.concatenate(turns) if turns else np.zeros(0)
+        values = outcomes
+        if reward in ("merged", "infomem"):
+            values = [
+                sum(episode.turn_rewards) - sum(episode.turn_advantages) + episode.length_penalty
+                for episode in episodes
+            ]
+        if estimator == "reinforce":
+            whole = np.asarray(values, np.float64)
+        else:
+            whole = rloo(values, groups) if estimator == "rloo" else grpo(values, groups, scale=scale)
+        spread = [np.full(episode.tokens, value) for episode, value in zip(episodes, whole, strict=True)]
+    if reward == "outcome":
+        return spread
+    return [
+        tokens + episode.marked_advantages(policy) for episode, tokens in zip(episodes, spread, strict=True)
+    ]
 
 
 def _between(episode: Episode) -> Floats:
     """(K,) what each turn earned beside the outcome; NaN where a method could not measure it."""
-    turns = np.subtract(episode.turn_rewards, episode.outcome_rewards)
+    turns = np.subtract(episode.turn_rewards, episode.outcome_rewards) - episode.turn_advantages
     for signals in episode.signals.values():
         turns[np.isnan(signals)] = np.nan
     for credits in episode.credits.values():
-        unknown = [credit.turn for credit in credits if credit.span is None and np.isnan(credit.value)]
+        unknown = [credit.turn for credit in credits if not credit.advantage and np.isnan(credit.value)]
         turns[unknown] = np.nan
     return turns
 

@@ -69,6 +69,7 @@ def train(run: RolloutRun, args: MTPPOArgs) -> None:
                     lam=args.lam,
                     whitened=args.whiten,
                     penalties=penalties,
+                    marked=[episode.marked_advantages(run.policy) for episode in usable],
                 )
 
             # Loss and step
@@ -96,6 +97,7 @@ def token_advantages(
     lam: float = 1.0,
     whitened: bool = True,
     penalties: Sequence[Floats] | None = None,
+    marked: Sequence[Floats] | None = None,
 ) -> tuple[list[Floats], list[Floats]]:
     """Advantages and returns (N,) of each episode's sampled tokens by GAE over its critic's values.
 
@@ -109,6 +111,8 @@ def token_advantages(
         lam: lambda of GAE.
         whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
         penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.
+        marked: (N,) credits of each episode that are advantages already (`Episode.marked_advantages`), which
+            are no rewards and are added as they are, but with `"outcome"`; None for none.
 
     Raises:
         ValueError: an episode has no values.
@@ -124,13 +128,16 @@ def token_advantages(
         # The turns' rewards hold the outcome already.
         outcome = sum(episode.outcome_rewards) if reward == "outcome" else None
         ends = episode.turn_ends
-        placed = place_rewards(episode.turn_rewards, ends, episode.tokens, placement=reward, outcome=outcome)
+        earned = np.subtract(episode.turn_rewards, episode.turn_advantages)
+        placed = place_rewards(earned, ends, episode.tokens, placement=reward, outcome=outcome)
         rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
         values[row, : episode.tokens] = np.concatenate([sample.values for sample in episode.samples])
     advantages = gae(rewards, values, mask, gamma, lam)
     returns = advantages + values
     if whitened:
         advantages = whiten(advantages, mask)
+    for row, own in enumerate(marked or () if reward != "outcome" else ()):
+        advantages[row, : lengths[row]] += own
     rows = range(len(episodes))
     return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
 

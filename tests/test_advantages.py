@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from memenvs.baselines.advantages import group_advantages, span_credits
+from memenvs.baselines.advantages import group_advantages
 from memenvs.baselines.mt_ppo import token_advantages
 from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.baselines.tree_credit import tree_advantages
@@ -121,10 +121,30 @@ class TestGroups:
 
     def test_memory_has_its_credit_on_its_own_characters(self, pair):
         # "memory" of "a memory" is the memory of turn 0, worth 2
-        pair[0].credits = {"mempo": [Credit(0, 2.0, (2, 8)), Credit(1, math.nan, (0, 1), "no score")]}
-        assert span_credits(pair[0], POLICY, "mempo").tolist() == [0.0, 2.0, 0.0]
+        unscored = Credit(1, math.nan, (0, 1), "no score", advantage=True)
+        pair[0].credits = {"mempo": [Credit(0, 2.0, (2, 8), advantage=True), unscored]}
+        assert pair[0].marked_advantages(POLICY).tolist() == [0.0, 2.0, 0.0]
         first, _ = group_advantages(pair, POLICY, reward="mempo")
         assert first == pytest.approx([1 / ROOT2, 1 / ROOT2 + 2.0, 1 / ROOT2], abs=1e-5)
+
+    @pytest.mark.parametrize("reward", ["merged", "turn", "infomem", "mempo"])
+    def test_a_credit_marked_as_an_advantage_is_added_as_it_is(self, pair, reward):
+        bare = group_advantages(pair, POLICY, reward=reward)
+        pair[0].turn_rewards[0] += 2.0
+        pair[0].credits = {"mempo": [Credit(0, 2.0, advantage=True)]}
+        marked = group_advantages(pair, POLICY, reward=reward)
+        assert marked[0] == pytest.approx(bare[0] + [2.0, 2.0, 0.0])
+        assert marked[1] == pytest.approx(bare[1])
+
+    def test_an_outcome_alone_takes_no_advantage_of_a_method(self, pair):
+        bare = group_advantages(pair, POLICY, reward="outcome")[0].tolist()
+        pair[0].credits = {"mempo": [Credit(0, 2.0, advantage=True)]}
+        assert group_advantages(pair, POLICY, reward="outcome")[0].tolist() == bare
+
+    def test_a_span_that_is_no_advantage_is_compared_as_any_reward(self, pair):
+        pair[0].credits = {"own": [Credit(0, 2.0, (2, 8))]}
+        assert pair[0].marked_advantages(POLICY).tolist() == [0.0, 0.0, 0.0]
+        assert pair[0].turn_advantages == [0.0, 0.0]
 
     def test_tamtrl_spreads_each_turn_over_its_tokens(self, pair):
         # p = 0.2, then the answer, with outcome 1; 0.6 and the answer with outcome 0: p^ = 0 | 1
@@ -181,6 +201,17 @@ class TestTokens:
         # 1, 1, 0: mean 2/3, variance (ddof 1) 1/3
         assert first == pytest.approx([1 / math.sqrt(3)] * 2, abs=1e-6)
         assert second == pytest.approx([-2 / math.sqrt(3)], abs=1e-6)
+
+    def test_a_credit_marked_as_an_advantage_is_no_reward_and_not_whitened(self):
+        one = episode(1, [3.0, 1.0], [0.0, 1.0], ["a", "a"], values=[0.0, 0.0])
+        one.credits = {"own": [Credit(0, 2.0, advantage=True)]}
+        other = episode(2, [0.0], [0.0], ["a"], values=[0.0])
+        marked = [each.marked_advantages(POLICY) for each in (one, other)]
+        (first, second), (returns, _) = token_advantages([one, other], marked=marked)
+        # rewards 1, 1 and 0: returns 2, 1, 0, whitened (mean 1, variance 1) 1, 0, -1
+        assert returns.tolist() == [2.0, 1.0]
+        assert first == pytest.approx([3.0, 0.0], abs=1e-6)
+        assert second == pytest.approx([-1.0], abs=1e-6)
 
     def test_time_runs_on_through_the_samples_of_an_episode(self):
         one = episode(1, [0.0, 1.0], [0.0, 1.0], ["a", "a"], values=[0.0, 0.0])

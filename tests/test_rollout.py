@@ -68,9 +68,9 @@ class TestAppend:
 class TestRecords:
     def test_a_replaced_outcome_is_what_the_last_turn_earned_without_credit_to_spans(self):
         credits = [
-            Credit(0, 7.0, (0, 1)),
-            Credit(1, 2.5, (0, 1)),
-            Credit(1, math.nan, (1, 2)),
+            Credit(0, 7.0, (0, 1), advantage=True),
+            Credit(1, 2.5, (0, 1), advantage=True),
+            Credit(1, math.nan, (1, 2), advantage=True),
             Credit(1, 1.0),
         ]
         episode = Episode(credits={"mempo": credits}, turn_rewards=[7.0, 3.5], replaces_outcome=True)

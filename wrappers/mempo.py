@@ -123,7 +123,7 @@ class MemPOMethod(RewardMethod):
             normal = [turns.tolist() for turns in advantages.memory]
         memories = [
             [
-                Credit(k, value, span)
+                Credit(k, value, span, advantage=True)
                 for k, (value, span) in enumerate(zip(values, places, strict=True))
                 if span
             ]

@@ -46,7 +46,8 @@ def public_info(info: Info) -> dict[str, Any]:
     Returns:
         `task`, `turn` (turns played), `context`, `rewards` (the components of this turn), `turn_rewards`
         (of all turns so far; the truth about each at the end), `metrics` (zeros until the end) and, under
-        reward methods, `credits` by method: a list of `turn`, `value`, `span` and `reason`.
+        reward methods, `credits` by method: a list of `turn`, `value`, `span`,
+        `reason` and `advantage` (a value that is not to be normalised again).
     """
     names = ("task", "turn", "context", "rewards", "turn_rewards", "metrics")
     shown = {name: info[name] for name in names}
@@ -59,6 +60,7 @@ def public_info(info: Info) -> dict[str, Any]:
                     "value": credit.value,
                     "span": credit.span,
                     "reason": credit.reason.partition(":")[0],
+                    "advantage": credit.advantage,
                 }
                 for credit in credits
             ]

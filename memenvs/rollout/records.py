@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.env import End, Info
 from memenvs.core.state import plain_record
-from memenvs.models import Ids, Reply
+from memenvs.models import Ids, Policy, Reply
 
 Floats = NDArray[np.float64]
 
@@ -53,6 +53,7 @@ class Credit(NamedTuple):
         span: [start, end) in characters of the action; None for the whole turn.
         reason: why the value is NaN.
         of_signal: whether the value rests on the turn's signal, so that it is NaN where the signal is.
+        advantage: whether the value is an advantage already, which a learner must not normalise again.
     """
 
     turn: int
@@ -60,6 +61,7 @@ class Credit(NamedTuple):
     span: tuple[int, int] | None = None
     reason: str = ""
     of_signal: bool = True
+    advantage: bool = False
 
 
 @dataclass
@@ -178,18 +180,40 @@ class Episode:
         """(K,) R^O, the part of `turn_rewards` that is the outcome reward.
 
         Where a method replaces the environment's outcome, it is the reward of the last turn, without the
-        credits that lie on spans of characters: these are advantages of the span alone.
+        credits that are advantages.
         """
         if not self.replaces_outcome:
             return self.outcomes
-        last = len(self.turn_rewards) - 1
-        spans = [
-            credit.value
-            for credits in self.credits.values()
-            for credit in credits
-            if credit.turn == last and credit.span is not None and not math.isnan(credit.value)
-        ]
-        return [0.0] * last + [self.turn_rewards[-1] - sum(spans)]
+        return [0.0] * (len(self.turn_rewards) - 1) + [self.turn_rewards[-1] - self.turn_advantages[-1]]
+
+    @property
+    def turn_advantages(self) -> list[float]:
+        """(K,) the part of `turn_rewards` that is credit marked as an advantage."""
+        sums = [0.0] * len(self.turn_rewards)
+        for credits in self.credits.values():
+            for credit in credits:
+                if credit.advantage and not math.isnan(credit.value):
+                    sums[credit.turn] += credit.value
+        return sums
+
+    def marked_advantages(self, policy: Policy) -> Floats:
+        """Credits (N,) that are advantages already, on the tokens of their turn or of their span.
+
+        A token that lies half inside a span gets the whole credit: its choice wrote part of it.
+
+        Args:
+            policy: says which characters its tokens stand for.
+        """
+        turns = [np.zeros(len(reply.ids)) for reply in self.replies]
+        for credit in (credit for credits in self.credits.values() for credit in credits):
+            if not credit.advantage or math.isnan(credit.value):
+                continue
+            inside: Any = slice(None)
+            if credit.span is not None:
+                places = policy.spans(self.replies[credit.turn].ids)
+                inside = (places[:, 0] < credit.span[1]) & (places[:, 1] > credit.span[0])
+            turns[credit.turn][inside] += credit.value
+        return np.concatenate(turns) if turns else np.zeros(0)
 
     @property
     def success(self) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 import gymnasium as gym
 
@@ -28,12 +28,12 @@ RECIPES = Path(__file__).parent / "recipes"
 """Folder of the recipes that ship, one file for each setting of a paper."""
 RESUMABLE = frozenset(
     (
-        *("recipe", "out", "resume", "save_every", "steps", "passes", "device", "gradient_checkpointing"),
+        *("recipe", "out", "resume", "save_every", "device", "gradient_checkpointing"),
         *("micro_batch_tokens", "num_envs", "sampler_args", "eval_every", "eval_episodes", "eval_env_args"),
         *("keep", "best_metric"),
     )
 )
-"""Flags that a resumed run may have different: they change how long it runs or how it computes."""
+"""Flags that a resumed run may have different, beside its length: they change how it computes or reports."""
 
 Count = Annotated[int, Range(1)]
 Whole = Annotated[int, Range(0)]
@@ -46,6 +46,9 @@ Beta = Annotated[float, Range(0, below=1)]
 @dataclass
 class RunArgs:
     """Flags of every learner."""
+
+    LENGTH: ClassVar[str]
+    """The flag that says how long a run is."""
 
     recipe: str = ""
     """File of flags, or the name of one that ships (docs/papers.md); the command line wins over it."""
@@ -149,7 +152,7 @@ class RunArgs:
         Where a warm-up is a share of the run, the length of the run is none of them.
         """
         shares = [getattr(self, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
-        return RESUMABLE - {"steps", "passes"} if any(0 < share < 1 for share in shares) else RESUMABLE
+        return RESUMABLE if any(0 < share < 1 for share in shares) else RESUMABLE | {self.LENGTH}
 
 
 @dataclass
@@ -168,14 +171,14 @@ class UpdateArgs(RunArgs):
     """… and above 1 + clip_high (DAPO's clip-higher); equal to clip by default."""
     dual_clip: Annotated[float, Range(above=1)] | None = None
     """Bound c > 1 on the loss of negative advantages; off by default."""
-    aggregate: losses.Mode = "token-mean"
+    loss_agg_mode: losses.LossAggMode = "token-mean"
     """How the losses of tokens become one: each token weighs the same (DAPO), or each sequence (GRPO) …
     Where prompts are fresh, and on trees, a sequence is a turn."""
     horizon: Count | None = None
     """Tokens that "seq-mean-token-sum-norm" divides by."""
     kl_coef: NonNegative = 0.0
     """Weight of the divergence from the reference model; 0 loads none."""
-    kl_kind: losses.Kind = "k3"
+    kl_estimator: losses.KLEstimator = "k3"
     """Its estimator."""
     entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
@@ -188,14 +191,14 @@ class UpdateArgs(RunArgs):
     def check(self) -> None:
         """See `RunArgs.check`."""
         super().check()
-        if (self.aggregate == "seq-mean-token-sum-norm") != (self.horizon is not None):
+        if (self.loss_agg_mode == "seq-mean-token-sum-norm") != (self.horizon is not None):
             raise ValueError(
-                f"horizon is what aggregate seq-mean-token-sum-norm divides by: give both or none, got "
-                f"aggregate {self.aggregate} and horizon {self.horizon!r}"
+                f"horizon is what loss_agg_mode seq-mean-token-sum-norm divides by: give both or none, got "
+                f"loss_agg_mode {self.loss_agg_mode} and horizon {self.horizon!r}"
             )
-        if self.kl_coef and self.kl_kind == "k1" and self.kl_in_loss:
+        if self.kl_coef and self.kl_estimator == "k1" and self.kl_in_loss:
             raise ValueError(
-                "kl_kind k1 has a mean gradient of 0 as a loss; "
+                "kl_estimator k1 has a mean gradient of 0 as a loss; "
                 "give k3, k2 or abs, or to mt_ppo --kl-in reward"
             )
 
@@ -203,6 +206,8 @@ class UpdateArgs(RunArgs):
 @dataclass
 class RolloutArgs(UpdateArgs):
     """Flags of a run that learns from its own rollouts."""
+
+    LENGTH: ClassVar[str] = "steps"
 
     methods: str = "[]"
     """Reward methods around the environment, as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
@@ -214,7 +219,7 @@ class RolloutArgs(UpdateArgs):
     """Tasks a step."""
     group_size: Count = 8
     """G, episodes of a task."""
-    reference: str = ""
+    ref_model: str = ""
     """Model that kl_coef pulls to; by default the model the run began with."""
 
     def check(self) -> None:
@@ -224,8 +229,8 @@ class RolloutArgs(UpdateArgs):
             raise ValueError(
                 f"num_envs must be a multiple of group_size {self.group_size}, got {self.num_envs}"
             )
-        if self.reference and not self.kl_coef:
-            raise ValueError(f"reference {self.reference!r} is what kl_coef pulls to; give --kl-coef too")
+        if self.ref_model and not self.kl_coef:
+            raise ValueError(f"ref_model {self.ref_model!r} is what kl_coef pulls to; give --kl-coef too")
         self.warmup_steps("lr_warmup", self.steps)
 
 

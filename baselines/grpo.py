@@ -106,7 +106,7 @@ def train(run: RolloutRun, args: GRPOArgs) -> None:
             # Score: the reference model's log-probabilities
             samples = [one.sample for one in experiences]
             with timer("log_probs"):
-                metrics = score(run.policy, samples, args, processes=run.processes, reference=run.reference)
+                metrics = score(run.policy, samples, args, processes=run.processes, ref_model=run.ref_model)
 
             # Loss and step
             seed = (args.seed, step)

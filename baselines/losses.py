@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 else:
     torch = Lazy("torch", "train")  # the command line shows its help without it
 
-Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
-Kind = Literal["k1", "k2", "k3", "abs"]
-MODES, KINDS = get_args(Mode), get_args(Kind)
+LossAggMode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+KLEstimator = Literal["k1", "k2", "k3", "abs"]
+LOSS_AGG_MODES, KL_ESTIMATORS = get_args(LossAggMode), get_args(KLEstimator)
 MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
 MAX_KL = 10.0  # nats, of k3; as in verl
 
@@ -115,7 +115,9 @@ def value_loss(
     return ValueLoss(0.5 * torch.maximum(free, cut), cut > free)
 
 
-def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, kind: Kind = "k3") -> torch.Tensor:
+def kl_penalty(
+    logprobs: torch.Tensor, ref_logprobs: torch.Tensor, estimator: KLEstimator = "k3"
+) -> torch.Tensor:
     """Estimates (N,) of KL(pi || pi_ref) from tokens that pi sampled, nats.
 
         d = log pi - log pi_ref
@@ -127,23 +129,23 @@ def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, kind: Kind = 
     Args:
         logprobs: log pi (N,), nats.
         ref_logprobs: log pi_ref (N,).
-        kind: `"k1"`, `"k2"`, `"k3"` or `"abs"`. k3 is cut at 10 nats, where its gradient is then 0.
+        estimator: `"k1"`, `"k2"`, `"k3"` or `"abs"`. k3 is cut at 10 nats, where its gradient is then 0.
     """
     _check_same(logprobs=logprobs, ref_logprobs=ref_logprobs)
-    check_choice("kind", kind, KINDS)
+    check_choice("estimator", estimator, KL_ESTIMATORS)
     apart = logprobs - ref_logprobs
-    if kind == "k1":
+    if estimator == "k1":
         return apart
-    if kind == "abs":
+    if estimator == "abs":
         return apart.abs()
-    if kind == "k2":
+    if estimator == "k2":
         return 0.5 * apart.square()
     near = apart.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return (torch.expm1(-near) + near).clamp(max=MAX_KL)
 
 
 def token_weights(
-    rows: torch.Tensor, lengths: torch.Tensor, mode: Mode = "token-mean", *, horizon: int | None = None
+    rows: torch.Tensor, lengths: torch.Tensor, mode: LossAggMode = "token-mean", *, horizon: int | None = None
 ) -> torch.Tensor:
     """The share (N,) of each token in the loss of the whole batch: loss = sum of weights * losses.
 
@@ -161,7 +163,7 @@ def token_weights(
         mode: as above; the names are verl's.
         horizon: tokens, the constant of `"seq-mean-token-sum-norm"`.
     """
-    check_choice("mode", mode, MODES)
+    check_choice("mode", mode, LOSS_AGG_MODES)
     if mode == "token-mean":
         share = 1.0 / lengths.sum().clamp(min=1)
         return share.expand(rows.shape)
@@ -176,7 +178,7 @@ def token_weights(
 
 
 def aggregate(
-    losses: torch.Tensor, rows: torch.Tensor, mode: Mode = "token-mean", *, horizon: int | None = None
+    losses: torch.Tensor, rows: torch.Tensor, mode: LossAggMode = "token-mean", *, horizon: int | None = None
 ) -> torch.Tensor:
     """The loss () of a batch that is here whole: its `token_weights` times its losses (N,), summed."""
     _check_same(losses=losses, rows=rows)

@@ -56,7 +56,7 @@ def train(run: RolloutRun, args: MTPPOArgs) -> None:
 
             # Score: the critic's values, the reference model's log-probabilities
             with timer("log_probs"):
-                models = {"critic": run.critic, "reference": run.reference}
+                models = {"critic": run.critic, "ref_model": run.ref_model}
                 metrics = score(run.policy, samples, args, processes=run.processes, **models)
 
             # Credit
@@ -150,7 +150,7 @@ def kl_penalties(episodes: Sequence[Episode], args: UpdateArgs) -> list[Floats]:
 
     Args:
         episodes: with `ref_logprobs` in every sample.
-        args: `kl_coef` and `kl_kind`.
+        args: `kl_coef` and `kl_estimator`.
 
     Raises:
         ValueError: an episode has no `ref_logprobs`.
@@ -162,7 +162,7 @@ def kl_penalties(episodes: Sequence[Episode], args: UpdateArgs) -> list[Floats]:
             raise ValueError("an episode has no ref_logprobs; call score() with a reference model before")
         old = np.concatenate([sample.logprobs[sample.response_mask] for sample in episode.samples])
         reference = np.concatenate([sample.ref_logprobs for sample in episode.samples])
-        nats = losses.kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), args.kl_kind)
+        nats = losses.kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), args.kl_estimator)
         penalties.append(args.kl_coef * nats.numpy())
     return penalties
 

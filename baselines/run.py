@@ -36,7 +36,7 @@ from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy, VLLMPolicy
 
-SHOWN = ("loss", "return", "success", "kl_old", "kl_ref", "entropy", "eval_success", "tokens_per_second")
+SHOWN = ("loss", "return", "success", "approx_kl", "kl_ref", "entropy", "eval_success", "tokens_per_second")
 """Metrics that the line of a step shows, where it has them."""
 PROBLEMS = ("failed", "overlong_prompts", "eval_failed", "eval_overlong_prompts", "skipped", "nonfinite")
 """Counts that it shows where they are not 0."""
@@ -218,7 +218,7 @@ class RolloutRun(Run):
     """A run that learns from its own rollouts.
 
     Attributes:
-        reference: the model that `kl_coef` pulls to; None without.
+        ref_model: the model that `kl_coef` pulls to; None without.
         venv: the environments, inside a `VectorRewardWrapper` where there are reward methods.
 
     Args:
@@ -236,7 +236,7 @@ class RolloutRun(Run):
         args.check()
         self._methods = read_methods(args.methods)
         super().__init__(args, processes)
-        self.reference = self._load(args.reference or args.model) if args.kl_coef else None
+        self.ref_model = self._load(args.ref_model or args.model) if args.kl_coef else None
         self._scorer: TimedScorer | None = None
         self.venv = self._with_methods([*self._methods, *methods])
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -34,6 +34,8 @@ from memenvs.rollout.records import Sample, valid
 class SFTArgs(RunArgs):
     """Behaviour cloning; with the model as its own teacher and the filter, STaR."""
 
+    LENGTH: ClassVar[str] = "epochs"
+
     lr: NonNegative = 1e-4
     """Learning rate (AdamW)."""
     teacher: str = "gold"
@@ -44,7 +46,7 @@ class SFTArgs(RunArgs):
     """Learn from episodes that solved their task (STaR's filter), or from all."""
     batch_size: Count = 32
     """Training sequences an optimizer step."""
-    passes: Count = 1
+    epochs: Count = 1
     """Times that every sequence is seen."""
 
 
@@ -139,7 +141,7 @@ def _demonstrations(args: SFTArgs, seeds: Sequence[int]) -> list[Demonstration]:
 
 def _batches(samples: Sequence[Sample], args: SFTArgs) -> Iterator[list[Sample]]:
     """The samples in another order each pass."""
-    for number in range(args.passes):
+    for number in range(args.epochs):
         order = np.random.default_rng([args.seed, 0, 3, number]).permutation(len(samples))
         for start in range(0, len(order), args.batch_size):
             yield [samples[i] for i in order[start : start + args.batch_size].tolist()]

@@ -61,7 +61,7 @@ def score(
     *,
     processes: ProcessGroup | None = None,
     critic: HFPolicy | None = None,
-    reference: HFPolicy | None = None,
+    ref_model: HFPolicy | None = None,
 ) -> dict[str, float]:
     """Write into the samples what an update compares with, before anything changes.
 
@@ -71,7 +71,7 @@ def score(
     Every process scores its share.
     """
     rescore = args.sampler != "hf" or args.bf16
-    if critic is None and reference is None and not rescore:
+    if critic is None and ref_model is None and not rescore:
         return {}
     mine = list(samples) if processes is None else processes.shard(samples)
     scores: list[SampleScores] = [SampleScores(None, None, None)] * len(mine)
@@ -79,7 +79,7 @@ def score(
         for batch in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
             part = [mine[i] for i in batch]
             for i, one in zip(
-                batch, _score(policy if rescore else None, part, args, critic, reference), strict=True
+                batch, _score(policy if rescore else None, part, args, critic, ref_model), strict=True
             ):
                 scores[i] = one
     drift: list[Floats] = []
@@ -334,7 +334,7 @@ def _score(
     samples: Sequence[Sample],
     args: RunArgs,
     critic: HFPolicy | None,
-    reference: HFPolicy | None,
+    ref_model: HFPolicy | None,
 ) -> list[SampleScores]:
     """Scores of one micro-batch by those models that are given."""
     cuts = np.cumsum([sample.response_mask.sum() for sample in samples])[:-1]
@@ -345,7 +345,7 @@ def _score(
     if critic:
         shared = own is not None and critic is policy
         values = np.split(_array(own.values if own and shared else values_in(critic, samples, args)), cuts)
-    pulled = np.split(_array(evaluate_in(reference, samples, args).logprobs), cuts) if reference else nothing
+    pulled = np.split(_array(evaluate_in(ref_model, samples, args).logprobs), cuts) if ref_model else nothing
     return [SampleScores(*parts) for parts in zip(logprobs, values, pulled, strict=True)]
 
 
@@ -394,11 +394,11 @@ def _policy_loss(
         "policy_loss": clipped.losses.mean(),
         "clip_fraction": clipped.clipped.float().mean(),
         "entropy": -old.mean(),  # of what was sampled, at its temperature
-        "kl_old": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
+        "approx_kl": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
     }
     if args.kl_coef:
         reference = _tensor([_scored(sample.ref_logprobs) for sample in samples], now.logprobs)
-        penalty = losses.kl_penalty(now.logprobs, reference, args.kl_kind)
+        penalty = losses.kl_penalty(now.logprobs, reference, args.kl_estimator)
         metrics["kl_ref"] = penalty.mean()
         if args.kl_in_loss:
             loss = loss + args.kl_coef * (weights * penalty).sum()
@@ -447,7 +447,7 @@ def _weights(experiences: Sequence[Experience], lengths: Sequence[int], args: Up
     others = list((Counter(lengths) - Counter(own)).elements())
     torch = require("torch", "train")
     rows = torch.repeat_interleave(torch.arange(len(own)), torch.tensor(own))
-    weights = losses.token_weights(rows, torch.tensor(own + others), args.aggregate, horizon=args.horizon)
+    weights = losses.token_weights(rows, torch.tensor(own + others), args.loss_agg_mode, horizon=args.horizon)
     return weights.to(device, torch.float32)
 
 

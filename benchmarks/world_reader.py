@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--entities", type=int, default=ENTITIES)
     parser.add_argument("--questions", type=int, default=QUESTIONS)
-    parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=2)
     args = parser.parse_args()
     shown, model = args.folder / "answered.jsonl", args.folder / "model"
     if not shown.exists():
@@ -78,7 +78,7 @@ def main() -> int:
         shown,
         args.folder / "reader",
         ["--env", "MemChunkQA-v0"],
-        passes=args.passes,
+        passes=args.epochs,
         rate=2e-3,
         eval_every=0,
     )

@@ -52,7 +52,7 @@ SOURCES: dict[str, list[str]] = {
     "musique": ["musique", "--source", "musique.jsonl", "--documents", "10"],
 }
 LEARNERS: dict[str, dict[str, Any]] = {
-    "sft": {"teacher": "easy_sokoban:any_move", "learn_from": "all", "episodes": 256, "passes": 6},
+    "sft": {"teacher": "easy_sokoban:any_move", "learn_from": "all", "episodes": 256, "epochs": 6},
     "mt_ppo": {"reward": "turn", "groups": 16, "steps": 2},
     "grpo": {"reward": "outcome", "groups": 4, "group_size": 4, "steps": 2},
 }

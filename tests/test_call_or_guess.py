@@ -23,7 +23,7 @@ def caller(tmp_path_factory):
     folder = tmp_path_factory.mktemp("caller")
     args = sft.SFTArgs(
         model=str(call_or_guess.save_model(folder / "model")), out=folder / "sft", learn_from="all",
-        teacher="call_or_guess:often", episodes=256, passes=4, lr=1e-2, lr_warmup=5,
+        teacher="call_or_guess:often", episodes=256, epochs=4, lr=1e-2, lr_warmup=5,
         save_every=1000, **SHARED,
     )  # fmt: skip
     sft.train(sft.prepare(args), args)

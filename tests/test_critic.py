@@ -38,7 +38,7 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     for length in (5, 9, 7, 12):
         sample = Sample.prompt(draws.integers(5, 500, 4))
         samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
-    score(policy, samples, UpdateArgs(), critic=critic, reference=policy)
+    score(policy, samples, UpdateArgs(), critic=critic, ref_model=policy)
     for sample in samples:
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
     items = [
@@ -112,7 +112,7 @@ def test_a_policy_without_a_value_head_refuses_to_value(tiny_model):
 
 def test_kl_in_the_reward_is_not_in_the_loss(tiny_model):
     without, *_ = step(tiny_model, "separate", kl_coef=0.0)
-    inside, _, told = step(tiny_model, "separate", kl_coef=5.0, kl_in="reward", kl_kind="k1", epochs=2)
+    inside, _, told = step(tiny_model, "separate", kl_coef=5.0, kl_in="reward", kl_estimator="k1", epochs=2)
     twice, *_ = step(tiny_model, "separate", kl_coef=0.0, epochs=2)
     assert all(same(weights_of(twice), weights_of(inside)))
     assert not all(same(weights_of(without), weights_of(inside)))
@@ -132,7 +132,7 @@ def episode(old, reference, reward):
 def test_the_kl_penalty_of_a_token_is_weighted_nats():
     played = episode(np.log([0.5, 0.2]), np.log([0.25, 0.4]), 1.0)
     # k1 = log(0.5 / 0.25) = log 2 and log(0.2 / 0.4) = -log 2
-    (penalty,) = kl_penalties([played], PPOArgs(kl_coef=0.1, kl_kind="k1"))
+    (penalty,) = kl_penalties([played], PPOArgs(kl_coef=0.1, kl_estimator="k1"))
     np.testing.assert_allclose(penalty, [0.1 * math.log(2), -0.1 * math.log(2)])
 
 

@@ -59,7 +59,7 @@ def refusal(learner, flags, tmp_path, capsys):
         (mt_ppo, "critic_warmup", "-1", "at least 0"),
         (sft, "episodes", "0", "at least 1"),
         (sft, "batch_size", "0", "at least 1"),
-        (sft, "passes", "0", "at least 1"),
+        (sft, "epochs", "0", "at least 1"),
         (sft, "temperature", "-1", "at least 0"),
     ],
 )
@@ -73,15 +73,19 @@ def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
 @pytest.mark.parametrize(
     ("learner", "flags", "message"),
     [
-        (grpo, "--kl-coef 0.1 --kl-kind k1", "kl_kind k1 has a mean gradient of 0 as a loss"),
-        (grpo, "--reference other", "give --kl-coef too"),
+        (grpo, "--kl-coef 0.1 --kl-estimator k1", "kl_estimator k1 has a mean gradient of 0 as a loss"),
+        (grpo, "--ref-model other", "give --kl-coef too"),
         (grpo, "--steps 10 --lr-warmup 11", "lr_warmup must be at most the 10 steps of the run, got 11"),
         (grpo, "--num-envs 12", "num_envs must be a multiple of group_size 8, got 12"),
         (grpo, "--methods {}", "methods must be a JSON list, got '{}'"),
         (grpo, "--lr-warmup 1.5", "lr_warmup must be a whole number of steps, or a share below 1, got 1.5"),
         (mt_ppo, "--critic-lr-warmup 101", "critic_lr_warmup must be at most the 100 steps"),
-        (mt_ppo, "--kl-in reward --kl-kind k1", "kl_in reward says where kl_coef counts; give --kl-coef too"),
-        (mt_ppo, "--kl-coef 0.1 --kl-kind k1", "or to mt_ppo --kl-in reward"),
+        (
+            mt_ppo,
+            "--kl-in reward --kl-estimator k1",
+            "kl_in reward says where kl_coef counts; give --kl-coef too",
+        ),
+        (mt_ppo, "--kl-coef 0.1 --kl-estimator k1", "or to mt_ppo --kl-in reward"),
         (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup must be below steps 10"),
     ],
 )

@@ -34,7 +34,7 @@ def test_the_engine_writes_with_the_weights_of_the_last_update(tiny_model, tmp_p
     lines = [json.loads(line) for line in (args.out / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
     # Old log-probabilities are the policy's own, so that the first ratio is 1 whatever the engine rounds.
-    assert all(line["kl_old"] < 1e-9 for line in lines)
+    assert all(line["approx_kl"] < 1e-9 for line in lines)
     assert all(abs(line["kl_sampler"]) < 1e-3 for line in lines)
     prompt = training.policy.encode("Ada Lovelace wrote the first program")
     (reply,) = training.sampler.sample([prompt], [np.random.default_rng(0)], 12)

@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 import torch
 
 from memenvs.baselines.losses import (
-    KINDS,
-    MODES,
+    KL_ESTIMATORS,
+    LOSS_AGG_MODES,
     aggregate,
     kl_penalty,
     policy_loss,
@@ -42,7 +42,7 @@ def test_the_policy_loss_is_as_recorded(case):
     taken, recorded = case["input"], case["output"]
     clips = {"clip": taken["cliprange_low"], "clip_high": taken["cliprange_high"]}
     loss = policy_loss(new, old, advantages, **clips, dual_clip=taken["clip_ratio_c"])
-    for mode in MODES:
+    for mode in LOSS_AGG_MODES:
         close(aggregate(loss.losses, rows, mode, horizon=shape[1]), recorded[mode]["pg_loss"], **NEAR)
     close(loss.clipped.float().mean(), recorded["token-mean"]["pg_clipfrac"], **NEAR)
     close(loss.dual_clipped.float().mean(), recorded["token-mean"]["pg_clipfrac_lower"], **NEAR)
@@ -59,7 +59,7 @@ def test_the_policy_loss_is_as_recorded(case):
 def test_losses_are_aggregated_as_recorded(case):
     rows, shape, losses = flat(case, "loss_mat", mask="loss_mask")
     recorded = case["output"]
-    for mode in MODES:
+    for mode in LOSS_AGG_MODES:
         close(aggregate(losses, rows, mode, horizon=shape[1]), recorded[mode], **NEAR)
     longer = aggregate(losses, rows, "seq-mean-token-sum-norm", horizon=7)
     close(longer, recorded["seq-mean-token-sum-norm(factor=7)"], **NEAR)
@@ -149,7 +149,7 @@ def test_kl_estimates_by_hand():
         close(kl_penalty(new, ref, kind), [expected], rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KL_ESTIMATORS)
 def test_a_token_that_left_its_reference_far_behind_has_a_finite_penalty_and_gradient(kind):
     logprob = torch.tensor([-200.0, 200.0], requires_grad=True)
     penalty = kl_penalty(logprob, torch.zeros(2), kind)
@@ -187,7 +187,7 @@ def test_weights_by_hand():
     close(token_weights(rows, lengths, "seq-mean-token-sum-norm", horizon=10), [0.1, 0.1, 0.1])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
 def test_micro_batches_add_up_to_the_whole_batch(mode):
     generator = torch.Generator().manual_seed(0)
     lengths = torch.tensor([3, 1, 0, 5, 2])
@@ -207,7 +207,7 @@ def test_micro_batches_add_up_to_the_whole_batch(mode):
     close(summed, gradient, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
 def test_a_batch_without_a_written_token_has_loss_zero(mode):
     assert aggregate(torch.zeros(0), torch.zeros(0, dtype=torch.long), mode, horizon=4).item() == 0.0
 

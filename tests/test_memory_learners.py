@@ -51,7 +51,7 @@ def train(learner, args):
 )
 def test_a_step_with_each_method_is_finite(env, options, reward, scored, tiny_model, tmp_path):
     _, line = train(grpo, arguments(grpo, tiny_model, tmp_path / "run", env, options, reward=reward))
-    assert all(math.isfinite(line[name]) for name in ("policy_loss", "grad_norm", "kl_old"))
+    assert all(math.isfinite(line[name]) for name in ("policy_loss", "grad_norm", "approx_kl"))
     assert ("seconds_scoring" in line) is scored
     assert (f"signals/{reward}" in line) is scored
     assert f"rewards/{reward}" in line
@@ -158,5 +158,5 @@ def test_a_reference_model_stays_as_it_was(tiny_model, tmp_path):
     training, line = train(grpo, arguments(grpo, tiny_model, tmp_path / "run", reward="outcome", kl_coef=0.1))
     assert line["kl_ref"] == pytest.approx(0, abs=1e-9)  # before the first step both are one
     fresh = Run(arguments(grpo, tiny_model, tmp_path / "other"), ProcessGroup("cpu")).policy
-    for one, other in zip(training.reference.parameters(), fresh.parameters(), strict=True):
+    for one, other in zip(training.ref_model.parameters(), fresh.parameters(), strict=True):
         np.testing.assert_array_equal(one.detach().numpy(), other.detach().numpy())

@@ -40,7 +40,7 @@ PAPERS = {
         "clip": 0.2,
         "kl_coef": 0.001,
         "kl_in": "reward",
-        "aggregate": "seq-mean-token-mean",
+        "loss_agg_mode": "seq-mean-token-mean",
         "max_new_tokens": 500,
         "temperature": 1.0,
         "gradient_checkpointing": True,
@@ -65,7 +65,7 @@ PAPERS = {
         "steps": 300,
         "lr": 1e-6,
         "kl_coef": 0.0,
-        "aggregate": "seq-mean-token-mean",
+        "loss_agg_mode": "seq-mean-token-mean",
         "max_new_tokens": 1024,
     },
     ("grpo", "tamtrl_reading"): {  # TAMTRL 6.1, B.2
@@ -75,7 +75,7 @@ PAPERS = {
         "reward": "tamtrl",
         "group_size": 8,
         "groups": 32,
-        "aggregate": "token-mean",
+        "loss_agg_mode": "token-mean",
         "steps": 800,
         "lr": 1e-6,
         "lr_warmup": 20,
@@ -91,7 +91,7 @@ PAPERS = {
         "chat_args": {"enable_thinking": False},
         "episodes": 25600,
         "learn_from": "success",
-        "passes": 5,
+        "epochs": 5,
         "lr": 1e-5,
     },
     ("sft", "tamtrl_star"): {  # TAMTRL B.2, table A1
@@ -101,7 +101,7 @@ PAPERS = {
         "teacher": "self",
         "episodes": 8 * 25600,
         "learn_from": "success",
-        "passes": 5,
+        "epochs": 5,
         "lr": 1e-5,
     },
     ("grpo", "infomem_reading"): {  # InfoMem table 4, A.3, C.5
@@ -136,7 +136,7 @@ PAPERS = {
         "env_args": {"memory_mode": "memory", "keep_turns": 1, "max_turns": 16},
         "episodes": 10000,
         "learn_from": "success",
-        "passes": 1,
+        "epochs": 1,
     },
 }  # fmt: skip
 each = pytest.mark.parametrize(("learner", "recipe"), PAPERS, ids=lambda name: name)

@@ -30,7 +30,7 @@ def items(policy):
         sample = Sample.prompt(draws.integers(5, 500, 4))
         samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
     args = UpdateArgs()
-    score(policy, samples, args, critic=policy, reference=policy)
+    score(policy, samples, args, critic=policy, ref_model=policy)
     for sample in samples:
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
     sizes = [int(sample.response_mask.sum()) for sample in samples]
@@ -63,8 +63,8 @@ def weights_after(policy, items, **options):
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
 def test_micro_batches_do_not_change_the_step(policy, items, mode):
-    whole, _ = weights_after(policy, items, aggregate=mode, micro_batch_tokens=10_000)
-    cut, _ = weights_after(policy, items, aggregate=mode, micro_batch_tokens=20)
+    whole, _ = weights_after(policy, items, loss_agg_mode=mode, micro_batch_tokens=10_000)
+    cut, _ = weights_after(policy, items, loss_agg_mode=mode, micro_batch_tokens=20)
     for one, other in zip(whole, cut, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
@@ -80,7 +80,7 @@ def test_the_critics_warm_up_leaves_the_policy_as_it_is(policy, items):
 
 def test_fresh_samples_have_ratio_one(policy, items):
     _, told = weights_after(policy, items)
-    assert told["kl_old"] == pytest.approx(0, abs=1e-9)
+    assert told["approx_kl"] == pytest.approx(0, abs=1e-9)
     assert told["clip_fraction"] == 0
     # -A * 1, over tokens
     wanted = -np.mean(np.concatenate([item.advantages for item in items]))
@@ -100,7 +100,7 @@ def test_kl_old_is_of_the_policy_that_sampled(policy, items):
         item.sample.logprobs = np.where(item.sample.response_mask, item.sample.logprobs + 0.25, 0.0)
     _, told = weights_after(policy, items)
     # d = log old - log new = 0.25, on tokens that old wrote: k3 = exp(-0.25) - 1 + 0.25
-    assert told["kl_old"] == pytest.approx(np.exp(-0.25) - 0.75, rel=1e-4)
+    assert told["approx_kl"] == pytest.approx(np.exp(-0.25) - 0.75, rel=1e-4)
 
 
 def test_a_minibatch_whose_loss_is_no_number_is_skipped_and_counted(policy, items):
@@ -137,7 +137,7 @@ def test_what_another_engine_sampled_is_measured_anew(policy, items):
     told = score(policy, samples, UpdateArgs(sampler="vllm"), critic=policy)
     assert told["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
     _, seen = weights_after(policy, items)
-    assert seen["kl_old"] == pytest.approx(0, abs=1e-9)
+    assert seen["approx_kl"] == pytest.approx(0, abs=1e-9)
 
 
 def test_nothing_to_learn_from_changes_nothing(policy):

@@ -84,7 +84,7 @@ def test_warming_up_ends_where_an_evaluation_reaches_the_share(tmp_path, monkeyp
     log, passes = tmp_path / "log.jsonl", []
 
     def train(command):
-        passes.append(command[command.index("--passes") + 1])
+        passes.append(command[command.index("--epochs") + 1])
         log.write_text(json.dumps({"step": len(passes), "eval_success": 0.1 * len(passes)}) + "\n")
 
     monkeypatch.setattr(runs, "python", train)

@@ -129,7 +129,7 @@ def clone(
     """
     command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--learn-from", "all"]
     command += ["--teacher", str(teacher), "--episodes", str(teacher.read_text().count("\n"))]
-    command += ["--passes", str(passes), "--lr", str(rate), "--lr-warmup", "50", "--batch-size", "32"]
+    command += ["--epochs", str(passes), "--lr", str(rate), "--lr-warmup", "50", "--batch-size", "32"]
     command += ["--save-every", "250", "--eval-every", str(eval_every), "--resume"]
     python([*command, *flags])
     return last_policy(out)
@@ -148,7 +148,7 @@ def clone_until(share: float, command: Sequence[str], out: Path) -> Path:
         if any(success >= share for success in known):
             break
         python(
-            ["-m", "memenvs.baselines.sft", "--out", str(out), *command, "--passes", str(passes), "--resume"]
+            ["-m", "memenvs.baselines.sft", "--out", str(out), *command, "--epochs", str(passes), "--resume"]
         )
     return last_policy(out)
 

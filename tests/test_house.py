@@ -125,6 +125,25 @@ def test_nobody_strips_a_prefix_off_an_observation():
     assert not found, found
 
 
+def test_only_places_that_users_name_are_imported_by_their_text():
+    """Everything else is an import statement, which import-linter sees."""
+    allowed = {
+        "memenvs/core/optional.py",  # libraries of an extra
+        "memenvs/__main__.py",  # the commands
+        "memenvs/cli.py",  # gym.make's "module:Id"
+        "baselines/demonstrations.py",  # a teacher, "module:function"
+        "wrappers/registry.py",  # a method or a scorer, "module:Class"
+    }
+    users = {
+        module.path
+        for module in product()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__", "run_module", "run_path")
+    }
+    assert users == allowed, users ^ allowed
+
+
 def layers():
     """The layers of pyproject.toml, top first; those of one line do not import each other."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -142,3 +161,15 @@ def test_modules_named_in_strings_obey_the_layers():
             if above in rank and above != below and rank[above] >= rank[below]:
                 wrong.append(f"{module.path} names {name}")
     assert not wrong, wrong
+
+
+def test_no_circle_of_imports_is_hidden_in_strings():
+    edges = {module.name: {*imported(module), *named_as_text(module)} for module in product()}
+    edges = {name: targets & edges.keys() - {name, "memenvs"} for name, targets in edges.items()}
+    inside = {}
+    while inside != edges:  # drop what imports none of the rest, or what none of the rest imports
+        inside = edges
+        reached = set().union(*inside.values())
+        edges = {name: targets & inside.keys() for name, targets in inside.items() if name in reached}
+        edges = {name: targets for name, targets in edges.items() if targets}
+    assert not edges, edges

@@ -155,14 +155,14 @@ def test_weights_may_be_given_one_by_one(make):
 def test_a_reply_is_read_forgivingly_and_its_form_strictly(text, actions, well_formed):
     moves = MoveReader(NAMES, "||", 3).read(text)
     assert (moves.actions, moves.well_formed) == (actions, well_formed)
-    assert bool(moves.said) != well_formed
+    assert bool(moves.remark) != well_formed
 
 
 def test_moves_beyond_a_turn_are_not_made_and_are_no_fault():
     moves = MoveReader(NAMES, "||", 3).read(reply(*["Up"] * 5))
     assert moves.actions == (0, 0, 0)
     assert moves.well_formed
-    assert "first 3" in moves.said
+    assert "first 3" in moves.remark
 
 
 def test_an_unknown_word_costs_the_format_and_is_named_in_the_observation(make):

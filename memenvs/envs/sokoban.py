@@ -39,113 +39,6 @@ from memenvs.tasks.metrics import wrap_answer
 BUNDLED = "sokoban_6x6_1box"
 GOAL = "Push every box onto a target."
 
-
-@dataclass(frozen=True)
-class Weights:
-    """What a reward is made of.
-
-    Attributes:
-        outcome: once, when the level is solved.
-        placed: for each box pushed onto a target.
-        removed: for each box pushed off one.
-        format: for each turn whose reply is well formed.
-        malformed: for each turn whose reply is not.
-        step: for each step that leaves the level unsolved.
-        last_step: for the step that solves it.
-    """
-
-    outcome: float = 0.0
-    placed: float = 0.0
-    removed: float = 0.0
-    format: float = 0.0
-    malformed: float = 0.0
-    step: float = 0.0
-    last_step: float = 0.0
-
-    def components(self, step: Step) -> tuple[float, float, float]:
-        """Outcome, placement and step penalty of one step."""
-        placement = self.placed * step.pushed_on + self.removed * step.pushed_off
-        return self.outcome * step.solved, placement, self.last_step if step.solved else self.step
-
-    def totals(self, step: BatchStep) -> NDArray[np.float64]:
-        """The sum of the components, of N boards: (N,)."""
-        totals = np.where(step.solved, self.outcome + self.last_step, self.step)
-        if self.placed:
-            totals += self.placed * step.pushed_on
-        if self.removed:
-            totals += self.removed * step.pushed_off
-        return totals
-
-
-REWARDS = {
-    "mt_ppo": Weights(outcome=10.0, placed=1.0, format=0.5, step=-0.1),  # MT-PPO, appendix E
-    "classic": Weights(outcome=10.0, placed=1.0, removed=-1.0, step=-0.1, last_step=-0.1),  # gym-sokoban
-    "outcome": Weights(outcome=10.0),
-    # No component can be earned again and again: a turn costs what it earned in "mt_ppo", and a box pushed
-    # off gives back what pushing it on earned.
-    "bounded": Weights(outcome=10.0, placed=1.0, removed=-1.0, malformed=-0.5, step=-0.1),
-}
-
-
-def read_weights(rewards: str | dict[str, float]) -> Weights:
-    """Weights by name, or by the fields of `Weights`.
-
-    Raises:
-        ValueError: no such name or field.
-    """
-    if isinstance(rewards, dict):
-        if unknown := sorted(set(rewards) - set(asdict(Weights()))):
-            raise ValueError(
-                f"rewards has no field {unknown[0]!r}; its fields are {', '.join(asdict(Weights()))}"
-            )
-        return Weights(**rewards)
-    if rewards not in REWARDS:
-        raise ValueError(f"rewards must be one of {', '.join(REWARDS)} or a dictionary, got {rewards!r}")
-    return REWARDS[rewards]
-
-
-@functools.lru_cache(maxsize=16)
-def open_levels(name: str, split: str | None) -> LevelSet:
-    """A level set by bundled name or by file, read once a process; `split` None takes all of it."""
-    return LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, split, fill=True)
-
-
-def levels_hash(levels: LevelSet) -> str:
-    """First 16 hexadecimal digits of the SHA-256 of the boards."""
-    return text_hash(levels.boards.tobytes())
-
-
-def replay(board: Grid, moves: Sequence[int]) -> Board:
-    """The board after some moves, before the last of which it was not solved.
-
-    Raises:
-        ValueError: a move is not 0 to 3, or comes after the level is solved.
-    """
-    now = Board(board)
-    for move in moves:
-        if now.solved or move not in range(4):
-            raise ValueError(f"the state's moves cannot be: {move} comes after the end or is none of 0 to 3")
-        now.step(move)
-    return now
-
-
-def choose_levels(levels: LevelSet, least: int, most: int | None) -> NDArray[np.intp]:
-    """Numbers of the levels whose shortest solution has `least` to `most` moves, or is not known.
-
-    Raises:
-        ValueError: there are none.
-    """
-    lengths = levels.lengths
-    top = int(lengths.max()) if most is None else most
-    (chosen,) = np.nonzero((lengths < 0) | ((lengths >= least) & (lengths <= top)))
-    if not len(chosen):
-        raise ValueError(
-            f"no level has a shortest solution of {least} to {top} moves; this set has {lengths.min()} to "
-            f"{lengths.max()}: change min_solution or max_solution, or allow more turns"
-        )
-    return chosen
-
-
 PROMPT = Template(
     """\
 You are at a Sokoban board. Push every box onto a target. A move takes you one square up, down, left or \
@@ -167,136 +60,14 @@ turn:
 FEEDBACK = Template(
     """\
 
-{said}The board is now:
+{remark}The board is now:
 
 {board}
 
 {left}
 """,
-    required=("said", "board", "left"),
+    required=("remark", "board", "left"),
 )
-
-_NAMES = ("wall", "floor", "target", "box on target", "box", "you", "you on target")
-
-
-class Moves(NamedTuple):
-    """What a reply asks for.
-
-    Attributes:
-        actions: 0 up, 1 down, 2 left, 3 right, at most as many as a turn allows.
-        well_formed: the reply is a thought and a list of moves, nothing else, every word a move.
-        said: what the agent is told about its list; empty if all is well.
-    """
-
-    actions: tuple[int, ...]
-    well_formed: bool
-    said: str
-
-
-class MoveReader:
-    """Reads `<think>…</think><answer>Up || Right</answer>`.
-
-    Letter case and spaces are forgiven, empty places too. A word that is no move ends the list. A list
-    without a thought, or with text around it, is played but is not well formed. Moves beyond `most` are not
-    played and are no fault.
-
-    Args:
-        names: words for up, down, left and right.
-        separator: between two moves.
-        most: moves a turn.
-    """
-
-    def __init__(self, names: Sequence[str], separator: str, most: int) -> None:
-        self._known = {name.strip().lower(): action for action, name in enumerate(names)}
-        if len(self._known) != 4 or not all(self._known) or not separator.strip():
-            raise ValueError(
-                f"action_names must be four different words and separator some characters, got {names!r} and "
-                f"{separator!r}"
-            )
-        self._separator, self._most = separator, most
-
-    def read(self, reply: str) -> Moves:
-        """The moves of a reply."""
-        pairs = in_order(reply, "think", "answer")
-        if pairs:
-            return self._listed(pairs[1].text, "")
-        thought = first_pair(reply, "think")
-        answer = first_pair(reply, "answer", thought.end if thought else 0)
-        if answer is None:
-            return Moves((), False, "There was no <answer>…</answer> with moves in your reply. ")
-        moves = self._listed(
-            answer.text, "Write one thought and one list of moves, and nothing beside them. "
-        )
-        return moves._replace(well_formed=False)
-
-    def _listed(self, text: str, said: str) -> Moves:
-        known, most = self._known, self._most
-        actions: list[int] = []
-        for word in text.split(self._separator):
-            action = known.get(word.strip().lower())
-            if action is not None:
-                actions.append(action)
-            elif word.strip():
-                ended = f"{said}{_short(word.strip())!r} is no move, so the list ended there. "
-                return Moves(tuple(actions[:most]), False, ended)
-        if not actions:
-            return Moves((), False, said + "Your list of moves was empty. ")
-        if len(actions) > most:
-            said += f"Only the first {most} moves were made. "
-        return Moves(tuple(actions[:most]), True, said)
-
-
-def legend(vocabulary: Sequence[str]) -> str:
-    """What each symbol of a board stands for."""
-    return ", ".join(f"{symbol} {name}" for symbol, name in zip(vocabulary, _NAMES, strict=True))
-
-
-def turns_left(turns: int, *, solved: bool) -> str:
-    """What the agent is told of the turns to come."""
-    if solved:
-        return "Solved."
-    if turns == 0:
-        return "No turns are left."
-    return f"{turns} turn{'s' if turns > 1 else ''} left."
-
-
-def _short(word: str) -> str:
-    return word if len(word) <= 20 else word[:20] + "…"
-
-
-class Window:
-    """A window that opens with its first frame.
-
-    Args:
-        title: of the window.
-    """
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._pygame: Any = None
-
-    def show(self, frame: NDArray[np.uint8], fps: float) -> None:
-        """Show a frame (H, W, 3) and wait 1 / `fps` seconds.
-
-        Raises:
-            ImportError: pygame is not installed.
-        """
-        if self._pygame is None:
-            self._pygame = require("pygame", "human")
-            self._pygame.init()
-            self._screen = self._pygame.display.set_mode((frame.shape[1], frame.shape[0]))
-            self._pygame.display.set_caption(self._title)
-        surface = self._pygame.surfarray.make_surface(frame.swapaxes(0, 1))
-        self._screen.blit(surface, (0, 0))
-        self._pygame.event.pump()
-        self._pygame.display.flip()
-        self._pygame.time.wait(round(1000 / fps))
-
-    def close(self) -> None:
-        """Close the window."""
-        if self._pygame is not None:
-            self._pygame.display.quit()
-            self._pygame = None
 
 
 @dataclass
@@ -417,10 +188,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             actions=max_actions,
             example=f" {separator} ".join((self.action_names[0], self.action_names[3], self.action_names[0])),
         )
-        board = self.levels[int(self.chosen[0])].board
-        text = len(self._prompt(board=to_text(board, self.vocabulary))) + board.size * max(
-            map(len, self.vocabulary)
-        )
+        first = self._level(0)
+        text = len(self._start(first)) + first.board.size * max(map(len, self.vocabulary))
         super().__init__(len(self.chosen), text + max_turns * (MAX_REPLY_CHARS + text + 200), render_mode)
 
     def gold_reply(self) -> str:
@@ -449,10 +218,13 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         return "\n".join([*lines, to_text(self._board.grid, self.vocabulary), episode.end])
 
     def _begin(self, task: int) -> SokobanEpisode:
-        level = self.levels[int(self.chosen[task])]
+        level = self._level(task)
         self._board = Board(level.board)
         self._deadlocked = is_deadlocked(level.board)
         return SokobanEpisode(task, history=self._start(level))
+
+    def _level(self, task: int) -> Level:
+        return self.levels[int(self.chosen[task])]
 
     def _start(self, level: Level) -> str:
         return self._prompt(board=to_text(level.board, self.vocabulary))
@@ -466,7 +238,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     def _restored(self) -> None:
         episode = self.episode
-        board = replay(self.levels[int(self.chosen[episode.task])].board, episode.moves)
+        board = replay(self._level(episode.task).board, episode.moves)
         if episode.turn > self.max_turns or board.solved != (episode.end == "terminated"):
             raise ValueError(
                 f"the state's episode cannot be: end={episode.end!r} after {len(episode.moves)} moves in "
@@ -484,9 +256,9 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     def _play(self, reply: str) -> dict[str, float]:
         episode, board = self.episode, self._board
-        asked = self._reader.read(reply)
+        moves = self._reader.read(reply)
         pushes = episode.moved_box
-        rewards = self._move(asked)
+        rewards = self._move(moves)
         turns = self.max_turns - episode.turn - 1
         if board.solved:
             episode.end = "terminated"
@@ -495,28 +267,28 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
         left = turns_left(0 if episode.end else turns, solved=board.solved)
-        self._last_feedback = FEEDBACK.fill(said=asked.said, board=board.text(self.vocabulary), left=left)
+        self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=board.text(self.vocabulary), left=left)
         episode.history += reply + self._last_feedback
         return rewards
 
     def _feedback(self) -> str:
         return self._last_feedback
 
-    def _move(self, asked: Moves) -> dict[str, float]:
+    def _move(self, moves: Moves) -> dict[str, float]:
         """Make the moves; the components they earn."""
         episode, weights, board = self.episode, self.weights, self._board
         outcome = placement = steps = 0.0
-        for action in asked.actions[: self.max_steps - len(episode.moves)]:
-            done = board.step(action)
+        for action in moves.actions[: self.max_steps - len(episode.moves)]:
+            step = board.step(action)
             episode.moves.append(action)
-            episode.moved_player += done.moved_player
-            episode.moved_box += done.moved_box
-            earned = weights.components(done)
+            episode.moved_player += step.moved_player
+            episode.moved_box += step.moved_box
+            earned = weights.components(step)
             outcome, placement, steps = outcome + earned[0], placement + earned[1], steps + earned[2]
-            if done.solved:
+            if step.solved:
                 break
-        episode.well_formed += asked.well_formed
-        form = weights.format if asked.well_formed else weights.malformed
+        episode.well_formed += moves.well_formed
+        form = weights.format if moves.well_formed else weights.malformed
         return {"outcome": outcome, "placement": placement, "format": form, "step": steps}
 
     def _metrics(self) -> dict[str, float]:
@@ -533,7 +305,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        level = self.levels[int(self.chosen[self.episode.task])]
+        level = self._level(self.episode.task)
         solution = list(level.moves or ())
         target = self._listed(solution)
         evidence = f"\nA shortest solution from the start: {target}\n" if solution else ""
@@ -579,3 +351,232 @@ class SokobanImageEnv(SokobanEnv):
 
     def _observe(self) -> Any:
         return {"image": rgb(self._board.grid, self.tile), "text": self.episode.history}
+
+
+class Moves(NamedTuple):
+    """What a reply asks for.
+
+    Attributes:
+        actions: 0 up, 1 down, 2 left, 3 right, at most as many as a turn allows.
+        well_formed: the reply is a thought and a list of moves, nothing else, every word a move.
+        remark: what the feedback says about the list; empty if all is well.
+    """
+
+    actions: tuple[int, ...]
+    well_formed: bool
+    remark: str
+
+
+class MoveReader:
+    """Reads `<think>…</think><answer>Up || Right</answer>`.
+
+    Letter case and spaces are forgiven, empty places too. A word that is no move ends the list. A list
+    without a thought, or with text around it, is played but is not well formed. Moves beyond `most` are not
+    played and are no fault.
+
+    Args:
+        names: words for up, down, left and right.
+        separator: between two moves.
+        most: moves a turn.
+    """
+
+    def __init__(self, names: Sequence[str], separator: str, most: int) -> None:
+        self._known = {name.strip().lower(): action for action, name in enumerate(names)}
+        if len(self._known) != 4 or not all(self._known) or not separator.strip():
+            raise ValueError(
+                f"action_names must be four different words and separator some characters, got {names!r} and "
+                f"{separator!r}"
+            )
+        self._separator, self._most = separator, most
+
+    def read(self, reply: str) -> Moves:
+        """The moves of a reply."""
+        pairs = in_order(reply, "think", "answer")
+        if pairs:
+            return self._listed(pairs[1].text, "")
+        thought = first_pair(reply, "think")
+        answer = first_pair(reply, "answer", thought.end if thought else 0)
+        if answer is None:
+            return Moves((), False, "There was no <answer>…</answer> with moves in your reply. ")
+        moves = self._listed(
+            answer.text, "Write one thought and one list of moves, and nothing beside them. "
+        )
+        return moves._replace(well_formed=False)
+
+    def _listed(self, text: str, remark: str) -> Moves:
+        known, most = self._known, self._most
+        actions: list[int] = []
+        for word in text.split(self._separator):
+            action = known.get(word.strip().lower())
+            if action is not None:
+                actions.append(action)
+            elif word.strip():
+                ended = f"{remark}{_short(word.strip())!r} is no move, so the list ended there. "
+                return Moves(tuple(actions[:most]), False, ended)
+        if not actions:
+            return Moves((), False, remark + "Your list of moves was empty. ")
+        if len(actions) > most:
+            remark += f"Only the first {most} moves were made. "
+        return Moves(tuple(actions[:most]), True, remark)
+
+
+_NAMES = ("wall", "floor", "target", "box on target", "box", "you", "you on target")
+
+
+def legend(vocabulary: Sequence[str]) -> str:
+    """What each symbol of a board stands for."""
+    return ", ".join(f"{symbol} {name}" for symbol, name in zip(vocabulary, _NAMES, strict=True))
+
+
+def turns_left(turns: int, *, solved: bool) -> str:
+    """What the agent is told of the turns to come."""
+    if solved:
+        return "Solved."
+    if turns == 0:
+        return "No turns are left."
+    return f"{turns} turn{'s' if turns > 1 else ''} left."
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 20 else word[:20] + "…"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a reward is made of.
+
+    Attributes:
+        outcome: once, when the level is solved.
+        placed: for each box pushed onto a target.
+        removed: for each box pushed off one.
+        format: for each turn whose reply is well formed.
+        malformed: for each turn whose reply is not.
+        step: for each step that leaves the level unsolved.
+        last_step: for the step that solves it.
+    """
+
+    outcome: float = 0.0
+    placed: float = 0.0
+    removed: float = 0.0
+    format: float = 0.0
+    malformed: float = 0.0
+    step: float = 0.0
+    last_step: float = 0.0
+
+    def components(self, step: Step) -> tuple[float, float, float]:
+        """Outcome, placement and step penalty of one step."""
+        placement = self.placed * step.pushed_on + self.removed * step.pushed_off
+        return self.outcome * step.solved, placement, self.last_step if step.solved else self.step
+
+    def totals(self, step: BatchStep) -> NDArray[np.float64]:
+        """The sum of the components, of N boards: (N,)."""
+        totals = np.where(step.solved, self.outcome + self.last_step, self.step)
+        if self.placed:
+            totals += self.placed * step.pushed_on
+        if self.removed:
+            totals += self.removed * step.pushed_off
+        return totals
+
+
+REWARDS = {
+    "mt_ppo": Weights(outcome=10.0, placed=1.0, format=0.5, step=-0.1),  # MT-PPO, appendix E
+    "classic": Weights(outcome=10.0, placed=1.0, removed=-1.0, step=-0.1, last_step=-0.1),  # gym-sokoban
+    "outcome": Weights(outcome=10.0),
+    # No component can be earned again and again: a turn costs what it earned in "mt_ppo", and a box pushed
+    # off gives back what pushing it on earned.
+    "bounded": Weights(outcome=10.0, placed=1.0, removed=-1.0, malformed=-0.5, step=-0.1),
+}
+
+
+def read_weights(rewards: str | dict[str, float]) -> Weights:
+    """Weights by name, or by the fields of `Weights`.
+
+    Raises:
+        ValueError: no such name or field.
+    """
+    if isinstance(rewards, dict):
+        if unknown := sorted(set(rewards) - set(asdict(Weights()))):
+            raise ValueError(
+                f"rewards has no field {unknown[0]!r}; its fields are {', '.join(asdict(Weights()))}"
+            )
+        return Weights(**rewards)
+    if rewards not in REWARDS:
+        raise ValueError(f"rewards must be one of {', '.join(REWARDS)} or a dictionary, got {rewards!r}")
+    return REWARDS[rewards]
+
+
+@functools.lru_cache(maxsize=16)
+def open_levels(name: str, split: str | None) -> LevelSet:
+    """A level set by bundled name or by file, read once a process; `split` None takes all of it."""
+    return LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, split, fill=True)
+
+
+def levels_hash(levels: LevelSet) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of the boards."""
+    return text_hash(levels.boards.tobytes())
+
+
+def replay(board: Grid, moves: Sequence[int]) -> Board:
+    """The board after some moves, before the last of which it was not solved.
+
+    Raises:
+        ValueError: a move is not 0 to 3, or comes after the level is solved.
+    """
+    now = Board(board)
+    for move in moves:
+        if now.solved or move not in range(4):
+            raise ValueError(f"the state's moves cannot be: {move} comes after the end or is none of 0 to 3")
+        now.step(move)
+    return now
+
+
+def choose_levels(levels: LevelSet, least: int, most: int | None) -> NDArray[np.intp]:
+    """Numbers of the levels whose shortest solution has `least` to `most` moves, or is not known.
+
+    Raises:
+        ValueError: there are none.
+    """
+    lengths = levels.lengths
+    top = int(lengths.max()) if most is None else most
+    (chosen,) = np.nonzero((lengths < 0) | ((lengths >= least) & (lengths <= top)))
+    if not len(chosen):
+        raise ValueError(
+            f"no level has a shortest solution of {least} to {top} moves; this set has {lengths.min()} to "
+            f"{lengths.max()}: change min_solution or max_solution, or allow more turns"
+        )
+    return chosen
+
+
+class Window:
+    """A window that opens with its first frame.
+
+    Args:
+        title: of the window.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._pygame: Any = None
+
+    def show(self, frame: NDArray[np.uint8], fps: float) -> None:
+        """Show a frame (H, W, 3) and wait 1 / `fps` seconds.
+
+        Raises:
+            ImportError: pygame is not installed.
+        """
+        if self._pygame is None:
+            self._pygame = require("pygame", "human")
+            self._pygame.init()
+            self._screen = self._pygame.display.set_mode((frame.shape[1], frame.shape[0]))
+            self._pygame.display.set_caption(self._title)
+        surface = self._pygame.surfarray.make_surface(frame.swapaxes(0, 1))
+        self._screen.blit(surface, (0, 0))
+        self._pygame.event.pump()
+        self._pygame.display.flip()
+        self._pygame.time.wait(round(1000 / fps))
+
+    def close(self) -> None:
+        """Close the window."""
+        if self._pygame is not None:
+            self._pygame.display.quit()
+            self._pygame = None

@@ -27,35 +27,7 @@ from memenvs.sokoban import Board, BoardBatch, ansi, is_deadlocked, rgb
 from memenvs.sokoban.board import CELLS
 
 Planes = NDArray[np.uint8]
-
-_LANES = np.zeros((16, 8), np.uint8)  # one plane a cell kind, and one that is never shown
-_LANES[CELLS, range(7)] = 1
-_LANES_AS_WORDS = _LANES.view(np.uint64).ravel()
-
-
-def planes(cells: NDArray[np.uint8], channels_first: bool = False) -> Planes:
-    """One-hot planes of boards (…, H, W): (…, H, W, 7) or (…, 7, H, W) uint8.
-
-    Planes: wall, floor, target, box on target, box, player, player on target. Each square is looked up as one
-    64-bit word, which is what makes this fast; the eighth byte is cut off, so the array is not contiguous.
-    """
-    words = _LANES_AS_WORDS.take(cells)
-    lanes = words.view(np.uint8).reshape(*cells.shape, 8)[..., :7]
-    return np.moveaxis(lanes, -1, -3) if channels_first else lanes
-
-
-def planes_space(board: tuple[int, ...], channels_first: bool) -> gym.Space[Planes]:
-    """The space of the planes of one board (H, W)."""
-    height, width = board
-    shape = (7, height, width) if channels_first else (height, width, 7)
-    return cast(gym.Space[Planes], gym.spaces.Box(0, 1, shape, np.uint8))
-
-
-def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:
-    """A board (H, W) as text, as an RGB array, or not at all."""
-    if render_mode == "rgb_array":
-        return rgb(board, 32)
-    return ansi(board) if render_mode == "ansi" else None
+Mask = NDArray[np.bool_]
 
 
 class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
@@ -145,14 +117,14 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         if self._over:
             raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
         move = _read_action(action)
-        done = board.step(move)
+        step = board.step(move)
         self._moves.append(move)
-        if done.moved_box:
+        if step.moved_box:
             self._deadlocked = is_deadlocked(board.grid)
-        reward = sum(self.weights.components(done))
-        truncated = not done.solved and len(self._moves) >= self.max_steps
-        self._over = done.solved or truncated
-        return self._observe(), reward, done.solved, truncated, self._info(done.solved)
+        reward = sum(self.weights.components(step))
+        truncated = not step.solved and len(self._moves) >= self.max_steps
+        self._over = step.solved or truncated
+        return self._observe(), reward, step.solved, truncated, self._info(step.solved)
 
     def task_set(self) -> tuple[str, str]:
         """The level set's file and the hash of its levels."""
@@ -222,19 +194,6 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
             "success": float(solved),
             "deadlocked": float(self._deadlocked),
         }
-
-
-def _read_action(action: Any) -> int:
-    try:
-        move = operator.index(action)
-    except TypeError:
-        move = -1
-    if not 0 <= move <= 3:
-        raise ValueError(f"an action is 0 up, 1 down, 2 left or 3 right, got {action!r}")
-    return move
-
-
-Mask = NDArray[np.bool_]
 
 
 class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
@@ -316,12 +275,12 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         moves = self._read_actions(actions)
         starting = over if mode is AutoresetMode.NEXT_STEP else None
         active = None if starting is None or not starting.any() else ~starting
-        done = boards.step(moves, active)
-        rewards = self.single_weights.totals(done)
+        step = boards.step(moves, active)
+        rewards = self._single.weights.totals(step)
         self._steps += 1
-        for row in np.flatnonzero(done.moved_box):
+        for row in np.flatnonzero(step.moved_box):
             self._deadlocked[row] = is_deadlocked(boards.cells[row])
-        terminated, truncated = done.solved.copy(), ~done.solved & (self._steps >= self._single.max_steps)
+        terminated, truncated = step.solved.copy(), ~step.solved & (self._steps >= self._single.max_steps)
         if starting is not None and starting.any():
             self._begin(np.flatnonzero(starting))
             rewards[starting] = 0.0
@@ -338,11 +297,6 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         if self.render_mode is None:
             return None
         return tuple(draw(board, self.render_mode) for board in self._playing().cells)
-
-    @property
-    def single_weights(self) -> Any:
-        """The weights of the rewards."""
-        return self._single.weights
 
     def _playing(self) -> BoardBatch:
         if self._boards is None:
@@ -410,3 +364,43 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             "deadlocked": self._deadlocked.copy(),
         }
         return {**values, **{f"_{name}": mask.copy() for name in values}}
+
+
+_LANES = np.zeros((16, 8), np.uint8)  # one plane a cell kind, and one that is never shown
+_LANES[CELLS, range(7)] = 1
+_LANES_AS_WORDS = _LANES.view(np.uint64).ravel()
+
+
+def planes(cells: NDArray[np.uint8], channels_first: bool = False) -> Planes:
+    """One-hot planes of boards (…, H, W): (…, H, W, 7) or (…, 7, H, W) uint8.
+
+    Planes: wall, floor, target, box on target, box, player, player on target. Each square is looked up as one
+    64-bit word, which is what makes this fast; the eighth byte is cut off, so the array is not contiguous.
+    """
+    words = _LANES_AS_WORDS.take(cells)
+    lanes = words.view(np.uint8).reshape(*cells.shape, 8)[..., :7]
+    return np.moveaxis(lanes, -1, -3) if channels_first else lanes
+
+
+def planes_space(board: tuple[int, ...], channels_first: bool) -> gym.Space[Planes]:
+    """The space of the planes of one board (H, W)."""
+    height, width = board
+    shape = (7, height, width) if channels_first else (height, width, 7)
+    return cast(gym.Space[Planes], gym.spaces.Box(0, 1, shape, np.uint8))
+
+
+def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:
+    """A board (H, W) as text, as an RGB array, or not at all."""
+    if render_mode == "rgb_array":
+        return rgb(board, 32)
+    return ansi(board) if render_mode == "ansi" else None
+
+
+def _read_action(action: Any) -> int:
+    try:
+        move = operator.index(action)
+    except TypeError:
+        move = -1
+    if not 0 <= move <= 3:
+        raise ValueError(f"an action is 0 up, 1 down, 2 left or 3 right, got {action!r}")
+    return move

@@ -7,9 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from memenvs.credit import combine_turns, grpo, mt_grpo, mt_rloo, rloo, tamtrl
+from memenvs.credit import combine_turns, grpo, masked_mean, mt_grpo, mt_rloo, rloo, tamtrl
 from memenvs.models import Policy
-from memenvs.rollout.records import Episode, Floats
+from memenvs.rollout.records import Episode, Floats, Sample
+from memenvs.rollout.tree import Node
 from memenvs.wrappers import TAMTRLMethod
 
 Estimator = Literal["grpo", "rloo", "reinforce"]
@@ -88,6 +89,42 @@ def group_advantages(
     ]
 
 
+def tree_advantages(
+    roots: Sequence[Node], *, alpha: float = 1.0, ended: str = "zero"
+) -> list[tuple[Sample, int, Floats]]:
+    """What each reply of the trees is to learn: its training sequence, its tree's number, advantages (N,).
+
+    MT-PPO eq. 10 to 12, as `mt_grpo` has them, with the G replies to one state for a group. A reply's R^I_l
+    at a later turn l and its R^O are the means over the episodes that went on from it, each reply as likely
+    as the next; K_i is the last turn of the longest of them. A reply without siblings, behind the last
+    branching, has the advantage that its turn has in the comparison of the branches: with one turn of
+    branching, a tree is a flat group. A reply from which every way on broke is compared with none, and
+    teaches nothing.
+
+    Args:
+        roots: of trees whose episodes are over.
+        alpha: see `mt_grpo`.
+        ended: see `mt_grpo`.
+    """
+    found = []
+    for number, root in enumerate(roots):
+        credit: dict[int, Floats] = {}  # of a reply: the advantages of its turn and of those behind it
+        for parent in (root, *root.nodes()):
+            if len(parent.children) == 1 and id(parent) in credit:
+                credit[id(parent.children[0])] = credit[id(parent)][1:]
+            else:
+                known = [child for child in parent.children if not np.isnan(child.value())]
+                earned = [_earned(child, ended) for child in known]
+                compared = mt_grpo(earned, [child.value() for child in known], alpha=alpha, ended=ended)
+                credit.update({id(child): turns for child, turns in zip(known, compared, strict=True)})
+            for child in parent.children:
+                sample = child.sample()
+                if sample is not None and child.session.episode.end != "failed":
+                    advantage = credit[id(child)][0] if id(child) in credit else 0.0
+                    found.append((sample, number, np.full(len(child.reply.ids), advantage)))
+    return found
+
+
 def _between(episode: Episode) -> Floats:
     """(K,) what each turn earned beside the outcome; NaN where a method could not measure it."""
     turns = np.subtract(episode.turn_rewards, episode.outcome_rewards) - episode.turn_advantages
@@ -111,3 +148,20 @@ def _tamtrl(episodes: Sequence[Episode], method: TAMTRLMethod) -> list[Floats]:
         penalties=[episode.length_penalty for episode in episodes],
     )
     return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
+
+
+def _earned(node: Node, ended: str) -> Floats:
+    """(K,) R^I of a reply's turn and of those that follow, means over the episodes that went on from it.
+
+    K is the last turn of the longest, whose own entry stands for nothing (`mt_grpo` does not read it).
+    """
+    over = 0.0 if ended == "zero" else np.nan
+    if not node.children:
+        return np.array([over])
+    rows = [_earned(child, ended) for child in node.children if not np.isnan(child.value())]
+    later = np.full((len(rows), max(map(len, rows))), over)
+    for row, earned in zip(later, rows, strict=True):
+        row[: len(earned)] = earned
+    played = ~np.isnan(later)
+    means = np.where(played.any(0), masked_mean(later, played, axis=0), np.nan)
+    return np.append(node.turn_reward, means)

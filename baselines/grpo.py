@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from memenvs.baselines.advantages import Estimator, Reward, group_advantages
+from memenvs.baselines.advantages import Estimator, Reward, group_advantages, tree_advantages
 from memenvs.baselines.args import Count, NonNegative, RolloutArgs, Whole, run_command
-from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import RolloutRun, StepLoop, group_seeds, summary
-from memenvs.baselines.tree import check_cost, collect_trees
-from memenvs.baselines.tree_credit import episodes_of, tree_advantages
 from memenvs.baselines.update import Experience, ProcessGroup, precision, score, to_experiences, update
 from memenvs.credit import overlong_penalty
+from memenvs.rollout.engine import Timer
 from memenvs.rollout.records import Episode, Floats, valid
+from memenvs.rollout.tree import check_cost, collect_trees
 from memenvs.wrappers import RewardMethod, TAMTRLMethod
 from memenvs.wrappers.registry import make_methods
 
@@ -129,7 +128,7 @@ def memory_method(args: GRPOArgs) -> RewardMethod | None:
 
 
 def sample_groups(
-    run: RolloutRun, args: GRPOArgs, step: int, timer: Clock, method: RewardMethod | None
+    run: RolloutRun, args: GRPOArgs, step: int, timer: Timer, method: RewardMethod | None
 ) -> tuple[list[Experience], list[Episode]]:
     """Roll out the groups of a step and compare the episodes of each.
 
@@ -183,7 +182,7 @@ def mixed_groups(episodes: Sequence[Episode]) -> set[int]:
 
 
 def sample_trees(
-    run: RolloutRun, args: GRPOArgs, step: int, timer: Clock
+    run: RolloutRun, args: GRPOArgs, step: int, timer: Timer
 ) -> tuple[list[Experience], list[Episode], int]:
     """Roll out the trees of a step and compare the replies to each state.
 
@@ -200,12 +199,12 @@ def sample_trees(
             turns=args.tree_turns,
             max_new_tokens=args.max_new_tokens,
             budget=args.tree_budget,
-            clock=timer,
+            timer=timer,
         )
     with timer("credit"):
         credited = tree_advantages(roots, alpha=args.alpha, ended=args.ended)
     experiences = [Experience(sample, seeds[number], values) for sample, number, values in credited]
-    episodes = [e for seed, root in zip(seeds, roots, strict=True) for e in episodes_of(root, seed)]
+    episodes = [episode for root in roots for episode in root.episodes()]
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())
     processes = run.processes
     return processes.gather(experiences), processes.gather(episodes), int(processes.sum(tokens)[0])

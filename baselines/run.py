@@ -23,12 +23,12 @@ import numpy as np
 
 from memenvs import models
 from memenvs.baselines.args import PPOArgs, RolloutArgs, RunArgs, check_device, check_env, read_methods
-from memenvs.baselines.rollout import Clock, collect
 from memenvs.baselines.update import ProcessGroup, precision
 from memenvs.core.files import naming, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Policy
+from memenvs.rollout.engine import Timer, collect
 from memenvs.rollout.records import Episode, valid
 from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
@@ -106,12 +106,12 @@ class Run:
             self.args.env, self.args.num_envs, autoreset_mode="Disabled", errors="truncate", **options
         )
 
-    def play(self, venv: Any, seeds: Sequence[int], group_size: int, clock: Clock) -> list[Episode]:
+    def play(self, venv: Any, seeds: Sequence[int], group_size: int, timer: Timer) -> list[Episode]:
         """Roll out a group of episodes for each seed, shared among all processes; in order of the seeds."""
         limit = self.args.max_new_tokens
         with precision(self.policy, self.args):
             mine = collect(
-                venv, self.sampler, self.processes.shard(seeds), group_size, max_new_tokens=limit, clock=clock
+                venv, self.sampler, self.processes.shard(seeds), group_size, max_new_tokens=limit, timer=timer
             )
         order = {seed: number for number, seed in enumerate(seeds)}
         return sorted(self.processes.gather(mine), key=lambda episode: order[episode.group])
@@ -132,7 +132,7 @@ class Run:
         if self._eval_venv is None or step % self.args.eval_every:
             return {}
         seeds = group_seeds(self.args.seed, 0, 1, self.args.eval_episodes)
-        episodes = self.play(self._eval_venv, seeds, 1, Clock())
+        episodes = self.play(self._eval_venv, seeds, 1, Timer())
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
 
     def is_best(self, step: int, evaluation: dict[str, float]) -> bool:
@@ -240,19 +240,19 @@ class RolloutRun(Run):
         self._scorer: TimedScorer | None = None
         self.venv = self._with_methods([*self._methods, *methods])
 
-    def rollouts(self, step: int, clock: Clock, part: int = 0) -> list[Episode]:
+    def rollouts(self, step: int, timer: Timer, part: int = 0) -> list[Episode]:
         """Roll out the groups of a step, by all processes; episodes in order of their groups.
 
         Args:
             step: number of it.
-            clock: counts the seconds.
+            timer: counts the seconds.
             part: number of the batch of tasks within the step.
         """
         if self._scorer:
-            self._scorer.clock = clock
+            self._scorer.timer = timer
         # Part 1 of step 0 is what evaluations play.
         seeds = group_seeds(self.args.seed, step, part, self.args.groups)
-        return self.play(self.venv, seeds, self.args.group_size, clock)
+        return self.play(self.venv, seeds, self.args.group_size, timer)
 
     @functools.cached_property
     def tree_env(self) -> gym.Env[Any, Any]:
@@ -279,7 +279,7 @@ class StepLoop:
     """The steps that a run has left, as an iterator inside its own `with`.
 
         with StepLoop(run, args.steps) as loop:
-            for step, clock in loop:
+            for step, timer in loop:
                 …
                 loop.end({"loss": 0.5}, tokens=1234)
 
@@ -298,7 +298,7 @@ class StepLoop:
             flags = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(run.args).items()}
             write_json(run.args.out / "args.json", flags)
         self._step, self._first, self._started = run.step, run.step, time.perf_counter()
-        self._step_started, self._clock = self._started, Clock()
+        self._step_started, self._timer = self._started, Timer()
         self._sigterm, self._stopping, self._warned = False, False, False
         self._handler: Any = None
 
@@ -306,12 +306,12 @@ class StepLoop:
         self._handler = signal.signal(signal.SIGTERM, self._on_sigterm)
         return self
 
-    def __iter__(self) -> Iterator[tuple[int, Clock]]:
+    def __iter__(self) -> Iterator[tuple[int, Timer]]:
         while self._step < self._last and not self._stopping:
             self._step += 1
             self._run.set_rate(self._step, self._last)
-            self._step_started, self._clock = time.perf_counter(), Clock()
-            yield self._step, self._clock
+            self._step_started, self._timer = time.perf_counter(), Timer()
+            yield self._step, self._timer
 
     def end(self, metrics: dict[str, float], tokens: int) -> None:
         """Log the step; evaluate and save where it is time to.
@@ -321,7 +321,7 @@ class StepLoop:
             tokens: that were sampled in it, or learned from, for `tokens_per_second`.
         """
         run, step, seconds = self._run, self._step, time.perf_counter() - self._step_started
-        metrics = metrics | timings(self._clock, seconds, tokens)
+        metrics = metrics | timings(self._timer, seconds, tokens)
         self._stopping = run.processes.any(self._sigterm)
         evaluation = {} if self._stopping else run.evaluate(step)
         self._report(metrics | evaluation)
@@ -530,12 +530,12 @@ class TimedScorer:
     """
 
     def __init__(self, scorer: Scorer) -> None:
-        self._scorer, self.clock = scorer, Clock()
+        self._scorer, self.timer = scorer, Timer()
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """See `Scorer.logprobs`."""
-        scores: list[TokenScores] = self.clock.run("scoring", self._scorer.logprobs, requests)
-        return scores
+        with self.timer("scoring"):
+            return self._scorer.logprobs(requests)
 
 
 def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
@@ -576,9 +576,9 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
     return metrics
 
 
-def timings(clock: Clock, seconds: float, tokens: int) -> dict[str, float]:
+def timings(timer: Timer, seconds: float, tokens: int) -> dict[str, float]:
     """Seconds of a step by their kind, and tokens a second."""
-    parts = dict(clock.seconds)
+    parts = dict(timer.seconds)
     if "environment" in parts:
         parts["environment"] -= parts.get("scoring", 0.0)
     named = {f"seconds_{name}": value for name, value in parts.items()}

@@ -16,17 +16,17 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.baselines.args import Count, NonNegative, RunArgs, run_command
-from memenvs.baselines.demonstrations import (
+from memenvs.baselines.run import Run, StepLoop, group_seeds
+from memenvs.baselines.update import ProcessGroup, apply_gradients, evaluate_in
+from memenvs.core.batching import micro_batches
+from memenvs.rollout.demonstrations import (
     Demonstration,
     find_teacher,
     play_teacher,
     read_demonstrations,
     to_samples,
 )
-from memenvs.baselines.rollout import Clock
-from memenvs.baselines.run import Run, StepLoop, group_seeds
-from memenvs.baselines.update import ProcessGroup, apply_gradients, evaluate_in
-from memenvs.core.batching import micro_batches
+from memenvs.rollout.engine import Timer
 from memenvs.rollout.records import Sample, valid
 
 
@@ -104,7 +104,7 @@ def training_samples(run: SFTRun) -> list[Sample]:
     seeds = group_seeds(args.seed, 0, 2, args.episodes)
     turns = overlong_prompts = 0
     if args.teacher == "self":
-        played = run.play(run.make_venv(), seeds, 1, Clock())
+        played = run.play(run.make_venv(), seeds, 1, Timer())
         kept = [e for e in valid(played) if args.learn_from == "all" or e.success]
         samples = [sample for episode in kept for sample in episode.samples]
         turns = sum(len(episode.replies) for episode in played)

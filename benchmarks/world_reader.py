@@ -22,11 +22,11 @@ import numpy as np
 from benchmarks.reproduce.runs import clone
 from benchmarks.reproduce.world_gpt import save_world_gpt
 from benchmarks.reproduce.world_tasks import Names
-from memenvs.baselines.demonstrations import Demonstration, write_demonstrations
 from memenvs.build.draft import Draft
 from memenvs.build.world import world
 from memenvs.build.write import write_task_set
 from memenvs.evaluation.discriminate import answer_prompt, corrupt
+from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
 from memenvs.tasks.metrics import wrap_answer
 from memenvs.tasks.taskset import Card, TaskSet, open_tasks
 from memenvs.tasks.tokens import load_tokenizer

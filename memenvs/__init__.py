@@ -20,8 +20,8 @@ from memenvs.core.vector import TextVectorEnv  # noqa: E402
 from memenvs.tasks.taskset import Task, TaskSet, open_tasks  # noqa: E402
 
 if TYPE_CHECKING:
-    from memenvs.baselines.rollout import collect
     from memenvs.evaluation.run import evaluate
+    from memenvs.rollout.engine import collect
 
 __version__ = "0.1.0"
 
@@ -63,7 +63,7 @@ ENV_IDS = (
 def __getattr__(name: str) -> Any:
     """`collect` and `evaluate`, which load the modules of policies when they are first named."""
     if name == "collect":
-        from memenvs.baselines.rollout import collect
+        from memenvs.rollout.engine import collect
 
         return collect
     if name == "evaluate":

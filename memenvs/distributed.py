@@ -317,7 +317,7 @@ class RayTextVectorEnv(TextVectorEnv):
 
     Replies of a step are played by all workers at once; an environment that begins by itself (autoreset)
     begins alone, so use mode `"Disabled"` and reset many by `reset_mask`, as
-    `memenvs.baselines.rollout.collect` does.
+    `memenvs.rollout.engine.collect` does.
 
     Each worker loads its own task set and its own lexical index; for a large one let them share a server,
     `retriever="http://host:port"`. Reward methods and their scorer stay with the driver

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from memenvs.baselines.advantages import group_advantages
+from memenvs.baselines.advantages import group_advantages, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
-from memenvs.baselines.tree import Node, check_cost, collect_trees, tree_cost
-from memenvs.baselines.tree_credit import tree_advantages
 from memenvs.credit import mt_grpo
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Episode, Sample, Turn
+from memenvs.rollout.session import Session
+from memenvs.rollout.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.wrappers import Credit, TAMTRLMethod
 
 POLICY = ScriptedPolicy(str)
@@ -240,7 +240,7 @@ class TestTree:
 
     def test_replies_are_compared_with_their_siblings(self):
         # root -> a (turn reward 1), b (0); a -> outcomes 1, 0; b -> outcomes 0, 0
-        root = Node("", {"turn": 0}, state=1, sample=Sample.prompt(np.array([1])))
+        root = root_node()
         a, b = (child(root, turn_reward, state=1) for turn_reward in (1.0, 0.0))
         for parent, outcomes in ((a, (1.0, 0.0)), (b, (0.0, 0.0))):
             for outcome in outcomes:
@@ -253,7 +253,7 @@ class TestTree:
     @pytest.mark.parametrize("ended", ["zero", "skip"])
     def test_a_tree_that_branches_at_its_first_turn_is_a_flat_group(self, ended):
         rewards, outcomes = [[1.0, 2.0, 0.0], [0.0, 0.5, 0.0], [0.0], [3.0, 0.0]], [1.0, 0.0, 1.0, 0.5]
-        root = Node("", {"turn": 0}, state=1, sample=Sample.prompt(np.array([1])))
+        root = root_node()
         wanted = {}
         for earned, outcome, flat in zip(
             rewards, outcomes, mt_grpo(rewards, outcomes, alpha=0.5, ended=ended), strict=True
@@ -270,7 +270,7 @@ class TestTree:
 
     def test_a_reply_has_what_the_turns_behind_it_earn_on_average(self):
         # root -> a, b, which earn nothing; a -> a1 (earns 3), a2 (ends): mean 1.5; b -> two ends: 0
-        root = Node("", {"turn": 0}, state=1, sample=Sample.prompt(np.array([1])))
+        root = root_node()
         a, b = (child(root, 0.0, state=1) for _ in range(2))
         a1 = child(a, 3.0, state=1)
         for parent in (a, b, b, a1):
@@ -281,9 +281,9 @@ class TestTree:
         assert values == pytest.approx([0.5, -0.5, 1.0, -1.0, 0.0, 0.0, 0.0], abs=2e-3)
 
     def test_a_reply_on_which_the_environment_broke_is_compared_with_none(self):
-        root = Node("", {"turn": 0}, state=1, sample=Sample.prompt(np.array([1])))
+        root = root_node()
         for outcome in (1.0, np.nan, 0.0):
-            child(root, 0.0, outcome=outcome).end = "failed" if np.isnan(outcome) else "terminated"
+            child(root, 0.0, outcome=outcome)
         values = [float(advantage[0]) * ROOT2 for _, _, advantage in tree_advantages([root])]
         assert values == pytest.approx([1.0, -1.0], abs=1e-3)
 
@@ -310,7 +310,7 @@ class TestTree:
         (root,) = collect_trees(env, policy, [1], branches=2, turns=2)
         for node in root.nodes():
             # what a node shows is its parent's text, its own reply, and what came back: nobody else's moves
-            assert node.observation.startswith(node.parent.observation + node.reply.text)
+            assert node.session.observation.startswith(node.parent.session.observation + node.reply.text)
 
     def test_methods_that_pay_in_hindsight_are_refused(self):
         import gymnasium as gym
@@ -322,9 +322,20 @@ class TestTree:
             collect_trees(env, POLICY, [1], branches=2, turns=1)
 
 
+def root_node():
+    session = Session(POLICY)
+    session.begin("a", PLAIN)
+    return Node(session, state=1)
+
+
 def child(parent, turn_reward, state=None, outcome=0.0):
-    made = Node(
-        "", {"turn": 1}, state, Sample.prompt(np.array([1])), parent, reply("a"), turn_reward, outcome
-    )
+    session = parent.session.fork()
+    session.play(reply("a"), "", PLAIN, "" if state else "terminated")
+    if np.isnan(outcome):
+        session.fail("the environment broke")
+    made = Node(session, state, parent, reply("a"), turn_reward, outcome)
     parent.children.append(made)
     return made
+
+
+PLAIN = {"context": "append", "feedback": "", "rewards": {}}

@@ -7,7 +7,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.baselines.demonstrations import (
+from memenvs.models import HFPolicy
+from memenvs.rollout.demonstrations import (
     Demonstration,
     find_teacher,
     play_teacher,
@@ -15,7 +16,6 @@ from memenvs.baselines.demonstrations import (
     to_samples,
     write_demonstrations,
 )
-from memenvs.models import HFPolicy
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12}
 

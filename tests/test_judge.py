@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import gymnasium as gym
 import pytest
 
-from memenvs.baselines.rollout import collect
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.tool_qa import NO_TOOL
 from memenvs.models import ScriptedPolicy
+from memenvs.rollout.engine import collect
 from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn, VectorRewardWrapper
 from memenvs.wrappers.judge import read_lines, read_verdict, transcript
 

@@ -13,9 +13,9 @@ pytest.importorskip("tensorboard")
 
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
-from memenvs.baselines.rollout import Clock
 from memenvs.baselines.run import Run
 from memenvs.baselines.update import ProcessGroup
+from memenvs.rollout.engine import Timer
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
@@ -95,7 +95,7 @@ def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
     # Min-max over the whole batch (eq. 5): the advantages of one group depend on the signals of the other.
     args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl")
     training = grpo.prepare(args)
-    episodes = training.rollouts(1, Clock())
+    episodes = training.rollouts(1, Timer())
     for number, episode in enumerate(episodes):
         episode.metrics["outcome"] = float(number % 2)
     whole = group_advantages(episodes, training.policy, reward="tamtrl")
@@ -123,7 +123,7 @@ def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wr
     args = arguments(grpo, tiny_model, tmp_path / "run", reward=reward, dynamic_sampling=1)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
-    items, drawn = grpo.sample_groups(training, args, 1, Clock(), grpo.memory_method(args))
+    items, drawn = grpo.sample_groups(training, args, 1, Timer(), grpo.memory_method(args))
     assert len(drawn) == 8
     second = {episode.group for episode in (*drawn[2:4], *drawn[6:8])}
     assert {item.group for item in items} == second
@@ -134,7 +134,7 @@ def test_tamtrl_normalises_before_dynamic_sampling_leaves_groups_out(tiny_model,
     args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl", dynamic_sampling=1)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
-    items, drawn = grpo.sample_groups(training, args, 1, Clock(), grpo.memory_method(args))
+    items, drawn = grpo.sample_groups(training, args, 1, Timer(), grpo.memory_method(args))
     wanted = group_advantages(drawn[:4], training.policy, reward="tamtrl")[2:]
     found = [item.advantages for item in items if item.group == drawn[2].group]
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(wanted))

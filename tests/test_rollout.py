@@ -6,10 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from memenvs.baselines.rollout import NO_REPLY, collect
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Reply, ScriptedPolicy
+from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode, Sample, valid
+from memenvs.rollout.session import NO_REPLY
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import Credit, VectorRewardWrapper
 

@@ -15,9 +15,9 @@ import transformers
 from tiny_model import CHAT_TEMPLATE, save_tiny_model
 
 from memenvs.baselines import grpo
-from memenvs.baselines.rollout import collect
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy, Reply
+from memenvs.rollout.engine import collect
 from memenvs.wrappers import VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 

@@ -17,8 +17,8 @@ from benchmarks.reproduce.search_teacher import BETWEEN, THEN_ANSWER, THEN_SEARC
 from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
 from memenvs.baselines import grpo
 from memenvs.baselines.args import read_args
-from memenvs.baselines.demonstrations import read_demonstrations
 from memenvs.models import HFPolicy, Reply
+from memenvs.rollout.demonstrations import read_demonstrations
 from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import open_tasks
 

@@ -48,6 +48,10 @@ class RewardMethod:
         """The continuations it needs scored at this turn; none by default."""
         return []
 
+    def measures(self, turn: Turn) -> bool:
+        """Whether a turn's signal was measured: always, or where it was scored if the method needs scores."""
+        return type(self).requests is RewardMethod.requests or bool(self.requests(turn))
+
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """The raw number for this turn; `scores` answer `requests(turn)`. 0.0 where nothing is measured."""
         return 0.0

@@ -35,7 +35,7 @@ from benchmarks.reproduce.runs import (
 from benchmarks.reproduce.search_memory import remembered
 from benchmarks.reproduce.search_teacher import FIXED, REPLY, TURNS, Searcher, play
 from benchmarks.reproduce.world_tasks import ENTITIES, save_pairs
-from memenvs.baselines.demonstrations import write_demonstrations
+from memenvs.rollout.demonstrations import write_demonstrations
 
 ENV = "MemSearchQA-v0"
 # Half right is half a reward, and the models of nothing know an answer in its tag alone.

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.reproduce.reading_tasks import SENTENCES
-from memenvs.baselines.rollout import collect
 from memenvs.baselines.run import group_seeds
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy
+from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import InfoMemMethod, TAMTRLMethod, VectorRewardWrapper

@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from benchmarks.reproduce.reading_tasks import BORN, LINE, QUESTION, STOP, TEMPLATE, names, sentence
-from memenvs.baselines.demonstrations import Demonstration, write_demonstrations
 from memenvs.models.small_gpt import save_small_gpt
+from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
 from memenvs.tasks.metrics import wrap_answer
 
 CARE = 0.7  # chance, at each turn, that the careless reader keeps the sentence that is asked for

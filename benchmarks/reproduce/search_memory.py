@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reproduce.search_teacher import REPLY
-from memenvs.baselines.rollout import collect
 from memenvs.baselines.run import group_seeds
 from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.search_qa import read_reply
 from memenvs.models import HFPolicy
+from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
 

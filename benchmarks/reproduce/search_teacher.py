@@ -10,9 +10,9 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks.reproduce.world_tasks import Names
-from memenvs.baselines.demonstrations import Demonstration
 from memenvs.envs.search_qa import ASK_WITH_MEMORY, LAST, SHOWN, UNREADABLE
 from memenvs.envs.searching import several
+from memenvs.rollout.demonstrations import Demonstration
 
 TURNS = 5  # in which a search is run; one more is for an answer only
 UNKNOWN, BETWEEN = "?", "; "

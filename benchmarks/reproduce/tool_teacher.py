@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks.reproduce.world_tasks import Names
-from memenvs.baselines.demonstrations import Demonstration
 from memenvs.envs.tool_qa import NO_TOOL, PROMPT
+from memenvs.rollout.demonstrations import Demonstration
 
 CALL = '<reasoning></reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "'
 CALLED = '"}}\n</tool>'

@@ -30,7 +30,7 @@ from benchmarks.reproduce.runs import (
 from benchmarks.reproduce.tool_teacher import FIXED, REPLY, Caller, play
 from benchmarks.reproduce.world_gpt import save_world_gpt
 from benchmarks.reproduce.world_tasks import ENTITIES, Names, save_world_tasks
-from memenvs.baselines.demonstrations import write_demonstrations
+from memenvs.rollout.demonstrations import write_demonstrations
 from memenvs.tasks.taskset import open_tasks
 
 ENV = "MemToolQA-v0"

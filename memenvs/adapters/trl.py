@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
-from memenvs.baselines.rollout import collect
 from memenvs.core.optional import check_version, require
 from memenvs.core.text import Template
 from memenvs.envs.searching import several
@@ -19,6 +18,7 @@ from memenvs.envs.sokoban import legend
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
+from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode, Floats, Sample, valid
 from memenvs.sokoban import to_text
 from memenvs.wrappers import RewardWrapper

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env, plain
-from memenvs.baselines.rollout import NO_REPLY, Seat
 from memenvs.core.optional import check_version, require
 from memenvs.credit import grpo, mt_grpo, place_rewards
 from memenvs.models import Ids, Reply
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.rollout.records import Episode, Floats, Sample
+from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
 check_version("verl", "0.9.1", "0.9.2", "verl")
@@ -155,24 +155,19 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             raise ValueError('the dataset needs extra_info={"seed": …}, or a group plays different tasks')
         env = await asyncio.to_thread(self._make)
         policy: Any = ChatPolicy(self._tokens)  # verl samples
-        seat = Seat(policy, int(seed), np.random.default_rng(int(seed)))
-        steps, request = Steps(), uuid4().hex
-        observation, info = await asyncio.to_thread(env.reset, seed=int(seed))
-        seat.begin(observation, info)
-        over, start = False, 0
-        while not over:
-            fresh, prompt = seat.fresh, seat.prompt
-            if fresh:
-                start = len(prompt)
-            reply = await self._reply(prompt, start, sampling_params, request, steps)
+        session = Session(policy, Episode(group=int(seed), seed=int(seed)))
+        steps, request, start = Steps(), uuid4().hex, 0
+        session.begin(*await asyncio.to_thread(env.reset, seed=int(seed)))
+        while not session.over:
+            if session.fresh:
+                start = len(session.prompt)
+            reply = await self._reply(session.prompt, start, sampling_params, request, steps)
             began = time.perf_counter()
-            observation, _, terminated, truncated, info = await asyncio.to_thread(env.step, reply.text)
+            await asyncio.to_thread(session.step, env, reply)
             steps.environment += time.perf_counter() - began
-            over = bool(terminated or truncated)
-            seat.play(reply, observation, info, "terminated" if terminated else "truncated" if over else "")
-        seat.episode.turn_rewards, seat.episode.metrics = list(info["turn_rewards"]), dict(info["metrics"])
-        rows = rows_of(seat.episode, steps, min(self._tokens.ends))
-        return rows[0] if info["context"] == "append" and len(rows) == 1 else rows
+        session.finish(session.info)
+        rows = rows_of(session.episode, steps, min(self._tokens.ends))
+        return rows[0] if session.info["context"] == "append" and len(rows) == 1 else rows
 
     async def _reply(
         self, prompt: Ids, start: int, sampling_params: dict[str, Any], request: str, steps: Steps

@@ -124,7 +124,7 @@ class Episode:
         end: how it ended; `"failed"` if the environment or a scorer broke.
         group: name of its group, the seed of the task that its members play.
         task: the task's id.
-        number: number of the task in its task set.
+        number: number of the task in its task set; None where the seed draws it.
         member: which of the episodes of its group or task it is, from 0.
         seed: of the reset, so that the replies can be played again.
         replies: (K,) as they were sampled; of a turn whose prompt did not fit the window an empty one.
@@ -149,7 +149,7 @@ class Episode:
     end: Literal["", "terminated", "truncated", "failed"] = ""
     group: int = 0
     task: str = ""
-    number: int = 0
+    number: int | None = None
     member: int = 0
     seed: int = 0
     replies: list[Reply] = field(default_factory=list)

@@ -13,10 +13,10 @@ from transcripts import plain
 ray = pytest.importorskip("ray", reason='ray is not installed: pip install -e ".[ray]"')
 pytestmark = pytest.mark.filterwarnings("default")  # of ray's own
 
-from memenvs.baselines.rollout import collect  # noqa: E402
 from memenvs.core.vector import TextVectorEnv  # noqa: E402
 from memenvs.distributed import RayTextVectorEnv, WorkerDied  # noqa: E402
 from memenvs.models import ScriptedPolicy  # noqa: E402
+from memenvs.rollout.engine import collect  # noqa: E402
 from memenvs.wrappers import VectorRewardWrapper  # noqa: E402
 
 FAMILIES = {

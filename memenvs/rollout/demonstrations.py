@@ -1,4 +1,4 @@
-"""Episodes that somebody has played come in, from a teacher or a file; training sequences go out."""
+"""Episodes of a teacher, played or read from a file, and the training sequences made of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.core.files import write_text
-from memenvs.rollout.records import Sample
+from memenvs.models import Reply
+from memenvs.rollout.records import Sample, text_reply
 from memenvs.rollout.scripted import Policy, make_policy
+from memenvs.rollout.session import Session
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy
@@ -37,14 +39,13 @@ class Demonstration(NamedTuple):
 def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) -> Iterator[Demonstration]:
     """Play an episode for each seed with a policy that replies to text, as in `memenvs.rollout.scripted`."""
     for seed in seeds:
-        observation, info = env.reset(seed=seed)
-        context, turns, over = info["context"], list[tuple[str, str]](), False
-        while not over:
-            reply = teacher(observation, info)
-            turns.append((info["feedback"] if turns and context == "append" else observation, reply))
-            observation, _, terminated, truncated, info = env.step(reply)
-            over = terminated or truncated
-        yield Demonstration(turns, context, info["metrics"]["success"] == 1.0)
+        session, turns = Session(), list[tuple[str, str]]()
+        session.begin(*env.reset(seed=seed))
+        while not session.over:
+            reply = teacher(session.observation, session.info)
+            turns.append((session.text, reply))
+            session.step(env, text_reply(reply))
+        yield Demonstration(turns, session.info["context"], session.episode.success)
 
 
 def find_teacher(name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
@@ -93,22 +94,17 @@ def write_demonstrations(file: Path, demonstrations: Iterable[Demonstration]) ->
 
 
 def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:
-    """The training sequences that the policy would have left, had it written the replies.
+    """The training sequences that the policy would have left, had it sampled the replies.
 
     A reply closes with the end token, unless it closes with a stop string. What does not fit the window is
     left out from its turn on.
     """
-    samples: list[Sample] = []
-    sample: Sample | None = None
-    for turn, (text, reply) in enumerate(demonstration.turns):
-        if sample is not None and demonstration.context == "append":
-            sample = sample.then(policy.encode_feedback(text, sample.ids))
-        else:
-            samples += [sample] if sample is not None else []
-            sample = Sample.prompt(policy.encode(text))
+    context, session = demonstration.context, Session(policy)
+    for text, reply in demonstration.turns:
+        session.read(text, context)
         ids = policy.encode_reply(reply)
-        if policy.window is not None and len(sample.ids) + len(ids) > policy.window:
+        if policy.window is not None and len(session.prompt) + len(ids) > policy.window:
             break
-        sample = sample.then(ids, np.zeros(len(ids)), turn)
-    samples += [sample] if sample is not None else []
-    return [sample.trimmed() for sample in samples if sample.response_mask.any()]
+        session.write(Reply(reply, ids, np.zeros(len(ids)), finished=True))
+    session.close()
+    return session.episode.samples

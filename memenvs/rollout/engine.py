@@ -1,0 +1,375 @@
+"""Play many episodes in a vector environment, each at its own pace."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from memenvs.core.vector import TextVectorEnv
+from memenvs.models import Ids, Policy, Reply
+from memenvs.rollout.records import Episode
+from memenvs.rollout.session import NO_REPLY, Session, Usage, end_of, room_for, sample_within
+
+
+class Timer:
+    """Seconds spent on named kinds of work."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Count the time inside a `with`, also where it raises."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def collect(
+    venv: VectorEnv[Any, Any, Any],
+    policy: Policy,
+    groups: Sequence[int],
+    group_size: int = 1,
+    *,
+    max_new_tokens: int = 512,
+    timer: Timer | None = None,
+) -> list[Episode]:
+    """Play `group_size` episodes of one task for each group, in order of the groups.
+
+    A group takes any G neighbouring environments that are free, so a long episode holds up its own group
+    alone. Member j of the group with seed s draws its tokens from `SeedSequence([s, j])`: what is sampled
+    depends neither on the number of environments nor on what is played beside it.
+
+    A policy that samples one batch at a time is given the turns of all environments together. A
+    `StreamingPolicy` is given each turn as soon as its environment is ready, and no episode waits for the
+    reply of another.
+
+    A reply ends at its own limit or at the policy's window. A prompt that leaves no room for a reply is
+    answered by an empty one, so that the episode still comes to its end; both are counted. With
+    `errors="truncate"` in the vector environment what breaks ends its own episode alone, as `"failed"`.
+
+    Args:
+        venv: a `TextVectorEnv`, or a `VectorRewardWrapper` with the same `group_size`; autoreset mode
+            `"Disabled"`.
+        policy: samples the replies.
+        groups: the seed of each group's task, which also names the group; all different.
+        group_size: G, a divisor of the number of environments.
+        max_new_tokens: tokens of a reply.
+        timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
+
+    Raises:
+        ValueError: the environments cannot be used so; the message says why.
+    """
+    engine = Engine(venv, sampler_of(policy, max_new_tokens), group_size=group_size, timer=timer)
+    sessions = [
+        [Session(policy, Episode(group=int(s), seed=int(s), member=j)) for j in range(group_size)]
+        for s in groups
+    ]
+    order = {seed: place for place, seed in enumerate(groups)}
+    ended = sorted(engine.play(sessions), key=lambda group: order[group[0].episode.group])
+    return [session.episode for group in ended for session in group]
+
+
+class Request(NamedTuple):
+    """A turn that waits for a reply.
+
+    Attributes:
+        seat: number of the environment that the episode is played in.
+        session: the episode, with the observation and the prompt to be answered.
+    """
+
+    seat: int
+    session: Session
+
+
+class Answer(NamedTuple):
+    """The reply to a request.
+
+    Attributes:
+        seat: of the request.
+        reply: to be played.
+        usage: what it took.
+        error: why there is no reply; its episode has failed.
+    """
+
+    seat: int
+    reply: Reply = NO_REPLY
+    usage: Usage = Usage()
+    error: str = ""
+
+    @classmethod
+    def of(cls, request: Request, reply: Reply) -> Answer:
+        """The answer that a policy over token ids has sampled."""
+        usage = Usage(len(request.session.prompt), len(reply.ids), not reply.finished)
+        return cls(request.seat, reply, usage)
+
+
+class Sampler(Protocol):
+    """Replies to the turns of many episodes; a seat waits for at most one reply at a time."""
+
+    def ask(self, request: Request) -> None:
+        """Take a turn; its reply may be sampled at once, or together with those asked for after it."""
+
+    def answered(self) -> list[Answer]:
+        """Replies that are ready; waits until there is at least one if any turn waits."""
+
+
+class StreamingPolicy(Policy, Protocol):
+    """A policy that samples several replies at once and gives each as soon as it ends."""
+
+    def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
+        """Begin a reply; of one key at most one is under way."""
+
+    def completed(self) -> list[tuple[int, Reply]]:
+        """Replies that have ended, by their keys; waits until there is at least one if any is under way."""
+
+
+class BatchSampler:
+    """A `Sampler` that samples all turns that wait by one call of a policy.
+
+    Args:
+        policy: samples.
+        max_new_tokens: tokens of a reply.
+    """
+
+    def __init__(self, policy: Policy, max_new_tokens: int) -> None:
+        self.policy, self.max_new_tokens = policy, max_new_tokens
+        self._waiting: list[Request] = []
+
+    def ask(self, request: Request) -> None:
+        """See `Sampler`."""
+        self._waiting.append(request)
+
+    def answered(self) -> list[Answer]:
+        """See `Sampler`."""
+        waiting, self._waiting = self._waiting, []
+        prompts, rngs = [one.session.prompt for one in waiting], [one.session.rng for one in waiting]
+        replies = sample_within(self.policy, prompts, rngs, self.max_new_tokens)
+        return [Answer.of(request, reply) for request, reply in zip(waiting, replies, strict=True)]
+
+
+class StreamSampler:
+    """A `Sampler` that gives each turn to a `StreamingPolicy` at once.
+
+    Args:
+        policy: samples.
+        max_new_tokens: tokens of a reply.
+    """
+
+    def __init__(self, policy: StreamingPolicy, max_new_tokens: int) -> None:
+        self.policy, self.max_new_tokens = policy, max_new_tokens
+        self._waiting: dict[int, Request] = {}
+        self._overlong: list[Request] = []
+
+    def ask(self, request: Request) -> None:
+        """See `Sampler`."""
+        prompt, rng = request.session.prompt, request.session.rng
+        room = room_for(self.policy, prompt, self.max_new_tokens)
+        if room > 0:
+            self._waiting[request.seat] = request
+            self.policy.submit(request.seat, prompt, rng, room)
+        else:
+            self._overlong.append(request)
+
+    def answered(self) -> list[Answer]:
+        """See `Sampler`."""
+        if self._overlong:
+            overlong, self._overlong = self._overlong, []
+            return [Answer.of(request, NO_REPLY) for request in overlong]
+        return [Answer.of(self._waiting.pop(seat), reply) for seat, reply in self.policy.completed()]
+
+
+def sampler_of(policy: Policy, max_new_tokens: int) -> Sampler:
+    """The sampler that fits a policy over token ids: by stream where the policy can, else by batch."""
+    stream: Any = policy
+    if hasattr(policy, "submit") and hasattr(policy, "completed"):
+        return StreamSampler(stream, max_new_tokens)
+    return BatchSampler(policy, max_new_tokens)
+
+
+class RewardHost(Protocol):
+    """What the engine reads of a `memenvs.wrappers.VectorRewardWrapper` around its environments."""
+
+    methods: Sequence[Any]
+    replaces_outcome: bool
+    group_size: int
+
+    def record(self, i: int) -> Episode:
+        """The record of environment i's episode."""
+
+
+class Engine:
+    """Plays groups of episodes in a vector environment.
+
+    A group takes the first block of G neighbouring environments that is free. Every step plays those
+    replies that are ready, in their environments alone.
+
+    Args:
+        venv: a `TextVectorEnv`, or a `VectorRewardWrapper` with the same `group_size`; autoreset mode
+            `"Disabled"`. With `errors="truncate"` an episode whose environment raises has failed, and the
+            others go on.
+        sampler: gives the replies.
+        group_size: G, a divisor of the number of environments.
+        timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
+
+    Raises:
+        ValueError: the environments cannot be used so; the message says why.
+    """
+
+    def __init__(
+        self,
+        venv: VectorEnv[Any, Any, Any],
+        sampler: Sampler,
+        *,
+        group_size: int = 1,
+        timer: Timer | None = None,
+    ) -> None:
+        _check(venv, group_size)
+        self.venv: Any = venv
+        self._host = _host_of(venv)
+        self.sampler, self.timer = sampler, timer or Timer()
+        self._blocks = [range(i, i + group_size) for i in range(0, venv.num_envs, group_size)]
+        self._free = deque(self._blocks)
+        self._playing: dict[int, Session] = {}
+
+    def play(self, groups: Iterable[Sequence[Session]]) -> Iterator[list[Session]]:
+        """Play groups of G sessions each; each group when its last episode has ended.
+
+        A session's episode says what is played: the `seed` of the reset, and the `number` of the task where
+        it has one (else the seed draws the task).
+        """
+        waiting = deque(groups)
+        while waiting or self._playing:
+            self._begin(waiting)
+            if not all(session.over for session in self._playing.values()):
+                with self.timer("sampling"):
+                    answers = self.sampler.answered()
+                self._step(answers)
+            yield from self._ended()
+
+    def _begin(self, waiting: deque[Sequence[Session]]) -> None:
+        """Begin a group in every free block while groups are waiting."""
+        begun: dict[int, Session] = {}
+        while self._free and waiting:
+            begun |= zip(self._free.popleft(), waiting.popleft(), strict=True)
+        if not begun:
+            return
+        count = self.venv.num_envs
+        seeds, tasks = [0] * count, [0] * count
+        options: dict[str, Any] = {"reset_mask": self._mask(begun)}
+        for seat, session in begun.items():
+            seeds[seat], number = session.episode.seed, session.episode.number
+            if number is not None:
+                tasks[seat], options["task"] = number, tasks
+        with self.timer("environment"):
+            observations, _ = self.venv.reset(seed=seeds, options=options)
+        infos = self._host.infos_list
+        for seat, session in begun.items():
+            self._playing[seat] = session
+            session.begin(observations[seat], infos[seat])
+            self._ask(seat)
+
+    def _step(self, answers: Sequence[Answer]) -> None:
+        """Play replies, and ask for those to what came back."""
+        replies: dict[int, Reply] = {}
+        for answer in answers:
+            session = self._playing[answer.seat]
+            session.usage.append(answer.usage)
+            if answer.error:
+                session.fail(answer.error)
+            else:
+                replies[answer.seat] = answer.reply
+        if not replies:
+            return
+        texts = [replies[seat].text if seat in replies else "" for seat in range(self.venv.num_envs)]
+        with self.timer("environment"):
+            observations, _, terminated, truncated, _ = self.venv.step(texts, self._mask(replies))
+        infos = self._host.infos_list
+        for seat, reply in replies.items():
+            end = end_of(terminated[seat], truncated[seat])
+            self._playing[seat].play(reply, observations[seat], infos[seat], end)
+            self._ask(seat)
+
+    def _ask(self, seat: int) -> None:
+        session = self._playing[seat]
+        if not session.over:
+            self.sampler.ask(Request(seat, session))
+
+    def _ended(self) -> Iterator[list[Session]]:
+        """The groups whose last episode has ended; their environments are free again."""
+        for block in self._blocks:
+            if block[0] in self._playing and all(self._playing[seat].over for seat in block):
+                group = [self._playing.pop(seat) for seat in block]
+                for seat, session in zip(block, group, strict=True):
+                    self._finish(seat, session)
+                self._free.append(block)
+                yield group
+
+    def _finish(self, seat: int, session: Session) -> None:
+        """Complete an episode's record: the final rewards, and what reward methods measured."""
+        session.finish(self._host.infos_list[seat])
+        episode = session.episode
+        if not hasattr(self._host, "record") or not episode.replies:
+            return
+        host: RewardHost = self._host
+        record = host.record(seat)
+        episode.turns, episode.outcomes = record.turns, record.outcomes
+        episode.signals, episode.credits = record.signals, record.credits
+        episode.signal_means = _signal_means(host.methods, record)
+        episode.replaces_outcome = host.replaces_outcome
+        if not episode.error and (error := _no_outcome(host.methods, record)):
+            session.fail(error)
+
+    def _mask(self, seats: Iterable[int]) -> NDArray[np.bool_]:
+        mask = np.zeros(self.venv.num_envs, np.bool_)
+        mask[list(seats)] = True
+        return mask
+
+
+def _host_of(venv: Any) -> Any:
+    """The layer whose infos hold what reward methods paid: the first from outside that has `infos_list`."""
+    return venv if hasattr(venv, "infos_list") else _host_of(venv.env)
+
+
+def _check(venv: VectorEnv[Any, Any, Any], group_size: int) -> None:
+    inner = venv.unwrapped
+    if not isinstance(inner, TextVectorEnv):
+        raise ValueError(f"venv must be a memenvs.core.vector.TextVectorEnv, got {type(inner).__name__}")
+    if inner.autoreset_mode is not AutoresetMode.DISABLED:
+        raise ValueError(f"collect needs autoreset_mode='Disabled', got {inner.autoreset_mode.value!r}")
+    if group_size < 1 or inner.num_envs % group_size:
+        raise ValueError(f"group_size must divide the {inner.num_envs} environments, got {group_size!r}")
+    own = getattr(venv, "group_size", group_size)
+    if own != group_size:
+        raise ValueError(f"the reward wrapper has group_size {own}, collect got {group_size}")
+
+
+def _signal_means(methods: Sequence[Any], record: Episode) -> dict[str, float]:
+    """See `Episode.signal_means`."""
+    means = {}
+    for method in methods:
+        signals = np.array(record.signals[method.name])
+        measured = np.array([method.measures(turn) for turn in record.turns], np.bool_)
+        signals = signals[measured & ~np.isnan(signals)]
+        if len(signals):
+            means[method.name] = float(signals.mean())
+    return means
+
+
+def _no_outcome(methods: Sequence[Any], record: Episode) -> str:
+    """Why the method that replaces the outcome could not tell it, in a line; empty where it could."""
+    last = len(record.turns) - 1
+    for method in methods:
+        for credit in record.credits[method.name] if method.replaces_outcome else ():
+            if credit.turn == last and not credit.of_signal and np.isnan(credit.value):
+                return f"no outcome: {method.name}: {credit.reason}"
+    return ""

@@ -239,26 +239,17 @@ class HFPolicy(ChatPolicy):
 
         Raises:
             FileNotFoundError: there is no policy in the folder.
-            ValueError: the model has other weights or shapes.
+            ValueError: the weights are of a model of another form.
         """
-        self.take_weights(
-            HFPolicy.load(folder, device=str(self.device), dtype=str(self.model.dtype).split(".")[-1])
-        )
-
-    def take_weights(self, other: HFPolicy) -> None:
-        """Copy another policy's weights, in place.
-
-        Raises:
-            ValueError: the model has other weights or shapes.
-        """
-        if (self.value_head is None) != (other.value_head is None):
+        saved = HFPolicy.load(folder, device=str(self.device), dtype=str(self.model.dtype).split(".")[-1])
+        if (self.value_head is None) != (saved.value_head is None):
             raise ValueError("one of the two policies has a value head, the other has none")
         try:
-            self.model.load_state_dict(other.model.state_dict())
+            self.model.load_state_dict(saved.model.state_dict())
         except RuntimeError as error:
             raise ValueError(f"the weights are of a model of another form: {error}") from error
-        if self.value_head is not None and other.value_head is not None:
-            self.value_head.load_state_dict(other.value_head.state_dict())
+        if self.value_head is not None and saved.value_head is not None:
+            self.value_head.load_state_dict(saved.value_head.state_dict())
 
     @classmethod
     def load(cls, folder: str | Path, **changes: Any) -> HFPolicy:

@@ -1,8 +1,8 @@
-"""The protocol of scorers, and requests as token ids."""
+"""What a scorer is: requests, protocols, and the tokenisation that scorers by a model share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,6 +18,11 @@ TokenScores = NDArray[np.float64]
 
 Spans = NDArray[np.int64]
 """(T, 2) where each token of a continuation begins and ends, in characters of the continuation."""
+
+Truncate = Literal["left"] | None
+"""What to drop of a prompt that does not fit the window: its first tokens, or nothing."""
+
+BATCH = 64  # texts tokenised at once: enough for the tokenizer's threads, and few of its large encodings
 
 
 class ScoreRequest(NamedTuple):
@@ -38,7 +43,7 @@ class ScoreRequest(NamedTuple):
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Gives log-probabilities of continuations."""
+    """Computes log-probabilities of continuations."""
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,), in nats, of the tokens of each continuation, in request order.
@@ -55,19 +60,15 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class SpanScorer(Scorer, Protocol):
-    """A scorer that also says which characters each token stands for, so that credit can be given to text."""
+    """A scorer that also gives the characters of each token, so that spans of text can be credited."""
 
     def spans(self, continuations: Sequence[str]) -> list[Spans]:
         """Character spans (T, 2) of the tokens that `logprobs` would score of each continuation.
 
-        Starts and ends never fall. A character of several tokens (an emoji under byte-level BPE) is in the
-        span of each of them.
+        Starts and ends never decrease. A character of several tokens (an emoji under byte-level BPE) is in
+        the span of each of them.
         """
         ...
-
-
-Truncate = Literal["left"] | None
-_BATCH = 64  # texts tokenised at once: enough for its threads, and few of its large answers in memory
 
 
 class TokenPair(NamedTuple):
@@ -83,7 +84,7 @@ class TokenPair(NamedTuple):
 
 
 class PairTokenizer:
-    """Tokenises both sides of requests alone, and sees that they fit.
+    """Tokenises both sides of requests alone, and checks that they fit the window.
 
     Args:
         tokenizer: a name that `memenvs.tasks.tokens.load_tokenizer` knows, or a tokenizer of transformers
@@ -107,10 +108,11 @@ class PairTokenizer:
         """The token ids of requests, in their order.
 
         Raises:
-            ValueError: a request does not fit, or has no prompt to stand on; it is named by its index.
+            ValueError: a request does not fit, or its prompt is empty; the message names its index.
         """
         texts = list(dict.fromkeys(text for request in requests for text in request))
-        ids = dict(zip(texts, self._encoded(texts, self._backend.encode_batch_fast, _ids), strict=True))
+        encodings = self._encodings(texts, self._backend.encode_batch_fast)
+        ids = {text: encoding.ids for text, encoding in zip(texts, encodings, strict=True)}
         return [self._fit(i, ids[prompt], ids[rest]) for i, (prompt, rest) in enumerate(requests)]
 
     def spans(self, continuations: Sequence[str]) -> list[Spans]:
@@ -118,16 +120,14 @@ class PairTokenizer:
 
         Many tokenizers leave the white space before a word out of its token's span.
         """
-        return self._encoded(continuations, self._backend.encode_batch, _offsets)
+        encodings = self._encodings(continuations, self._backend.encode_batch)
+        return [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) for encoding in encodings]
 
-    def _encoded(self, texts: Sequence[str], encode: Any, take: Callable[[Encoding], Any]) -> list[Any]:
-        return [
-            take(encoding)
-            for start in range(0, len(texts), _BATCH)
-            for encoding in encode(
-                [replace_surrogates(text) for text in texts[start : start + _BATCH]], add_special_tokens=False
-            )
-        ]
+    def _encodings(self, texts: Sequence[str], encode: Any) -> Iterator[Encoding]:
+        """Encodings of texts; few are in memory at a time."""
+        for start in range(0, len(texts), BATCH):
+            batch = [replace_surrogates(text) for text in texts[start : start + BATCH]]
+            yield from encode(batch, add_special_tokens=False)
 
     def _fit(self, index: int, prompt: list[int], continuation: list[int]) -> TokenPair:
         if continuation and not prompt:
@@ -145,11 +145,3 @@ class PairTokenizer:
                 + ("shorten the continuation" if kept < 1 else 'shorten the prompt, or pass truncate="left"')
             )
         return TokenPair(prompt[-kept:], continuation)
-
-
-def _ids(encoding: Encoding) -> list[int]:
-    return encoding.ids
-
-
-def _offsets(encoding: Encoding) -> Spans:
-    return np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)

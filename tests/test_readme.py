@@ -107,7 +107,15 @@ def test_the_command_of_a_page_has_options_that_there_are(command, monkeypatch):
         check_env_arguments(env, given if isinstance(given, dict) else read_arguments(given))
 
 
+def headings(page):
+    """The anchors of a page, as GitHub makes them of its headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_files_lead_somewhere(page):
-    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
-    assert all((page.parent / target).exists() for target in targets), targets
+    for place, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+        target = page.parent / place if place else page
+        assert target.exists(), place
+        assert not anchor or anchor in headings(target), f"{place}#{anchor}"

@@ -23,11 +23,12 @@ from memenvs.cli import (
     parameters_of,
     shell_form,
 )
+from memenvs.core.optional import import_object
 from memenvs.data import bundled, bundled_names
 from memenvs.rollout.scripted import POLICIES
 from memenvs.tasks.metrics import METRICS
 from memenvs.tasks.taskset import CARD, Card
-from memenvs.wrappers.registry import METHODS, SCORERS, load
+from memenvs.wrappers.registry import METHODS, SCORERS
 
 _HEADINGS = {
     "environment": "environments: gym.make(ID, NAME=VALUE), --env ID --env-args NAME=VALUE",
@@ -100,7 +101,7 @@ def entries() -> Iterator[Entry]:
         yield Entry("metric", name, inspect.getdoc(metric) or "")
     for kind, places in (("reward method", METHODS), ("scorer", SCORERS)):
         for name, place in places.items():
-            made = load(place)
+            made = import_object(place)
             yield Entry(kind, name, inspect.getdoc(made) or "", parameters_of(made))
     for name, text in POLICIES.items():
         yield Entry("policy", name, text)

@@ -100,7 +100,7 @@ def test_a_line_that_is_no_demonstration_is_named(line, tmp_path):
 
 def test_a_teacher_that_is_not_there_is_named():
     env = gym.make("memenvs:MemSokoban-v0")
-    with pytest.raises(ValueError, match="no teacher 'nowhere:maker'"):
+    with pytest.raises(ValueError, match="there is no 'nowhere:maker': No module"):
         find_teacher("nowhere:maker", env, 0)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memenvs.cli import check_arguments, parameters_of
+from memenvs.core.optional import import_object
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import Scorer
 
@@ -99,7 +99,7 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
         raise ValueError(f"no scorer {scorer!r}; give {SCORER_FORMS}")
     if "api_key" in settings:
         raise ValueError("a spec must hold no key; make the scorer yourself and pass the object")
-    check_arguments(f"the scorer {name}", settings, parameters_of(load(SCORERS[name])))
+    check_arguments(f"the scorer {name}", settings, parameters_of(import_object(SCORERS[name])))
     return _load_scorer(name, json.dumps(settings, sort_keys=True))
 
 
@@ -114,7 +114,7 @@ def plain_scorer(scorer: ScorerSpec) -> str | list[Any] | None:
 
 @functools.lru_cache(maxsize=8)
 def _load_scorer(name: str, settings: str) -> Scorer:
-    scorer: Scorer = load(SCORERS[name])(**json.loads(settings))
+    scorer: Scorer = import_object(SCORERS[name])(**json.loads(settings))
     return scorer
 
 
@@ -127,24 +127,9 @@ def _make_method(method: MethodSpec) -> RewardMethod:
     name, settings = str(pair[0]), dict(pair[1])
     if name not in METHODS and ":" not in name:
         raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
-    kind = load(METHODS.get(name, name))
+    kind = import_object(METHODS.get(name, name))
     check_arguments(name, settings, parameters_of(kind))
     made = kind(**settings)
     if not isinstance(made, RewardMethod):
         raise TypeError(f"{name!r} is no RewardMethod but {type(made).__name__}")
     return made
-
-
-def load(place: str) -> Any:
-    """What a `module:Class` names.
-
-    Raises:
-        ValueError: there is none.
-    """
-    module, _, name = place.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"there is no {place!r}: {error}; give module:Class of what can be imported"
-        ) from error

@@ -39,6 +39,21 @@ def require(module: str, extra: str) -> Any:
         raise ImportError(f"{error}; install it with `{install_line(extra)}`") from error
 
 
+def import_object(place: str) -> Any:
+    """What a user names by `module:Name`: a method, a scorer, a teacher.
+
+    Raises:
+        ValueError: there is none.
+    """
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"there is no {place!r}: {error}; give module:Name of what can be imported"
+        ) from error
+
+
 def install_line(extra: str) -> str:
     """The command that adds an extra, from where memenvs itself came: a clone, an address or an index."""
     root = Path(__file__).resolve().parents[2]

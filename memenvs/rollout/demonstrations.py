@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.core.files import write_text
+from memenvs.core.optional import import_object
 from memenvs.models import Reply
 from memenvs.rollout.records import Sample, text_reply
 from memenvs.rollout.scripted import Policy, make_policy
@@ -55,15 +55,9 @@ def find_teacher(name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
     Raises:
         ValueError: no such teacher.
     """
-    module, _, maker = name.partition(":")
-    if not maker:
+    if ":" not in name:
         return make_policy(name, env, seed)
-    try:
-        make: Callable[[gym.Env[Any, Any]], Policy] = getattr(importlib.import_module(module), maker)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"no teacher {name!r}: give module:function, or a policy's name ({error})"
-        ) from error
+    make: Callable[[gym.Env[Any, Any]], Policy] = import_object(name)
     return make(env)
 
 

@@ -23,7 +23,7 @@ from memenvs.build.worldgen.lexicon import (
     RELATIONS,
     read_lists,
 )
-from memenvs.build.worldgen.names import PROSE, Chain, Comparison, Facts, dice
+from memenvs.build.worldgen.names import PROSE, Chain, Comparison, FactTable, dice
 from memenvs.build.worldgen.prose import COLOUR, FACTS, OPENERS, Document
 from memenvs.build.worldgen.questions import Asker
 
@@ -37,7 +37,7 @@ def world(entities: int = 1500, questions: int = 1200, split: str = "train", see
 
 
 @cache
-def built(entities: int = 1500, questions: int = 1200) -> tuple[Facts, list[Document], list]:
+def built(entities: int = 1500, questions: int = 1200) -> tuple[FactTable, list[Document], list]:
     """The same world as `world()`, with its fact table and the logical form of each question."""
     facts = chronicle.build(entities, "train", 0)
     documents = [prose.write(facts, i, dice(0, "train", i, PROSE)) for i in range(entities)]
@@ -241,7 +241,7 @@ def test_a_comparison_has_two_documents():
             assert (len(question.evidence), question.hops) == (2, 2)
 
 
-def brute_force(form: Chain, facts: Facts) -> list:
+def brute_force(form: Chain, facts: FactTable) -> list:
     """Every value the chain could mean, by scanning all entities for every step."""
     found = [
         i

@@ -22,59 +22,22 @@ from memenvs.core.checks import check_whole
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
-_LONGEST = 100  # words of a sentence, where prose has no stops
-_STOP = re.compile(r"[.!?\u2026\u3002\uff01\uff1f]\W*$")
-_FULLWIDTH_STOP = re.compile(r"[\u3002\uff01\uff1f]\W*")  # Chinese and Japanese: no space behind
-_ABBREVIATIONS = frozenset("dr. e.g. etc. i.e. mr. mrs. ms. no. prof. st. u.s. vs.".split())
+Ints = NDArray[np.int64]
 
-
-def read_prose(folder: Path) -> tuple[list[str], tuple[Path, ...]]:
-    """The texts of every `*.txt` of a folder, and the files, sorted by name.
-
-    Raises:
-        FileNotFoundError: the folder has none.
-        ValueError: one of them is not UTF-8.
-    """
-    files = tuple(sorted(path for path in folder.glob("*.txt") if path.is_file()))
-    if not files:
-        raise FileNotFoundError(f"no *.txt in {folder}; give a folder of essays as plain text")
-    texts = []
-    for path in files:
-        try:
-            texts.append(path.read_text(encoding="utf-8-sig"))
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
-            ) from error
-    return texts, files
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, one space between two words; joined they are the text up to white space.
-
-    A sentence ends at a stop, unless a small letter follows or the stop is an abbreviation's or an initial's;
-    and after `_LONGEST` words.
-    """
-    words = _FULLWIDTH_STOP.sub(r"\g<0> ", text).split()
-    found: list[str] = []
-    start = 0
-    for end, (word, after) in enumerate(zip(words, [*words[1:], ""], strict=False), 1):
-        if _stops(word, after) or end - start == _LONGEST or end == len(words):
-            found.append(" ".join(words[start:end]))
-            start = end
-    return found
-
-
-def _stops(word: str, after: str) -> bool:
-    """Whether a sentence ends between two words."""
-    if not _STOP.search(word) or after[:1].islower():
-        return False
-    bare = word.lstrip("([\"'").lower()
-    return bare not in _ABBREVIATIONS and not (len(bare) == 2 and bare[0].isalpha() and bare[1] == ".")
-
+# Our own lists: other words than the packages that the papers' code draws from.
+_TEXTS = Path(__file__).parent / "texts"
+ADJECTIVES, NOUNS = ((_TEXTS / f"{name}.txt").read_text().split() for name in ("adjectives", "nouns"))
 
 DEPTHS = np.linspace(0.0, 1.0, 40)  # shares of the haystack's characters
 MAGIC = "special magic"  # every needle and every question says it
+_NOISE = (
+    "Rain taps on the roof.",
+    "A clock ticks in the hall.",
+    "The road is long and quiet.",
+    "Nobody is in a hurry.",
+    "Then it all begins again.",
+)
+_LEAST_POOL = 2048  # needles, so that the tasks of a small budget differ too
 
 
 @dataclass(frozen=True)
@@ -123,179 +86,6 @@ class Recipe:
         return f"What are all the {MAGIC} {self.value}s for {names} that the text gives?"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is drawn for a task.
-
-    Attributes:
-        needles: key and value of each, those asked for first.
-        grid: the depth drawn for each, a share of the haystack.
-        pick: chooses the haystack.
-    """
-
-    needles: tuple[tuple[str, str], ...]
-    grid: tuple[float, ...]
-    pick: int
-
-
-@dataclass(frozen=True)
-class Planner:
-    """Draws the plan of an item; `taken` has what the haystack holds, so can be no key and no value."""
-
-    recipe: Recipe
-    taken: frozenset[str]
-    split: str
-    seed: int
-
-    def __call__(self, item: int) -> Plan:
-        """The plan of item `item`, from its own generator alone."""
-        recipe, rng = self.recipe, item_rng(self.seed, self.split, item)
-        keys = draw(recipe.key, recipe.keys, rng, self.taken)
-        values = draw(recipe.value, recipe.needles, rng, self.taken)
-        grid = rng.choice(DEPTHS, recipe.needles, replace=False)
-        needles = tuple(zip(np.repeat(keys, recipe.values).tolist(), values, strict=True))
-        return Plan(needles, tuple(grid.tolist()), int(rng.integers(2**63)))
-
-
-def draw(kind: str, count: int, rng: np.random.Generator, taken: Collection[str] = frozenset()) -> list[str]:
-    """`count` different strings of a kind, none of them in `taken`.
-
-    Numbers and uuids are all of one length, so none is a part of another; a word may be ("icy-bee" of
-    "spicy-beetle"), which matters to no score, because answers are never words.
-
-    Args:
-        kind: `"word"` (an adjective and a noun), `"number"` (seven digits) or `"uuid"` (version 4).
-        count: strings.
-        rng: the chance.
-        taken: strings that must not come out; give a set.
-
-    Raises:
-        ValueError: there are not so many.
-    """
-    make, most = _KINDS[kind]
-    if count > most - len(taken):
-        raise ValueError(
-            f"{count} different keys or values of kind {kind!r} are wanted, there are {most - len(taken)}; "
-            "ask for fewer tokens, or for a variant with uuids"
-        )
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found.update((text, None) for text in make(count - len(found), rng) if text not in taken)
-    return list(found)
-
-
-def occurring(texts: Sequence[str]) -> frozenset[str]:
-    """Every string of any kind that the texts hold by chance, lower-cased, inside longer strings too."""
-    return frozenset(found for text in texts for look in _LOOK for found in look.findall(text.lower()))
-
-
-def _words(count: int, rng: np.random.Generator) -> list[str]:
-    first = rng.integers(len(ADJECTIVES), size=count).tolist()
-    second = rng.integers(len(NOUNS), size=count).tolist()
-    return [f"{ADJECTIVES[i]}-{NOUNS[j]}" for i, j in zip(first, second, strict=True)]
-
-
-def _numbers(count: int, rng: np.random.Generator) -> list[str]:
-    return [str(number) for number in rng.integers(10**6, 10**7, size=count).tolist()]
-
-
-def _uuids(count: int, rng: np.random.Generator) -> list[str]:
-    bits = rng.bytes(16 * count)
-    return [str(uuid.UUID(bytes=bits[i : i + 16], version=4)) for i in range(0, len(bits), 16)]
-
-
-# Our own lists: other words than the packages that the papers' code draws from.
-ADJECTIVES = """
-  able absent acid active actual adept agile airy alert alive amber ample annual apt arctic arid ashen
-  astral atomic autumn avid awake azure balmy bare barren basic beaded beige bent bitter bland blank blithe
-  blond blue blunt bold bony boreal bouncy brave breezy brief bright brisk broad bronze brown bubbly burly
-  busy calm candid canny carved casual chatty chilly chrome civic civil clean clear clever close cloudy
-  clumsy coarse cobalt cold comic common cool copper coral cosmic costly cosy covert cozy crafty crisp crude
-  cubic curly curved cyan dainty dapper daring dark dear decent deep deft dense devout dim direct divine
-  dizzy docile dotted downy dozing drab dreamy dry dual dusky dusty eager early easy ebony edible eerie
-  elder elfin empty enamel equal errant even exact exotic expert fabled faded faint fair famous fancy fast
-  fickle fiery final fine firm first fixed flat fleet floral fluent fluffy flying foamy focal foggy folded
-  fond formal fossil frank free fresh frigid frosty frozen frugal full funny furry fuzzy gaudy gentle giant
-  giddy gifted gilded glad glassy global glossy golden good gothic grainy grand grassy gray great green grey
-  grim groovy gusty handy happy hardy hasty hazel hazy heady hearty heavy hidden high hilly hoary hollow
-  homely honest hooded horned hot huge humble humid hungry hushed husky icy ideal idle indigo inland innate
-  inner intact iron ivied ivory jade jagged jaunty jolly jovial joyful joyous juicy jumbo junior just keen
-  key kind kindly kingly known laced lacy lanky large late latent lavish lawful lazy leafy lean legal lemony
-  level light likely lilac limber linear liquid lithe little lively lofty lone long loose lordly loud loved
-  low loyal lucid lucky lunar lush lyric main major marble marine maroon matte mature meek mellow merry
-  mighty mild milky minor mint minty misty mobile modern modest moist molten moody mossy motley muddy mural
-  musky muted mystic narrow nasal native naval near neat new nifty nimble noble noisy nordic novel nutty
-  oaken oblong ochre odd oily old olive opal opaque open optic orange ornate outer oval overt pale pastel
-  pearly perky pewter pious placid plaid plain plucky plum plush polar polite posh potent pretty prim prime
-  prompt proper proud public puffy pure purple quaint quick quiet quirky ragged rainy random rapid rare
-  raspy raw ready real rebel recent red regal remote rich rigid ringed ripe rising robust rocky roomy rosy
-  rotund rough round royal ruby ruddy rugged rural russet rustic rusty sacred sage salty sandy sane satin
-  saucy savory scenic secret secure senior serene shady shaggy sharp sheer shiny short shy silent silken
-  silky silver simple sleek sleepy slick slim slow small smart smoky smooth snowy snug sober social soft
-  solar solemn solid somber sonic sooty sorrel sparse spicy spiral spry square stable starry static steady
-  steep still stoic stone stormy stout strong sturdy subtle sudden sugary sunken sunlit sunny supple sure
-  swift sylvan tacit tall tame tan tangy tart tawny teal tender tepid terse thick thin thorny tidal tidy
-  tiny tired topaz tough true trusty turbid twin umber unique united upbeat upper urban useful usual vague
-  valid varied vast velvet verbal vernal violet vital vivid vocal warm wary watery wavy waxen weary wet
-  white whole wicker wide wild windy winged wintry wise witty wooden woolen woven wry yearly yellow young
-  zany zesty zigzag zonal
-""".split()
-
-NOUNS = """
-  abacus abbey acorn actor agate album alcove alley almond alpaca altar anchor angler ankle anthem antler
-  anvil apple apron arcade arch archer arena armor arrow artist aspen aster atlas attic aunt author avenue
-  axle badge badger bagel bakery ballad bamboo banjo banner barge barley barn baron barrel basil basin
-  basket bay beach beacon bead beam bear beaver bee beetle bell bench berry birch bishop bison boat bobbin
-  bonnet book boot border bottle bow bowl box branch bread briar brick bridge brook broom brush bucket
-  buckle bugle bureau butter button cabin cable cactus cake camel camera campus canal canary candle canoe
-  canopy canvas canyon cape card cargo carpet carrot cart cashew castle cat cavern cedar cellar cello census
-  chain chair chalk chapel chart cheese cherry chess chisel chorus cider cinema circle circus clam clay
-  cliff cloak clock cloud clover coach coast coin collar comet cook cookie copse corner cotton cousin cove
-  cradle crane crater crayon creek crocus crow crown cup dahlia dairy daisy dam dancer deer delta den depot
-  desert desk dial diary diner dingo dipper doctor dome donkey door dory dove dragon drawer dress drum duck
-  duke dune eagle easel echo eel egret elbow elk elm ember emblem empire engine ermine fable falcon farm
-  farmer fence fennel fern ferry fiddle field fig finch fire fjord flag flagon flame flask flint flock flour
-  flower flute foal forest forge fork fort fox fresco frog fruit funnel galaxy garden garlic garnet gate
-  gazebo gecko gem geyser glade glider globe glove goat goblet gong goose gopher gorge gown grain grape
-  grass gravel grotto grove guitar gulf gull habit hall halo hammer harbor hare harp hat hawk heart hearth
-  hedge helmet hen herald herb hermit heron hill hinge hippo hive hobby holly honey hoof horn hornet horse
-  hostel hotel hound house hut ibex ibis icicle igloo iguana inlet insect iris island islet jacket jaguar
-  jar jasper jay jelly jetty jewel jigsaw judge jug jungle jury kayak keel kernel kettle kiln kimono kiosk
-  kite kitten kiwi knight knob knot koala label ladder ladle lagoon lake lamb lamp larch lark lasso latch
-  lathe laurel lawn leaf ledger lemon lentil letter lichen lily lime linden linen lion lizard llama locket
-  lodge loft log loom lotus lute lynx magnet magpie mallet mango manor mantle map maple mare margin market
-  marmot marsh mast match maze meadow medal melody melon meteor mill mirror mist mitten moat mole moon moose
-  mosaic moth motor mouse muffin mule museum music myrtle napkin nectar needle nephew nest net nettle newt
-  nickel niece night nomad noodle nugget nutmeg oak oar oasis oat oboe ocean ocelot office onion opera orbit
-  orchid organ oriole osprey otter oven owl oyster paddle page pail palace palm panda pansy papaya paper
-  parade parcel parlor parrot path patio pea peach peak peanut pear pearl pebble pencil peony pepper perch
-  petal piano pier pigeon pillar pillow pilot pine pipe pirate planet plank plate plaza plough plume pocket
-  poem poet pond pony poplar poppy porch potato potter prince prism puddle puffin pulley puppet puppy quail
-  quarry quartz queen quill quilt quince quiver rabbit radio radish raft rail rain raisin rake ram ranch
-  raven ravine reed reef relic ribbon rice ridge river road robe robin rocket rook rope rose rudder rug
-  ruler runner rye saddle sail sailor salad salmon sandal saucer scarf school scroll sea seal season seed
-  shawl sheep shelf shell shield ship shoe shop shore shovel shrine shrub sickle signal singer skate sled
-  sleeve sloop snail snow soap sofa song soup spade spear spice spider spire sponge spoon spring spruce spur
-  squash squid stamp star statue stork storm story stove strand straw stream street studio sugar summit sun
-  swan swing sword table tablet tailor tavern tea teapot temple tent thread throne thrush thyme ticket tide
-  tiger timber toad toast tomato torch toucan tower town trail train tram tree trout trunk tuba tulip tundra
-  tunic tunnel turnip turret turtle twig uncle usher vale valley vault veil vessel vest vicar vine viola
-  violin viper voyage waffle wagon waiter wall walnut walrus waltz warden watch water wave weasel weaver
-  well whale wharf wheat wheel widget willow wind window winter wolf wombat wood wool wreath wren writer
-  yacht yak yarn yeoman yew yogurt zebra zenith zephyr zinnia zither
-""".split()
-
-_KINDS: dict[str, tuple[Callable[[int, np.random.Generator], list[str]], int]] = {
-    "word": (_words, len(ADJECTIVES) * len(NOUNS)),
-    "number": (_numbers, 9 * 10**6),
-    "uuid": (_uuids, 2**122),
-}
-_LOOK = [  # look-ahead finds what overlaps
-    re.compile(r"(?=\b([a-z]+-[a-z]+))"),
-    re.compile(r"(?=([0-9]{7}))"),
-    re.compile(r"(?=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}))"),
-]
-
 RECIPES = {
     "single_1": Recipe("noise", "word", "number"),
     "single_2": Recipe("prose", "word", "number"),
@@ -307,17 +97,6 @@ RECIPES = {
     "multiquery": Recipe("prose", "word", "number", keys=4, asked=4),
 }
 VARIANTS = tuple(RECIPES)
-
-_NOISE = (
-    "Rain taps on the roof.",
-    "A clock ticks in the hall.",
-    "The road is long and quiet.",
-    "Nobody is in a hurry.",
-    "Then it all begins again.",
-)
-_LEAST_POOL = 2048  # needles, so that the tasks of a small budget differ too
-
-Ints = NDArray[np.int64]
 
 
 def niah(
@@ -430,6 +209,40 @@ class _Haystack:
         return np.arange(start, rounds * n + end) % n
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is drawn for a task.
+
+    Attributes:
+        needles: key and value of each, those asked for first.
+        grid: the depth drawn for each, a share of the haystack.
+        pick: chooses the haystack.
+    """
+
+    needles: tuple[tuple[str, str], ...]
+    grid: tuple[float, ...]
+    pick: int
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Draws the plan of an item; `taken` has what the haystack holds, so can be no key and no value."""
+
+    recipe: Recipe
+    taken: frozenset[str]
+    split: str
+    seed: int
+
+    def __call__(self, item: int) -> Plan:
+        """The plan of item `item`, from its own generator alone."""
+        recipe, rng = self.recipe, item_rng(self.seed, self.split, item)
+        keys = draw(recipe.key, recipe.keys, rng, self.taken)
+        values = draw(recipe.value, recipe.needles, rng, self.taken)
+        grid = rng.choice(DEPTHS, recipe.needles, replace=False)
+        needles = tuple(zip(np.repeat(keys, recipe.values).tolist(), values, strict=True))
+        return Plan(needles, tuple(grid.tolist()), int(rng.integers(2**63)))
+
+
 class _Hider:
     """Puts the needles of plans into the haystack.
 
@@ -492,3 +305,113 @@ class _Hider:
                 "grid": list(plan.grid[:asked]),
             },
         )
+
+
+def draw(kind: str, count: int, rng: np.random.Generator, taken: Collection[str] = frozenset()) -> list[str]:
+    """`count` different strings of a kind, none of them in `taken`.
+
+    Numbers and uuids are all of one length, so none is a part of another; a word may be ("icy-bee" of
+    "spicy-beetle"), which matters to no score, because answers are never words.
+
+    Args:
+        kind: `"word"` (an adjective and a noun), `"number"` (seven digits) or `"uuid"` (version 4).
+        count: strings.
+        rng: the chance.
+        taken: strings that must not come out; give a set.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    make, most = _KINDS[kind]
+    if count > most - len(taken):
+        raise ValueError(
+            f"{count} different keys or values of kind {kind!r} are wanted, there are {most - len(taken)}; "
+            "ask for fewer tokens, or for a variant with uuids"
+        )
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found.update((text, None) for text in make(count - len(found), rng) if text not in taken)
+    return list(found)
+
+
+def occurring(texts: Sequence[str]) -> frozenset[str]:
+    """Every string of any kind that the texts hold by chance, lower-cased, inside longer strings too."""
+    return frozenset(found for text in texts for look in _LOOK for found in look.findall(text.lower()))
+
+
+def _words(count: int, rng: np.random.Generator) -> list[str]:
+    first = rng.integers(len(ADJECTIVES), size=count).tolist()
+    second = rng.integers(len(NOUNS), size=count).tolist()
+    return [f"{ADJECTIVES[i]}-{NOUNS[j]}" for i, j in zip(first, second, strict=True)]
+
+
+def _numbers(count: int, rng: np.random.Generator) -> list[str]:
+    return [str(number) for number in rng.integers(10**6, 10**7, size=count).tolist()]
+
+
+def _uuids(count: int, rng: np.random.Generator) -> list[str]:
+    bits = rng.bytes(16 * count)
+    return [str(uuid.UUID(bytes=bits[i : i + 16], version=4)) for i in range(0, len(bits), 16)]
+
+
+_KINDS: dict[str, tuple[Callable[[int, np.random.Generator], list[str]], int]] = {
+    "word": (_words, len(ADJECTIVES) * len(NOUNS)),
+    "number": (_numbers, 9 * 10**6),
+    "uuid": (_uuids, 2**122),
+}
+_LOOK = [  # look-ahead finds what overlaps
+    re.compile(r"(?=\b([a-z]+-[a-z]+))"),
+    re.compile(r"(?=([0-9]{7}))"),
+    re.compile(r"(?=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}))"),
+]
+
+
+def read_prose(folder: Path) -> tuple[list[str], tuple[Path, ...]]:
+    """The texts of every `*.txt` of a folder, and the files, sorted by name.
+
+    Raises:
+        FileNotFoundError: the folder has none.
+        ValueError: one of them is not UTF-8.
+    """
+    files = tuple(sorted(path for path in folder.glob("*.txt") if path.is_file()))
+    if not files:
+        raise FileNotFoundError(f"no *.txt in {folder}; give a folder of essays as plain text")
+    texts = []
+    for path in files:
+        try:
+            texts.append(path.read_text(encoding="utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
+            ) from error
+    return texts, files
+
+
+_LONGEST = 100  # words of a sentence, where prose has no stops
+_STOP = re.compile(r"[.!?\u2026\u3002\uff01\uff1f]\W*$")
+_FULLWIDTH_STOP = re.compile(r"[\u3002\uff01\uff1f]\W*")  # Chinese and Japanese: no space behind
+_ABBREVIATIONS = frozenset("dr. e.g. etc. i.e. mr. mrs. ms. no. prof. st. u.s. vs.".split())
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, one space between two words; joined they are the text up to white space.
+
+    A sentence ends at a stop, unless a small letter follows or the stop is an abbreviation's or an initial's;
+    and after `_LONGEST` words.
+    """
+    words = _FULLWIDTH_STOP.sub(r"\g<0> ", text).split()
+    found: list[str] = []
+    start = 0
+    for end, (word, after) in enumerate(zip(words, [*words[1:], ""], strict=False), 1):
+        if _stops(word, after) or end - start == _LONGEST or end == len(words):
+            found.append(" ".join(words[start:end]))
+            start = end
+    return found
+
+
+def _stops(word: str, after: str) -> bool:
+    """Whether a sentence ends between two words."""
+    if not _STOP.search(word) or after[:1].islower():
+        return False
+    bare = word.lstrip("([\"'").lower()
+    return bare not in _ABBREVIATIONS and not (len(bare) == 2 and bare[0].isalpha() and bare[1] == ".")

@@ -12,16 +12,16 @@ from collections.abc import Container, Iterable, Sequence
 
 from memenvs.build.worldgen import lexicon as lex
 from memenvs.build.worldgen.lexicon import KINDS, SHARES
-from memenvs.build.worldgen.names import ENTITY, LAYOUT, LINKS, Dice, Entity, Facts, NameBook, dice
+from memenvs.build.worldgen.names import ENTITY, LAYOUT, LINKS, Dice, Entity, FactTable, NameBook, dice
 
 
-class Draft:
+class Chronicle:
     """Entities by kind, still nameless at first; each draws from two streams, its own and its links'."""
 
     def __init__(self, kinds: Sequence[str], split: str, seed: int):
         self.seed = seed
         self.names = NameBook(split)
-        self.facts = Facts([Entity(kind, noun=kind) for kind in kinds])
+        self.facts = FactTable([Entity(kind, noun=kind) for kind in kinds])
         self.of = {kind: self.facts.of_kind(kind) for kind in KINDS}
         self._split = split
 
@@ -50,9 +50,9 @@ class Draft:
 class ByYear:
     """Entities in order of their year, to draw one from a span of years."""
 
-    def __init__(self, draft: Draft, numbers: Iterable[int]):
-        self._order = sorted(numbers, key=lambda i: (draft[i].year, i))
-        self._years = [draft[i].year for i in self._order]
+    def __init__(self, world: Chronicle, numbers: Iterable[int]):
+        self._order = sorted(numbers, key=lambda i: (world[i].year, i))
+        self._years = [world[i].year for i in self._order]
 
     def pick(self, rolls: Dice, low: int, high: int, avoid: Container[int] = ()) -> int | None:
         """One from [low, high] that is not in `avoid`; None where a dozen draws find none."""
@@ -68,59 +68,59 @@ BORN = (1800, 1985)
 OFFICE = 1946  # who was born from this year on may hold an office today
 
 
-def persons(draft: Draft) -> None:
+def persons(world: Chronicle) -> None:
     """The first six have the trades without which a small world would lack a kind of fact."""
-    for order, number in enumerate(draft.of["person"]):
-        rolls, person = draft.own(number), draft[number]
+    for order, number in enumerate(world.of["person"]):
+        rolls, person = world.own(number), world[number]
         core = order < len(lex.CORE)
-        birthplace = rolls.pick(draft.of["town"])
-        person.culture = draft[birthplace].culture
+        birthplace = rolls.pick(world.of["town"])
+        person.culture = world[birthplace].culture
         person.pronoun = rolls.pick(("she", "he"))
-        name, family = draft.names.person(person.culture, person.pronoun, rolls)
-        draft.call(number, name, short=family)
+        name, family = world.names.person(person.culture, person.pronoun, rolls)
+        world.call(number, name, short=family)
         person.noun = lex.CORE[order] if core else rolls.pick(lex.PROFESSIONS)
         person.year = rolls.between(BORN[0], OFFICE - 30 if core else BORN[1])
         person.values |= {"birthplace": birthplace, "born": person.year, "profession": person.noun}
 
 
-def careers(draft: Draft) -> None:
+def careers(world: Chronicle) -> None:
     """School, teacher, employer and instrument; founders employ themselves."""
-    schools, people = ByYear(draft, draft.of["school"]), ByYear(draft, draft.of["person"])
-    companies = ByYear(draft, draft.of["company"])
-    founders = {i for i in draft.of["person"] if "company" in draft[i].values}
-    founders |= {int(draft[i].values.get("founder", -1)) for i in draft.of["company"]}
-    for number in draft.of["person"]:
-        rolls, person = draft.links(number), draft[number]
+    schools, people = ByYear(world, world.of["school"]), ByYear(world, world.of["person"])
+    companies = ByYear(world, world.of["company"])
+    founders = {i for i in world.of["person"] if "company" in world[i].values}
+    founders |= {int(world[i].values.get("founder", -1)) for i in world.of["company"]}
+    for number in world.of["person"]:
+        rolls, person = world.links(number), world[number]
         if rolls.chance(0.85):
-            draft.link(number, "school", schools.pick(rolls, 0, person.year + 8))
+            world.link(number, "school", schools.pick(rolls, 0, person.year + 8))
         if rolls.chance(0.3):
-            draft.link(number, "mentor", people.pick(rolls, person.year - 45, person.year - 18))
+            world.link(number, "mentor", people.pick(rolls, person.year - 45, person.year - 18))
         if number not in founders and rolls.chance(0.4):
-            draft.link(number, "employer", companies.pick(rolls, 0, person.year + 20))
+            world.link(number, "employer", companies.pick(rolls, 0, person.year + 20))
         if rolls.chance(0.22):
             person.values["instrument"] = rolls.pick(lex.INSTRUMENTS)
 
 
-def offices(draft: Draft) -> None:
+def offices(world: Chronicle) -> None:
     """Mayors and heads of schools are alive and hold one office; surveyors are of the trade."""
-    people = ByYear(draft, draft.of["person"])
-    surveyors = ByYear(draft, [i for i in draft.of["person"] if draft[i].noun in lex.SURVEYORS])
+    people = ByYear(world, world.of["person"])
+    surveyors = ByYear(world, [i for i in world.of["person"] if world[i].noun in lex.SURVEYORS])
     busy: set[int] = set()
     for kind, relation in (("town", "mayor"), ("school", "head")):
-        for number in draft.of[kind]:
-            holder = people.pick(draft.links(number), OFFICE, BORN[1], busy)
-            draft.link(number, relation, holder)
+        for number in world.of[kind]:
+            holder = people.pick(world.links(number), OFFICE, BORN[1], busy)
+            world.link(number, relation, holder)
             busy |= {holder} if holder is not None else set()
-    for number in draft.of["river"]:
-        draft.link(number, "surveyor", surveyors.pick(draft.links(number), *BORN))
+    for number in world.of["river"]:
+        world.link(number, "surveyor", surveyors.pick(world.links(number), *BORN))
 
 
-def regions(draft: Draft) -> None:
+def regions(world: Chronicle) -> None:
     """Each has a culture, which the names of its towns, rivers and people follow."""
-    for order, number in enumerate(draft.of["region"]):
-        rolls, region = draft.own(number), draft[number]
-        region.culture = (order + draft.seed) % len(lex.CULTURES)
-        draft.call(number, draft.names.place("region", region.culture, rolls))
+    for order, number in enumerate(world.of["region"]):
+        rolls, region = world.own(number), world[number]
+        region.culture = (order + world.seed) % len(lex.CULTURES)
+        world.call(number, world.names.place("region", region.culture, rolls))
         region.values |= {
             "produce": rolls.pick(lex.PRODUCE),
             "area": rolls.between(60, 990) * 10,
@@ -128,138 +128,140 @@ def regions(draft: Draft) -> None:
         }
 
 
-def rivers(draft: Draft) -> None:
+def rivers(world: Chronicle) -> None:
     """Each rises in a region."""
-    for number in draft.of["river"]:
-        rolls, river = draft.own(number), draft[number]
-        source = rolls.pick(draft.of["region"])
-        river.culture = draft[source].culture
-        name = draft.names.place("river", river.culture, rolls)
-        draft.call(number, name, f"the {name}", name.split()[1])
+    for number in world.of["river"]:
+        rolls, river = world.own(number), world[number]
+        source = rolls.pick(world.of["region"])
+        river.culture = world[source].culture
+        name = world.names.place("river", river.culture, rolls)
+        world.call(number, name, f"the {name}", name.split()[1])
         river.values |= {"source": source, "length": rolls.between(38, 940)}
 
 
-def towns(draft: Draft) -> None:
+def towns(world: Chronicle) -> None:
     """Each lies in a region; the first of a region is its capital."""
-    everywhere = draft.of["region"]
-    for order, number in enumerate(draft.of["town"]):
-        rolls, town = draft.own(number), draft[number]
+    everywhere = world.of["region"]
+    for order, number in enumerate(world.of["town"]):
+        rolls, town = world.own(number), world[number]
         capital = order < len(everywhere)
         region = everywhere[order] if capital else rolls.pick(everywhere)
-        town.culture = draft[region].culture
-        draft.call(number, draft.names.place("town", town.culture, rolls))
+        town.culture = world[region].culture
+        world.call(number, world.names.place("town", town.culture, rolls))
         people = rolls.between(9, 99) * 10 ** rolls.between(2, 3) + rolls.between(1, 9) * 10
         town.values |= {"region": region, "population": people, "charter": rolls.between(1120, 1690)}
         if rolls.chance(0.75):
             town.values["craft"] = rolls.pick(lex.CRAFTS)
         if capital:
-            draft[region].values["capital"] = number
+            world[region].values["capital"] = number
 
 
-def waters(draft: Draft) -> None:
+def waters(world: Chronicle) -> None:
     """Each river ends at a town of its own; six in ten of the other towns lie on a river."""
-    mouths = draft.links(0).shuffled(draft.of["town"])
-    for number, town in zip(draft.of["river"], mouths, strict=False):
-        draft[number].values["mouth"] = town
-        draft[town].values["river"] = number
-    for number in draft.of["town"]:
-        rolls = draft.links(number)
-        if "river" not in draft[number].values and rolls.chance(0.6):
-            draft[number].values["river"] = rolls.pick(draft.of["river"])
+    mouths = world.links(0).shuffled(world.of["town"])
+    for number, town in zip(world.of["river"], mouths, strict=False):
+        world[number].values["mouth"] = town
+        world[town].values["river"] = number
+    for number in world.of["town"]:
+        rolls = world.links(number)
+        if "river" not in world[number].values and rolls.chance(0.6):
+            world[number].values["river"] = rolls.pick(world.of["river"])
 
 
-def schools(draft: Draft) -> None:
+def schools(world: Chronicle) -> None:
     """Every other one is old enough for the first people born."""
-    for order, number in enumerate(draft.of["school"]):
-        rolls, school = draft.own(number), draft[number]
-        draft.call(number, draft.names.school(rolls))
+    for order, number in enumerate(world.of["school"]):
+        rolls, school = world.own(number), world[number]
+        world.call(number, world.names.school(rolls))
         school.year = rolls.between(1580, 1780 if order % 2 == 0 else 1930)
-        town, badge = rolls.pick(draft.of["town"]), rolls.pick(lex.EMBLEMS)
+        town, badge = rolls.pick(world.of["town"]), rolls.pick(lex.EMBLEMS)
         school.values |= {"campus": town, "opened": school.year, "badge": badge}
 
 
 NOW = 2018
 
 
-def companies(draft: Draft) -> None:
+def companies(world: Chronicle) -> None:
     """A company has one founder at most and a person founds one at most; some belong to an older company."""
-    trade = [i for i in draft.of["person"] if draft[i].noun in lex.FOUNDERS and draft[i].year + 25 <= NOW]
-    founders = draft.links(1).shuffled(trade)
-    for order, number in enumerate(draft.of["company"]):
-        rolls, company = draft.own(number), draft[number]
+    trade = [i for i in world.of["person"] if world[i].noun in lex.FOUNDERS and world[i].year + 25 <= NOW]
+    founders = world.links(1).shuffled(trade)
+    for order, number in enumerate(world.of["company"]):
+        rolls, company = world.own(number), world[number]
         publisher = order == 0 or rolls.chance(0.25)
-        draft.call(number, draft.names.company(publisher, rolls))
+        world.call(number, world.names.company(publisher, rolls))
         company.year = rolls.between(1780, 1990)
         if order < len(founders):
-            born = draft[founders[order]].year
+            born = world[founders[order]].year
             company.year = rolls.between(born + 22, min(NOW, born + 55))
-            _state(draft, number, "founder", founders[order], "company", rolls.chance(0.4))
-        company.values |= {"founded": company.year, "headquarters": rolls.pick(draft.of["town"])}
+            _state(world, number, "founder", founders[order], "company", rolls.chance(0.4))
+        company.values |= {"founded": company.year, "headquarters": rolls.pick(world.of["town"])}
         company.values["product"] = rolls.pick(lex.PUBLISHING if publisher else lex.PRODUCTS)
-    owners = ByYear(draft, draft.of["company"])
-    for number in draft.of["company"]:
-        rolls = draft.links(number)
+    owners = ByYear(world, world.of["company"])
+    for number in world.of["company"]:
+        rolls = world.links(number)
         if rolls.chance(0.3):
-            draft.link(number, "parent", owners.pick(rolls, 0, draft[number].year - 1))
+            world.link(number, "parent", owners.pick(rolls, 0, world[number].year - 1))
 
 
-def works(draft: Draft) -> None:
+def works(world: Chronicle) -> None:
     """Their sort follows from the creator's profession."""
-    people = ByYear(draft, draft.of["person"])
-    makers = [i for i in draft.of["person"] if draft[i].noun in lex.FORMS]
-    printers = [i for i in draft.of["company"] if draft[i].values["product"] in lex.PUBLISHING]
-    publishers = ByYear(draft, printers)
-    for number in draft.of["work"]:
-        rolls, work = draft.own(number), draft[number]
+    people = ByYear(world, world.of["person"])
+    makers = [i for i in world.of["person"] if world[i].noun in lex.FORMS]
+    printers = [i for i in world.of["company"] if world[i].values["product"] in lex.PUBLISHING]
+    publishers = ByYear(world, printers)
+    for number in world.of["work"]:
+        rolls, work = world.own(number), world[number]
         creator = rolls.pick(makers)
-        draft.call(number, draft.names.work(rolls))
-        work.noun, forms = lex.FORMS[draft[creator].noun]
-        _made(draft, number, "creator", creator, "masterpiece", rolls)
+        world.call(number, world.names.work(rolls))
+        work.noun, forms = lex.FORMS[world[creator].noun]
+        _made(world, number, "creator", creator, "masterpiece", rolls)
         work.values |= {"year": work.year, "form": rolls.pick(forms)}
         if work.noun in ("novel", "play", "picture", "book") and rolls.chance(0.75):
-            work.values["setting"] = rolls.pick(draft.of["town"])
+            work.values["setting"] = rolls.pick(world.of["town"])
         if work.noun != "picture":
-            draft.link(number, "publisher", publishers.pick(rolls, 0, work.year))
+            world.link(number, "publisher", publishers.pick(rolls, 0, work.year))
         if rolls.chance(0.4):
-            draft.link(number, "dedicatee", people.pick(rolls, work.year - 70, work.year - 5, {creator}))
+            world.link(number, "dedicatee", people.pick(rolls, work.year - 70, work.year - 5, {creator}))
 
 
-def landmarks(draft: Draft) -> None:
+def landmarks(world: Chronicle) -> None:
     """Designed by architects; half of them were paid for by a company."""
-    architects = [i for i in draft.of["person"] if draft[i].noun == "architect"]
-    patrons = ByYear(draft, draft.of["company"])
-    for number in draft.of["landmark"]:
-        rolls, landmark = draft.own(number), draft[number]
+    architects = [i for i in world.of["person"] if world[i].noun == "architect"]
+    patrons = ByYear(world, world.of["company"])
+    for number in world.of["landmark"]:
+        rolls, landmark = world.own(number), world[number]
         structure = rolls.pick(lex.STRUCTURES)
-        name = draft.names.landmark(structure, rolls)
-        draft.call(number, name, f"the {name}" if structure in lex.ARTICLED else name)
+        name = world.names.landmark(structure, rolls)
+        world.call(number, name, f"the {name}" if structure in lex.ARTICLED else name)
         landmark.noun = structure.lower()
-        _made(draft, number, "architect", rolls.pick(architects), "design", rolls)
+        _made(world, number, "architect", rolls.pick(architects), "design", rolls)
         landmark.values |= {"completed": landmark.year, "material": rolls.pick(lex.MATERIALS)}
-        landmark.values["site"] = rolls.pick(draft.of["town"])
+        landmark.values["site"] = rolls.pick(world.of["town"])
         if rolls.chance(0.5):
-            draft.link(number, "patron", patrons.pick(rolls, 0, landmark.year - 1))
+            world.link(number, "patron", patrons.pick(rolls, 0, landmark.year - 1))
 
 
-def _made(draft: Draft, number: int, relation: str, maker: int, best: str, rolls: Dice) -> None:
+def _made(world: Chronicle, number: int, relation: str, maker: int, best: str, rolls: Dice) -> None:
     """Date a thing in its maker's working life; as the maker's best, the maker's document tells of it."""
-    born = draft[maker].year
-    draft[number].year = rolls.between(born + 24, min(NOW, born + 66))
-    told_by_maker = best not in draft[maker].values and rolls.chance(0.35)
-    _state(draft, number, relation, maker, best, told_by_maker)
+    born = world[maker].year
+    world[number].year = rolls.between(born + 24, min(NOW, born + 66))
+    told_by_maker = best not in world[maker].values and rolls.chance(0.35)
+    _state(world, number, relation, maker, best, told_by_maker)
 
 
-def _state(draft: Draft, number: int, relation: str, maker: int, inverse: str, told_by_maker: bool) -> None:
+def _state(
+    world: Chronicle, number: int, relation: str, maker: int, inverse: str, told_by_maker: bool
+) -> None:
     if told_by_maker:
-        draft.link(maker, inverse, number)
+        world.link(maker, inverse, number)
     else:
-        draft.link(number, relation, maker)
+        world.link(number, relation, maker)
 
 
-def build(entities: int, split: str, seed: int) -> Facts:
+def build(entities: int, split: str, seed: int) -> FactTable:
     """The fact table; `entities` and `split` as `generate` checks them."""
     kinds = dice(seed, split, 0, LAYOUT).shuffled(_kinds(entities))
-    draft = Draft(kinds, split, seed)
+    world = Chronicle(kinds, split, seed)
     for step in (
         regions,
         rivers,
@@ -273,8 +275,8 @@ def build(entities: int, split: str, seed: int) -> Facts:
         works,
         landmarks,
     ):
-        step(draft)
-    return draft.facts
+        step(world)
+    return world.facts
 
 
 def _kinds(entities: int) -> list[str]:

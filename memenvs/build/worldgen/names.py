@@ -89,7 +89,7 @@ class Entity:
 
 
 @dataclass
-class Facts:
+class FactTable:
     """All entities in document order, and the two ways to look a fact up.
 
     Inverse look-ups are indexed on first use of a relation, so call them once the table is complete.
@@ -144,14 +144,14 @@ class Chain:
     where: tuple[tuple[str, Value], ...]
     path: tuple[str, ...]
 
-    def start(self, facts: Facts) -> list[int]:
+    def start(self, facts: FactTable) -> list[int]:
         """Every entity that meets the conditions; a question needs exactly one."""
         found = [i for i in facts.holders(*self.where[0]) if facts.entities[i].kind == self.kind]
         return [
             i for i in found if all(facts.value(i, relation) == value for relation, value in self.where[1:])
         ]
 
-    def trail(self, facts: Facts) -> list[set[Value]]:
+    def trail(self, facts: FactTable) -> list[set[Value]]:
         """What each step reaches: the start, then the values of each relation; len(path) + 1 sets."""
         reached: list[set[Value]] = [set(self.start(facts))]
         for relation in self.path:
@@ -174,7 +174,7 @@ class Comparison:
     order: str
     ask: str = ""
 
-    def winner(self, facts: Facts) -> int | None:
+    def winner(self, facts: FactTable) -> int | None:
         """The entity picked; None on a tie, a missing value, or two entities of unlike kinds."""
         pair = [(facts.value(i, self.relation), i) for i in (self.left, self.right)]
         low, high = sorted((int(value), i) for value, i in pair if value is not None) or [(0, 0)] * 2

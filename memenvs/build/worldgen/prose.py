@@ -1,4 +1,4 @@
-"""Facts as sentences and documents."""
+"""FactTable as sentences and documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memenvs.build.worldgen.lexicon import (
     SINGLE_OUT,
 )
 from memenvs.build.worldgen.lexicon import SENTENCES as LISTS
-from memenvs.build.worldgen.names import Chain, Comparison, Dice, Entity, Facts, article
+from memenvs.build.worldgen.names import Chain, Comparison, Dice, Entity, FactTable, article
 
 SENTENCES = (4, 8)
 WORDS = (60, 110)
@@ -72,20 +72,20 @@ _NOUNS = (name.removesuffix(" colour") for name in LISTS if name.endswith(" colo
 COLOUR = {kind: _patterns(LISTS[f"{kind} colour"]) for kind in (*KINDS, *_NOUNS)}  # by kind, or plain noun
 
 
-def write(facts: Facts, number: int, rolls: Dice) -> Document:
+def write(facts: FactTable, number: int, rolls: Dice) -> Document:
     """The document of entity `number`: every fact of its row once, 4 to 8 sentences, 60 to 110 words."""
     known = len(facts.entities[number].values)
     colours = max(1, rolls.between(7, 8) - max(known, 3))
     for _ in range(20):
-        draft = _Draft(facts, number, rolls)
-        draft.compose(colours)
-        words = sum(sentence.count(" ") + 1 for sentence in draft.sentences)
-        few = words < WORDS[0] or len(draft.sentences) < SENTENCES[0]
-        many = words > WORDS[1] or len(draft.sentences) > SENTENCES[1]
+        writer = _DocumentWriter(facts, number, rolls)
+        writer.compose(colours)
+        words = sum(sentence.count(" ") + 1 for sentence in writer.sentences)
+        few = words < WORDS[0] or len(writer.sentences) < SENTENCES[0]
+        many = words > WORDS[1] or len(writer.sentences) > SENTENCES[1]
         if not few and not many:
             break
         colours = max(0, colours + few - many)
-    return draft.document()
+    return writer.document()
 
 
 def turns(entity: Entity) -> dict[str, str]:
@@ -109,8 +109,8 @@ def turns(entity: Entity) -> dict[str, str]:
 
 
 @dataclass
-class _Draft:
-    facts: Facts
+class _DocumentWriter:
+    facts: FactTable
     number: int
     rolls: Dice
     sentences: list[str] = field(default_factory=list)
@@ -212,7 +212,7 @@ class _Phrase:
     closed: bool = True
 
 
-def ask_chain(chain: Chain, trail: list[int], facts: Facts, rolls: Dice) -> str:
+def ask_chain(chain: Chain, trail: list[int], facts: FactTable, rolls: Dice) -> str:
     """The question of a chain whose steps reach exactly the entities of `trail`, its start first."""
     phrase = _anchor(chain, trail[0], facts, rolls)
     for entity, relation in zip(trail, chain.path[:-1], strict=False):
@@ -221,7 +221,7 @@ def ask_chain(chain: Chain, trail: list[int], facts: Facts, rolls: Dice) -> str:
     return _sentence(_extend(ASK, chain.path[-1], phrase, last, facts, rolls).words)
 
 
-def ask_comparison(form: Comparison, winner: int | None, facts: Facts, rolls: Dice) -> str:
+def ask_comparison(form: Comparison, winner: int | None, facts: FactTable, rolls: Dice) -> str:
     """The question of a comparison; `winner` is the entity picked, None for a question of sameness."""
     both = {"a": facts.entities[form.left].shown, "b": facts.entities[form.right].shown}
     if winner is None:
@@ -238,7 +238,7 @@ def _sentence(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def _anchor(chain: Chain, start: int, facts: Facts, rolls: Dice) -> _Phrase:
+def _anchor(chain: Chain, start: int, facts: FactTable, rolls: Dice) -> _Phrase:
     entity = facts.entities[start]
     if chain.where[0][0] != "name":
         values = {key: facts.shown(key, value) for key, value in chain.where}
@@ -255,7 +255,7 @@ def _anchor(chain: Chain, start: int, facts: Facts, rolls: Dice) -> _Phrase:
 
 
 def _extend(
-    table: dict[str, tuple[str, ...]], relation: str, x: _Phrase, entity: int, facts: Facts, rolls: Dice
+    table: dict[str, tuple[str, ...]], relation: str, x: _Phrase, entity: int, facts: FactTable, rolls: Dice
 ) -> _Phrase:
     """The phrase of one more step, said of `entity`, whom `x` describes."""
     here = facts.entities[entity]

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memenvs.build.worldgen.lexicon import COMPARE, KINDS, RELATIONS, SAME, SINGLE_OUT
-from memenvs.build.worldgen.names import HOPS, QUESTION, REST, Chain, Comparison, Dice, Facts, Value, dice
+from memenvs.build.worldgen.names import HOPS, QUESTION, REST, Chain, Comparison, Dice, FactTable, Value, dice
 from memenvs.build.worldgen.prose import Document, ask_chain, ask_comparison
 
 
@@ -38,7 +38,7 @@ class Question:
 class Register:
     """The questions of one world so far: none enters twice, and none that gives its answer away."""
 
-    def __init__(self, facts: Facts, documents: Sequence[Document]):
+    def __init__(self, facts: FactTable, documents: Sequence[Document]):
         self.facts = facts
         self._documents = documents
         self._keys: set[Hashable] = set()
@@ -83,7 +83,7 @@ class Register:
         return Question(text, answers[0], answers, evidence, spans, kind, len(evidence), subjects)
 
 
-def accepted(facts: Facts, relation: str, value: Value) -> tuple[str, ...]:
+def accepted(facts: FactTable, relation: str, value: Value) -> tuple[str, ...]:
     """The accepted forms of a relation's value, the one its document states first."""
     known, answer = RELATIONS[relation], facts.answer(relation, value)
     if known.links:
@@ -94,7 +94,7 @@ def accepted(facts: Facts, relation: str, value: Value) -> tuple[str, ...]:
     return tuple(dict.fromkeys((answer, f"{value:,}", str(value), *short.get(known.unit, ()))))
 
 
-def names_of(facts: Facts, entity: int) -> tuple[str, ...]:
+def names_of(facts: FactTable, entity: int) -> tuple[str, ...]:
     """The names an answer may use: the title, a river without "River", "&" spelled out."""
     here = facts.entities[entity]
     bare = here.short if here.kind == "river" else here.name
@@ -297,7 +297,7 @@ class Asker:
     """
 
     def __init__(
-        self, facts: Facts, documents: Sequence[Document], *, split: str, seed: int, hops: Sequence[int]
+        self, facts: FactTable, documents: Sequence[Document], *, split: str, seed: int, hops: Sequence[int]
     ):
         self._split, self._seed, self._hops = split, seed, hops
         self._entities = len(facts.entities)

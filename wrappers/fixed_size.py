@@ -15,10 +15,9 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-import memenvs
 from memenvs.core.checks import Range, check_whole
 from memenvs.core.env import Info
-from memenvs.core.state import State, check_keys
+from memenvs.core.state import State, check_keys, get_state, set_state
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.envs.sokoban import SokobanEnv
@@ -94,12 +93,12 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
 
     def get_state(self) -> State:
         """The state of the environment, and the candidates."""
-        return {"inner": memenvs.get_state(self.env), "answers": list(self._answers)}
+        return {"inner": get_state(self.env), "answers": list(self._answers)}
 
     def set_state(self, state: State) -> None:
         """Go on from a state of `get_state`."""
         check_keys(state, "inner", "answers")
-        memenvs.set_state(self.env, state["inner"])
+        set_state(self.env, state["inner"])
         self._answers = list(state["answers"])
         self._replies = self._list_replies(self.env.unwrapped, self._answers)
 

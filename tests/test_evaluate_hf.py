@@ -19,7 +19,7 @@ READING = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=4", "chunk_size=
 def run(out, *arguments):
     assert main([*arguments, "--out", str(out)]) == 0
     played = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
-    return sorted(map(json.loads, played), key=lambda line: (line["task"], line["sample"]))
+    return sorted(map(json.loads, played), key=lambda line: (line["number"], line["member"]))
 
 
 @pytest.mark.parametrize("env", [SOKOBAN, READING], ids=["append", "rewrite"])

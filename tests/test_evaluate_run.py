@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from chat_stub import ChatStub
 
-from memenvs import models
 from memenvs.core import http as json_http
 from memenvs.envs.tool_qa import ToolQAEnv
-from memenvs.evaluation.log import Pair, Record
-from memenvs.evaluation.play import episode_seed
-from memenvs.evaluation.policies import FunctionPolicy
-from memenvs.evaluation.run import main, read_tasks
+from memenvs.evaluation.log import Pair
+from memenvs.evaluation.policies import FunctionSampler
+from memenvs.evaluation.run import begin, main, read_tasks
 from memenvs.evaluation.summary import bootstrap, summarise
+from memenvs.rollout.records import Episode
 
 TOOL = ("--env", "MemToolQA-v0", "--env-args", "tasks=world-test")
 
@@ -71,7 +70,7 @@ def by_seed(fields):
 
 
 def record(task, sample, error="", **metrics):
-    return Record(task, sample, f"t{task}", 0, end="terminated", error=error, metrics=metrics)
+    return Episode(number=task, member=sample, error=error, metrics=metrics)
 
 
 # What is averaged.
@@ -170,7 +169,7 @@ def test_an_episode_can_be_played_again_from_its_line(tmp_path):
     run(*arguments, "--policy", "lexical", "--task", "3:5", "--samples", "2", out=tmp_path)
     env = gym.make("MemChunkQA-v0", n_documents=20, chunk_size=500)
     for line in lines(tmp_path):
-        env.reset(seed=line["seed"], options={"task": line["task"]})
+        env.reset(seed=line["seed"], options={"task": line["number"]})
         for reply in line["replies"]:
             *_, info = env.step(reply)
         assert {"return": sum(info["turn_rewards"]), **info["metrics"]} == line["metrics"]
@@ -178,8 +177,8 @@ def test_an_episode_can_be_played_again_from_its_line(tmp_path):
 
 def test_seeds_differ_between_tasks_samples_and_runs():
     pairs = [(0, Pair(0, 0)), (0, Pair(0, 1)), (0, Pair(1, 0)), (1, Pair(0, 0))]
-    assert len({episode_seed(*pair)[0] for pair in pairs}) == 4
-    assert len({episode_seed(*pair)[1].random() for pair in pairs}) == 4
+    assert len({begin(*pair)[0].seed for pair in pairs}) == 4
+    assert len({begin(*pair)[1].random() for pair in pairs}) == 4
 
 
 @pytest.mark.parametrize("policy", ["random_text", "chat"])
@@ -192,7 +191,7 @@ def test_results_do_not_depend_on_how_many_episodes_are_under_way(policy, chat, 
             *(*TOOL, "--policy", name, "--task", "0:8", "--samples", "2", "--concurrency", concurrency),
             out=out,
         )
-        found.append((results(out), sorted(lines(out), key=lambda line: (line["task"], line["sample"]))))
+        found.append((results(out), sorted(lines(out), key=lambda line: (line["number"], line["member"]))))
     assert found[0] == found[1] == found[2]
 
 
@@ -218,7 +217,7 @@ def test_an_environment_that_does_not_begin_fails_its_episode(monkeypatch, tmp_p
 
     monkeypatch.setattr(ToolQAEnv, "_begin", broken)
     assert run(*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2", out=tmp_path) == 1
-    failed = {line["task"]: line["error"] for line in lines(tmp_path) if line["error"]}
+    failed = {line["number"]: line["error"] for line in lines(tmp_path) if line["error"]}
     assert failed == {1: "RuntimeError: no such page"}
 
 
@@ -278,12 +277,12 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(chat, tmp_path):
     enough.set()
     before = len(stub.bodies)
     assert main([*arguments, "--out", str(tmp_path)]) == 0
-    assert len({(line["task"], line["sample"]) for line in lines(tmp_path)}) == len(lines(tmp_path)) == 100
+    assert len({(line["number"], line["member"]) for line in lines(tmp_path)}) == len(lines(tmp_path)) == 100
     assert len(stub.bodies) - before == 100 - kept
 
 
 def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, capsys):
-    answered, calls = FunctionPolicy.answered, []
+    answered, calls = FunctionSampler.answered, []
 
     def interrupted(self):
         calls.append(self)
@@ -291,7 +290,7 @@ def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, c
             raise KeyboardInterrupt
         return answered(self)
 
-    monkeypatch.setattr(FunctionPolicy, "answered", interrupted)
+    monkeypatch.setattr(FunctionSampler, "answered", interrupted)
     arguments = (*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2")
     assert run(*arguments, out=tmp_path) == 130
     assert f"what ended is in {tmp_path}" in capsys.readouterr().err
@@ -541,6 +540,8 @@ class Reply(NamedTuple):
 class LetterPolicy:
     """The interface of `HFPolicy` over letters: a token is a character; replies are drawn words."""
 
+    window = None
+
     def __init__(self, model, **settings):
         self.made = (model, settings)
         self.prompts: list[str] = []
@@ -554,7 +555,10 @@ class LetterPolicy:
     def sample(self, prompts, rngs, max_new_tokens):
         self.prompts += ["".join(map(chr, prompt)) for prompt in prompts]
         words = ["abcdefgh"[rng.integers(8)] * 3 for rng in rngs]
-        return [Reply(word, self.encode(word), np.zeros(3), max_new_tokens > 3) for word in words]
+        return [
+            Reply(word, self.encode(word), np.zeros(3), limit > 3)
+            for word, limit in zip(words, max_new_tokens, strict=True)
+        ]
 
 
 @pytest.fixture
@@ -565,7 +569,7 @@ def letters(monkeypatch):
         made.append(LetterPolicy(*arguments, **settings))
         return made[-1]
 
-    monkeypatch.setattr(models, "HFPolicy", make)
+    monkeypatch.setattr("memenvs.models.HFPolicy", make, raising=False)
     return made
 
 

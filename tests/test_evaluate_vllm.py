@@ -27,7 +27,7 @@ def run(vllm_url, tmp_path):
         policy = ("--policy", f"openai:{vllm_url}", "--max-new-tokens", "12")
         code = main([*policy, *arguments, "--out", str(out)])
         played = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
-        lines = sorted(map(json.loads, played), key=lambda line: (line["task"], line["sample"]))
+        lines = sorted(map(json.loads, played), key=lambda line: (line["number"], line["member"]))
         return code, lines, json.loads((out / "results.json").read_text(encoding="utf-8"))
 
     return run

@@ -121,13 +121,14 @@ def test_a_full_disk_is_named_by_a_run_s_log(tmp_path):
 
 @FULL
 def test_a_full_disk_is_named_by_an_evaluation_s_log(tmp_path):
-    from memenvs.evaluation.log import Record, RunLog
+    from memenvs.evaluation.log import RunLog
+    from memenvs.rollout.records import Episode
 
     log = RunLog(tmp_path, {})
     log._file.close()
     log._file = open("/dev/full", "a")
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
-        log.keep(Record(0, 0, "first", seed=1))
+        log.keep(Episode(number=0, task="first", seed=1))
     for _ in range(2):  # the file cannot be flushed at first
         with contextlib.suppress(OSError):
             log.close()

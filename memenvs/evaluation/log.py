@@ -1,15 +1,18 @@
-"""Records of episodes, in memory and in a folder."""
+"""The folder of a run: its setting, a line for each episode as it ends, and the results."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from memenvs.core.env import MAX_REPLY_CHARS, Info
 from memenvs.core.files import naming, read_json, write_json, write_text
-from memenvs.core.spaces import clean_text
+from memenvs.core.spaces import replace_surrogates
+from memenvs.rollout.records import Episode
+
+SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
+LOCK = ".lock"
 
 
 class Pair(NamedTuple):
@@ -19,77 +22,11 @@ class Pair(NamedTuple):
     sample: int
 
 
-@dataclass
-class Record:
-    """An episode that has ended, or failed.
-
-    Attributes:
-        task: number of the task.
-        sample: which of the task's episodes.
-        id: of the task.
-        seed: of the reset, so that the replies can be played again.
-        end: `"terminated"` or `"truncated"`; empty if it failed.
-        error: why it failed; empty if it ended.
-        turn_rewards: of each turn.
-        metrics: `return`, the environment's, and what the policy counted.
-        replies: of each turn.
-    """
-
-    task: int
-    sample: int
-    id: str
-    seed: int
-    end: str = ""
-    error: str = ""
-    turn_rewards: list[float] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
-    replies: list[str] = field(default_factory=list)
-
-    @property
-    def pair(self) -> Pair:
-        """Which episode it is."""
-        return Pair(self.task, self.sample)
-
-    def say(self, reply: str) -> None:
-        """Keep a reply as the environment reads it."""
-        self.replies.append(clean_text(reply, MAX_REPLY_CHARS))
-
-    def finish(self, end: str, info: Info, counted: dict[str, float]) -> None:
-        """Keep how it ended, from the last info and what the policy counted."""
-        self.end, self.turn_rewards = end, [float(reward) for reward in info["turn_rewards"]]
-        measured = {"return": sum(self.turn_rewards), **info["metrics"], **counted}
-        self.metrics = {name: float(value) for name, value in measured.items()}
-
-    def to_json(self) -> str:
-        """The record in one line."""
-        return json.dumps(asdict(self), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, line: str) -> Record:
-        """The record of a line.
-
-        Raises:
-            ValueError: it is not one.
-        """
-        try:
-            found = cls(**json.loads(line))
-            known = isinstance(found.task, int) and isinstance(found.sample, int)
-            if known and all(isinstance(value, (int, float)) for value in found.metrics.values()):
-                return found
-        except (TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(repr(error)) from error
-        raise ValueError("a number is none")
-
-
-SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
-LOCK = ".lock"
-
-
 class RunLog:
-    """The records of a run, kept in a folder where one is given.
+    """The episodes of a run, kept in a folder where one is given.
 
     Of what an earlier run left, episodes that ended are kept; a torn last line and episodes that failed are
-    dropped, to be played again. `records` holds all but the replies, which may be long, by task and sample.
+    dropped, to be played again. `episodes` holds their results, without turns and replies, which may be long.
 
     Args:
         folder: made if it is not there; None keeps nothing on disk.
@@ -101,7 +38,7 @@ class RunLog:
     """
 
     def __init__(self, folder: Path | None, setting: dict[str, Any]) -> None:
-        self.records: dict[Pair, Record] = {}
+        self.episodes: dict[Pair, Episode] = {}
         self._file: TextIO | None = None
         self._lock: TextIO | None = None
         if folder is None:
@@ -114,21 +51,12 @@ class RunLog:
             self.close()
             raise
 
-    def _open(self, folder: Path, setting: dict[str, Any]) -> None:
-        """Take over what an earlier run left."""
-        path = folder / EPISODES
-        kept = {record.pair: record for record in _read(path) if not record.error}
-        check_folder(folder, setting, begun=bool(kept))
-        write_text(path, "".join(record.to_json() + "\n" for record in kept.values()))
-        self.records = {pair: replace(record, replies=[]) for pair, record in kept.items()}
-        self._file = path.open("a", encoding="utf-8")
-
-    def keep(self, record: Record) -> None:
-        """Write a record down, at once."""
-        self.records[record.pair] = replace(record, replies=[])
+    def keep(self, episode: Episode) -> None:
+        """Write an episode to the folder, at once."""
+        self.episodes[_pair(episode)] = replace(episode, turns=[], replies=[], samples=[])
         if self._file:
             with naming(self._file.name):
-                self._file.write(record.to_json() + "\n")
+                self._file.write(_line(episode))
                 self._file.flush()
 
     def close(self) -> None:
@@ -136,6 +64,15 @@ class RunLog:
         for held in (self._file, self._lock):
             if held:
                 held.close()
+
+    def _open(self, folder: Path, setting: dict[str, Any]) -> None:
+        """Take over what an earlier run left."""
+        path = folder / EPISODES
+        kept = {_pair(episode): episode for episode in _read(path) if not episode.error}
+        check_folder(folder, setting, begun=bool(kept))
+        write_text(path, "".join(map(_line, kept.values())))
+        self.episodes = {pair: replace(episode, replies=[]) for pair, episode in kept.items()}
+        self._file = path.open("a", encoding="utf-8")
 
 
 def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
@@ -188,13 +125,22 @@ def _hold(folder: Path) -> TextIO | None:
     return file
 
 
-def _read(path: Path) -> list[Record]:
-    """Records of a file; a last line without an end was torn when a run died."""
+def _pair(episode: Episode) -> Pair:
+    return Pair(-1 if episode.number is None else episode.number, episode.member)
+
+
+def _line(episode: Episode) -> str:
+    """A line of the file; lone surrogates, which UTF-8 has not, are replaced as environments do."""
+    return replace_surrogates(episode.to_json()) + "\n"
+
+
+def _read(path: Path) -> list[Episode]:
+    """Episodes of a file; a last line without an end was torn when a run died."""
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    records = []
+    episodes = []
     for number, line in enumerate(lines, 1):
         try:
-            records.append(Record.from_json(line.decode("utf-8")))
+            episodes.append(Episode.from_json(line.decode("utf-8")))
         except ValueError as error:
             raise ValueError(f"{path}:{number} is no episode ({error}); remove the line") from error
-    return records
+    return episodes

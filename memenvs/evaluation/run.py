@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from tqdm import tqdm
 
 import memenvs
@@ -22,10 +23,12 @@ from memenvs.core.files import naming, write_json, write_text
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
 from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
-from memenvs.evaluation.play import Player
 from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.summary import Summary, summarise
 from memenvs.retrieval.load import fingerprint
+from memenvs.rollout.engine import Engine
+from memenvs.rollout.records import Episode
+from memenvs.rollout.session import Session, Usage
 
 EPILOG = """\
 examples:
@@ -86,7 +89,7 @@ def evaluate(
         raise ValueError(f"{name} is no text environment; its actions are {first.action_space}")
     if not (callable(policy) or policy in _BLIND or isinstance(first.observation_space, UnicodeText)):
         raise ValueError(f"{name} shows pictures, which only {', '.join(_BLIND)} and functions can play")
-    played = choose_policy(policy, options or ModelOptions())
+    chosen = choose_policy(policy, options or ModelOptions())
     numbers = read_tasks(tasks, inner.n_tasks) if isinstance(tasks, str) else list(tasks)
     pairs = [Pair(task, sample) for task in numbers for sample in range(samples)]
     setting = {
@@ -94,21 +97,22 @@ def evaluate(
         "env_args": dict(env_args or {}),
         "n_tasks": inner.n_tasks,
         "data": data_hashes(inner),
-        **played.setting,
+        **chosen.setting,
         "seed": seed,
         "memenvs": memenvs.__version__,
     }
     with naming(out), contextlib.closing(RunLog(Path(out) if out else None, setting)) as log:
-        missing = [pair for pair in pairs if pair not in log.records]
+        missing = [pair for pair in pairs if pair not in log.episodes]
         others = min(concurrency, len(missing)) - 1
         copies = [lambda: first, *[make] * others]
         with contextlib.closing(TextVectorEnv(copies, autoreset_mode="Disabled", errors="truncate")) as venv:
             if missing:
-                with contextlib.closing(played.make(venv)) as batch_policy:
-                    _play(Player(venv, batch_policy, seed), log, missing, len(pairs))
+                sampler, encoder = chosen.make(venv)
+                sessions = ([Session(encoder, *begin(seed, pair))] for pair in missing)
+                _play(Engine(venv, sampler).play(sessions), log, len(pairs), len(missing))
         model = f" ({setting['model']})" if setting.get("model") else ""
         title = f"{name}, {policy if isinstance(policy, str) else setting['policy']}{model}"
-        summary = summarise((log.records[pair] for pair in pairs), samples, title=title)
+        summary = summarise((log.episodes[pair] for pair in pairs), samples, title=title)
         if out:
             write_json(Path(out) / RESULTS, {"setting": setting, **summary.to_json()})
             write_text(Path(out) / TABLE, str(summary))
@@ -139,6 +143,48 @@ def read_tasks(text: str, n_tasks: int) -> list[int]:
             raise ValueError(f"tasks {part}: there are tasks 0 to {n_tasks - 1}, and a range holds one")
         found += range(start, stop)
     return list(dict.fromkeys(found))
+
+
+def begin(seed: int, pair: Pair) -> tuple[Episode, np.random.Generator]:
+    """The record of an episode to be played, and the generator of its policy.
+
+    Args:
+        seed: of the run.
+        pair: of task and sample.
+    """
+    reset, policy = np.random.SeedSequence([seed, *pair]).spawn(2)
+    episode = Episode(number=pair.task, member=pair.sample, seed=int(reset.generate_state(1)[0]))
+    return episode, np.random.default_rng(policy)
+
+
+def completed(session: Session) -> Episode:
+    """The record of an episode that was played, with its return and what was counted in its metrics."""
+    episode = session.episode
+    if not episode.error:
+        metrics = {"return": sum(episode.turn_rewards), **episode.metrics, **usage_metrics(session.usage)}
+        episode.metrics = {name: float(value) for name, value in metrics.items()}
+    return episode
+
+
+def usage_metrics(usage: Sequence[Usage]) -> dict[str, float]:
+    """What was counted over an episode's K turns; nothing that was not counted at every turn.
+
+    Returns:
+        `model_prompt_tokens` and `reply_tokens`, sums over turns; `model_tokens_peak`, the most tokens of a
+        prompt and its reply together; `truncated_replies`, replies that ended at their limit.
+    """
+    columns: list[list[Any]] = [[one[i] for one in usage] for i in range(3)]
+    prompts, replies, truncated = columns
+    metrics: dict[str, float] = {}
+    if None not in prompts:
+        metrics["model_prompt_tokens"] = sum(prompts)
+    if None not in replies:
+        metrics["reply_tokens"] = sum(replies)
+    if None not in (*prompts, *replies):
+        metrics["model_tokens_peak"] = max(map(sum, zip(prompts, replies, strict=True)))
+    if None not in truncated:
+        metrics["truncated_replies"] = sum(truncated)
+    return metrics
 
 
 def data_hashes(env: Any) -> dict[str, str]:
@@ -230,13 +276,13 @@ def _run(args: argparse.Namespace) -> int:
     return 1
 
 
-def _play(player: Player, log: RunLog, pairs: Sequence[Pair], total: int) -> None:
-    """Play pairs, each kept as it ends, with a progress bar."""
+def _play(groups: Iterable[Sequence[Session]], log: RunLog, total: int, missing: int) -> None:
+    """Keep each episode as it ends, with a progress bar."""
     failed = 0
-    with tqdm(total=total, initial=total - len(pairs), desc="episodes", disable=None) as bar:
-        for record in player.play(pairs):
-            log.keep(record)
-            failed += bool(record.error)
+    with tqdm(total=total, initial=total - missing, desc="episodes", disable=None) as bar:
+        for (session,) in groups:
+            log.keep(completed(session))
+            failed += bool(session.episode.error)
             bar.update()
             bar.set_postfix(failed=failed)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.evaluation.log import Record
+from memenvs.rollout.records import Episode
 
 _NORMAL = 1.959964  # deviations on either side of the mean that hold 95% of a normal law
 _DRAWN = 4_000_000  # values of resamples that are held at once; bounds memory where tasks are many
@@ -106,7 +106,7 @@ class Summary:
         return "\n".join(lines) + "\n"
 
 
-def summarise(records: Iterable[Record], samples: int, *, title: str = "", seed: int = 0) -> Summary:
+def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "", seed: int = 0) -> Summary:
     """The average@n of every metric.
 
     Tasks are resampled, not episodes: those of one task are alike, and taken for independent they would make
@@ -114,27 +114,27 @@ def summarise(records: Iterable[Record], samples: int, *, title: str = "", seed:
     because resamples of zeros alone are all zero, whatever their number.
 
     Args:
-        records: in any order; failed ones are counted.
+        episodes: in any order; failed ones are counted.
         samples: n.
         title: what was evaluated.
         seed: of the bootstrap.
     """
-    played = sorted(records, key=lambda record: record.pair)
-    finished = [record for record in played if not record.error]
-    values: dict[str, dict[int, list[float]]] = {}
-    for record in finished:
-        for name, value in record.metrics.items():
-            values.setdefault(name, {}).setdefault(record.task, []).append(value)
+    played = sorted(episodes, key=lambda episode: (episode.number or 0, episode.member))
+    finished = [episode for episode in played if not episode.error]
+    values: dict[str, dict[int | None, list[float]]] = {}
+    for episode in finished:
+        for name, value in episode.metrics.items():
+            values.setdefault(name, {}).setdefault(episode.number, []).append(value)
     rows = {}
     for name, by_task in values.items():
         means = [float(np.mean(given)) for given in by_task.values()]
         interval = (share_interval if name in SHARES else bootstrap)(means, seed=seed)
         rows[name] = MetricSummary(interval, len(means), sum(map(len, by_task.values())))
-    reasons = Counter(record.error for record in played if record.error)
+    reasons = Counter(episode.error for episode in played if episode.error)
     return Summary(
         title,
         rows,
-        tasks=len({record.task for record in played}),
+        tasks=len({episode.number for episode in played}),
         samples=samples,
         finished=len(finished),
         failed=len(played) - len(finished),

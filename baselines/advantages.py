@@ -28,7 +28,7 @@ def group_advantages(
     scale: str = "std",
     method: TAMTRLMethod | None = None,
 ) -> list[Floats]:
-    """Advantages (N,) of each episode's written tokens, by comparison inside its group.
+    """Advantages (N,) of each episode's sampled tokens, by comparison inside its group.
 
     | reward | advantage of a token of turn k |
     | --- | --- |
@@ -61,10 +61,10 @@ def group_advantages(
     if reward == "tamtrl":
         return _tamtrl(episodes, method or TAMTRLMethod())
     if reward == "turn":
-        turns = [_between(episode) for episode in episodes]
+        turns = [_intermediate(episode) for episode in episodes]
         results = [outcome + np.nan_to_num(own[-1]) for outcome, own in zip(outcomes, turns, strict=True)]
         if estimator == "reinforce":
-            credit = [combine_turns(*earned, alpha) for earned in zip(turns, results, strict=True)]
+            credit = [combine_turns(*rewards, alpha) for rewards in zip(turns, results, strict=True)]
         elif estimator == "rloo":
             credit = mt_rloo(turns, results, alpha=alpha, groups=groups, ended=ended)
         else:
@@ -92,40 +92,41 @@ def group_advantages(
 def tree_advantages(
     roots: Sequence[Node], *, alpha: float = 1.0, ended: str = "zero"
 ) -> list[tuple[Sample, int, Floats]]:
-    """What each reply of the trees is to learn: its training sequence, its tree's number, advantages (N,).
+    """Advantages of each reply of the trees: its training sequence, its tree's number, advantages (N,).
 
     MT-PPO eq. 10 to 12, as `mt_grpo` has them, with the G replies to one state for a group. A reply's R^I_l
     at a later turn l and its R^O are the means over the episodes that went on from it, each reply as likely
     as the next; K_i is the last turn of the longest of them. A reply without siblings, behind the last
     branching, has the advantage that its turn has in the comparison of the branches: with one turn of
-    branching, a tree is a flat group. A reply from which every way on broke is compared with none, and
-    teaches nothing.
+    branching, a tree is a flat group. A reply whose every continuation failed is compared with none, and its
+    advantages are 0.
 
     Args:
         roots: of trees whose episodes are over.
         alpha: see `mt_grpo`.
         ended: see `mt_grpo`.
     """
-    found = []
+    replies = []
     for number, root in enumerate(roots):
         credit: dict[int, Floats] = {}  # of a reply: the advantages of its turn and of those behind it
         for parent in (root, *root.nodes()):
             if len(parent.children) == 1 and id(parent) in credit:
                 credit[id(parent.children[0])] = credit[id(parent)][1:]
             else:
-                known = [child for child in parent.children if not np.isnan(child.value())]
-                earned = [_earned(child, ended) for child in known]
-                compared = mt_grpo(earned, [child.value() for child in known], alpha=alpha, ended=ended)
-                credit.update({id(child): turns for child, turns in zip(known, compared, strict=True)})
+                scored = [child for child in parent.children if not np.isnan(child.value())]
+                rewards = [_turn_rewards(child, ended) for child in scored]
+                outcomes = [child.value() for child in scored]
+                compared = mt_grpo(rewards, outcomes, alpha=alpha, ended=ended)
+                credit |= {id(child): turns for child, turns in zip(scored, compared, strict=True)}
             for child in parent.children:
                 sample = child.sample()
                 if sample is not None and child.session.episode.end != "failed":
                     advantage = credit[id(child)][0] if id(child) in credit else 0.0
-                    found.append((sample, number, np.full(len(child.reply.ids), advantage)))
-    return found
+                    replies.append((sample, number, np.full(len(child.reply.ids), advantage)))
+    return replies
 
 
-def _between(episode: Episode) -> Floats:
+def _intermediate(episode: Episode) -> Floats:
     """(K,) what each turn earned beside the outcome; NaN where a method could not measure it."""
     turns = np.subtract(episode.turn_rewards, episode.outcome_rewards) - episode.turn_advantages
     for signals in episode.signals.values():
@@ -150,7 +151,7 @@ def _tamtrl(episodes: Sequence[Episode], method: TAMTRLMethod) -> list[Floats]:
     return [episode.by_token(values) for episode, values in zip(episodes, credit, strict=True)]
 
 
-def _earned(node: Node, ended: str) -> Floats:
+def _turn_rewards(node: Node, ended: str) -> Floats:
     """(K,) R^I of a reply's turn and of those that follow, means over the episodes that went on from it.
 
     K is the last turn of the longest, whose own entry stands for nothing (`mt_grpo` does not read it).
@@ -158,10 +159,10 @@ def _earned(node: Node, ended: str) -> Floats:
     over = 0.0 if ended == "zero" else np.nan
     if not node.children:
         return np.array([over])
-    rows = [_earned(child, ended) for child in node.children if not np.isnan(child.value())]
+    rows = [_turn_rewards(child, ended) for child in node.children if not np.isnan(child.value())]
     later = np.full((len(rows), max(map(len, rows))), over)
-    for row, earned in zip(later, rows, strict=True):
-        row[: len(earned)] = earned
+    for row, rewards in zip(later, rows, strict=True):
+        row[: len(rewards)] = rewards
     played = ~np.isnan(later)
     means = np.where(played.any(0), masked_mean(later, played, axis=0), np.nan)
     return np.append(node.turn_reward, means)

@@ -18,7 +18,7 @@ from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
 from memenvs.models.loading import can_reuse_cache, evaluating, load_hf_tokenizer, load_model, split_model
 from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
-from memenvs.models.sampling import Sampler, StoppingCriteria, scale_logits
+from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
 
 torch = require("torch", "train")
 
@@ -92,7 +92,7 @@ class HFPolicy(ChatPolicy):
         self.window: int | None = getattr(config, "max_position_embeddings", None)
         params, vocabulary = self.sampling_params, self.model.get_output_embeddings().weight.shape[0]
         stopping = StoppingCriteria(self._tokens, params.stop, vocabulary)
-        self._sampler = Sampler(
+        self._sampler = TokenSampler(
             self._parts, self.device, params, stopping, self.window, max_batch_tokens or BATCH
         )
         self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None

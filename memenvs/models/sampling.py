@@ -24,7 +24,7 @@ PREFILL = 16_384  # tokens of prompts in a forward pass, padding included; a lon
 PREFILL_ALIKE = 0.9  # at most a tenth of such a pass is padding
 
 
-class Sampler:
+class TokenSampler:
     """Samples replies, each from its own uniform numbers, so that none depends on the others in its batch.
 
     The last bits of float sums do depend on the batch: where a uniform number falls within 1e-6 of the border
@@ -295,7 +295,7 @@ class _Replies:
 class _ActiveRows:
     """The rows of a batch that the model still reads, with their cache; those that ended are removed."""
 
-    def __init__(self, sampler: Sampler, prompts: Sequence[Ids], room: int):
+    def __init__(self, sampler: TokenSampler, prompts: Sequence[Ids], room: int):
         self.rows = np.arange(len(prompts))
         self._backbone, self._window = sampler.model.backbone, sampler.window
         self._takes_positions = "position_ids" in inspect.signature(self._backbone.forward).parameters

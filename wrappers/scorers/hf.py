@@ -37,7 +37,7 @@ CPU_PASS, GPU_PASS = 64, 1_024  # tokens whose reading takes about as long as wh
 LOGITS = 2**23  # numbers in a slice of logits: 32 MB
 
 
-class Row(NamedTuple):
+class ScoredSequence(NamedTuple):
     """A sequence that a pass reads, and what it scores.
 
     Attributes:
@@ -116,10 +116,12 @@ class HFScorer:
             for prefix, rows in self._by_prefix(pairs):
                 cache, lengths = self._read_prefix(prefix), [len(row.ids) for row in rows]
                 for batch in micro_batches(lengths, self.max_batch_tokens, self._alike, len(prefix)):
-                    self._score([rows[i] for i in batch], cache, len(prefix), pairs, scores)
+                    chosen = [rows[i] for i in batch]
+                    for number, logprobs in self._score(chosen, cache, len(prefix), pairs):
+                        scores[number] = logprobs
         return scores
 
-    def _by_prefix(self, pairs: Sequence[TokenPair]) -> Iterator[tuple[list[int], list[Row]]]:
+    def _by_prefix(self, pairs: Sequence[TokenPair]) -> Iterator[tuple[list[int], list[ScoredSequence]]]:
         """Prefixes that are read once, and the distinct rows behind each.
 
         A prompt is such a prefix where that saves more than a pass costs, because several continuations share
@@ -130,14 +132,14 @@ class HFScorer:
             if continuation:
                 rest = prompts.setdefault(tuple(prompt), {}).setdefault(tuple(continuation[:-1]), [])
                 rest.append(number)
-        alone: list[Row] = []
+        alone: list[ScoredSequence] = []
         for ids, rests in prompts.items():
             prefix, last = list(ids[:-1]), ids[-1]  # the last token of a prompt predicts the first behind it
             too_long = len(ids) + max(map(len, rests)) > self.max_batch_tokens
             if self._reuse and prefix and (too_long or len(prefix) * (len(rests) - 1) > self._overhead):
-                yield prefix, [Row([last, *rest], numbers) for rest, numbers in rests.items()]
+                yield prefix, [ScoredSequence([last, *rest], numbers) for rest, numbers in rests.items()]
             else:
-                alone += [Row([*ids, *rest], numbers) for rest, numbers in rests.items()]
+                alone += [ScoredSequence([*ids, *rest], numbers) for rest, numbers in rests.items()]
         yield [], alone
 
     def _read_prefix(self, prefix: list[int]) -> Any:
@@ -149,9 +151,9 @@ class HFScorer:
         return cache
 
     def _score(
-        self, rows: list[Row], cache: Any, used: int, pairs: Sequence[TokenPair], scores: list[TokenScores]
-    ) -> None:
-        """Read rows behind the `used` tokens of a cache in one pass, and set the scores of their pairs."""
+        self, rows: list[ScoredSequence], cache: Any, used: int, pairs: Sequence[TokenPair]
+    ) -> Iterator[tuple[int, TokenScores]]:
+        """Read rows behind the `used` tokens of a cache in one pass; numbers of pairs and their scores."""
         inputs = {"input_ids": self._tensor(pad_right([row.ids for row in rows])), "use_cache": bool(used)}
         if used:
             inputs["past_key_values"] = copy_cache(cache, used, len(rows))
@@ -165,7 +167,7 @@ class HFScorer:
         logprobs = self._logprobs(require("torch", "train").cat(states), np.concatenate(targets))
         ends = np.cumsum([len(ids) for ids in targets])
         for (_, number), own in zip(scored, np.split(logprobs, ends[:-1]), strict=True):
-            scores[number][:] = own
+            yield number, own
 
     def _logprobs(self, states: Any, targets: Ints) -> TokenScores:
         """Log-probabilities (N,) of target ids by hidden states (N, H); logits are made in slices."""

@@ -24,8 +24,7 @@ from memenvs.build.__main__ import main
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.play import main as play
-from memenvs.tasks.grading import gold_answer
-from memenvs.tasks.metrics import boxed_em, em, wrap_answer
+from memenvs.tasks.metrics import boxed_em, em, gold_answer, wrap_answer
 from memenvs.tasks.taskset import CARD, DOCUMENTS, TASKS, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 

@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from memenvs.tasks.grading import gold_answer
+from memenvs.tasks.metrics import gold_answer
 from memenvs.wrappers import ChooseReply, HashText
 
 FAMILIES = {

@@ -22,8 +22,7 @@ from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.envs.sokoban import SokobanEnv
 from memenvs.envs.tool_qa import ToolQAEnv
-from memenvs.tasks.grading import gold_answer, grade_answer
-from memenvs.tasks.metrics import wrap_answer
+from memenvs.tasks.metrics import gold_answer, grade_answer, wrap_answer
 
 Env = gym.Env[Any, str]
 Floats32 = NDArray[np.float32]

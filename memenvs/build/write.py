@@ -18,8 +18,7 @@ from memenvs.build.draft import Documents, Draft, frame_tokens, renumbered
 from memenvs.core.files import describe, resolved, sha256, whole_folder
 from memenvs.core.text import Template
 from memenvs.tasks.context import Context, open_reader
-from memenvs.tasks.grading import answer_form, gold_answer
-from memenvs.tasks.metrics import BOXED_WINDOW, boxed_em, wrap_answer
+from memenvs.tasks.metrics import BOXED_WINDOW, answer_form, boxed_em, gold_answer, wrap_answer
 from memenvs.tasks.taskset import CARD, DOCUMENTS, SCHEMAS, TASKS, Card, Layout, Task, TaskSet, open_tasks
 from memenvs.tasks.tokens import TextTokenizer
 

@@ -12,8 +12,7 @@ from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
 from memenvs.envs.render import reading_turn
 from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
-from memenvs.tasks.grading import Grade, answer_form, check_scoring, gold_answer, grade
-from memenvs.tasks.metrics import wrap_answer
+from memenvs.tasks.metrics import Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
 from memenvs.tasks.taskset import Task, identity_of, open_tasks, own_metric
 from memenvs.tasks.tokens import HEAD_CHARS, load_tokenizer
 

@@ -16,8 +16,7 @@ from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import clean_text
 from memenvs.envs.render import conversation_turn
 from memenvs.retrieval import Retriever, load_retriever
-from memenvs.tasks.grading import Grade, gold_answer, grade_answer
-from memenvs.tasks.metrics import get_metric, normalize_answer, wrap_answer
+from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, normalize_answer, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, identity_of, open_questions, own_metric
 from memenvs.tasks.tokens import Gaps, TextTokenizer, load_tokenizer
 

@@ -78,6 +78,35 @@ def test_both_policies_make_the_same_prompts(tiny_model, policy, model):
     assert chatting.encode_feedback("No.", reply).tolist() == other.encode_feedback("No.", reply).tolist()
 
 
+def streamed(policy, count, limits):
+    """Replies by `submit` and `completed`, each begun when the one before it is under way."""
+    found = {}
+    for i in range(count):
+        policy.submit(i, policy.encode(TEXTS[i]), rngs(count)[i], limits[i])
+    while len(found) < count:
+        ready = policy.completed()
+        assert ready
+        found |= dict(ready)
+    return found
+
+
+def test_a_streamed_reply_is_the_one_of_a_batch(policy):
+    found = streamed(policy, 4, [40] * 4)
+    assert [found[i].ids.tolist() for i in range(4)] == [reply.ids.tolist() for reply in replies(policy)]
+    assert policy.completed() == []
+
+
+def test_the_shortest_streamed_reply_is_given_first(policy):
+    assert next(iter(streamed(policy, 2, [40, 1]))) == 1
+
+
+def test_cancelled_replies_are_not_given_to_the_next_caller(policy):
+    policy.submit(7, policy.encode("Ada"), rngs(1)[0], 40)
+    policy.cancel()
+    assert [r.ids.tolist() for r in replies(policy, 5)] == [r.ids.tolist() for r in replies(policy, 5)]
+    assert policy.completed() == []
+
+
 def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
     ended = [reply for reply in replies(policy, 300, ["Ada"] * 64) if reply.finished]
     assert ended

@@ -21,10 +21,10 @@ from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import SamplingParams
 from memenvs.models.endpoint import complete, served_models
-from memenvs.rollout.engine import Answer, Request, Sampler, sampler_of
+from memenvs.rollout.engine import Answer, Request, TurnSampler, turn_sampler
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.scripted import Policy, make_policy
-from memenvs.rollout.session import Encoder, Session, Usage
+from memenvs.rollout.session import PromptEncoder, Session, Usage
 
 KEY = "OPENAI_API_KEY"
 """Environment variable of an endpoint's key."""
@@ -88,7 +88,7 @@ class PolicySpec(NamedTuple):
     """
 
     setting: dict[str, Any]
-    make: Callable[[TextVectorEnv], tuple[Sampler, Encoder | None]]
+    make: Callable[[TextVectorEnv], tuple[TurnSampler, PromptEncoder | None]]
 
 
 def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
@@ -97,7 +97,7 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     Args:
         policy: `"lexical"` or another name of `memenvs.rollout.scripted`, `"hf:MODEL"`, `"openai:URL"`; a
             function from an observation and its info to a reply; a policy over token ids, as
-            `memenvs.models.HFPolicy`; or a `memenvs.rollout.engine.Sampler`.
+            `memenvs.models.HFPolicy`; or a `memenvs.rollout.engine.TurnSampler`.
         options: of `hf:` and `openai:`; `max_new_tokens` also of a policy over token ids.
 
     Raises:
@@ -124,7 +124,7 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
 
 
 class FunctionSampler:
-    """Functions of observation and info, one made for each episode; a `Sampler`.
+    """Functions of observation and info, one made for each episode; a `TurnSampler`.
 
     Args:
         make: gives the function for an environment and a seed, as `make_policy` does for a name.
@@ -143,14 +143,14 @@ class FunctionSampler:
         self._waiting: list[Request] = []
 
     def ask(self, request: Request) -> None:
-        """See `Sampler`."""
+        """See `TurnSampler`."""
         if not request.session.episode.replies:
             seed = int(request.session.rng.integers(2**32))
             self._policies[request.seat] = self.make(self.envs[request.seat], seed)
         self._waiting.append(request)
 
     def answered(self) -> list[Answer]:
-        """See `Sampler`."""
+        """See `TurnSampler`."""
         waiting, self._waiting = self._waiting, []
         return [Answer(seat, text_reply(self._reply(seat, session))) for seat, session in waiting]
 
@@ -160,7 +160,7 @@ class FunctionSampler:
 
 
 class EndpointSampler:
-    """A model behind an OpenAI-compatible server; a `Sampler`.
+    """A model behind an OpenAI-compatible server; a `TurnSampler`.
 
     Every request has a seed of its own, drawn from its episode's generator. An episode whose request fails
     has failed; the others go on.
@@ -183,7 +183,7 @@ class EndpointSampler:
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
 
     def ask(self, request: Request) -> None:
-        """See `Sampler`."""
+        """See `TurnSampler`."""
         seed = int(request.session.rng.integers(2**31))
         fields = {"seed": seed, **self.fields, "messages": self._messages(request.session)}
         given = {name: value for name, value in fields.items() if value is not None}
@@ -191,7 +191,7 @@ class EndpointSampler:
         threading.Thread(target=self._send, args=(request.seat, given), daemon=True).start()
 
     def answered(self) -> list[Answer]:
-        """See `Sampler`."""
+        """See `TurnSampler`."""
         ready = [self._answers.get()]
         while not self._answers.empty():
             ready.append(self._answers.get())
@@ -258,7 +258,7 @@ def _object_policy(policy: Any, options: ModelOptions) -> PolicySpec:
         return PolicySpec(setting, lambda venv: (policy, None))
     if hasattr(policy, "sample"):
         setting["max_new_tokens"] = options.max_new_tokens
-        return PolicySpec(setting, lambda venv: (sampler_of(policy, options.max_new_tokens), policy))
+        return PolicySpec(setting, lambda venv: (turn_sampler(policy, options.max_new_tokens), policy))
     if not callable(policy):
         raise TypeError(f"policy must be a name, a function or a policy over token ids, got {policy!r}")
     return PolicySpec(setting, lambda venv: (FunctionSampler(lambda env, seed: policy, venv.envs), None))
@@ -275,10 +275,10 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
     max_new_tokens = sampling.pop("max_new_tokens")
     given = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
 
-    def make(venv: TextVectorEnv) -> tuple[Sampler, Encoder]:
+    def make(venv: TextVectorEnv) -> tuple[TurnSampler, PromptEncoder]:
         load = models.HFPolicy.load if (Path(model) / _SAVED).is_file() else models.HFPolicy
         policy = load(model, **given)
-        return sampler_of(policy, max_new_tokens), policy
+        return turn_sampler(policy, max_new_tokens), policy
 
     return PolicySpec(setting, make)
 
@@ -310,7 +310,7 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     setting = {"policy": f"openai:{client.url}", "model": body["model"]}
     setting |= {"conversation": options.conversation, "body": body}
 
-    def make(venv: TextVectorEnv) -> tuple[Sampler, None]:
+    def make(venv: TextVectorEnv) -> tuple[TurnSampler, None]:
         if options.conversation and getattr(venv.envs[0].unwrapped, "context", None) != "append":
             raise ValueError(
                 "conversation is for episodes that grow, and this environment gives a fresh prompt each "

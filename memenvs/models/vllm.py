@@ -64,6 +64,7 @@ class VLLMPolicy(ChatPolicy):
         self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
         mode = _logprobs_mode(self.sampling_params)
         self._vllm = require("vllm", "vllm")
+        self._keys: dict[str, int] = {}  # of the requests that are under way
         self.llm = load_engine(model, engine, logprobs_mode=mode)
         config = self.llm.llm_engine.model_config
         if config.logprobs_mode != mode:
@@ -84,6 +85,7 @@ class VLLMPolicy(ChatPolicy):
         Raises:
             ValueError: a prompt is empty, or the arguments are not of one length.
         """
+        self.cancel()
         limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
         seeds = [int(rng.integers(2**31)) for rng in rngs]
         rows = [i for i, limit in enumerate(limits) if limit]
@@ -96,6 +98,30 @@ class VLLMPolicy(ChatPolicy):
         for i, output in zip(rows, outputs, strict=True):
             replies[i] = self._reply(output.outputs[0])
         return replies
+
+    def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
+        """Begin a reply, beside those under way; see `memenvs.rollout.engine.StreamingPolicy`."""
+        number = str(next(self.llm.request_counter))
+        tokens = self._vllm.TokensPrompt(prompt_token_ids=[int(token) for token in prompt])
+        settings = self._settings(int(rng.integers(2**31)), max_new_tokens)
+        self._keys[number] = key
+        self.llm.llm_engine.add_request(number, tokens, settings)
+
+    def completed(self) -> list[tuple[int, Reply]]:
+        """Replies that have ended, by their keys; waits for one if any is under way."""
+        replies: list[tuple[int, Reply]] = []
+        while self._keys and not replies:
+            ended = [output for output in self.llm.llm_engine.step() if output.finished]
+            replies = [
+                (self._keys.pop(output.request_id), self._reply(output.outputs[0])) for output in ended
+            ]
+        return replies
+
+    def cancel(self) -> None:
+        """Drop the replies that are under way, which the engine would give to the next caller."""
+        if self._keys:
+            self.llm.llm_engine.abort_request(list(self._keys))
+            self._keys.clear()
 
     def load_weights(self, weights: HFPolicy | str | Path) -> None:
         """Sample with these weights from now on: a policy's present ones, or those saved in a folder.
@@ -134,6 +160,7 @@ class VLLMPolicy(ChatPolicy):
             include_stop_str_in_output=True,
             skip_special_tokens=False,
             detokenize=bool(params.stop),
+            output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
 
     def _reply(self, completion: Any) -> Reply:

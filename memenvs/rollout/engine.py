@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ class Timer:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
-    @contextmanager
+    @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Count the time inside a `with`, also where it raises."""
         start = time.perf_counter()
@@ -69,12 +69,12 @@ def collect(
     Raises:
         ValueError: the environments cannot be used so; the message says why.
     """
-    engine = Engine(venv, sampler_of(policy, max_new_tokens), group_size=group_size, timer=timer)
     sessions = [
         [Session(policy, Episode(group=int(s), seed=int(s), member=j)) for j in range(group_size)]
         for s in groups
     ]
     order = {seed: place for place, seed in enumerate(groups)}
+    engine = Engine(venv, turn_sampler(policy, max_new_tokens), group_size=group_size, timer=timer)
     ended = sorted(engine.play(sessions), key=lambda group: order[group[0].episode.group])
     return [session.episode for group in ended for session in group]
 
@@ -113,7 +113,7 @@ class Answer(NamedTuple):
         return cls(request.seat, reply, usage)
 
 
-class Sampler(Protocol):
+class TurnSampler(Protocol):
     """Replies to the turns of many episodes; a seat waits for at most one reply at a time."""
 
     def ask(self, request: Request) -> None:
@@ -132,9 +132,12 @@ class StreamingPolicy(Policy, Protocol):
     def completed(self) -> list[tuple[int, Reply]]:
         """Replies that have ended, by their keys; waits until there is at least one if any is under way."""
 
+    def cancel(self) -> None:
+        """Drop the replies that are under way."""
+
 
 class BatchSampler:
-    """A `Sampler` that samples all turns that wait by one call of a policy.
+    """A `TurnSampler` that samples all turns that wait by one call of a policy.
 
     Args:
         policy: samples.
@@ -146,11 +149,11 @@ class BatchSampler:
         self._waiting: list[Request] = []
 
     def ask(self, request: Request) -> None:
-        """See `Sampler`."""
+        """See `TurnSampler`."""
         self._waiting.append(request)
 
     def answered(self) -> list[Answer]:
-        """See `Sampler`."""
+        """See `TurnSampler`."""
         waiting, self._waiting = self._waiting, []
         prompts, rngs = [one.session.prompt for one in waiting], [one.session.rng for one in waiting]
         replies = sample_within(self.policy, prompts, rngs, self.max_new_tokens)
@@ -158,7 +161,7 @@ class BatchSampler:
 
 
 class StreamSampler:
-    """A `Sampler` that gives each turn to a `StreamingPolicy` at once.
+    """A `TurnSampler` that gives each turn to a `StreamingPolicy` at once.
 
     Args:
         policy: samples.
@@ -169,9 +172,10 @@ class StreamSampler:
         self.policy, self.max_new_tokens = policy, max_new_tokens
         self._waiting: dict[int, Request] = {}
         self._overlong: list[Request] = []
+        policy.cancel()  # what a rollout that was interrupted has left
 
     def ask(self, request: Request) -> None:
-        """See `Sampler`."""
+        """See `TurnSampler`."""
         prompt, rng = request.session.prompt, request.session.rng
         room = room_for(self.policy, prompt, self.max_new_tokens)
         if room > 0:
@@ -181,15 +185,15 @@ class StreamSampler:
             self._overlong.append(request)
 
     def answered(self) -> list[Answer]:
-        """See `Sampler`."""
+        """See `TurnSampler`."""
         if self._overlong:
             overlong, self._overlong = self._overlong, []
             return [Answer.of(request, NO_REPLY) for request in overlong]
         return [Answer.of(self._waiting.pop(seat), reply) for seat, reply in self.policy.completed()]
 
 
-def sampler_of(policy: Policy, max_new_tokens: int) -> Sampler:
-    """The sampler that fits a policy over token ids: by stream where the policy can, else by batch."""
+def turn_sampler(policy: Policy, max_new_tokens: int) -> TurnSampler:
+    """A policy over token ids as a `TurnSampler`: streamed where it can be, else in batches."""
     stream: Any = policy
     if hasattr(policy, "submit") and hasattr(policy, "completed"):
         return StreamSampler(stream, max_new_tokens)
@@ -228,7 +232,7 @@ class Engine:
     def __init__(
         self,
         venv: VectorEnv[Any, Any, Any],
-        sampler: Sampler,
+        sampler: TurnSampler,
         *,
         group_size: int = 1,
         timer: Timer | None = None,

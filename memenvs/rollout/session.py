@@ -18,7 +18,7 @@ NO_REPLY = Reply("", np.zeros(0, np.int64), np.zeros(0), finished=False)
 """Stands for the reply to a prompt that leaves no room for one; the environment is given an empty text."""
 
 
-class Encoder(Protocol):
+class PromptEncoder(Protocol):
     """The part of a `Policy` that makes token ids of texts."""
 
     def encode(self, observation: str) -> Ids:
@@ -74,7 +74,7 @@ class Session:
 
     def __init__(
         self,
-        encoder: Encoder | None = None,
+        encoder: PromptEncoder | None = None,
         episode: Episode | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:

@@ -1,0 +1,167 @@
+"""The engine: each episode goes on as soon as its own reply is there, and plays what it would play alone."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from test_rollout import RandomMoves, venv_of
+
+from memenvs.rollout.engine import Answer, Engine, Timer, collect
+from memenvs.rollout.records import Episode, text_reply
+from memenvs.rollout.session import NO_REPLY, Session
+
+SEARCH = {"tasks": "world-test"}
+
+
+class Stream(RandomMoves):
+    """Replies that take a random time; the one that ends first is given first, alone."""
+
+    def __init__(self, times=None):
+        super().__init__()
+        self.under_way, self.now, self.order = {}, 0, []
+        chance = np.random.default_rng(0)
+        self.times = times or (int(chance.geometric(0.01)) for _ in range(10**6))
+
+    def submit(self, key, prompt, rng, max_new_tokens):
+        assert key not in self.under_way
+        (reply,) = self.sample([prompt], [rng], [max_new_tokens])
+        self.under_way[key] = self.now + next(self.times), reply
+
+    def completed(self):
+        key = min(self.under_way, key=lambda one: self.under_way[one][0])
+        self.now, reply = self.under_way.pop(key)
+        self.order.append(key)
+        return [(key, reply)]
+
+    def cancel(self):
+        self.under_way.clear()
+
+
+class Texts:
+    """A policy over texts that answers every turn with its seat; seat 1 has no reply."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def ask(self, request):
+        self.waiting.append(request.seat)
+
+    def answered(self):
+        seats, self.waiting = self.waiting, []
+        return [
+            Answer(seat, error="no\nserver") if seat == 1 else Answer(seat, text_reply(str(seat)))
+            for seat in seats
+        ]
+
+
+def texts_of(episodes):
+    return [[reply.text for reply in episode.replies] for episode in episodes]
+
+
+def test_a_streamed_episode_is_the_one_of_a_batch():
+    played = [
+        collect(venv_of("MemSearchQA-v0", count, **SEARCH), policy, range(6), 2)
+        for count, policy in ((4, RandomMoves()), (4, Stream()), (12, Stream()))
+    ]
+    batched, streamed, wide = map(texts_of, played)
+    assert batched == streamed == wide
+    for one, other in zip(played[0], played[1], strict=True):
+        assert one.turn_rewards == other.turn_rewards
+        assert [sample.ids.tolist() for sample in one.samples] == [s.ids.tolist() for s in other.samples]
+        assert (one.group, one.member, one.end) == (other.group, other.member, other.end)
+
+
+def test_no_streamed_episode_waits_for_the_reply_of_another():
+    policy = Stream(itertools.chain([10_000], itertools.repeat(1)))  # the first reply outlasts all others
+    episodes = collect(venv_of("MemSearchQA-v0", 3, **SEARCH), policy, range(6))
+    turns = sum(len(episode.replies) for episode in episodes[1:])
+    assert policy.order.index(0) == turns
+
+
+def test_a_streamed_prompt_without_room_gets_an_empty_reply():
+    policy = Stream()
+    policy.window = 20
+    (episode,) = collect(venv_of("MemSearchQA-v0", 1, **SEARCH), policy, [1])
+    assert all(reply is NO_REPLY for reply in episode.replies)
+    assert episode.overlong_prompts == len(episode.replies) > 0
+    assert episode.samples == []
+
+
+def test_replies_that_an_interrupted_rollout_left_are_cancelled_by_the_next_one():
+    venv, policy = venv_of("MemSokoban-v0", 2), Stream()
+
+    def die(action):
+        raise RuntimeError("the engine is gone")
+
+    venv.envs[0].unwrapped._play = venv.envs[1].unwrapped._play = die
+    with pytest.raises(RuntimeError, match="the engine is gone"):
+        collect(venv, policy, [1, 2])
+    assert policy.under_way != {}
+    streamed = collect(venv_of("MemSokoban-v0", 2), policy, [1, 2])
+    assert texts_of(streamed) == texts_of(collect(venv_of("MemSokoban-v0", 2), RandomMoves(), [1, 2]))
+
+
+def test_an_episode_without_a_reply_fails_alone():
+    sessions = [[Session(episode=Episode(seed=seed))] for seed in range(4)]
+    engine = Engine(venv_of("MemSokoban-v0", 2), Texts())
+    episodes = {session.episode.seed: session.episode for (session,) in engine.play(sessions)}
+    assert {seed for seed, episode in episodes.items() if episode.end == "failed"} >= {1}
+    assert {episode.error for episode in episodes.values()} == {"", "no server"}
+    assert all(len(episode.turns) > 1 for episode in episodes.values() if not episode.error)
+
+
+def test_an_episode_plays_the_task_of_its_number():
+    venv = venv_of("MemSearchQA-v0", 2, **SEARCH)
+    ids = [venv.envs[0].reset(options={"task": number})[1]["task"] for number in (5, 3, 4)]
+    sessions = [[Session(episode=Episode(number=number))] for number in (5, 3, 4)]
+    played = [session.episode for (session,) in Engine(venv, Texts()).play(sessions)]
+    assert {episode.number: episode.task for episode in played} == dict(zip((5, 3, 4), ids, strict=True))
+
+
+def test_texts_alone_leave_no_training_sequences():
+    ((session,),) = Engine(venv_of("MemSokoban-v0", 1), Texts()).play([[Session()]])
+    assert session.episode.samples == []
+    with pytest.raises(ValueError, match="there is no prompt"):
+        _ = session.prompt
+
+
+def test_a_fork_goes_on_by_itself():
+    session = Session(RandomMoves())
+    session.begin("Who?", {"context": "append"})
+    info = {"context": "append", "feedback": " No.", "rewards": {"outcome": 0.5}}
+    fork = session.fork()
+    fork.play(text_reply("A"), "Who?A No.", info)
+    assert (session.observation, len(session.episode.turns)) == ("Who?", 0)
+    assert (fork.text, fork.episode.outcomes) == (" No.", [0.5])
+
+
+def test_an_episode_read_from_its_line_is_what_was_written():
+    episode = Episode(
+        task="t3", number=3, member=1, seed=9, end="truncated", turn_rewards=[0.0, 1.0],
+        metrics={"success": 1.0}, replies=[text_reply("a\n“b”"), text_reply("")],
+    )  # fmt: skip
+    again = Episode.from_json(episode.to_json())
+    assert (again.task, again.number, again.member, again.seed) == ("t3", 3, 1, 9)
+    assert (again.end, again.error, again.turn_rewards) == ("truncated", "", [0.0, 1.0])
+    assert (again.success, texts_of([again])) == (True, [["a\n“b”", ""]])
+    assert "\n" not in episode.to_json()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"number": "3"}, {"metrics": {"em": None}}, {"unknown": 1}, {"replies": None}, {"turn_rewards": 1}],
+)
+def test_a_line_that_is_no_episode_is_refused(change):
+    line = json.dumps({**json.loads(Episode(number=0).to_json()), **change})
+    with pytest.raises(ValueError, match=r"."):
+        Episode.from_json(line)
+
+
+def test_a_timer_adds_up_what_has_one_name():
+    timer = Timer()
+    for name in ("a", "b", "a"):
+        with timer(name):
+            pass
+    assert list(timer.seconds) == ["a", "b"]
+    assert all(seconds >= 0 for seconds in timer.seconds.values())

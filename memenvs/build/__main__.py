@@ -153,14 +153,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         with naming(args.out):
-            said = _index(args) if args.builder == "index" else _drawn(args)
+            summary = _index(args) if args.builder == "index" else _drawn(args)
     except (ValueError, OSError, ImportError) as error:
         return report_error(f"memenvs.build {args.builder}", error)
     except KeyboardInterrupt:
         kept = "what is done is kept" if args.builder == "index" else "nothing was changed"
         sys.stderr.write(f"memenvs.build: interrupted; {kept}\n")
         return 130
-    sys.stdout.write(f"{said}\n({time.perf_counter() - started:.1f} s)\n")
+    sys.stdout.write(f"{summary}\n({time.perf_counter() - started:.1f} s)\n")
     return 0
 
 
@@ -219,7 +219,7 @@ def _task_set(args: argparse.Namespace) -> str:
     tokenizer = load_tokenizer(args.tokenizer)
     if args.tasks is not None:
         check_whole(**{"--tasks": args.tasks})
-    draft = _BUILDERS[args.builder](args, tokenizer)
+    draft = _draft(args, tokenizer=tokenizer, split=args.split, seed=args.seed)
     card = Card(args.builder, arguments=_arguments(args, tokenizer))
     written = write_task_set(args.out, draft, card, tokenizer, exports=args.export)
     counts, env_args = written.card.counts, {"tasks": str(args.out)}
@@ -234,94 +234,39 @@ def _task_set(args: argparse.Namespace) -> str:
     )
 
 
-def _hotpotqa(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
-    return _among(args, tokenizer, read_hotpotqa)
-
-
-def _musique(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
-    return _among(args, tokenizer, read_musique)
-
-
-def _jsonl(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
-    return _among(args, tokenizer, read_jsonl, args.pool)
-
-
-def _among(
-    args: argparse.Namespace,
-    tokenizer: TextTokenizer,
-    read: Callable[[str, str], Any],
-    pool: str | None = None,
-) -> Draft:
-    sources = [args.source] if pool is None else [args.source, pool]
-    inputs = tuple(Path(source) for source in sources if not source.startswith("hf:"))
+def _draft(args: argparse.Namespace, **common: Any) -> Draft:
+    """The task set of the named source, not written yet; `common` is what every source draws by."""
+    if args.builder == "multi":
+        sources = [open_questions(source) for source in args.source]
+        joined = {"objectives": args.objectives, "count": args.tasks, "weights": args.weights}
+        return multi(sources, **joined, **common)
+    common["workers"] = args.workers
+    if args.builder == "niah":
+        prose, inputs = _bundled_prose() if args.essays is None else read_prose(args.essays)
+        hidden = {"variant": args.variant, "count": args.tasks or 100, "tokens": args.tokens}
+        return niah(**hidden, prose=prose, inputs=inputs, **common)
+    common |= {"documents": args.documents, "tokens": args.tokens}
+    if args.builder == "world":
+        if args.documents is None and args.tokens is None:
+            common["documents"] = 50
+        return world(entities=args.entities, count=args.tasks or 512, hops=args.hops, **common)
+    pool = getattr(args, "pool", None)
+    files = [source for source in (args.source, pool) if source and not source.startswith("hf:")]
     return among_distractors(
-        read(args.source, args.split),
+        _READERS[args.builder](args.source, args.split),
         extra=() if pool is None else read_pool(pool, args.split),
-        **_size(args),
-        **_common(args, tokenizer),
         count=args.tasks,
-        workers=args.workers,
-        inputs=inputs,
+        inputs=tuple(map(Path, files)),
+        **common,
     )
 
 
-def _niah(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
-    prose, inputs = _bundled_prose() if args.essays is None else read_prose(args.essays)
-    return niah(
-        variant=args.variant,
-        count=args.tasks or 100,
-        tokens=args.tokens,
-        prose=prose,
-        inputs=inputs,
-        workers=args.workers,
-        **_common(args, tokenizer),
-    )
+_READERS = {"hotpotqa": read_hotpotqa, "musique": read_musique, "jsonl": read_jsonl}
 
 
 def _bundled_prose() -> tuple[list[str], tuple[Path, ...]]:
     bundle = open_tasks("world-train")
     return bundle.texts(range(bundle.n_documents)), ()
-
-
-def _world(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
-    return world(
-        entities=args.entities,
-        count=args.tasks or 512,
-        hops=args.hops,
-        workers=args.workers,
-        **_size(args, default=50),
-        **_common(args, tokenizer),
-    )
-
-
-def _multi(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
-    sources = [open_questions(source) for source in args.source]
-    return multi(
-        sources,
-        objectives=args.objectives,
-        count=args.tasks,
-        weights=args.weights,
-        **_common(args, tokenizer),
-    )
-
-
-_BUILDERS = {
-    "hotpotqa": _hotpotqa,
-    "musique": _musique,
-    "jsonl": _jsonl,
-    "niah": _niah,
-    "world": _world,
-    "multi": _multi,
-}
-
-
-def _common(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, Any]:
-    return {"tokenizer": tokenizer, "split": args.split, "seed": args.seed}
-
-
-def _size(args: argparse.Namespace, default: int | None = None) -> dict[str, Any]:
-    documents = default if args.documents is None and args.tokens is None else args.documents
-    return {"documents": documents, "tokens": args.tokens}
 
 
 def _arguments(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, Any]:

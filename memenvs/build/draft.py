@@ -21,49 +21,7 @@ from memenvs.tasks.tokens import Gaps, TextTokenizer
 T = TypeVar("T")
 
 _STRIDE = 256  # items a worker makes at once
-
-
-def item_rng(seed: int, split: str, item: int) -> np.random.Generator:
-    """The generator of item `item` of split `split`: no two items, splits or seeds share one.
-
-    Its entropy is the SHA-256 of the three together, always eight words: SeedSequence would take numbers of
-    several words for several numbers, and a short hash of the split's name would meet another's.
-    """
-    digest = hashlib.sha256(json.dumps([int(seed), split, int(item)]).encode()).digest()
-    return np.random.default_rng(np.random.SeedSequence(np.frombuffer(digest, "<u4").tolist()))
-
-
-def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label: str = "tasks") -> list[T]:
-    """`[make(0), …, make(count - 1)]`, by `workers` processes; the result does not depend on their number.
-
-    A progress bar appears when the work takes over a second.
-
-    Args:
-        make: a picklable callable of the item's number, which draws from `item_rng` alone.
-        count: items.
-        workers: processes; 1 makes them in this one.
-        label: what the progress bar counts.
-
-    Raises:
-        ValueError: a process was killed.
-    """
-    jobs = [range(start, min(start + _STRIDE, count)) for start in range(0, count, _STRIDE)]
-    if workers <= 1 or len(jobs) == 1:
-        return list(progress(map(make, range(count)), count, label))
-    made = map_in_processes(partial(_make_all, make), jobs, min(workers, len(jobs)))
-    return [item for part in progress(made, len(jobs), label) for item in part]
-
-
-def _make_all(make: Callable[[int], T], job: Iterable[int]) -> list[T]:
-    return [make(item) for item in job]
-
-
-def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
-    """`items`, with a progress bar on standard error once they have taken a second."""
-    return iter(tqdm(items, total=total, desc=label, delay=1.0, leave=False, disable=None))
-
-
-_WIDEST = np.iinfo(np.uint16).max
+_WIDEST = np.iinfo(np.uint16).max  # characters of a token
 _END = 24  # characters at either end of a text on which its tokens there depend
 
 
@@ -127,18 +85,44 @@ class Draft:
     metric: str = "em"
 
 
-def seam_tokens(
-    tokenizer: TextTokenizer, texts: Sequence[str], before: str, behind: str
-) -> NDArray[np.int64]:
-    """(D,) tokens that each text has more between `before` and `behind` than alone, those two included.
+def item_rng(seed: int, split: str, item: int) -> np.random.Generator:
+    """The generator of item `item` of split `split`: no two items, splits or seeds share one.
 
-    Byte-level BPE joins a newline to the word behind it or to another newline, SentencePiece puts a blank
-    before a text that begins. So the tokens of a long text can be counted by its parts: exactly, where the
-    tokenizer splits texts at words before it does anything else, as all do that are in use.
+    Its entropy is the SHA-256 of the three together, always eight words: SeedSequence would take numbers of
+    several words for several numbers, and a short hash of the split's name would meet another's.
     """
-    ends = [text if len(text) <= 2 * _END else text[:_END] + text[-_END:] for text in texts]
-    between = tokenizer.counts([before + end + behind for end in ends])
-    return np.array(between, np.int64) - np.array(tokenizer.counts(ends), np.int64)
+    digest = hashlib.sha256(json.dumps([int(seed), split, int(item)]).encode()).digest()
+    return np.random.default_rng(np.random.SeedSequence(np.frombuffer(digest, "<u4").tolist()))
+
+
+def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label: str = "tasks") -> list[T]:
+    """`[make(0), …, make(count - 1)]`, by `workers` processes; the result does not depend on their number.
+
+    A progress bar appears when the work takes over a second.
+
+    Args:
+        make: a picklable callable of the item's number, which draws from `item_rng` alone.
+        count: items.
+        workers: processes; 1 makes them in this one.
+        label: what the progress bar counts.
+
+    Raises:
+        ValueError: a process was killed.
+    """
+    jobs = [range(start, min(start + _STRIDE, count)) for start in range(0, count, _STRIDE)]
+    if workers <= 1 or len(jobs) == 1:
+        return list(progress(map(make, range(count)), count, label))
+    made = map_in_processes(partial(_make_all, make), jobs, min(workers, len(jobs)))
+    return [item for part in progress(made, len(jobs), label) for item in part]
+
+
+def _make_all(make: Callable[[int], T], job: Iterable[int]) -> list[T]:
+    return [make(item) for item in job]
+
+
+def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
+    """`items`, with a progress bar on standard error once they have taken a second."""
+    return iter(tqdm(items, total=total, desc=label, delay=1.0, leave=False, disable=None))
 
 
 def renumbered(task: Task, numbers: NDArray[np.int64]) -> Task:
@@ -152,6 +136,20 @@ def renumbered(task: Task, numbers: NDArray[np.int64]) -> Task:
         evidence=tuple(numbers[list(task.evidence)].tolist()),
         meta=meta,
     )
+
+
+def seam_tokens(
+    tokenizer: TextTokenizer, texts: Sequence[str], before: str, behind: str
+) -> NDArray[np.int64]:
+    """(D,) tokens that each text has more between `before` and `behind` than alone, those two included.
+
+    Byte-level BPE joins a newline to the word behind it or to another newline, SentencePiece puts a blank
+    before a text that begins. So the tokens of a long text can be counted by its parts: exactly, where the
+    tokenizer splits texts at words before it does anything else, as all do that are in use.
+    """
+    ends = [text if len(text) <= 2 * _END else text[:_END] + text[-_END:] for text in texts]
+    between = tokenizer.counts([before + end + behind for end in ends])
+    return np.array(between, np.int64) - np.array(tokenizer.counts(ends), np.int64)
 
 
 def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> NDArray[np.int64]:

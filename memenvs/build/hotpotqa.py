@@ -1,4 +1,4 @@
-"""The official HotpotQA file (or its copy on the hub) comes in, examples go out."""
+"""Read the official HotpotQA file, or its copy on the hub."""
 
 from __future__ import annotations
 

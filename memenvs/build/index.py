@@ -1,4 +1,4 @@
-"""Build a search index: a corpus in, a folder with the mapped corpus, the index and its card out."""
+"""Build a search index over a corpus: a folder with the mapped corpus, the index and its card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions and paragraphs of one's own, read from JSON Lines."""
+"""Read questions and paragraphs of one's own from JSON Lines."""
 
 from __future__ import annotations
 

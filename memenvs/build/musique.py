@@ -1,4 +1,4 @@
-"""The official MuSiQue file (or its copy on the hub) comes in, examples go out."""
+"""Read the official MuSiQue file, or its copy on the hub."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def _example(record: Record, source: str) -> Example:
         evidence,
         meta={
             "hops": len(evidence),
-            "steps": [read_text(asked, "decomposition", where) for asked, _ in steps],
+            "steps": [read_text(question, "decomposition", where) for question, _ in steps],
         },
     )

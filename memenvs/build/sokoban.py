@@ -1,4 +1,4 @@
-"""Sokoban levels: size, boxes and lengths in, a level file out."""
+"""Files of Sokoban levels."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -24,9 +24,16 @@ def build(
 ) -> dict[str, Any]:
     """Make levels and write them whole to `out`; the same bytes on any number of processes.
 
-    `size` is squares a side, walls included, or height and width; solutions are counted in moves. `levels` is
-    how many of `split`, or how many of each split in a file of several ({"train": 4000, "test": 512}). An
-    `out` that ends in .npz keeps solutions and card, any other is text in Boxoban's layout.
+    Args:
+        size: squares a side, walls included, or height and width.
+        boxes: boxes.
+        min_solution: fewest moves of a shortest solution.
+        max_solution: most moves of one; None for any.
+        levels: how many of `split`, or of each split ({"train": 4000, "test": 512}).
+        split: `"train"`, `"validation"` or `"test"`.
+        seed: of the levels.
+        out: a name that ends in .npz keeps solutions and card, any other is text in Boxoban's layout.
+        workers: processes.
 
     Returns:
         A summary: `out`, `bytes`, `levels` by split, `mean_solution` and `longest_solution` in moves.
@@ -40,7 +47,11 @@ def build(
         if name not in SPLITS or count < 1:
             raise ValueError(f"levels is 1 or more of {', '.join(SPLITS)}, got {count} of {name!r}")
     shape = (size, size) if isinstance(size, int) else size
-    made = _make(Generator(shape, boxes, min_solution, max_solution, seed), counts, workers)
+    generator = Generator(shape, boxes, min_solution, max_solution, seed)
+    parts = [generator.levels(name, count, workers) for name, count in counts.items()]
+    boards = np.concatenate([part.boards for part in parts])
+    moves = [level.moves for part in parts for level in part]
+    made = LevelSet(boards, moves, counts, {"generator": asdict(generator)})
     made.save(out)
     return {
         "out": str(out),
@@ -49,11 +60,3 @@ def build(
         "mean_solution": float(made.lengths.mean()),
         "longest_solution": int(made.lengths.max()),
     }
-
-
-def _make(generator: Generator, counts: Mapping[str, int], workers: int) -> LevelSet:
-    """The levels of all splits in one set."""
-    parts = [generator.levels(name, count, workers) for name, count in counts.items()]
-    moves = [level.moves for part in parts for level in part]
-    boards = np.concatenate([part.boards for part in parts])
-    return LevelSet(boards, moves, counts, {"generator": asdict(generator)})

@@ -94,13 +94,13 @@ def read_id(value: Any, source: str) -> str:
 def read_answers(preferred: Any, aliases: Any, where: str) -> tuple[str, ...]:
     """The accepted answers, the preferred one first, once each; aliases that say nothing are dropped.
 
-    An answer that is nothing when normalised ("", "The") would pay silence.
+    An answer that is nothing when normalised ("", "The") is refused: an empty reply would score 1.
     """
     answer = read_text(preferred, "answer", where)
     if not normalize_answer(answer):
         raise ValueError(
             f"{where} has the answer {answer!r}, which is nothing once articles and punctuation are gone, so "
-            "that silence would be right; leave the question out of the file"
+            "that an empty reply would be right; leave the question out of the file"
         )
     if not isinstance(aliases, (list, tuple)):
         raise ValueError(f"{where} has {aliases!r:.80} as answer aliases; they are a list of texts")

@@ -1,4 +1,4 @@
-"""Size and seed come in; questions about an invented world, among that world's documents, go out."""
+"""Questions about an invented world, each among documents of that world."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from memenvs.retrieval.wire import Batcher, Busy
+from memenvs.retrieval.batching import Batcher, TooManyWaiting
 
 
 def echo(queries, k):
@@ -135,7 +135,7 @@ def test_too_many_waiting_queries_are_refused():
     async def work(batcher):
         first = asyncio.ensure_future(batcher.submit(["a", "b"], 1))
         await asyncio.sleep(0.02)
-        with pytest.raises(Busy, match="2 queries are waiting, 3 may"):
+        with pytest.raises(TooManyWaiting, match="2 queries are waiting, 3 may"):
             await batcher.submit(["c", "d"], 1)
         release.set()
         return await first

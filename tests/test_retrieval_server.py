@@ -23,10 +23,11 @@ pytest.importorskip("bm25s")
 from memenvs.build.index import build_index
 from memenvs.retrieval import Corpus
 from memenvs.retrieval import server as server_module
+from memenvs.retrieval.batching import Batcher
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.lexical import LexicalRetriever
-from memenvs.retrieval.protocol import Hits, Passage
-from memenvs.retrieval.wire import Batcher, Limits, Refused, parse, reply
+from memenvs.retrieval.protocol import Hits, Limits, Passage
+from memenvs.retrieval.server import Refused, parse, reply
 
 DOCUMENTS = [(f"d{i}", f"Title {i}", f"word{i % 7} and word{i % 11} of passage {i}") for i in range(300)]
 

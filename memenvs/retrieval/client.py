@@ -10,8 +10,7 @@ from typing import Any
 
 from memenvs.core.http import JSONClient, RequestRefused
 from memenvs.core.spaces import replace_surrogates
-from memenvs.retrieval.protocol import Hits, Passage, search_distinct
-from memenvs.retrieval.wire import Limits
+from memenvs.retrieval.protocol import Hits, Limits, Passage, search_distinct
 
 MEND = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
 

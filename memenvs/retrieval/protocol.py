@@ -71,6 +71,28 @@ class Retriever(Protocol):
         ...
 
 
+class Limits(NamedTuple):
+    """What a request may ask.
+
+    Attributes:
+        queries: in a request.
+        chars: of a query.
+        topk: passages a query.
+        passages: queries times passages a query.
+        body: bytes.
+        answer: bytes of its answer.
+        seconds: for its head to arrive, and for its body.
+    """
+
+    queries: int = 1_024
+    chars: int = 10_000
+    topk: int = 100
+    passages: int = 10_240
+    body: int = 16_000_000
+    answer: int = 16_000_000
+    seconds: float = 30.0
+
+
 def check_search(queries: Sequence[str], k: int) -> list[str]:
     """The queries as they are searched: clean, and cut at MAX_QUERY_CHARS characters.
 

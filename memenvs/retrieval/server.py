@@ -14,14 +14,14 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from memenvs.cli import Parser, report_error
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
+from memenvs.retrieval.batching import Answer, Batcher, TooManyWaiting
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
-from memenvs.retrieval.protocol import Passage, Retriever
-from memenvs.retrieval.wire import Answer, Batcher, Busy, Limits, Refused, parse, read_body, reply
+from memenvs.retrieval.protocol import Limits, Passage, Retriever
 
 DRAIN = 20.0  # seconds after SIGTERM in which what waits is still searched
 GRACE = 5.0  # seconds more, in which the others are answered 503 and slow connections take their answers
@@ -29,210 +29,6 @@ GRACE = 5.0  # seconds more, in which the others are answered 503 and slow conne
 # Of a text. Made once, it is many times faster than dumps.
 _json = json.JSONEncoder(ensure_ascii=False).encode
 log = logging.getLogger("uvicorn.error")  # the log that uvicorn shows
-
-
-class Service:
-    """What answers `POST /retrieve` and `GET /health`; errors are `{"detail": reason}` with a status.
-
-    Args:
-        batcher: searches.
-        about: shown by `/health`.
-        default_k: passages a query where `topk` is null.
-        limits: of a request.
-    """
-
-    def __init__(self, batcher: Batcher, about: dict[str, Any], default_k: int, limits: Limits):
-        self._batcher, self._about, self._default_k, self._limits = batcher, about, default_k, limits
-        self._handling: set[Any] = set()  # tasks
-        self._stopping = False
-        responses = require("starlette.responses", "search")
-        self._json, self._response = responses.JSONResponse, responses.Response
-        self._gone: type[Exception] = require("starlette.requests", "search").ClientDisconnect
-
-    async def retrieve(self, request: Any) -> Any:
-        """Search; 503 where the server stops before there is an answer."""
-        handling = asyncio.current_task()
-        self._handling.add(handling)
-        try:
-            return await self._retrieve(request)
-        except asyncio.CancelledError:
-            if not self._stopping:
-                raise
-            return self._refusal(503, "the server is stopping; ask again, or another one")
-        finally:
-            self._handling.discard(handling)
-
-    def give_up(self) -> None:
-        """Answer all that waits with 503."""
-        self._stopping = True
-        if self._handling:
-            log.warning("Stopping: %d requests are answered 503", len(self._handling))
-        for handling in self._handling:
-            handling.cancel()
-
-    async def _retrieve(self, request: Any) -> Any:
-        try:
-            ask = parse(await read_body(request, self._limits), self._limits, self._default_k)
-            answers = await self._batcher.submit(ask.queries, ask.k) if ask.queries else []
-            return self._response(reply(answers, ask.scores, self._limits), media_type="application/json")
-        except Refused as error:
-            return self._refusal(error.status, str(error))
-        except Busy as error:
-            return self._refusal(503, f"{error}; try later")
-        except self._gone:
-            return self._response(status_code=499)  # nobody reads it
-        except Exception:
-            log.exception("a search failed")
-            return self._refusal(500, "the search failed; the server's log says why")
-
-    def _refusal(self, status: int, reason: str) -> Any:
-        return self._json({"detail": reason}, status, {"Retry-After": "1"} if status == 503 else None)
-
-    async def health(self, request: Any) -> Any:
-        """That the server is up, what it serves, and how much it has done."""
-        done = {name: getattr(self._batcher, name) for name in ("requests", "batches", "waiting")}
-        return self._json({"status": "ok", **self._about, **done})
-
-    @asynccontextmanager
-    async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        """Search from the start of the server to its end.
-
-        A server that stops has answered or given up its requests before; what a test leaves is answered here.
-        """
-        self._batcher.start()
-        yield
-        await self._batcher.close()
-
-
-def create_app(
-    retriever: Retriever,
-    about: dict[str, Any] | None = None,
-    default_k: int = 3,
-    limits: Limits | None = None,
-    wait: float = 0.004,
-    max_batch: int = 256,
-) -> Any:
-    """The FastAPI application of a retriever, which is searched from one thread, one batch at a time.
-
-    Args:
-        retriever: any.
-        about: shown by `/health`.
-        default_k: passages a query where `topk` is null.
-        limits: of a request; None: `Limits()`.
-        wait: seconds that a request at an idle retriever waits for company.
-        max_batch: queries in one call of the retriever; 1 searches every request by itself.
-    """
-    fastapi = require("fastapi", "search")
-    batcher = Batcher(partial(look_up, retriever), wait, max_batch)
-    service = Service(batcher, about or {}, default_k, limits or Limits())
-    app = fastapi.FastAPI(title="memenvs retrieval", lifespan=service.lifespan, openapi_url=None)
-    app.state.service = service
-    app.add_route("/retrieve", service.retrieve, methods=["POST"])
-    app.add_route("/health", service.health, methods=["GET"])
-    return app
-
-
-def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
-    """Search, and write every passage that was found as JSON, once."""
-    ids, scores = retriever.search(queries, k)
-    found = list(dict.fromkeys(id for row in ids for id in row))
-    passages = retriever.passages(found)
-    documents = {id: _document(passage) for id, passage in zip(found, passages, strict=True)}
-    return [
-        [(documents[id], _score(score)) for id, score in zip(*row, strict=True)]
-        for row in zip(ids, scores, strict=True)
-    ]
-
-
-def _document(passage: Passage) -> bytes:
-    return f'{{"id":{_json(passage.id)},"contents":{_json(replace_surrogates(passage.contents))}}}'.encode()
-
-
-def _score(score: float) -> bytes:
-    if not math.isfinite(score):
-        raise ValueError(f"the retriever gave the score {score!r}, which JSON has not")
-    return repr(float(score)).encode()
-
-
-def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits | None = None) -> None:
-    """Serve an application of `create_app` until SIGINT or SIGTERM.
-
-    It then takes no more connections, answers what it has been asked for `drain` seconds, the others
-    with 503, and returns `GRACE` seconds later at most. A search that is still under way is left.
-
-    Args:
-        app: of `create_app`.
-        host: address to listen on.
-        port: 0 picks a free one.
-        drain: seconds.
-        limits: of a request, as `create_app` had them.
-    """
-    uvicorn = require("uvicorn", "search")
-    base: Any = uvicorn.Server
-
-    class Server(base):
-        async def shutdown(self, sockets: Any = None) -> None:
-            asyncio.get_running_loop().call_later(drain, app.state.service.give_up)
-            await super().shutdown(sockets)
-
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
-        signal.signal(number, lambda *_: None)
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        http=_with_timeout((limits or Limits()).seconds),
-        log_level="info",
-        access_log=False,
-        timeout_graceful_shutdown=drain + GRACE,
-    )
-    Server(config).run()
-
-
-def _with_timeout(seconds: float) -> type[Any]:
-    """The HTTP protocol of uvicorn, closing connections that bring no whole head of a request in time.
-
-    Uvicorn itself bounds the idle time between two requests alone. A client that does not take its answer is
-    cut off as late.
-    """
-    base: Any = require("uvicorn.protocols.http.auto", "search").AutoHTTPProtocol
-
-    class TimeoutProtocol(base):
-        _timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._set_timer()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._timer:
-                self._timer.cancel()
-            super().connection_lost(exc)
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._set_timer()
-
-        def _set_timer(self) -> None:
-            if self._timer:
-                self._timer.cancel()
-            self._timer = self.loop.call_later(seconds, self._expire)
-
-        def _expire(self) -> None:
-            if self.cycle is not None and not self.cycle.response_complete:
-                return  # a request is being answered; the timer is set again when it is
-            if self.transport.get_write_buffer_size():
-                self.transport.abort()
-                return
-            body = json.dumps({"detail": f"no whole request came within {seconds} s"}).encode()
-            head = (
-                "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n"
-                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.write(head.encode() + body)
-            self.transport.close()
-
-    return TimeoutProtocol
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -289,9 +85,318 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=DRAIN,
         metavar="SECONDS",
-        help=f"how long SIGTERM lets what waits be answered; the rest is told 503 (default: {DRAIN:g})",
+        help=f"how long after SIGTERM waiting requests are answered; later ones get 503 (default: {DRAIN:g})",
     )
     return parser
+
+
+def create_app(
+    retriever: Retriever,
+    about: dict[str, Any] | None = None,
+    default_k: int = 3,
+    limits: Limits | None = None,
+    wait: float = 0.004,
+    max_batch: int = 256,
+) -> Any:
+    """The FastAPI application of a retriever, which is searched from one thread, one batch at a time.
+
+    Args:
+        retriever: any.
+        about: shown by `/health`.
+        default_k: passages a query where `topk` is null.
+        limits: of a request; None: `Limits()`.
+        wait: seconds that a request at an idle retriever waits for others.
+        max_batch: queries in one call of the retriever; 1 searches every request by itself.
+    """
+    fastapi = require("fastapi", "search")
+    batcher = Batcher(partial(look_up, retriever), wait, max_batch)
+    service = Service(batcher, about or {}, default_k, limits or Limits())
+    app = fastapi.FastAPI(title="memenvs retrieval", lifespan=service.lifespan, openapi_url=None)
+    app.state.service = service
+    app.add_route("/retrieve", service.retrieve, methods=["POST"])
+    app.add_route("/health", service.health, methods=["GET"])
+    return app
+
+
+def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits | None = None) -> None:
+    """Serve an application of `create_app` until SIGINT or SIGTERM.
+
+    It then takes no more connections, answers what it has been asked for `drain` seconds, the others
+    with 503, and returns `GRACE` seconds later at most. A search that is still under way is left.
+
+    Args:
+        app: of `create_app`.
+        host: address to listen on.
+        port: 0 picks a free one.
+        drain: seconds.
+        limits: of a request, as `create_app` had them.
+    """
+    uvicorn = require("uvicorn", "search")
+    base: Any = uvicorn.Server
+
+    class Server(base):
+        async def shutdown(self, sockets: Any = None) -> None:
+            asyncio.get_running_loop().call_later(drain, app.state.service.give_up)
+            await super().shutdown(sockets)
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
+        signal.signal(number, lambda *_: None)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=_with_timeout((limits or Limits()).seconds),
+        log_level="info",
+        access_log=False,
+        timeout_graceful_shutdown=drain + GRACE,
+    )
+    Server(config).run()
+
+
+class Service:
+    """What answers `POST /retrieve` and `GET /health`; errors are `{"detail": reason}` with a status.
+
+    Args:
+        batcher: searches.
+        about: shown by `/health`.
+        default_k: passages a query where `topk` is null.
+        limits: of a request.
+    """
+
+    def __init__(self, batcher: Batcher, about: dict[str, Any], default_k: int, limits: Limits):
+        self._batcher, self._about, self._default_k, self._limits = batcher, about, default_k, limits
+        self._handling: set[Any] = set()  # tasks
+        self._stopping = False
+        responses = require("starlette.responses", "search")
+        self._json, self._response = responses.JSONResponse, responses.Response
+        self._gone: type[Exception] = require("starlette.requests", "search").ClientDisconnect
+
+    async def retrieve(self, request: Any) -> Any:
+        """Search; 503 where the server stops before there is an answer."""
+        handling = asyncio.current_task()
+        self._handling.add(handling)
+        try:
+            return await self._retrieve(request)
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            return self._refusal(503, "the server is stopping; ask again, or another one")
+        finally:
+            self._handling.discard(handling)
+
+    def give_up(self) -> None:
+        """Answer all that waits with 503."""
+        self._stopping = True
+        if self._handling:
+            log.warning("Stopping: %d requests are answered 503", len(self._handling))
+        for handling in self._handling:
+            handling.cancel()
+
+    async def _retrieve(self, request: Any) -> Any:
+        try:
+            ask = parse(await read_body(request, self._limits), self._limits, self._default_k)
+            answers = await self._batcher.submit(ask.queries, ask.k) if ask.queries else []
+            return self._response(reply(answers, ask.scores, self._limits), media_type="application/json")
+        except Refused as error:
+            return self._refusal(error.status, str(error))
+        except TooManyWaiting as error:
+            return self._refusal(503, f"{error}; try later")
+        except self._gone:
+            return self._response(status_code=499)  # nobody reads it
+        except Exception:
+            log.exception("a search failed")
+            return self._refusal(500, "the search failed; the server's log says why")
+
+    def _refusal(self, status: int, reason: str) -> Any:
+        return self._json({"detail": reason}, status, {"Retry-After": "1"} if status == 503 else None)
+
+    async def health(self, request: Any) -> Any:
+        """That the server is up, what it serves, and how much it has done."""
+        done = {name: getattr(self._batcher, name) for name in ("requests", "batches", "waiting")}
+        return self._json({"status": "ok", **self._about, **done})
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any) -> AsyncIterator[None]:
+        """Search from the start of the server to its end.
+
+        A server that stops has answered or given up its requests before; what a test leaves is answered here.
+        """
+        self._batcher.start()
+        yield
+        await self._batcher.close()
+
+
+class Refused(ValueError):
+    """A request that is not answered, with its HTTP status."""
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
+class SearchRequest(NamedTuple):
+    """A valid request."""
+
+    queries: list[str]
+    k: int
+    scores: bool
+
+
+def parse(body: bytes, limits: Limits, default_k: int) -> SearchRequest:
+    """The request in a body.
+
+    Raises:
+        Refused: 400 for what is not JSON, 422 for what is not a request or exceeds a limit.
+    """
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error}") from error
+    queries = fields.get("queries") if isinstance(fields, dict) else None
+    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+        raise Refused(
+            422, 'queries must be a list of strings: {"queries": ["…"], "topk": 3, "return_scores": true}'
+        )
+    if len(queries) > limits.queries:
+        raise Refused(
+            422, f"{len(queries)} queries in a request, the limit is {limits.queries}; send several"
+        )
+    longest = max(map(len, queries), default=0)
+    if longest > limits.chars:
+        raise Refused(422, f"a query of {longest} characters, the limit is {limits.chars}; shorten it")
+    k = default_k if fields.get("topk") is None else fields["topk"]
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= limits.topk:
+        raise Refused(422, f"topk must be null or an integer from 1 to {limits.topk}, not {_shown(k)}")
+    if len(queries) * k > limits.passages:
+        raise Refused(
+            422,
+            f"{len(queries)} queries times topk {k} are more than {limits.passages} passages; "
+            "send fewer queries at once, or a smaller topk",
+        )
+    scores = fields.get("return_scores", False)
+    if not isinstance(scores, bool):
+        raise Refused(422, f"return_scores must be true or false, not {_shown(scores)}")
+    return SearchRequest([replace_surrogates(query) for query in queries], k, scores)
+
+
+def _shown(value: Any) -> str:
+    """A JSON value in an error; of a list or an object, which may be deep, its kind."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return json.dumps(value)[:80]
+
+
+def reply(answers: Sequence[Answer], scores: bool, limits: Limits) -> bytes:
+    """The JSON of an answer, with or without scores.
+
+    Documents come as JSON already, so that an answer of many megabytes is joined in a moment: the event loop
+    must not be held up.
+
+    Raises:
+        Refused: 422 for an answer that exceeds the limit.
+    """
+    size = sum(len(document) + len(score) + 32 for answer in answers for document, score in answer)
+    if size > limits.answer:
+        raise Refused(
+            422,
+            f"the answer would be {size} bytes, the limit is {limits.answer}; "
+            "send fewer queries at once, or a smaller topk",
+        )
+    hits = (b",".join(_hit(*hit) if scores else hit[0] for hit in answer) for answer in answers)
+    return b'{"result":[%s]}' % b",".join(b"[%s]" % joined for joined in hits)
+
+
+def _hit(document: bytes, score: bytes) -> bytes:
+    return b'{"document":%s,"score":%s}' % (document, score)
+
+
+async def read_body(request: Any, limits: Limits) -> bytes:
+    """The body of a request.
+
+    Raises:
+        Refused: 413 for one that is too large, 408 for one that does not come.
+    """
+    body = bytearray()
+
+    async def gather() -> None:
+        async for part in request.stream():
+            body.extend(part)
+            if len(body) > limits.body:
+                raise Refused(413, f"a body of more than {limits.body} bytes; send fewer queries")
+
+    try:
+        await asyncio.wait_for(gather(), limits.seconds)
+    except asyncio.TimeoutError as error:
+        raise Refused(408, f"the body did not come within {limits.seconds} s") from error
+    return bytes(body)
+
+
+def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
+    """Search, and write every passage that was found as JSON, once."""
+    ids, scores = retriever.search(queries, k)
+    found = list(dict.fromkeys(id for row in ids for id in row))
+    passages = retriever.passages(found)
+    documents = {id: _document(passage) for id, passage in zip(found, passages, strict=True)}
+    return [
+        [(documents[id], _score(score)) for id, score in zip(*row, strict=True)]
+        for row in zip(ids, scores, strict=True)
+    ]
+
+
+def _document(passage: Passage) -> bytes:
+    return f'{{"id":{_json(passage.id)},"contents":{_json(replace_surrogates(passage.contents))}}}'.encode()
+
+
+def _score(score: float) -> bytes:
+    if not math.isfinite(score):
+        raise ValueError(f"the retriever gave the score {score!r}, which JSON has not")
+    return repr(float(score)).encode()
+
+
+def _with_timeout(seconds: float) -> type[Any]:
+    """The HTTP protocol of uvicorn, closing connections that bring no whole head of a request in time.
+
+    Uvicorn itself bounds the idle time between two requests alone. A client that does not take its answer is
+    cut off as late.
+    """
+    base: Any = require("uvicorn.protocols.http.auto", "search").AutoHTTPProtocol
+
+    class TimeoutProtocol(base):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._set_timer()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._timer:
+                self._timer.cancel()
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._set_timer()
+
+        def _set_timer(self) -> None:
+            if self._timer:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(seconds, self._expire)
+
+        def _expire(self) -> None:
+            if self.cycle is not None and not self.cycle.response_complete:
+                return  # a request is being answered; the timer is set again when it is
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()
+                return
+            body = json.dumps({"detail": f"no whole request came within {seconds} s"}).encode()
+            head = (
+                "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+            self.transport.close()
+
+    return TimeoutProtocol
 
 
 if __name__ == "__main__":

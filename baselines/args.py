@@ -63,15 +63,15 @@ class RunArgs:
     keep: Count = 3
     """The last so many checkpoints are kept, and the best."""
     seed: Whole = 0
-    """Of everything that is drawn."""
+    """Seed of all random numbers."""
     device: str | None = None
-    """Of torch; by default a GPU if there is one."""
+    """Device of torch; by default a GPU if there is one."""
     bf16: bool = False
     """Compute in bfloat16, keep float32 weights (on a GPU)."""
     gradient_checkpointing: bool = False
     """Compute activations again instead of keeping them."""
     micro_batch_tokens: Count = 8192
-    """Tokens of a forward pass, padding included; bounds memory."""
+    """Most tokens of a forward pass, padding included; bounds memory."""
     lr: NonNegative = 1e-6
     """Learning rate (AdamW)."""
     lr_warmup: NonNegative = 0
@@ -81,7 +81,7 @@ class RunArgs:
     weight_decay: NonNegative = 0.0
     """Weight decay (AdamW)."""
     max_grad_norm: Positive = 1.0
-    """The gradient's norm is cut to this."""
+    """A gradient of a larger norm is scaled down to this."""
     env: str = "MemSokoban-v0"
     """Id of the environment."""
     env_args: dict[str, Any] = field(default_factory=dict)
@@ -89,25 +89,25 @@ class RunArgs:
     num_envs: Count = 128
     """Environments played at once, a multiple of the group size."""
     max_new_tokens: Count = 512
-    """Tokens of a reply."""
+    """Most tokens of a reply."""
     sampler: Literal["hf", "vllm"] = "hf"
-    """Who writes: the model in training itself, or a vLLM engine beside it that takes its weights over."""
+    """Engine that samples: the model in training itself, or vLLM with a copy of its weights."""
     sampler_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of vllm.LLM: gpu_memory_utilization=0.4."""
     temperature: NonNegative = 1.0
-    """Of sampling, and of all log-probabilities."""
+    """Temperature of sampling and of all log-probabilities."""
     stop: tuple[str, ...] = ()
     """Strings that end a reply."""
     chat: bool | None = None
-    """Show prompts as chats; by default where the tokenizer has a template."""
+    """Put prompts into the chat template; by default where the tokenizer has one."""
     chat_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the chat template: enable_thinking=false."""
     eval_every: Whole = 0
     """Steps between evaluations; 0 for none."""
     eval_episodes: Count = 128
-    """Episodes of an evaluation, one each of so many tasks drawn once."""
+    """Episodes of an evaluation, one of each of so many tasks, the same every time."""
     eval_env_args: dict[str, Any] = field(default_factory=dict)
-    """What is different in its environment: level_split=test."""
+    """Arguments of the environment that differ in evaluations: level_split=test."""
     best_metric: str | None = None
     """The evaluation's metric whose highest value, the earliest of equal ones, makes a checkpoint OUT/best;
     by default success."""
@@ -160,26 +160,26 @@ class UpdateArgs(RunArgs):
     """Flags of an update from sampled replies (`update`)."""
 
     temperature: Positive = 1.0
-    """Of sampling, and of all log-probabilities."""
+    """Temperature of sampling and of all log-probabilities."""
     epochs: Count = 1
     """Passes over the episodes of a step."""
     minibatches: Count = 1
     """Optimizer steps a pass; groups stay together."""
     clip: Annotated[float, Range(above=0, below=1)] = 0.2
-    """The ratio of probabilities is cut below 1 - clip."""
+    """The ratio of probabilities is clipped below 1 - clip."""
     clip_high: Positive | None = None
     """… and above 1 + clip_high (DAPO's clip-higher); equal to clip by default."""
     dual_clip: Annotated[float, Range(above=1)] | None = None
     """Bound c > 1 on the loss of negative advantages; off by default."""
     loss_agg_mode: losses.LossAggMode = "token-mean"
-    """How the losses of tokens become one: each token weighs the same (DAPO), or each sequence (GRPO) …
+    """How the losses of tokens are averaged: each token weighs the same (DAPO), or each sequence (GRPO) …
     Where prompts are fresh, and on trees, a sequence is a turn."""
     horizon: Count | None = None
     """Tokens that "seq-mean-token-sum-norm" divides by."""
     kl_coef: NonNegative = 0.0
     """Weight of the divergence from the reference model; 0 loads none."""
     kl_estimator: losses.KLEstimator = "k3"
-    """Its estimator."""
+    """Estimator of this divergence (Schulman, 2020)."""
     entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
 
@@ -212,7 +212,7 @@ class RolloutArgs(UpdateArgs):
     methods: str = "[]"
     """Reward methods around the environment, as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
     scorer: str = "policy"
-    """Who scores for them: the policy itself as it is now, or a fixed one ("hf:MODEL", "lexical")."""
+    """Model that scores for them: the policy in training, or a fixed one ("hf:MODEL", "lexical")."""
     steps: Count = 100
     """Training steps."""
     groups: Count = 16
@@ -220,7 +220,7 @@ class RolloutArgs(UpdateArgs):
     group_size: Count = 8
     """G, episodes of a task."""
     ref_model: str = ""
-    """Model that kl_coef pulls to; by default the model the run began with."""
+    """Reference model of kl_coef; by default the model that the run began with."""
 
     def check(self) -> None:
         """See `RunArgs.check`."""

@@ -49,12 +49,12 @@ class GRPOArgs(RolloutArgs):
     tree_budget: Count = 10_000
     """Replies a step that trees may sample; a run that would need more is refused."""
     dynamic_sampling: Whole = 0
-    """DAPO: draw up to so many more batches of tasks until enough groups differ in what they earned; with a
+    """DAPO: sample up to so many more batches of tasks until enough groups differ in their rewards; with a
     memory method, until enough groups have both right and wrong answers (TAMTRL eq. 3)."""
     overlong_buffer: Whole = 0
-    """DAPO: charge an episode's last so many tokens before overlong_max; 0 charges nothing."""
+    """DAPO: penalise an episode's last so many tokens before overlong_max; 0: no penalty."""
     overlong_max: Count = 4096
-    """Tokens of all replies of an episode at which the charge is 1."""
+    """Tokens of all replies of an episode at which the penalty is 1."""
 
     def check(self) -> None:
         """See `RunArgs.check`."""
@@ -95,7 +95,7 @@ def train(run: RolloutRun, args: GRPOArgs) -> None:
     method = memory_method(args)
     with StepLoop(run, args.steps) as loop:
         for step, timer in loop:
-            # Sample and credit: what credit leaves out, dynamic sampling replaces
+            # Sample and credit (dynamic sampling needs the credit of a group to know whether to sample more)
             if args.tree_turns:
                 experiences, episodes, tokens = sample_trees(run, args, step, timer)
             else:
@@ -132,7 +132,7 @@ def sample_groups(
 ) -> tuple[list[Experience], list[Episode]]:
     """Roll out the groups of a step and compare the episodes of each.
 
-    With dynamic sampling a group that teaches nothing is left out, and others are sampled.
+    With dynamic sampling a group without an advantage is left out, and others are sampled.
 
     Returns:
         The samples of the groups that are kept with their advantages, and all episodes sampled.

@@ -74,20 +74,28 @@ def score(
     if critic is None and ref_model is None and not rescore:
         return {}
     mine = list(samples) if processes is None else processes.shard(samples)
-    scores: list[SampleScores] = [SampleScores(None, None, None)] * len(mine)
+    scores: list[dict[str, Floats]] = [{} for _ in mine]
     with require("torch", "train").no_grad():
         for batch in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
-            part = [mine[i] for i in batch]
-            for i, one in zip(
-                batch, _score(policy if rescore else None, part, args, critic, ref_model), strict=True
-            ):
-                scores[i] = one
+            part, columns = [mine[i] for i in batch], dict[str, Any]()
+            if rescore:
+                output = evaluate_in(policy, part, args)
+                columns["logprobs"] = output.logprobs
+            if critic is not None:
+                shared = rescore and critic is policy
+                columns["values"] = output.values if shared else values_in(critic, part, args)
+            if ref_model is not None:
+                columns["ref_logprobs"] = evaluate_in(ref_model, part, args).logprobs
+            cuts = np.cumsum([sample.response_mask.sum() for sample in part])[:-1]
+            for name, column in columns.items():
+                for i, values in zip(batch, np.split(_array(column), cuts), strict=True):
+                    scores[i][name] = values
     drift: list[Floats] = []
-    for sample, one in zip(samples, scores if processes is None else processes.gather(scores), strict=True):
-        sample.values, sample.ref_logprobs = one.values, one.ref_logprobs
-        if one.logprobs is not None:
-            drift.append(sample.logprobs[sample.response_mask] - one.logprobs)
-            sample.logprobs[sample.response_mask] = one.logprobs
+    for sample, own in zip(samples, scores if processes is None else processes.gather(scores), strict=True):
+        sample.values, sample.ref_logprobs = own.get("values"), own.get("ref_logprobs")
+        if rescore:
+            drift.append(sample.logprobs[sample.response_mask] - own["logprobs"])
+            sample.logprobs[sample.response_mask] = own["logprobs"]
     return {"kl_sampler": float(np.concatenate(drift).mean())} if drift else {}
 
 
@@ -217,7 +225,7 @@ class ProcessGroup:
     """The processes that `accelerate launch` or `torchrun` started, by the variables that both set.
 
     Every process holds the whole model. Rollouts are shared by groups and updates by samples; gradients are
-    summed. Nothing is drawn by rank, so that a run gives the same curve on any number of processes.
+    summed. No random number depends on the rank: a run gives the same curve on any number of processes.
 
     Attributes:
         rank: number of this process.
@@ -321,34 +329,6 @@ class MeanMetrics:
         return {name: sums[2 * i] / max(sums[2 * i + 1], 1e-12) for i, name in enumerate(names)}
 
 
-class SampleScores(NamedTuple):
-    """Scores (N,) of a sample's sampled tokens before an update; None where not asked for."""
-
-    logprobs: Floats | None
-    values: Floats | None
-    ref_logprobs: Floats | None
-
-
-def _score(
-    policy: HFPolicy | None,
-    samples: Sequence[Sample],
-    args: RunArgs,
-    critic: HFPolicy | None,
-    ref_model: HFPolicy | None,
-) -> list[SampleScores]:
-    """Scores of one micro-batch by those models that are given."""
-    cuts = np.cumsum([sample.response_mask.sum() for sample in samples])[:-1]
-    nothing: list[Any] = [None] * len(samples)
-    own = evaluate_in(policy, samples, args) if policy else None
-    logprobs = np.split(_array(own.logprobs), cuts) if own else nothing
-    values = nothing
-    if critic:
-        shared = own is not None and critic is policy
-        values = np.split(_array(own.values if own and shared else values_in(critic, samples, args)), cuts)
-    pulled = np.split(_array(evaluate_in(ref_model, samples, args).logprobs), cuts) if ref_model else nothing
-    return [SampleScores(*parts) for parts in zip(logprobs, values, pulled, strict=True)]
-
-
 def _losses(
     policy: HFPolicy,
     critic: HFPolicy | None,
@@ -432,7 +412,7 @@ def _trained(policy: HFPolicy, critic: HFPolicy | None, critic_only: bool) -> di
 def _minibatches(
     experiences: Sequence[Experience], count: int, rng: np.random.Generator
 ) -> Iterator[list[Experience]]:
-    """Experiences in `count` parts of about as many groups each, in an order drawn anew."""
+    """Experiences in `count` parts of about as many groups each, in random order."""
     groups = rng.permutation(sorted({one.group for one in experiences}))
     for part in np.array_split(groups, min(count, len(groups))):
         chosen = set(part.tolist())

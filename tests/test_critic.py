@@ -53,7 +53,7 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     trained = policy.model_parameters() + critic.critic_parameters(shared=kind == "shared")
     optimizer = torch.optim.SGD(trained, lr=0.1)
     args = PPOArgs(critic=kind, **options)
-    told = update(
+    metrics = update(
         policy,
         optimizer,
         items,
@@ -63,13 +63,13 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
         critic=critic,
         critic_only=critic_only,
     )
-    return policy, critic, told
+    return policy, critic, metrics
 
 
 def test_large_returns_leave_the_policys_step_alone_where_the_critic_is_separate(tiny_model):
     small, *_ = step(tiny_model, "separate", returns=1.0)
-    large, _, told = step(tiny_model, "separate", returns=1000.0)
-    assert told["critic_grad_norm"] > 100
+    large, _, metrics = step(tiny_model, "separate", returns=1000.0)
+    assert metrics["critic_grad_norm"] > 100
     assert all(same(weights_of(small), weights_of(large)))
 
 
@@ -82,13 +82,13 @@ def test_large_returns_crowd_out_the_policys_step_where_the_critic_is_shared(tin
 @pytest.mark.parametrize("kind", ["separate", "shared"])
 def test_in_its_warm_up_the_critic_learns_alone(kind, tiny_model):
     begun = make(tiny_model, True)
-    policy, critic, told = step(tiny_model, kind, critic_only=True)
+    policy, critic, metrics = step(tiny_model, kind, critic_only=True)
     assert all(
         torch.equal(one, other)
         for one, other in zip(begun.model_parameters(), policy.model_parameters(), strict=True)
     )
     assert not torch.equal(begun.value_head.weight, critic.value_head.weight)
-    assert told["value_loss"] > 0
+    assert metrics["value_loss"] > 0
 
 
 def test_a_separate_critic_trains_what_lies_below_its_value_head(tiny_model):
@@ -112,11 +112,13 @@ def test_a_policy_without_a_value_head_refuses_to_value(tiny_model):
 
 def test_kl_in_the_reward_is_not_in_the_loss(tiny_model):
     without, *_ = step(tiny_model, "separate", kl_coef=0.0)
-    inside, _, told = step(tiny_model, "separate", kl_coef=5.0, kl_in="reward", kl_estimator="k1", epochs=2)
+    inside, _, metrics = step(
+        tiny_model, "separate", kl_coef=5.0, kl_in="reward", kl_estimator="k1", epochs=2
+    )
     twice, *_ = step(tiny_model, "separate", kl_coef=0.0, epochs=2)
     assert all(same(weights_of(twice), weights_of(inside)))
     assert not all(same(weights_of(without), weights_of(inside)))
-    assert math.isfinite(told["kl_ref"])
+    assert math.isfinite(metrics["kl_ref"])
 
 
 def episode(old, reference, reward):

@@ -158,7 +158,7 @@ class TestHardSteps:
         assert np.isfinite(line["policy_loss"])
 
 
-class TestTold:
+class TestReports:
     def test_a_line_has_the_mean_of_each_component(self, game, tmp_path):
         (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=8)
         parts = [value for name, value in line.items() if name.startswith("rewards/")]
@@ -171,7 +171,9 @@ class TestTold:
         assert re.match(r"step 1/2  return .* \d+\.\d s a step, 0:00:\d\d left$", first)
         assert re.match(r"step 2/2  return .* \d+\.\d s a step, 0:00:00 left$", second)
 
-    def test_prompts_that_do_not_fit_are_told_once_and_counted_at_every_step(self, game, tmp_path, capsys):
+    def test_prompts_that_do_not_fit_cause_one_warning_and_are_counted_at_every_step(
+        self, game, tmp_path, capsys
+    ):
         longer = {**game[0], "max_turns": 3}
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
         lines = run(grpo, (longer, model), tmp_path / "run", steps=2, groups=4, group_size=2)
@@ -188,7 +190,7 @@ class TestTold:
         assert "window of 128 tokens" in warning
         assert "by --env-args" in warning
 
-    def test_turns_of_a_teacher_that_do_not_fit_are_told(self, game, tmp_path, capsys):
+    def test_turns_of_a_teacher_that_do_not_fit_cause_a_warning(self, game, tmp_path, capsys):
         longer = {**game[0], "max_turns": 3}
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
         args = sft.SFTArgs(
@@ -200,7 +202,7 @@ class TestTold:
         assert re.match(r"warning: \d+ of \d+ turns do not fit the model's window of 128 tokens", warning)
 
 
-class TestGoingOn:
+class TestResuming:
     @pytest.mark.parametrize(
         ("learner", "own"),
         [(mt_ppo, {"critic": "separate", "kl_coef": 0.1}), (mt_ppo, {"critic": "shared"}), (grpo, {})],
@@ -217,7 +219,7 @@ class TestGoingOn:
             one, other = (tmp_path / run / "last" / name for run in ("whole", "parts"))
             assert one.read_bytes() == other.read_bytes()
 
-    def test_lines_behind_the_checkpoint_are_played_again(self, game, tmp_path):
+    def test_steps_logged_after_the_checkpoint_are_run_again(self, game, tmp_path):
         out = tmp_path / "run"
         run(grpo, game, out, steps=2, groups=8)
         with (out / "log.jsonl").open("a") as file:

@@ -41,14 +41,14 @@ def items(policy):
 
 
 def weights_after(policy, items, **options):
-    """The weights after one plain gradient step, and what was told."""
+    """The weights after one plain gradient step, and what was metrics."""
     trained = copy.copy(policy)
     trained.model, trained.value_head = copy.deepcopy(policy.model), copy.deepcopy(policy.value_head)
     trained = HFPolicy(trained.model, policy.tokenizer, value_head=True, chat=False)
     critic_only = options.pop("critic_only", False)
     args = PPOArgs(**{"max_grad_norm": 1e9, **options})
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-    told = update(
+    metrics = update(
         trained,
         optimizer,
         items,
@@ -58,7 +58,7 @@ def weights_after(policy, items, **options):
         critic=trained,
         critic_only=critic_only,
     )
-    return [weight.detach().clone() for weight in trained.parameters()], told
+    return [weight.detach().clone() for weight in trained.parameters()], metrics
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
@@ -71,36 +71,36 @@ def test_micro_batches_do_not_change_the_step(policy, items, mode):
 
 def test_the_critics_warm_up_leaves_the_policy_as_it_is(policy, items):
     *model, _, head_bias = policy.parameters()
-    after, told = weights_after(policy, items, critic_only=True)
+    after, metrics = weights_after(policy, items, critic_only=True)
     for weight, trained in zip(model, after[:-2], strict=True):
         torch.testing.assert_close(weight, trained, rtol=0, atol=0)
     assert not torch.equal(head_bias, after[-1])
-    assert told["value_loss"] > 0
+    assert metrics["value_loss"] > 0
 
 
 def test_fresh_samples_have_ratio_one(policy, items):
-    _, told = weights_after(policy, items)
-    assert told["approx_kl"] == pytest.approx(0, abs=1e-9)
-    assert told["clip_fraction"] == 0
+    _, metrics = weights_after(policy, items)
+    assert metrics["approx_kl"] == pytest.approx(0, abs=1e-9)
+    assert metrics["clip_fraction"] == 0
     # -A * 1, over tokens
     wanted = -np.mean(np.concatenate([item.advantages for item in items]))
-    assert told["policy_loss"] == pytest.approx(wanted, abs=1e-6)
+    assert metrics["policy_loss"] == pytest.approx(wanted, abs=1e-6)
 
 
 def test_the_reference_pulls_back(policy, items):
     for item in items:
         item.sample.ref_logprobs = item.sample.ref_logprobs - 1.0
-    _, told = weights_after(policy, items, kl_coef=0.1)
+    _, metrics = weights_after(policy, items, kl_coef=0.1)
     # d = log pi - log ref = 1: k3 = exp(-1) - 1 + 1
-    assert told["kl_ref"] == pytest.approx(np.exp(-1), rel=1e-4)
+    assert metrics["kl_ref"] == pytest.approx(np.exp(-1), rel=1e-4)
 
 
-def test_kl_old_is_of_the_policy_that_sampled(policy, items):
+def test_approx_kl_is_of_the_policy_that_sampled(policy, items):
     for item in items:
         item.sample.logprobs = np.where(item.sample.response_mask, item.sample.logprobs + 0.25, 0.0)
-    _, told = weights_after(policy, items)
+    _, metrics = weights_after(policy, items)
     # d = log old - log new = 0.25, on tokens that old wrote: k3 = exp(-0.25) - 1 + 0.25
-    assert told["approx_kl"] == pytest.approx(np.exp(-0.25) - 0.75, rel=1e-4)
+    assert metrics["approx_kl"] == pytest.approx(np.exp(-0.25) - 0.75, rel=1e-4)
 
 
 def test_a_minibatch_whose_loss_is_no_number_is_skipped_and_counted(policy, items):
@@ -108,9 +108,9 @@ def test_a_minibatch_whose_loss_is_no_number_is_skipped_and_counted(policy, item
         item._replace(advantages=item.advantages * np.inf) if item.group == 1 else item for item in items
     ]
     alone, _ = weights_after(policy, [item for item in items if item.group == 2])
-    after, told = weights_after(policy, spoiled, minibatches=2)
-    assert told["nonfinite"] == 1
-    assert np.isfinite(told["policy_loss"])
+    after, metrics = weights_after(policy, spoiled, minibatches=2)
+    assert metrics["nonfinite"] == 1
+    assert np.isfinite(metrics["policy_loss"])
     for one, other in zip(alone, after, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
@@ -120,29 +120,29 @@ def test_minibatches_keep_groups_together(policy, items):
     spoiled = [
         item._replace(advantages=item.advantages * np.inf) if item.group == 1 else item for item in items
     ]
-    _, told = weights_after(policy, spoiled, minibatches=6)
-    assert told["nonfinite"] == 1
+    _, metrics = weights_after(policy, spoiled, minibatches=6)
+    assert metrics["nonfinite"] == 1
 
 
-def test_an_unmeasured_sample_is_refused(policy, items):
+def test_a_sample_that_was_not_scored_is_refused(policy, items):
     items[0].sample.ref_logprobs = None
     with pytest.raises(ValueError, match="has not been scored"):
         weights_after(policy, items, kl_coef=0.1)
 
 
-def test_what_another_engine_sampled_is_measured_anew(policy, items):
+def test_what_another_engine_sampled_is_scored_again(policy, items):
     samples = [item.sample for item in items]
     for sample in samples:
         sample.logprobs = np.where(sample.response_mask, sample.logprobs + 0.25, 0.0)
-    told = score(policy, samples, UpdateArgs(sampler="vllm"), critic=policy)
-    assert told["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
+    metrics = score(policy, samples, UpdateArgs(sampler="vllm"), critic=policy)
+    assert metrics["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
     _, seen = weights_after(policy, items)
     assert seen["approx_kl"] == pytest.approx(0, abs=1e-9)
 
 
 def test_nothing_to_learn_from_changes_nothing(policy):
     before = [weight.detach().clone() for weight in policy.parameters()]
-    after, told = weights_after(policy, [])
-    assert told == {"skipped": 1.0}
+    after, metrics = weights_after(policy, [])
+    assert metrics == {"skipped": 1.0}
     for one, other in zip(before, after, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)

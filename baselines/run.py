@@ -31,6 +31,7 @@ from memenvs.models import Policy
 from memenvs.rollout.engine import Timer, collect
 from memenvs.rollout.records import Episode, valid
 from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
 if TYPE_CHECKING:
@@ -268,9 +269,9 @@ class RolloutRun(Run):
         policy, own = self.policy, self.args.scorer == "policy"
         scorer: Any = HFScorer(policy.model, policy.tokenizer) if own else self.args.scorer
         template = policy.template if own else None
-        host = VectorRewardWrapper(venv, methods, scorer, self.args.group_size, template)
-        if host.scorer is not None:
-            host.scorer = self._scorer = TimedScorer(host.scorer)
+        if (made := make_scorer(scorer)) is not None:
+            made = self._scorer = TimedScorer(made)
+        host = VectorRewardWrapper(venv, methods, made, self.args.group_size, template)
         host.reset(seed=0)  # raises here, before the run, if a method does not fit this environment
         return host
 

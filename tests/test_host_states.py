@@ -90,7 +90,7 @@ def test_a_state_of_an_ended_episode_has_its_credits_and_the_info_given_out():
     other = RewardWrapper(reading(), ["TAMTRL", "InfoMem"], "lexical")
     other.set_state(through_json(env.get_state()))
     assert other.record == env.record
-    assert other._rewards.info == env._rewards.info
+    assert other._episode.info == env._episode.info
 
 
 def test_pictures_go_through_json_and_come_back_as_arrays():
@@ -319,7 +319,7 @@ def test_one_foreign_state_among_several_changes_none():
 @pytest.mark.parametrize(
     "tampered",
     [
-        {"slot": {"number": 0, "current": None, "waiting": [[0, None]]}},
+        {"slot": {"number": 0, "episodes": [{}]}},
         {"slot": {}},
         {"base_seed": -1},
         {"inner": {}},
@@ -331,6 +331,14 @@ def test_a_slot_that_cannot_be_is_refused(tampered):
     venv, observations = half_ended()
     states = venv.get_states()
     all_refused(venv, [{**states[0], **tampered}, *states[1:]], observations, "state")
+
+
+def test_an_episode_that_waits_for_its_group_and_has_not_ended_is_refused():
+    venv, observations = half_ended()
+    states = venv.get_states()
+    running = {**states[0]["slot"]["episodes"][0], "end": ""}
+    twice = {"number": 1, "episodes": [running, states[0]["slot"]["episodes"][0]]}
+    all_refused(venv, [{**states[0], "slot": twice}, *states[1:]], observations, "waits and has not ended")
 
 
 @pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}, {"info": {"x": [b"x"]}}], ids=str)

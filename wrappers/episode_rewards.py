@@ -8,7 +8,6 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from memenvs.core.checks import error_line
@@ -17,8 +16,8 @@ from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.text import Template
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.registry import plain_method
-from memenvs.wrappers.scorers import Scorer, ScoreRequest, TokenScores
+from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer, plain_method
+from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 OUTCOME = "outcome"
 NO_NUMBER = "the signal of this turn is no finite number"
@@ -29,21 +28,23 @@ Requests = dict[str, list[ScoreRequest]]
 """The requests of one turn, by method."""
 
 Scores = dict[str, list[TokenScores]]
-"""The scores of one turn's requests, by method."""
+"""The scores that answer them, by method."""
 
 
 class MethodStack:
-    """Reward methods that pay for the same episodes.
+    """Reward methods that pay for the same episodes, and the scorer that they ask.
 
     Args:
-        methods: their names differ.
+        methods: see `memenvs.wrappers.registry.make_methods`; their names differ.
+        scorer: see `memenvs.wrappers.registry.make_scorer`; may be None where no method asks.
+        template: makes the model's prompt of a prompt, `{prompt}` its place; None leaves it as it is.
 
     Raises:
-        ValueError: two methods have one name.
+        ValueError: no such method or scorer, two methods of one name, or a template without its place.
     """
 
-    def __init__(self, methods: Sequence[RewardMethod]) -> None:
-        self.methods = list(methods)
+    def __init__(self, methods: Sequence[MethodSpec], scorer: ScorerSpec, template: str | None) -> None:
+        self.methods = make_methods(methods)
         self.names = [method.name for method in self.methods]
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise ValueError(
@@ -51,6 +52,17 @@ class MethodStack:
                 "subclass with another `name`"
             )
         self.replaces_outcome = any(method.replaces_outcome for method in self.methods)
+        self.scorer = make_scorer(scorer)
+        self._scorer_spec = scorer
+        self._template = None if template is None else Template(template, required=("prompt",), name="prompt")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: a scorer that has a name is shared in a process and travels by it."""
+        return {**self.__dict__, "scorer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.scorer = make_scorer(self._scorer_spec)
 
     def check(self, info: Info) -> None:
         """ValueError if an environment has a component of a method's name, or lacks what a method needs."""
@@ -71,18 +83,47 @@ class MethodStack:
                         )
                     entry = entry[key]
 
-    def requests(self, turn: Turn) -> Requests:
-        """What the methods ask a scorer about a turn."""
-        return {method.name: method.requests(turn) for method in self.methods}
+    def requests(self, turns: Sequence[Turn]) -> list[Requests]:
+        """What the methods ask about each turn."""
+        return [{method.name: method.requests(turn) for method in self.methods} for turn in turns]
 
-    def assign_credit(self, method: RewardMethod, episodes: Sequence[Episode]) -> list[list[Credit]]:
+    def score(self, requests: Sequence[Requests]) -> list[Scores]:
+        """Score the requests of several turns by one call of the scorer, equal requests once.
+
+        Raises:
+            ValueError: something is asked and there is no scorer.
+        """
+        unique = {request: None for of in requests for some in of.values() for request in some}
+        if not unique:
+            return [{} for _ in requests]
+        if self.scorer is None:
+            raise ValueError("a method asks for log-probabilities; give a scorer, e.g. scorer='lexical'")
+        rendered = list(unique)
+        if self._template is not None:
+            rendered = [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in unique]
+        scores = dict(zip(unique, self.scorer.logprobs(rendered), strict=True))
+        return [{name: [scores[request] for request in some] for name, some in of.items()} for of in requests]
+
+    def score_apart(self, requests: Sequence[Requests]) -> list[Scores | str]:
+        """As `score`; if that call raises, turn by turn: the error in one line where it raises again."""
+        try:
+            return [*self.score(requests)]
+        except Exception as error:
+            if self.scorer is None:
+                raise
+            if len(requests) == 1:
+                return [error_line(error)]
+        return [scores for one in requests for scores in self.score_apart([one])]
+
+    def assign_credit(self, method: RewardMethod, episodes: Sequence[EpisodeRewards]) -> list[list[Credit]]:
         """A method's credits of each ended episode: NaN, with the reason, where an error ended it."""
         scored = [episode for episode in episodes if not episode.error]
         # A group stays whole, or its last episode without an error would look like one without a group.
         given = list(episodes) if method.group and scored else scored
-        credits = dict(zip(map(id, given), method.assign_credit(given) if given else [], strict=True))
+        made = method.assign_credit([episode.record for episode in given]) if given else []
+        credits = dict(zip(map(id, given), made, strict=True))
         return [
-            _failed_credits(episode, episode.signals[method.name])
+            _failed_credits(episode, method.name)
             if episode.error
             else _measured(credits[id(episode)], episode.signals[method.name])
             for episode in episodes
@@ -134,311 +175,255 @@ class MethodStack:
         return to_plain([plain_method(method) for method in self.methods])
 
 
+@dataclass
 class EpisodeRewards:
-    """Reward state of one episode of one environment.
+    """Reward state of one episode of K turns; its fields are what a state holds.
 
     Attributes:
-        observation: what the next reply answers.
-        env_info: the environment's info that came with it.
-        info: that info with the methods' parts, to give out.
-        record: the episode so far.
-        env_rewards: the environment's own reward of each turn, less the outcome where a method replaces it.
-        paid: for each method by name, what it paid at each turn.
-
-    Args:
-        stack: pays for it.
-        observation: the first.
-        info: that came with it.
-        error: why the episode could not begin; empty otherwise.
-    """
-
-    def __init__(self, stack: MethodStack, observation: Any, info: Info, error: str = "") -> None:
-        self.stack = stack
-        self.observation, self.env_info = observation, info
-        self.record = Episode(
-            signals={name: [] for name in stack.names},
-            credits={name: [] for name in stack.names},
-            error=error,
-        )
-        self.env_rewards: list[float] = []
-        self.paid: dict[str, list[float]] = {name: [] for name in stack.names}
-        self.info = self._make_info(dict.fromkeys(stack.names, 0.0))
-
-    def add_turn(self, action: str, observation: Any, info: Info, end: End) -> Turn:
-        """Take a reply and what the environment returned."""
-        turn = Turn(self.observation, action, self.env_info, observation, info, end)
-        self.observation, self.env_info = observation, info
-        self.record.turns.append(turn)
-        return turn
-
-    def fail(self, error: str) -> None:
-        """End the episode at its last turn, which could not be played or not be scored."""
-        turn = self.record.turns[-1]
-        self.record.turns[-1] = turn._replace(end=turn.end or "truncated")
-        self.record.error = error
-
-    def pay(self, reward: float, scores: Scores) -> float:
-        """The reward of the last turn, as far as it is known at that turn.
-
-        Args:
-            reward: the environment's.
-            scores: answer the requests of the turn; not read after an error.
-        """
-        record, turn = self.record, self.record.turns[-1]
-        outcome = float(turn.info["rewards"].get(OUTCOME, 0.0))
-        record.outcomes.append(outcome)
-        own = reward - outcome if self.stack.replaces_outcome else reward
-        self.env_rewards.append(own)
-        components: dict[str, float] = {}
-        for method in self.stack.methods:
-            signal = math.nan if record.error else float(method.signal(turn, scores.get(method.name, [])))
-            signals = record.signals[method.name]
-            signals.append(signal if math.isfinite(signal) else math.nan)
-            if record.error and not method.immediate:
-                signals[:] = [math.nan] * len(signals)
-            components[method.name] = signals[-1] if method.immediate else 0.0
-            self.paid[method.name].append(_nan_to_zero(components[method.name]))
-        self._update_turn_rewards()
-        self.info = self._make_info(components)
-        return sum(map(_nan_to_zero, components.values()), own)
-
-    def settle(self, name: str, credits: list[Credit]) -> float:
-        """Take a method's credits, once; what they bring beyond what it paid at the turns, to be paid now."""
-        record = self.record
-        earned = [0.0] * len(record.turns)
-        for credit in credits:
-            if not math.isnan(credit.value):
-                earned[credit.turn] += credit.value
-        due = [value - paid for value, paid in zip(earned, self.paid[name], strict=True)]
-        self.paid[name] = earned
-        record.credits[name] = list(credits)
-        record.turn_rewards = [reward + more for reward, more in zip(record.turn_rewards, due, strict=True)]
-        unscored, total = sum(math.isnan(credit.value) for credit in credits), math.fsum(due)
-        nothing = unscored == len(credits) and (bool(credits) or bool(record.error))
-        component = math.nan if nothing else _nan_to_zero(self.info["rewards"][name]) + total
-        self.info = {
-            **self.info,
-            "rewards": {**self.info["rewards"], name: component},
-            "metrics": {**self.info["metrics"], f"{name}_unscored": float(unscored)},
-            "credits": {**self.info["credits"], name: list(credits)},
-            "turn_rewards": list(record.turn_rewards),
-        }
-        return total
-
-    def to_state(self) -> EpisodeRewardsState:
-        """All of it, each observation and each info of the environment once."""
-        record, turns = self.record, self.record.turns
-        return EpisodeRewardsState(
-            observations=[*(turn.observation for turn in turns), self.observation],
-            infos=[*(turn.before for turn in turns), self.env_info],
-            actions=[turn.action for turn in turns],
-            end=turns[-1].end if turns else "",
-            error=record.error,
-            outcomes=record.outcomes,
-            signals=record.signals,
-            credits=record.credits,
-            turn_rewards=record.turn_rewards,
-            env_rewards=self.env_rewards,
-            paid=self.paid,
-            rewards=self.info["rewards"],
-            metrics=self.info["metrics"],
-        )
-
-    @classmethod
-    def from_state(cls, stack: MethodStack, state: EpisodeRewardsState, env_state: Any) -> EpisodeRewards:
-        """Go on from a state.
-
-        Args:
-            stack: methods of the state.
-            state: of `to_state`.
-            env_state: of the environment; None where its last reset failed, or it plays another episode.
-
-        Raises:
-            ValueError: no episode under these methods can be so.
-        """
-        state.check(stack.names, env_state)
-        for info in () if state.error else state.infos:
-            stack.check(info)
-        made = cls(stack, state.observations[-1], state.infos[-1])
-        made.record = Episode(
-            turns=state.turns(),
-            outcomes=state.outcomes,
-            signals=state.signals,
-            credits=state.credits,
-            turn_rewards=state.turn_rewards,
-            error=state.error,
-        )
-        made.env_rewards, made.paid = state.env_rewards, state.paid
-        made.info = made._make_info(dict.fromkeys(stack.names, 0.0))
-        own = {"rewards": state.rewards, "metrics": state.metrics}
-        if any(set(made.info[part]) != set(values) for part, values in own.items()):
-            raise ValueError("the state's record cannot be: it has rewards or metrics of other names")
-        made.info |= own
-        return made
-
-    def _update_turn_rewards(self) -> None:
-        """The turn rewards as far as they are known.
-
-        The environment's own list counts, where it is complete: a wrapper below may have known only at the
-        end what an earlier turn was worth.
-        """
-        record, env_rewards = self.record, self.record.turns[-1].info["turn_rewards"]
-        if len(env_rewards) == len(self.env_rewards):
-            replaced = record.outcomes if self.stack.replaces_outcome else [0.0] * len(env_rewards)
-            self.env_rewards = [
-                reward - outcome for reward, outcome in zip(env_rewards, replaced, strict=True)
-            ]
-        paid = [self.paid[name] for name in self.stack.names]
-        record.turn_rewards = [
-            sum(by_method, own) for own, *by_method in zip(self.env_rewards, *paid, strict=True)
-        ]
-
-    def _make_info(self, components: dict[str, float]) -> Info:
-        """The environment's info with the methods' parts; always the same keys."""
-        record, info, names = self.record, self.env_info, self.stack.names
-        rewards = dict(info["rewards"])
-        if self.stack.replaces_outcome and OUTCOME in rewards:
-            rewards[OUTCOME] = 0.0
-        # A wrapper below that has replaced the outcome keeps it here, and 0 in its component.
-        metrics = {OUTCOME: record.outcome if record.over else 0.0, **info["metrics"]}
-        signals = {name: (record.signals[name] or [0.0])[-1] for name in names}
-        credits = {name: list(record.credits[name]) for name in names}
-        return {
-            **info,
-            **({"error": record.error} if record.error else {}),
-            "rewards": {**rewards, **components},
-            "turn_rewards": list(record.turn_rewards),
-            "metrics": {**metrics, **{f"{name}_unscored": 0.0 for name in names}},
-            "signals": {**info.get("signals", {}), **signals},
-            "credits": {**info.get("credits", {}), **credits},
-        }
-
-
-@dataclass
-class EpisodeRewardsState:
-    """An `EpisodeRewards` of K turns in a state, its lists as there.
-
-    There are K + 1 observations and infos (from the reset on), K actions, and `end` is how the episode ended.
-    `rewards` and `metrics` are of the info given out last.
+        observations: (K + 1) what was shown, from the reset on.
+        infos: (K + 1) the environment's infos that came with them.
+        rewards: the components in the info that is given out now.
+        metrics: the metrics in it.
+        signals: for each method by name, the signal (K,) of each turn.
+        credits: for each method by name, its credits; empty until it has assigned them.
+        paid: for each method by name, what it paid (K,) at each turn.
+        actions: (K) the replies.
+        end: how the episode ended; empty while it runs.
+        error: why it could not begin, be played or be scored; empty otherwise.
+        outcomes: (K) the outcome component of each turn, as the environment paid it.
+        env_rewards: (K) the environment's own rewards, less the outcome where a method replaces it.
+        turn_rewards: (K) what each turn was worth, as far as it is known.
+        number: of the episode in its environment, which finds its group.
+        settled: whether its group is complete.
     """
 
     observations: list[Any]
     infos: list[dict[str, Any]]
-    actions: list[str]
-    end: End
-    error: str
-    outcomes: list[float]
-    signals: dict[str, list[float]]
-    credits: dict[str, list[Credit]]
-    turn_rewards: list[float]
-    env_rewards: list[float]
-    paid: dict[str, list[float]]
-    rewards: dict[str, float]
-    metrics: dict[str, float]
+    rewards: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    signals: dict[str, list[float]] = field(default_factory=dict)
+    credits: dict[str, list[Credit]] = field(default_factory=dict)
+    paid: dict[str, list[float]] = field(default_factory=dict)
+    actions: list[str] = field(default_factory=list)
+    end: End = ""
+    error: str = ""
+    outcomes: list[float] = field(default_factory=list)
+    env_rewards: list[float] = field(default_factory=list)
+    turn_rewards: list[float] = field(default_factory=list)
+    number: int = 0
+    settled: bool = False
 
-    def turns(self) -> list[Turn]:
-        """The record's turns."""
-        shown = pairwise(zip(self.observations, self.infos, strict=True))
-        turns = [
-            Turn(observation, action, before, next_observation, info)
-            for ((observation, before), (next_observation, info)), action in zip(
-                shown, self.actions, strict=True
-            )
-        ]
-        if turns:
-            turns[-1] = turns[-1]._replace(end=self.end)
-        return turns
-
-    def check(self, names: list[str], env_state: Any) -> None:
-        """Raise a one-line `ValueError` for what no episode can be.
+    @classmethod
+    def begin(cls, stack: MethodStack, observation: Any, info: Info, error: str = "") -> EpisodeRewards:
+        """An episode without turns.
 
         Args:
-            names: of the methods.
-            env_state: see `EpisodeRewards.from_state`.
+            stack: pays for it.
+            observation: the first.
+            info: that came with it.
+            error: why the episode could not begin.
+
+        Raises:
+            ValueError: this environment does not fit the methods.
         """
-        turns = len(self.actions)
-        per_turn = [
-            self.outcomes,
-            self.turn_rewards,
-            self.env_rewards,
-            *self.signals.values(),
-            *self.paid.values(),
-        ]
+        if not error:
+            stack.check(info)
+        episode = cls([observation], [info], error=error)
+        for name in stack.names:
+            episode.signals[name], episode.credits[name], episode.paid[name] = [], [], []
+        episode._show(stack, dict.fromkeys(stack.names, 0.0))
+        return episode
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended, or never began."""
+        return bool(self.end or self.error)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """Its K turns."""
+        last = len(self.actions) - 1
+        return [self._turn(k, self.end if k == last else "") for k in range(last + 1)]
+
+    @property
+    def last_turn(self) -> Turn:
+        """The last of its turns."""
+        return self._turn(len(self.actions) - 1, self.end)
+
+    @property
+    def record(self) -> Episode:
+        """The episode for reward methods and learners."""
+        return Episode(
+            turns=self.turns,
+            outcomes=self.outcomes,
+            signals=self.signals,
+            credits=self.credits,
+            turn_rewards=self.turn_rewards,
+            error=self.error,
+        )
+
+    @property
+    def info(self) -> Info:
+        """The environment's last info with the methods' parts; always the same keys."""
+        info = self.infos[-1]
+        signals = {name: (own or [0.0])[-1] for name, own in self.signals.items()}
+        credits = {name: list(own) for name, own in self.credits.items()}
+        return {
+            **info,
+            **({"error": self.error} if self.error else {}),
+            "rewards": dict(self.rewards),
+            "turn_rewards": list(self.turn_rewards),
+            "metrics": dict(self.metrics),
+            "signals": {**info.get("signals", {}), **signals},
+            "credits": {**info.get("credits", {}), **credits},
+        }
+
+    def add_turn(self, action: str, observation: Any, info: Info, end: End) -> None:
+        """Take a reply and what the environment returned."""
+        self.actions.append(action)
+        self.observations.append(observation)
+        self.infos.append(info)
+        self.end = end
+
+    def fail(self, error: str) -> None:
+        """End the episode at its last turn, which could not be played or not be scored."""
+        self.end, self.error = self.end or "truncated", error
+
+    def pay(self, stack: MethodStack, reward: float, scores: Scores) -> float:
+        """The reward of the last turn, as far as it is known at that turn.
+
+        Args:
+            stack: pays.
+            reward: the environment's.
+            scores: answer the requests of the turn; not read after an error.
+        """
+        turn = self.last_turn
+        outcome = float(turn.info["rewards"].get(OUTCOME, 0.0))
+        self.outcomes.append(outcome)
+        own = reward - outcome if stack.replaces_outcome else reward
+        self.env_rewards.append(own)
+        components: dict[str, float] = {}
+        for method in stack.methods:
+            signal = math.nan if self.error else float(method.signal(turn, scores.get(method.name, [])))
+            signals = self.signals[method.name]
+            signals.append(signal if math.isfinite(signal) else math.nan)
+            if self.error and not method.immediate:
+                signals[:] = [math.nan] * len(signals)
+            components[method.name] = signals[-1] if method.immediate else 0.0
+            self.paid[method.name].append(_nan_to_zero(components[method.name]))
+        told = turn.info["turn_rewards"]
+        if len(told) == len(self.env_rewards):
+            # Of a wrapper below that knew only at the end what an earlier turn was worth.
+            replaced = self.outcomes if stack.replaces_outcome else [0.0] * len(told)
+            self.env_rewards = [reward - outcome for reward, outcome in zip(told, replaced, strict=True)]
+        paid = zip(self.env_rewards, *(self.paid[name] for name in stack.names), strict=True)
+        self.turn_rewards = [sum(by_method, own) for own, *by_method in paid]
+        self._show(stack, components)
+        return sum(map(_nan_to_zero, components.values()), own)
+
+    def settle(self, name: str, credits: list[Credit]) -> float:
+        """Take a method's credits, once; what they bring beyond what it paid at the turns, to be paid now."""
+        earned = [0.0] * len(self.actions)
+        for credit in credits:
+            earned[credit.turn] += _nan_to_zero(credit.value)
+        due = [value - paid for value, paid in zip(earned, self.paid[name], strict=True)]
+        self.paid[name], self.credits[name] = earned, list(credits)
+        self.turn_rewards = [reward + more for reward, more in zip(self.turn_rewards, due, strict=True)]
+        unscored, total = sum(math.isnan(credit.value) for credit in credits), math.fsum(due)
+        nothing = unscored == len(credits) and (bool(credits) or bool(self.error))
+        self.rewards[name] = math.nan if nothing else _nan_to_zero(self.rewards[name]) + total
+        self.metrics[f"{name}_unscored"] = float(unscored)
+        return total
+
+    def check(self, stack: MethodStack, env_state: Any) -> None:
+        """Raise a one-line `ValueError` for what no episode under these methods can be.
+
+        Args:
+            stack: pays for it.
+            env_state: of the environment; None where it plays another episode, or its last reset failed.
+        """
+        turns, played, names = len(self.actions), _turns_played(env_state), set(stack.names)
+        if len(self.observations) != turns + 1 or len(self.infos) != turns + 1:
+            shown = f"{len(self.observations)} observations and {len(self.infos)} infos"
+            raise ValueError(f"the state's record cannot be: it has {turns} replies to {shown}")
+        for info in self.infos:
+            if not all(isinstance(info.get(name), kind) for name, kind in INFO_FIELDS.items()):
+                raise ValueError(f"the state's record cannot be: an info lacks its {', '.join(INFO_FIELDS)}")
+            if not self.error:
+                stack.check(info)
+        lists = [*self.signals.values(), *self.paid.values()]
+        lists += [self.outcomes, self.turn_rewards, self.env_rewards]
         credits = [credit for some in self.credits.values() for credit in some]
-        shown = len(self.observations), len(self.infos)
-        played = _turns_played(env_state)
+        metrics = {*self.infos[-1]["metrics"], OUTCOME, *(f"{name}_unscored" for name in names)}
         wrong = {
-            f"{turns} replies to {shown[0]} observations and {shown[1]} infos": shown != (turns + 1,) * 2,
-            f"an info without its {', '.join(INFO_FIELDS)}": any(
-                not isinstance(info.get(name), kind)
-                for info in self.infos
-                for name, kind in INFO_FIELDS.items()
-            ),
-            f"{turns} turns, and lists of another length": any(len(some) != turns for some in per_turn),
-            "other methods": any(set(of) != set(names) for of in (self.signals, self.credits, self.paid)),
+            f"{turns} turns, and lists of another length": any(len(some) != turns for some in lists),
+            "other methods": any(set(of) != names for of in (self.signals, self.credits, self.paid)),
+            "other rewards": set(self.rewards) != {*self.infos[-1]["rewards"], *names},
+            "other metrics": set(self.metrics) != metrics,
             f"a credit of none of its {turns} turns": not all(0 <= c.turn < turns for c in credits),
             "an end before the first turn": bool(self.end) and not turns,
-            f"another turn than its environment's {played}": bool(self.infos)
-            and not self.error
-            and played not in (None, self.infos[-1].get("turn")),
+            f"another turn than its environment's {played}": not self.error
+            and played not in (None, self.infos[-1]["turn"]),
         }
         for what, cannot_be in wrong.items():
             if cannot_be:
                 raise ValueError(f"the state's record cannot be: it has {what}")
 
+    def _turn(self, k: int, end: End) -> Turn:
+        shown, told = self.observations, self.infos
+        return Turn(shown[k], self.actions[k], told[k], shown[k + 1], told[k + 1], end)
+
+    def _show(self, stack: MethodStack, components: dict[str, float]) -> None:
+        """Set the rewards and metrics to give out."""
+        info = self.infos[-1]
+        self.rewards = {**info["rewards"], **components}
+        if stack.replaces_outcome and OUTCOME in info["rewards"]:
+            self.rewards[OUTCOME] = 0.0
+        # A wrapper below that has replaced the outcome keeps it in its metrics, and 0 in its component.
+        outcome = math.fsum(self.outcomes) if self.over else 0.0
+        unscored = {f"{name}_unscored": 0.0 for name in stack.names}
+        self.metrics = {OUTCOME: outcome, **info["metrics"], **unscored}
+
 
 @dataclass
 class Slot:
-    """The episodes of one environment of a group.
+    """The episodes of one environment of a group; its fields are what a state holds.
 
     Attributes:
         number: of the current episode, counted in step with the other environments of the group.
-        current: the episode that is being played or has just ended; None before the first.
-        waiting: ended episodes whose group is not complete, by number.
+        episodes: those that ended and wait for their group, then the current one, which may have ended too.
     """
 
     number: int = -1
-    current: EpisodeRewards | None = None
-    waiting: dict[int, EpisodeRewards] = field(default_factory=dict)
+    episodes: list[EpisodeRewards] = field(default_factory=list)
 
-    def to_state(self) -> SlotState:
-        """All of it; where the current episode waits, None stands for it among those that wait."""
-        waiting = [
-            (number, None if episode is self.current else episode.to_state())
-            for number, episode in self.waiting.items()
-        ]
-        return SlotState(self.number, self.current.to_state() if self.current else None, waiting)
+    @property
+    def next_number(self) -> int:
+        """The number of the episode that would begin now."""
+        return self.number + (not self.episodes or self.episodes[-1].over)
 
-    @classmethod
-    def from_state(cls, stack: MethodStack, state: SlotState, env_state: Any) -> Slot:
-        """Go on from a state; the arguments as of `EpisodeRewards.from_state`.
+    def find(self, number: int) -> EpisodeRewards | None:
+        """Its episode of that number."""
+        return next((episode for episode in self.episodes if episode.number == number), None)
 
-        Raises:
-            ValueError: no environment of a group can be so.
-        """
-        current = EpisodeRewards.from_state(stack, state.current, env_state) if state.current else None
-        waiting: dict[int, EpisodeRewards] = {}
-        for number, other in state.waiting:
-            episode = EpisodeRewards.from_state(stack, other, None) if other else current
-            if episode is None or not episode.record.over:
-                raise ValueError(f"the state's slot cannot be: episode {number} waits and has not ended")
-            waiting[number] = episode
-        return cls(state.number, current, waiting)
+    def begin(self, episode: EpisodeRewards) -> None:
+        """Begin an episode; one before that has not ended leaves its number to it."""
+        self.number = episode.number = self.next_number
+        self.episodes = [other for other in self.episodes if other.over and not other.settled]
+        self.episodes.append(episode)
 
-
-@dataclass
-class SlotState:
-    """A slot in a state; see `Slot.to_state`."""
-
-    number: int
-    current: EpisodeRewardsState | None
-    waiting: list[tuple[int, EpisodeRewardsState | None]]
+    def check(self, stack: MethodStack, env_state: Any) -> None:
+        """Raise a one-line `ValueError` for what no environment of a group can have; see `EpisodeRewards`."""
+        for place, episode in enumerate(reversed(self.episodes)):
+            episode.check(stack, None if place else env_state)
+            if place and (episode.settled or not episode.over):
+                raise ValueError(
+                    f"the state's slot cannot be: episode {episode.number} waits and has not ended"
+                )
 
 
 class Groups:
     """Groups of G neighbouring environments: the n-th episodes of a group's environments belong together.
-
-    An episode that is reset before its end leaves its number to the next one.
 
     Args:
         count: N environments.
@@ -469,25 +454,15 @@ class Groups:
         for j in self.neighbours(i):
             self.slots[j] = Slot(number)
 
-    def next_number(self, i: int) -> int:
-        """The number of the episode that environment i would begin now."""
-        slot = self.slots[i]
-        return slot.number + (slot.current is None or slot.current.record.over)
-
-    def begin(self, i: int, episode: EpisodeRewards) -> None:
-        """Environment i begins an episode."""
-        self.slots[i].number, self.slots[i].current = self.next_number(i), episode
-
     def current(self, i: int) -> EpisodeRewards:
-        """The episode of environment i.
+        """The episode that environment i is playing or has just ended.
 
         Raises:
             ValueError: it has none.
         """
-        episode = self.slots[i].current
-        if episode is None:
+        if not self.slots[i].episodes:
             raise ValueError(f"environment {i} was reset before it was wrapped; call reset() on the wrapper")
-        return episode
+        return self.slots[i].episodes[-1]
 
     def check_task(self, i: int) -> None:
         """Refuse environment i's first turn if its neighbours play, or have played, another task.
@@ -495,62 +470,26 @@ class Groups:
         Raises:
             ValueError: with the two tasks.
         """
-        number, task = self.slots[i].number, self.current(i).env_info["task"]
+        task = self.current(i).infos[-1]["task"]
         for j in self.neighbours(i):
-            slot = self.slots[j]
-            other = slot.waiting.get(number, slot.current if slot.number == number else None)
-            if other is None or not other.record.turns:  # one that never began has no task
-                continue
-            if (theirs := other.env_info["task"]) != task:
+            other = self.slots[j].find(self.slots[i].number)
+            if other is not None and other.actions and (theirs := other.infos[-1]["task"]) != task:
                 raise ValueError(
                     f"environments {i} and {j} are of one group but play tasks {task!r} and {theirs!r}; "
                     f"reset the {self.size} environments together, with one seed"
                 )
 
-    def end(self, i: int) -> list[tuple[int, EpisodeRewards]]:
-        """Environment i's episode has ended: all of its group by environment, if that is complete."""
-        number = self.slots[i].number
-        self.slots[i].waiting[number] = self.current(i)
-        if not all(number in self.slots[j].waiting for j in self.neighbours(i)):
-            return []
-        return [(j, self.slots[j].waiting.pop(number)) for j in self.neighbours(i)]
-
-
-def score(scorer: Scorer | None, requests: Sequence[Requests], template: Template | None) -> list[Scores]:
-    """Score every request of several turns by one call of the scorer, equal requests once.
-
-    Args:
-        scorer: may be None where nothing is asked.
-        requests: of each turn.
-        template: makes the model's prompt of a prompt; None leaves it as it is.
-
-    Raises:
-        ValueError: no scorer, and something is asked.
-    """
-    unique = {request: None for of in requests for some in of.values() for request in some}
-    if not unique:
-        return [{} for _ in requests]
-    if scorer is None:
-        raise ValueError("a method asks for log-probabilities; give a scorer, e.g. scorer='lexical'")
-    rendered = list(unique)
-    if template is not None:
-        rendered = [ScoreRequest(template.fill(prompt=prompt), text) for prompt, text in unique]
-    scores = dict(zip(unique, scorer.logprobs(rendered), strict=True))
-    return [{name: [scores[request] for request in some] for name, some in of.items()} for of in requests]
-
-
-def score_apart(
-    scorer: Scorer | None, requests: Sequence[Requests], template: Template | None
-) -> list[Scores | str]:
-    """As `score`; if that call raises, turn by turn: the error in one line where it raises again."""
-    try:
-        return [*score(scorer, requests, template)]
-    except Exception as error:
-        if scorer is None:
-            raise
-        if len(requests) == 1:
-            return [error_line(error)]
-    return [scores for one in requests for scores in score_apart(scorer, [one], template)]
+    def complete(self, i: int) -> dict[int, EpisodeRewards]:
+        """The group of environment i's episode by environment, once: when all its episodes have ended."""
+        group = {j: self.slots[j].find(self.slots[i].number) for j in self.neighbours(i)}
+        ended = {j: episode for j, episode in group.items() if episode and episode.over}
+        if len(ended) < len(group) or self.current(i).settled:
+            return {}
+        for j, episode in ended.items():
+            episode.settled = True
+            *waiting, current = self.slots[j].episodes
+            self.slots[j].episodes = [*(other for other in waiting if not other.settled), current]
+        return ended
 
 
 @dataclass
@@ -569,9 +508,10 @@ def _turns_played(state: Any) -> Any:
     return episode.get("turn") if isinstance(episode, dict) else None
 
 
-def _failed_credits(episode: Episode, signals: list[float]) -> list[Credit]:
+def _failed_credits(episode: EpisodeRewards, name: str) -> list[Credit]:
     """Credits of an episode that an error ended; what was paid at its turn stays paid."""
-    return [Credit(k, signal, reason=episode.error * math.isnan(signal)) for k, signal in enumerate(signals)]
+    signals = enumerate(episode.signals[name])
+    return [Credit(k, signal, reason=episode.error * math.isnan(signal)) for k, signal in signals]
 
 
 def _measured(credits: list[Credit], signals: list[float]) -> list[Credit]:

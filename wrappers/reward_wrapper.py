@@ -15,28 +15,18 @@ import memenvs
 from memenvs.core.checks import Range, check_whole, is_whole
 from memenvs.core.env import End, Info
 from memenvs.core.state import State, check_keys, from_plain, to_plain
-from memenvs.core.text import Template
 from memenvs.core.vector import Mask, Step, TextVectorEnv, read_mask
 from memenvs.rollout.records import Episode
-from memenvs.wrappers.episode_rewards import (
-    EpisodeRewards,
-    EpisodeRewardsState,
-    Groups,
-    MethodStack,
-    Scores,
-    Slot,
-    SlotState,
-    score,
-    score_apart,
-)
+from memenvs.wrappers.episode_rewards import EpisodeRewards, Groups, MethodStack, Scores, Slot
+from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.registry import (
     MethodSpec,
     ScorerSpec,
     make_methods,
-    make_scorer,
     plain_method,
     plain_scorer,
 )
+from memenvs.wrappers.scorers import Scorer
 
 
 class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
@@ -76,24 +66,25 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         scorer: ScorerSpec = None,
         template: str | None = None,
     ) -> None:
-        made = make_methods(methods)
+        self._stack = MethodStack(methods, scorer, template)
         RecordConstructorArgs.__init__(
             self,
-            methods=[plain_method(method) for method in made],
+            methods=[plain_method(method) for method in self.methods],
             scorer=plain_scorer(scorer),
             template=template,
         )
         gym.Wrapper.__init__(self, env)
-        self.scorer = make_scorer(scorer)
-        self._stack = MethodStack(made)
-        self._template = _prompt_template(template)
-        self._scorer_spec = scorer
-        self._rewards: EpisodeRewards | None = None
+        self._episode: EpisodeRewards | None = None
 
     @property
     def methods(self) -> list[Any]:
         """The methods."""
         return self._stack.methods
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """The scorer."""
+        return self._stack.scorer
 
     @property
     def replaces_outcome(self) -> bool:
@@ -110,22 +101,21 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode; what methods remember of earlier ones is kept."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._stack.check(info)
-        self._rewards = EpisodeRewards(self._stack, observation, info)
-        return observation, self._rewards.info
+        self._episode = EpisodeRewards.begin(self._stack, observation, info)
+        return observation, self._episode.info
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, Info]:
         """Play a reply; the reward is the environment's with what the methods pay at this turn."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        rewards, end = self._current, _end(terminated, truncated)
-        turn = rewards.add_turn(action, observation, info, end)
-        (scores,) = score(self.scorer, [self._stack.requests(turn)], self._template)
-        reward = rewards.pay(float(reward), scores)
-        if end:
+        stack, episode = self._stack, self._current
+        episode.add_turn(action, observation, info, _end(terminated, truncated))
+        (scores,) = stack.score(stack.requests([episode.last_turn]))
+        reward = episode.pay(stack, float(reward), scores)
+        if episode.over:
             for method in self.methods:
-                (credits,) = self._stack.assign_credit(method, [rewards.record])
-                reward += rewards.settle(method.name, credits)
-        return observation, reward, terminated, truncated, rewards.info
+                (credits,) = stack.assign_credit(method, [episode])
+                reward += episode.settle(method.name, credits)
+        return observation, reward, terminated, truncated, episode.info
 
     def get_state(self) -> State:
         """The state of the environment, of this episode's rewards, and the methods with what they remember.
@@ -138,7 +128,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         """
         return {
             "inner": memenvs.get_state(self.env),
-            "record": to_plain(self._current.to_state()),
+            "record": to_plain(self._current),
             **self._stack.get_state(),
         }
 
@@ -151,24 +141,16 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         """
         check_keys(state, "inner", "record")
         with self._stack.restored(state):
-            held = from_plain(state["record"], EpisodeRewardsState, "the state's record")
-            rewards = EpisodeRewards.from_state(self._stack, held, state["inner"])
+            episode = from_plain(state["record"], EpisodeRewards, "the state's record")
+            episode.check(self._stack, state["inner"])
             memenvs.set_state(self.env, state["inner"])
-        self._rewards = rewards
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: a scorer that has a name is shared in a process and travels by it."""
-        return {**self.__dict__, "scorer": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.scorer = make_scorer(self._scorer_spec)
+        self._episode = episode
 
     @property
     def _current(self) -> EpisodeRewards:
-        if self._rewards is None:
+        if self._episode is None:
             raise gym.error.ResetNeeded("no episode yet; call reset() first")
-        return self._rewards
+        return self._episode
 
 
 class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -230,12 +212,10 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
                 raise ValueError("there is a VectorRewardWrapper inside; give one wrapper all the methods")
             between = between.env
         super().__init__(env)
-        self.scorer = make_scorer(scorer)
         self.completed_groups: list[list[Episode]] = []
         self.infos_list: list[Info] = [{}] * inner.num_envs
-        self._stack = MethodStack(make_methods(methods))
+        self._stack = MethodStack(methods, scorer, template)
         self._groups = Groups(inner.num_envs, group_size)
-        self._template = _prompt_template(template)
         self._venv = inner
         self._base_seed = int(np.random.default_rng().integers(2**63))  # of the seeds nobody gives
 
@@ -243,6 +223,11 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     def methods(self) -> list[Any]:
         """The methods."""
         return self._stack.methods
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """The scorer."""
+        return self._stack.scorer
 
     @property
     def replaces_outcome(self) -> bool:
@@ -294,7 +279,8 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         playing = np.flatnonzero(plays & ~begins).tolist()
         for i in playing:
             self._check_in_step(i)
-        venv.seed_autoreset(self._seeds(self._same_step))
+        if venv.autoreset_mode is not AutoresetMode.DISABLED:
+            venv.seed_autoreset(self._seeds(ended=self._same_step))
         # Wrappers of Gymnasium's between the two know nothing of masks.
         stepped: Step = self.env.step(actions, *(() if mask is None else (mask,)))
         observations, rewards, terminated, truncated, infos = stepped
@@ -302,15 +288,20 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         for i in np.flatnonzero(begins).tolist():
             self._begin(i, observations[i])
         finals = dict(venv.finals)
-        for i in playing:
+        episodes = {i: self._groups.current(i) for i in playing}
+        for i, episode in episodes.items():
+            if not episode.actions:
+                self._groups.check_task(i)
             observation, info = finals.get(i, (observations[i], venv.infos_list[i]))
-            self._add_turn(i, actions[i], observation, info, _end(terminated[i], truncated[i]))
-        late = self._pay(playing, rewards)
+            episode.add_turn(actions[i], observation, info, _end(terminated[i], truncated[i]))
+            if error := self._error_of(info):
+                episode.fail(error)
+        late = self._pay(episodes, rewards)
         for i in (*playing, *late):
             self.infos_list[i] = self._groups.current(i).info
-        failed = [i for i in playing if self.record(i).error and not (terminated[i] or truncated[i])]
+        failed = [i for i in playing if episodes[i].error and not (terminated[i] or truncated[i])]
         for i in failed:
-            venv.truncate(i, self.record(i).error)
+            venv.truncate(i, episodes[i].error)
             truncated[i] = True
         if self._same_step and failed:
             finals |= {i: (observations[i], self.infos_list[i]) for i in failed}
@@ -330,7 +321,7 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         inner: Any = self.env
         shared = {"group_size": self.group_size, "base_seed": self._base_seed, **self._stack.get_state()}
         return [
-            {"inner": state, "slot": to_plain(slot.to_state()), **shared}
+            {"inner": state, "slot": to_plain(slot), **shared}
             for state, slot in zip(inner.get_states(), self._groups.slots, strict=True)
         ]
 
@@ -350,7 +341,7 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         with self._stack.restored(states[0]):
             inner.set_states([state["inner"] for state in states], observations)
         self._groups.slots = slots
-        self.infos_list = [slot.current.info if slot.current else {} for slot in slots]
+        self.infos_list = [slot.episodes[-1].info if slot.episodes else {} for slot in slots]
         self._base_seed = states[0]["base_seed"]
         self.completed_groups = []
 
@@ -368,7 +359,7 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
             return [None] * self.num_envs
         seeds: list[int | None] = []
         for i, slot in enumerate(self._groups.slots):
-            number = slot.number + 1 if ended else self._groups.next_number(i)
+            number = slot.number + 1 if ended else slot.next_number
             place = [self._base_seed, i // self.group_size, number]
             seeds.append(int(np.random.SeedSequence(place).generate_state(1)[0]))
         return seeds
@@ -378,7 +369,7 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def _check_in_step(self, i: int) -> None:
         """Refuse environment i if it was reset or stepped without this wrapper."""
-        ours, theirs = self._groups.current(i).env_info, self._venv.infos_list[i]
+        ours, theirs = self._groups.current(i).infos[-1], self._venv.infos_list[i]
         if any(ours[name] != theirs[name] for name in ("task", "turn")):
             raise ValueError(
                 f"environment {i} is at turn {theirs['turn']} of task {theirs['task']!r}, this wrapper at "
@@ -388,45 +379,29 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     def _begin(self, i: int, observation: Any) -> None:
         """Environment i has begun an episode, or failed to."""
         info = self._venv.infos_list[i]
-        error = self._error_of(info)
-        if not error:
-            self._stack.check(info)
-        episode = EpisodeRewards(self._stack, observation, info, error)
-        self._groups.begin(i, episode)
-        if error:
+        episode = EpisodeRewards.begin(self._stack, observation, info, self._error_of(info))
+        self._groups.slots[i].begin(episode)
+        if episode.over:
             self._assign_credit({i: episode}, np.zeros(self.num_envs), pays_late=False)
         self.infos_list[i] = episode.info
 
-    def _add_turn(self, i: int, action: str, observation: Any, info: Info, end: End) -> None:
-        episode = self._groups.current(i)
-        if not episode.record.turns:
-            self._groups.check_task(i)
-        episode.add_turn(action, observation, info, end)
-        if error := self._error_of(info):
-            episode.fail(error)
-
-    def _pay(self, playing: Sequence[int], rewards: NDArray[np.float64]) -> list[int]:
+    def _pay(self, episodes: dict[int, EpisodeRewards], rewards: NDArray[np.float64]) -> list[int]:
         """Add to `rewards` what the last turns bring; which environments are paid that did not play."""
-        episodes = {i: self._groups.current(i) for i in playing}
-        scores = self._score(episodes)
-        for i, episode in episodes.items():
-            rewards[i] = episode.pay(float(rewards[i]), scores.get(i, {}))
-        ended = {i: episode for i, episode in episodes.items() if episode.record.over}
-        pays_late = self._venv.autoreset_mode is AutoresetMode.DISABLED
-        return self._assign_credit(ended, rewards, pays_late=pays_late)
-
-    def _score(self, episodes: dict[int, EpisodeRewards]) -> dict[int, Scores]:
-        """The scores of each last turn; an episode for which there are none fails."""
-        living = [i for i, episode in episodes.items() if not episode.record.error]
-        requests = [self._stack.requests(episodes[i].record.turns[-1]) for i in living]
-        call = score_apart if self._venv.errors == "truncate" else score
+        stack = self._stack
+        living = {i: episode for i, episode in episodes.items() if not episode.error}
+        requests = stack.requests([episode.last_turn for episode in living.values()])
+        score = stack.score_apart if self._venv.errors == "truncate" else stack.score
         scores: dict[int, Scores] = {}
-        for i, made in zip(living, call(self.scorer, requests, self._template), strict=True):
+        for i, made in zip(living, score(requests), strict=True):
             if isinstance(made, str):
                 episodes[i].fail(made)
             else:
                 scores[i] = made
-        return scores
+        for i, episode in episodes.items():
+            rewards[i] = episode.pay(stack, float(rewards[i]), scores.get(i, {}))
+        ended = {i: episode for i, episode in episodes.items() if episode.over}
+        pays_late = self._venv.autoreset_mode is AutoresetMode.DISABLED
+        return self._assign_credit(ended, rewards, pays_late=pays_late)
 
     def _assign_credit(
         self, ended: dict[int, EpisodeRewards], rewards: NDArray[np.float64], *, pays_late: bool
@@ -441,36 +416,35 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         Returns:
             The environments that are paid late.
         """
-        for method in self.methods:
-            if not method.group:
-                credits = self._stack.assign_credit(method, [episode.record for episode in ended.values()])
-                for (i, episode), own in zip(ended.items(), credits, strict=True):
-                    rewards[i] += episode.settle(method.name, own)
+        self._settle([method for method in self.methods if not method.group], ended, rewards, set(ended))
         late: list[int] = []
         for i in ended:
-            group = self._groups.end(i)
-            before = [(j, episode) for j, episode in group if ended.get(j) is not episode]
-            for j, episode in before:
-                episode.info = {**episode.info, "rewards": dict.fromkeys(episode.info["rewards"], 0.0)}
-                if pays_late and self._groups.current(j) is episode:
-                    late.append(j)
+            group = self._groups.complete(i)
+            for j, episode in group.items():
+                if ended.get(j) is not episode:  # it ended in an earlier step, whose rewards are given out
+                    episode.rewards = dict.fromkeys(episode.rewards, 0.0)
+                    if pays_late and self._groups.current(j) is episode:
+                        late.append(j)
             if group:
-                self._settle_group(group, rewards, {*ended, *late})
+                paid = {j for j in group if ended.get(j) is group[j] or j in late}
+                self._settle([method for method in self.methods if method.group], group, rewards, paid)
+                self.completed_groups.append([episode.record for episode in group.values()])
         return late
 
-    def _settle_group(
-        self, group: list[tuple[int, EpisodeRewards]], rewards: NDArray[np.float64], paid: set[int]
+    def _settle(
+        self,
+        methods: Sequence[RewardMethod],
+        episodes: dict[int, EpisodeRewards],
+        rewards: NDArray[np.float64],
+        paid: set[int],
     ) -> None:
-        """Assign credit to a complete group; the rewards of the environments in `paid` take it."""
-        records = [episode.record for _, episode in group]
-        for method in self.methods:
-            if method.group:
-                credits = self._stack.assign_credit(method, records)
-                for (j, episode), own in zip(group, credits, strict=True):
-                    total = episode.settle(method.name, own)
-                    if j in paid and self._groups.current(j) is episode:
-                        rewards[j] += total
-        self.completed_groups.append(records)
+        """Assign the methods' credit to episodes; the rewards of the environments in `paid` take it."""
+        for method in methods:
+            credits = self._stack.assign_credit(method, list(episodes.values()))
+            for (i, episode), own in zip(episodes.items(), credits, strict=True):
+                total = episode.settle(method.name, own)
+                if i in paid:
+                    rewards[i] += total
 
     def _slot(self, state: State) -> Slot:
         """The slot of a state, which is checked for what all environments share."""
@@ -483,16 +457,13 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
                 "make the wrapper with that group_size"
             )
         check_whole(Range(0), **{"the state's base_seed": state["base_seed"]})
-        held = from_plain(state["slot"], SlotState, "the state's slot")
-        return Slot.from_state(self._stack, held, state["inner"]["inner"])
+        slot = from_plain(state["slot"], Slot, "the state's slot")
+        slot.check(self._stack, state["inner"]["inner"])
+        return slot
 
 
 def _end(terminated: bool, truncated: bool) -> End:
     return "terminated" if terminated else "truncated" if truncated else ""
-
-
-def _prompt_template(template: str | None) -> Template | None:
-    return None if template is None else Template(template, required=("prompt",), name="prompt")
 
 
 class _Scored(RewardWrapper):

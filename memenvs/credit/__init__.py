@@ -1,8 +1,8 @@
-"""What was measured in a group of rollouts comes in; rewards and advantages go out. Pure NumPy, float64.
+"""Rewards and advantages from what was measured in a group of rollouts. Pure NumPy, float64.
 
 A group is G rollouts of one task. Rollout i has K_i turns, so what is per turn is a list of G arrays (K_i,).
-Where values do not differ there is nothing to learn from them: zeros, never NaN. A NaN that comes in is a
-value that could not be measured: it is left out of every mean, and gets 0.
+Where values do not differ there is nothing to learn from them: zeros, never NaN. A NaN among the
+arguments is a value that could not be measured: it is left out of every mean, and gets 0.
 """
 
 from memenvs.core.checks import Array, Mask

@@ -1,4 +1,4 @@
-"""What was measured of memories comes in; rewards and advantages of TAMTRL, InfoMem and MemPO go out."""
+"""Rewards and advantages of TAMTRL, InfoMem and MemPO, from what was measured of memories."""
 
 from __future__ import annotations
 

@@ -7,49 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from memenvs.core.checks import Array, Mask, Range, check_choice, check_numbers, check_shapes, one_row
 
-
-def masked_mean(values: ArrayLike, mask: ArrayLike, axis: int | None = None) -> Array:
-    """The mean over the mask, of all or along an axis; 0 where nothing counts."""
-    array, counts = _pair(values, mask)
-    return np.where(counts, array, 0.0).sum(axis) / np.maximum(counts.sum(axis), 1)
-
-
-def masked_var(values: ArrayLike, mask: ArrayLike, ddof: int = 1) -> float:
-    """The variance over the mask; 0 where no more than `ddof` values count."""
-    array, counts = _pair(values, mask)
-    known = array[counts]
-    return float(known.var(ddof=ddof)) if len(known) > ddof else 0.0
-
-
-def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float = 1e-8) -> Array:
-    """Values of mean 0 and variance 1 over the mask, in their shape; 0 where mask is False.
-
-        w = (v - mean v) / sqrt(var v + eps)        var with ddof 1
-
-    Zeros where the values are equal.
-
-    Args:
-        values: any shape, such as advantages (B, T).
-        mask: of that shape.
-        shift: False gives the mean back afterwards.
-        eps: added to the variance.
-    """
-    array, counts = _pair(values, mask)
-    white = np.zeros_like(array)
-    known = array[counts]
-    if len(known) == 0:
-        return white
-    mean = known.mean()
-    centred = known - mean if np.ptp(known) else np.zeros_like(known)
-    white[counts] = centred / np.sqrt(masked_var(array, counts) + eps) + (0.0 if shift else mean)
-    return white
-
-
-def _pair(values: ArrayLike, mask: ArrayLike) -> tuple[Array, Mask]:
-    array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
-    check_shapes(values=array, mask=counts)
-    return array, counts
-
+PLACEMENTS = ("turn", "merged", "outcome")
 
 BLOCK = 16  # steps that one matrix product sums
 CACHED = 2**16  # numbers worked on at a time, so that each pass finds those of the last in the cache
@@ -80,58 +38,17 @@ def gae(
         ValueError: shapes differ, gamma or lam is out of range, or a written token's number is not finite.
     """
     check_numbers(Range(0, 1), gamma=gamma, lam=lam)
-    earned, expected = np.asarray(rewards, np.float64), np.asarray(values, np.float64)
-    written = np.asarray(mask, np.bool_)
-    check_shapes(rewards=earned, values=expected, mask=written)
-    if written.ndim != 2:
-        raise ValueError(f"rewards must have shape (B, T), got {written.shape}")
-    advantages = np.zeros(written.shape)
-    step = max(1, CACHED // max(written.shape[1], 1))
-    for first in range(0, len(written), step):
+    rewards, values = np.asarray(rewards, np.float64), np.asarray(values, np.float64)
+    mask = np.asarray(mask, np.bool_)
+    check_shapes(rewards=rewards, values=values, mask=mask)
+    if mask.ndim != 2:
+        raise ValueError(f"rewards must have shape (B, T), got {mask.shape}")
+    advantages = np.zeros(mask.shape)
+    step = max(1, CACHED // max(mask.shape[1], 1))
+    for first in range(0, len(mask), step):
         rows = slice(first, first + step)
-        _estimate(earned[rows], expected[rows], written[rows], gamma, lam, advantages[rows])
+        _estimate(rewards[rows], values[rows], mask[rows], gamma, lam, advantages[rows])
     return advantages
-
-
-def _estimate(rewards: Array, values: Array, mask: Mask, gamma: float, lam: float, out: Array) -> None:
-    """Fill `out` with the advantages of some rows."""
-    # Numbers, not the mask itself: picking by a mask without pattern costs three times as much.
-    written = np.flatnonzero(mask)
-    if not len(written):
-        return
-    counts = np.count_nonzero(mask, axis=1)
-    value = values.reshape(-1).take(written)
-    following = np.append(value[1:], 0.0)
-    following[np.cumsum(counts[counts > 0]) - 1] = 0.0
-    delta = rewards.reshape(-1).take(written) + gamma * following - value
-    if not np.isfinite(delta).all():
-        raise ValueError("rewards and values must be finite at every token of the mask, got NaN or infinity")
-    # Pushed to the left, the written tokens of a row are neighbours.
-    pushed = np.arange(-(-int(counts.max()) // BLOCK) * BLOCK) < counts[:, None]
-    deltas = np.zeros(pushed.shape)
-    deltas[pushed] = delta
-    out.reshape(-1)[written] = _discounted_sums(deltas, gamma * lam)[pushed]
-
-
-def _discounted_sums(x: Array, c: float) -> Array:
-    """A_t = x_t + c A_{t+1} along rows (B, T), without a loop over T.
-
-    A block of steps is one product with the triangle of powers of c; what a block hands to the one before it
-    is the same recurrence with c^BLOCK, over as many steps as there are blocks. No power is above 1, so that
-    neither c = 1 nor a small c loses digits. May write into x.
-    """
-    rows, steps = x.shape
-    if steps % BLOCK:
-        x = np.pad(x, ((0, 0), (0, -steps % BLOCK)))
-    triangle = np.tril(c ** np.abs(np.subtract.outer(np.arange(BLOCK), np.arange(BLOCK))))
-    blocks = x.reshape(rows, -1, BLOCK)
-    if blocks.shape[1] > 1:
-        heads = _discounted_sums((x.reshape(-1, BLOCK) @ triangle[:, 0]).reshape(rows, -1), c**BLOCK)
-        blocks[:, :-1, -1] += c * heads[:, 1:]
-    return (x.reshape(-1, BLOCK) @ triangle).reshape(rows, -1)[:, :steps]
-
-
-PLACEMENTS = ("turn", "merged", "outcome")
 
 
 def place_rewards(
@@ -217,6 +134,87 @@ def overlong_penalty(lengths: ArrayLike, max_length: int, buffer: int, factor: f
     check_numbers(Range(1, max_length), buffer=buffer)
     over = one_row("lengths", lengths) - (max_length - buffer)
     return -factor * np.maximum(over, 0.0) / buffer + 0.0
+
+
+def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float = 1e-8) -> Array:
+    """Values of mean 0 and variance 1 over the mask, in their shape; 0 where mask is False.
+
+        w = (v - mean v) / sqrt(var v + eps)        var with ddof 1
+
+    Zeros where the values are equal.
+
+    Args:
+        values: any shape, such as advantages (B, T).
+        mask: of that shape.
+        shift: False gives the mean back afterwards.
+        eps: added to the variance.
+    """
+    array, counts = _pair(values, mask)
+    white = np.zeros_like(array)
+    known = array[counts]
+    if len(known) == 0:
+        return white
+    mean = known.mean()
+    centred = known - mean if np.ptp(known) else np.zeros_like(known)
+    white[counts] = centred / np.sqrt(masked_var(array, counts) + eps) + (0.0 if shift else mean)
+    return white
+
+
+def masked_mean(values: ArrayLike, mask: ArrayLike, axis: int | None = None) -> Array:
+    """The mean over the mask, of all or along an axis; 0 where nothing counts."""
+    array, counts = _pair(values, mask)
+    return np.where(counts, array, 0.0).sum(axis) / np.maximum(counts.sum(axis), 1)
+
+
+def masked_var(values: ArrayLike, mask: ArrayLike, ddof: int = 1) -> float:
+    """The variance over the mask; 0 where no more than `ddof` values count."""
+    array, counts = _pair(values, mask)
+    known = array[counts]
+    return float(known.var(ddof=ddof)) if len(known) > ddof else 0.0
+
+
+def _estimate(rewards: Array, values: Array, mask: Mask, gamma: float, lam: float, out: Array) -> None:
+    """Fill `out` with the advantages of some rows."""
+    # Numbers, not the mask itself: picking by a mask without pattern costs three times as much.
+    places = np.flatnonzero(mask)
+    if not len(places):
+        return
+    counts = np.count_nonzero(mask, axis=1)
+    value = values.reshape(-1).take(places)
+    following = np.append(value[1:], 0.0)
+    following[np.cumsum(counts[counts > 0]) - 1] = 0.0
+    delta = rewards.reshape(-1).take(places) + gamma * following - value
+    if not np.isfinite(delta).all():
+        raise ValueError("rewards and values must be finite at every token of the mask, got NaN or infinity")
+    # Pushed to the left, the written tokens of a row are neighbours.
+    pushed = np.arange(-(-int(counts.max()) // BLOCK) * BLOCK) < counts[:, None]
+    deltas = np.zeros(pushed.shape)
+    deltas[pushed] = delta
+    out.reshape(-1)[places] = _discounted_sums(deltas, gamma * lam)[pushed]
+
+
+def _discounted_sums(x: Array, c: float) -> Array:
+    """A_t = x_t + c A_{t+1} along rows (B, T), without a loop over T.
+
+    A block of steps is one product with the triangle of powers of c; what a block hands to the one before it
+    is the same recurrence with c^BLOCK, over as many steps as there are blocks. No power is above 1, so that
+    neither c = 1 nor a small c loses digits. May write into x.
+    """
+    rows, steps = x.shape
+    if steps % BLOCK:
+        x = np.pad(x, ((0, 0), (0, -steps % BLOCK)))
+    triangle = np.tril(c ** np.abs(np.subtract.outer(np.arange(BLOCK), np.arange(BLOCK))))
+    blocks = x.reshape(rows, -1, BLOCK)
+    if blocks.shape[1] > 1:
+        heads = _discounted_sums((x.reshape(-1, BLOCK) @ triangle[:, 0]).reshape(rows, -1), c**BLOCK)
+        blocks[:, :-1, -1] += c * heads[:, 1:]
+    return (x.reshape(-1, BLOCK) @ triangle).reshape(rows, -1)[:, :steps]
+
+
+def _pair(values: ArrayLike, mask: ArrayLike) -> tuple[Array, Mask]:
+    array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
+    check_shapes(values=array, mask=counts)
+    return array, counts
 
 
 def _ends(ends: ArrayLike, length: int) -> NDArray[np.int64]:

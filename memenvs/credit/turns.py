@@ -1,4 +1,4 @@
-"""Turn rewards and outcomes of a group of rollouts come in; an advantage for every turn goes out."""
+"""An advantage for every turn, from the turn rewards and outcomes of a group of rollouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from memenvs.core.checks import Array, Range, check_choice, check_lengths, check
 from memenvs.credit.groups import grpo, rloo
 
 Advantage = Callable[[Array, Sequence[Hashable] | None], Array]
-
 
 ENDED = ("zero", "skip")
 

@@ -93,9 +93,9 @@ class TokenText:
         spans = np.zeros((len(ids), 2), dtype=np.int64)
         start = 0
         for i in range(len(ids)):
-            shown = self.backend.decode(listed[: i + 1], skip_special_tokens=False)
-            end = max(start, _common_prefix(shown, text))
-            partly = len(shown) > end and shown.endswith(BROKEN)  # it has some bytes of the next character
+            prefix = self.backend.decode(listed[: i + 1], skip_special_tokens=False)
+            end = max(start, _common_prefix(prefix, text))
+            partly = len(prefix) > end and prefix.endswith(BROKEN)  # it has some bytes of the next character
             spans[i] = start, min(end + partly, len(text))
             start = end
         return spans
@@ -147,10 +147,10 @@ class ChatTokens(TokenText):
                 f"chat_args {self.chat_args} are for a chat template, and prompts are plain text here: "
                 "leave them out, or give a tokenizer with a template and chat=True"
             )
-        known = template_arguments(self.tokenizer.get_chat_template())
+        variables = template_arguments(self.tokenizer.get_chat_template())
         for name in self.chat_args:
-            if name in OWN_ARGS or (known is not None and name not in known):
-                reads = ", ".join(sorted((known or set()) - set(OWN_ARGS))) or "none"
+            if name in OWN_ARGS or (variables is not None and name not in variables):
+                reads = ", ".join(sorted((variables or set()) - set(OWN_ARGS))) or "none"
                 raise ValueError(f"the chat template reads no argument {name!r}; it reads {reads}")
 
     @functools.cached_property
@@ -205,8 +205,8 @@ class ChatTokens(TokenText):
 
     def _tail(self, text: str) -> Ids:
         rendered = self._render([("user", "?"), ("assistant", REPLY), ("user", text)])
-        _, found, tail = rendered.partition(REPLY)
-        if not found:
+        _, reply, tail = rendered.partition(REPLY)
+        if not reply:
             raise ValueError(
                 "the chat template does not show what the assistant said, so nothing can be put behind it; "
                 "pass chat=False"
@@ -273,8 +273,8 @@ def template_arguments(template: str) -> set[str] | None:
         tree = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(plain)
     except jinja2.TemplateSyntaxError:
         return None
-    found: set[str] = require("jinja2.meta", "train").find_undeclared_variables(tree)
-    return found
+    names: set[str] = require("jinja2.meta", "train").find_undeclared_variables(tree)
+    return names
 
 
 def _bos(tokenizer: Any) -> Ids:

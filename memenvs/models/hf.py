@@ -28,7 +28,7 @@ SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 
 
 class HFPolicy(ChatPolicy):
-    """A causal language model of Hugging Face transformers as a policy, with a value head if one is wanted.
+    """A causal language model of Hugging Face transformers as a policy, on request with a value head.
 
     Its present weights sample, so that after an update nothing has to be copied. It samples in evaluation
     mode; `forward` leaves the mode to the learner (dropout makes its log-probabilities differ from those
@@ -40,10 +40,10 @@ class HFPolicy(ChatPolicy):
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         temperature: of sampling and of all log-probabilities; 0 takes the likeliest token, and
             log-probabilities are then those at 1.
-        top_p: only the likeliest tokens that together have this share are drawn. The log-probabilities are
-            still those of the whole distribution, which is what learners compare with.
-        top_k: only so many of the likeliest tokens are drawn; 0: all.
-        min_p: only tokens at least this share as likely as the likeliest one are drawn; 0: all.
+        top_p: only the likeliest tokens that together have this probability are sampled. Log-probabilities
+            are still those of the whole distribution, which is what learners compare with.
+        top_k: only so many of the likeliest tokens are sampled; 0: all.
+        min_p: only tokens at least this share as likely as the likeliest one are sampled; 0: all.
         stop: strings that end a reply; the token that completes one is the reply's last, and whatever it
             shows beyond the string stays.
         chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
@@ -98,11 +98,11 @@ class HFPolicy(ChatPolicy):
         self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None
 
     def _check_model(self, config: Any) -> None:
-        """Raise a one-line `ValueError` unless the model knows all ids and can go on from a cache."""
-        known = self.model.get_input_embeddings().weight.shape[0]
-        if len(self.tokenizer) > known:
+        """Raise a one-line `ValueError` unless the model embeds all ids and can go on from a cache."""
+        ids = self.model.get_input_embeddings().weight.shape[0]
+        if len(self.tokenizer) > ids:
             raise ValueError(
-                f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeddings for {known:,}; "
+                f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeddings for {ids:,}; "
                 "give the model's own tokenizer, or call model.resize_token_embeddings"
             )
         with evaluating(self.model):
@@ -207,8 +207,8 @@ class HFPolicy(ChatPolicy):
 
     def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
         """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""
-        found = np.nonzero(pad_right(masks, np.bool_))
-        rows, places = (torch.from_numpy(one).to(self.device) for one in found)
+        nonzero = np.nonzero(pad_right(masks, np.bool_))
+        rows, places = (torch.from_numpy(indices).to(self.device) for indices in nonzero)
         inputs = torch.from_numpy(pad_right(sequences)).to(self.device)
         states = self._parts.backbone(input_ids=inputs, use_cache=False).last_hidden_state
         return states[rows, places - 1], inputs[rows, places]

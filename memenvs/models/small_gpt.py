@@ -28,14 +28,14 @@ def save_small_gpt(
     """Save a GPT-2 of `layers` layers whose tokens are bytes, merges learned from texts, and whole phrases.
 
     Args:
-        folder: to be made.
+        folder: created.
         phrases: texts that are one token each, such as an environment's instructions.
         texts: what merges of bytes are learned from.
         vocabulary: bytes and merges, at most; 0 for bytes alone.
-        width: of the hidden states; a head is 32 wide.
-        layers: of the model.
-        window: tokens that it can read.
-        tied: tokens are written by the embeddings that they are read by, so that copying one comes easily.
+        width: of the hidden states; an attention head has 32 dimensions.
+        layers: number of transformer blocks.
+        window: tokens of its context.
+        tied: the lm_head shares the weights of the embeddings, so that copying a token is learned sooner.
         spread: standard deviation of the layers' first weights; GPT-2's 0.02 suits widths near 768, a narrow
             model learns sooner with about 1 / sqrt(width).
         seed: of the weights.
@@ -61,7 +61,7 @@ def save_small_gpt(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = transformers.GPT2LMHeadModel(config)
-    with torch.no_grad():  # places and tokens that differ from the start are told apart much sooner
+    with torch.no_grad():  # larger embeddings of tokens and positions are told apart much sooner
         model.transformer.wte.weight.mul_(10.0)
         model.transformer.wpe.weight.mul_(10.0)
         for weight in model.transformer.h.parameters():

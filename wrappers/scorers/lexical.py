@@ -38,13 +38,13 @@ class LexicalScorer:
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the words of each continuation; see `Scorer.logprobs`."""
-        known: dict[str, frozenset[str]] = {}  # several continuations often share a prompt
+        words: dict[str, frozenset[str]] = {}  # several continuations often share a prompt
         scores = []
         for prompt, continuation in requests:
-            if prompt not in known:
-                known[prompt] = frozenset(_words(prompt)) - {""}
-            found = [word in known[prompt] for word in _words(continuation)]
-            scores.append(np.where(np.array(found, dtype=bool), self.present, self.absent))
+            if prompt not in words:
+                words[prompt] = frozenset(_words(prompt)) - {""}
+            overlaps = [word in words[prompt] for word in _words(continuation)]
+            scores.append(np.where(np.array(overlaps, dtype=bool), self.present, self.absent))
         return scores
 
     def spans(self, continuations: Sequence[str]) -> list[Spans]:

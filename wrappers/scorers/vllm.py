@@ -56,10 +56,10 @@ class VLLMScorer:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
         pairs = self._tokens.pairs(requests)
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
-        asked = [i for i, pair in enumerate(pairs) if pair.continuation]
-        prompts = [self._prompt(prompt_token_ids=[*pairs[i].prompt, *pairs[i].continuation]) for i in asked]
+        rows = [i for i, pair in enumerate(pairs) if pair.continuation]
+        prompts = [self._prompt(prompt_token_ids=[*pairs[i].prompt, *pairs[i].continuation]) for i in rows]
         outputs = self.llm.generate(prompts, self._sampling, use_tqdm=False) if prompts else []
-        for i, output in zip(asked, outputs, strict=True):
+        for i, output in zip(rows, outputs, strict=True):
             scores[i] = _chosen(output.prompt_logprobs, pairs[i])
         return scores
 

@@ -184,3 +184,20 @@ def test_no_circle_of_imports_is_hidden_in_strings():
         edges = {name: targets & inside.keys() for name, targets in inside.items() if name in reached}
         edges = {name: targets for name, targets in edges.items() if targets}
     assert not edges, edges
+
+
+READ = ("memenvs.baselines", "memenvs.rollout", "memenvs.credit", "memenvs.models")
+
+
+def test_mt_ppo_is_understood_from_at_most_10_files():
+    """Imports are followed through baselines, rollout and credit; of models the files they name count."""
+    modules = {module.name: module for module in product()}
+    reached, waiting = set(), ["memenvs.baselines.mt_ppo"]
+    while waiting:
+        name = waiting.pop()
+        if name in reached or not name.startswith(READ):
+            continue
+        reached.add(name)
+        if not name.startswith("memenvs.models"):
+            waiting += imported(modules[name])
+    assert len(reached) <= 10, sorted(reached)

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer: tools that are moves, rollouts of any environment, and advantages by turn."""
+"""TRL's GRPOTrainer: rollouts of any environment, advantages by turn, environments as tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
 from memenvs.rollout.engine import collect
-from memenvs.rollout.records import Episode, Floats, Sample, valid
+from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
+from memenvs.rollout.session import Session
 from memenvs.sokoban import to_text
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
@@ -34,7 +35,35 @@ __all__ = [
     "tool_tokenizer",
 ]
 
-PREFIX = "seed "
+PREFIX = "seed "  # of the prompts of `seed_rows`
+CREDIT: Mapping[str, Any] = {"reward": "turn"}
+OF_TOOLS = ("outcome", "merged", "turn")  # rewards that need no reward method's record
+OVER = "The episode is over. Reply without calling a tool."
+
+SEARCH = Template(
+    """\
+Answer the question. Look up what you do not know with the tool `search`, at most {searches} times. Then \
+give the answer, as short as it can be, by the tool `answer`{several}.
+
+Question: {question}
+""",
+    required=("question",),
+    optional=("searches", "several"),
+)
+
+SOKOBAN = Template(
+    """\
+You are at a Sokoban board. Push every box onto a target with the tool `move`. A move takes you one square \
+up, down, left or right; walking into a box pushes it, if the square behind it is free. You may call the \
+tool {turns} times, with up to {actions} moves each.
+
+Symbols: {legend}
+
+{board}
+""",
+    required=("board",),
+    optional=("turns", "actions", "legend"),
+)
 
 
 def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
@@ -47,187 +76,6 @@ def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
     [{'prompt': 'seed 7'}]
     """
     return [{"prompt": f"{PREFIX}{int(seed)}"} for seed in seeds]
-
-
-class Row(NamedTuple):
-    """A row of TRL's batch.
-
-    Attributes:
-        prompt: ids before the first that was written.
-        completion: ids from there on, never empty.
-        mask: 1 where the policy wrote, 0 where the environment did.
-        logprobs: nats of the completion's ids; 0 where the environment wrote.
-    """
-
-    prompt: list[int]
-    completion: list[int]
-    mask: list[int]
-    logprobs: list[float]
-
-    @classmethod
-    def of(cls, sample: Sample, usable: bool) -> Row:
-        """A training sequence; one that is not usable has mask 0 everywhere."""
-        start = int(sample.response_mask.argmax())
-        mask = (sample.response_mask[start:] & usable).astype(int)
-        ids = sample.ids.tolist()
-        return cls(ids[:start], ids[start:], mask.tolist(), sample.logprobs[start:].tolist())
-
-
-def empty_row(trainer: Any) -> Row:
-    """A row that trains nothing: two tokens, mask 0."""
-    end = [int(trainer.eos_token_ids[0])]
-    return Row(end, end, [0], [0.0])
-
-
-def read_groups(prompts: Sequence[Any], size: int) -> list[int]:
-    """The seeds of whole groups, from prompts each of which comes `size` times.
-
-    Raises:
-        ValueError: they are not of `seed_rows`, or not whole groups.
-    """
-    for prompt in prompts:
-        if not (isinstance(prompt, str) and prompt.removeprefix(PREFIX).isdecimal()):
-            raise ValueError(f"a prompt must be of memenvs.adapters.trl.seed_rows, got {prompt!r:.80}")
-    blocks = [set(prompts[first : first + size]) for first in range(0, len(prompts), size)]
-    if len(prompts) % size or any(len(block) > 1 for block in blocks):
-        raise ValueError(
-            f"a process got {len(prompts)} prompts, which are not whole groups of {size}; make "
-            "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
-        )
-    return [int(block.pop().removeprefix(PREFIX)) for block in blocks]
-
-
-class TRLPolicy(ChatPolicy):
-    """The trainer's model as a `memenvs.models.Policy`.
-
-    It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
-    drawn from torch's global generator, as all of TRL's are, or from vLLM's: the generators that `sample` is
-    given stay untouched. `max_completion_length` of the trainer is the limit of one reply.
-
-    Attributes:
-        window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
-        knows_logprobs: whether the last replies came with log-probabilities (vLLM's do); zeros else.
-
-    Args:
-        trainer: its tokenizer's chat template, where there is one, is put around observations, with the
-            arguments `chat_template_kwargs` of its configuration.
-
-    Raises:
-        ValueError: those arguments without a template, or one that the template does not read.
-    """
-
-    def __init__(self, trainer: Any) -> None:
-        tokens = ChatTokens(
-            trainer._tokenizer, ends=trainer.eos_token_ids, chat_args=trainer.chat_template_kwargs
-        )
-        super().__init__(tokens)
-        self._trainer = trainer
-        limits = [trainer.args.vllm_max_model_length if trainer.use_vllm else None]
-        limits.append(getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None))
-        self.window: int | None = min((limit for limit in limits if limit is not None), default=None)
-        self.knows_logprobs = False
-
-    def sample(
-        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
-    ) -> list[Reply]:
-        """A reply to each prompt, cut at its limit."""
-        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
-        if not prompts:
-            return []
-        ids = [prompt.tolist() for prompt in prompts]
-        written, logprobs = self._trainer._generate_single_turn(ids, None, {}, 1)
-        self.knows_logprobs = logprobs is not None
-        said = logprobs or [[0.0] * len(reply) for reply in written]
-        return [self._reply(*one) for one in zip(written, said, limits, strict=True)]
-
-    def _reply(self, written: Sequence[int], logprobs: Sequence[float | None], limit: int) -> Reply:
-        ids = np.array(written[:limit], dtype=np.int64)
-        finished = len(ids) > 0 and int(ids[-1]) in self._tokens.ends
-        # None, of a token that vLLM could not score, becomes NaN.
-        chances = np.array(logprobs[:limit], dtype=np.float64)
-        return Reply(self._tokens.reply_text(ids), ids, chances, finished)
-
-
-OF_TOOLS = ("outcome", "merged", "turn")
-
-
-def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> dict[str, Any]:
-    """The arguments of `group_advantages`, or a one-line `ValueError`.
-
-    Args:
-        credit: as `TurnAdvantages` got it.
-        methods: names of the rollout's reward methods; None for tools.
-    """
-    known = list(inspect.signature(group_advantages).parameters)[2:]
-    if unknown := sorted(set(credit) - set(known)):
-        raise ValueError(f"credit has no {unknown[0]!r}; it may have {', '.join(known)}")
-    rewards = OF_TOOLS if methods is None else get_args(Reward)
-    for name, choices in (("reward", rewards), ("estimator", get_args(Estimator))):
-        if name in credit and credit[name] not in choices:
-            raise ValueError(f"credit[{name!r}] must be one of {', '.join(choices)}, got {credit[name]!r}")
-    wanted = credit.get("reward")
-    if wanted in ("tamtrl", "mempo") and wanted not in (methods or ()):
-        raise ValueError(
-            f"credit {wanted!r} wants its method; put a VectorRewardWrapper around the environments"
-        )
-    return dict(credit)
-
-
-def place(values: Sequence[Floats], written: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Numbers (N_i,) of the first rows' written tokens, at their places in (B, T); 0 elsewhere.
-
-    A row that TRL has masked as a whole, as it can those that were cut, stays 0.
-
-    >>> place([np.array([1.0, 2.0])], np.array([[True, False, True], [False, False, False]])).tolist()
-    [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
-    """
-    placed = np.zeros(written.shape, np.float32)
-    for row, (own, mask) in enumerate(zip(values, written[: len(values)], strict=True)):
-        if mask.any():
-            placed[row, mask] = own
-    return placed
-
-
-def tool_episode(group: int, env: Any, steps: NDArray[np.int64], written: NDArray[np.bool_]) -> Episode:
-    """The episode of a tool environment, its turns being the runs of written tokens.
-
-    Args:
-        group: number of its group.
-        env: the `ToolEnv` that has played it.
-        steps: its number of steps after each generation; rises. A step belongs to the run before it, and
-            those that end an episode in silence to the last.
-        written: (T,) the tokens that the policy wrote.
-    """
-    edges = np.flatnonzero(np.diff(written.astype(np.int64), prepend=0, append=0))
-    lengths = (edges[1::2] - edges[::2]).tolist() or [0]
-    rewards, outcomes = env._turn_rewards, env._outcomes
-    run = np.searchsorted(steps, np.arange(len(rewards)), side="right") - 1
-    run = np.clip(run, 0, len(lengths) - 1)
-    return Episode(
-        group=group,
-        task=str(env._info["task"]),
-        replies=[Reply("", np.zeros(n, np.int64), np.zeros(n), True) for n in lengths],  # TRL keeps the ids
-        turn_rewards=np.bincount(run, rewards, len(lengths)).tolist(),
-        outcomes=np.bincount(run, outcomes, len(lengths)).tolist(),
-        end="terminated",
-    )
-
-
-def episode_return(
-    prompts: Sequence[str],
-    returns: Sequence[float | None],
-    metrics: Sequence[dict[str, float]],
-    log_metric: Callable[[str, float], None],
-    **row: Any,
-) -> list[float | None]:
-    """The reward function of an `EpisodeRollout`: the return of each episode, None for one that broke.
-
-    The environment's metrics are logged under `env/`. TRL passes all else that it knows, too.
-    """
-    sound = [told for told, value in zip(metrics, returns, strict=True) if value is not None]
-    for name in sound[0] if sound else ():
-        log_metric(f"env/{name}", float(np.mean([told[name] for told in sound])))
-    return list(returns)
 
 
 class EpisodeRollout:
@@ -251,7 +99,7 @@ class EpisodeRollout:
     """
 
     def __init__(self, venv: Any) -> None:
-        check_version("trl", "1.16", "1.17", "trl")
+        _check_trl()
         self.venv = venv
         self.policy: TRLPolicy | None = None
         self.episodes: list[Episode] = []
@@ -284,7 +132,7 @@ class EpisodeRollout:
         return self._output(expand(rows) if expand else rows)
 
     def _rows(self, episode: Episode, trainer: Any) -> list[Row]:
-        """The rows of an episode; one that wrote nothing has one that trains nothing, as TRL wants one."""
+        """The rows of an episode; one that sampled nothing has one that trains nothing, as TRL wants one."""
         usable = episode.end != "failed"
         return [Row.of(sample, usable) for sample in episode.samples] or [empty_row(trainer)]
 
@@ -301,7 +149,21 @@ class EpisodeRollout:
         }
 
 
-CREDIT: Mapping[str, Any] = {"reward": "turn"}
+def episode_return(
+    prompts: Sequence[str],
+    returns: Sequence[float | None],
+    metrics: Sequence[dict[str, float]],
+    log_metric: Callable[[str, float], None],
+    **row: Any,
+) -> list[float | None]:
+    """The reward function of an `EpisodeRollout`: the return of each episode, None for one that broke.
+
+    The environment's metrics are logged under `env/`. TRL passes all else that it knows, too.
+    """
+    played = [one for one, value in zip(metrics, returns, strict=True) if value is not None]
+    for name in played[0] if played else ():
+        log_metric(f"env/{name}", float(np.mean([one[name] for one in played])))
+    return list(returns)
 
 
 class TurnAdvantages:
@@ -328,7 +190,7 @@ class TurnAdvantages:
     """
 
     def __init__(self, *args: Any, credit: Mapping[str, Any] = CREDIT, **kwargs: Any) -> None:
-        check_version("trl", "1.16", "1.17", "trl")
+        _check_trl()
         try:
             super().__init__(*args, **kwargs)
         except ValueError as error:
@@ -375,19 +237,19 @@ class TurnAdvantages:
         self._steps = []
         output = parent._generate_and_score_completions(inputs)
         mask = output["completion_mask"] * output.get("tool_mask", 1)
-        written = mask.cpu().numpy().astype(bool)
+        response_mask = mask.cpu().numpy().astype(bool)
         if isinstance(this.rollout_func, EpisodeRollout):
             values = self._of_rollout(this.rollout_func)
-            if len(written) != len(inputs):  # TRL's table has a line a prompt, and was given one a row
+            if len(response_mask) != len(inputs):  # TRL's table has a line a prompt, and was given one a row
                 this._logs["completion"].extend(gather_last_words(this.rollout_func.episodes))
         else:
-            values = self._of_tools(written)
-        placed = require("torch", "trl").from_numpy(place(values, written))
+            values = self._of_tools(response_mask)
+        placed = require("torch", "trl").from_numpy(place(values, response_mask))
         output["advantages"] = placed.to(mask.device)
         return output
 
     def _of_rollout(self, rollout: EpisodeRollout) -> list[Floats]:
-        """Advantages of the written tokens of each row."""
+        """Advantages of the sampled tokens of each row."""
         usable = valid(rollout.episodes)
         whole: Any = group_advantages(usable, rollout.policy, **self._credit)  # type: ignore[arg-type]
         by_episode = {id(episode): values for episode, values in zip(usable, whole, strict=True)}
@@ -397,39 +259,29 @@ class TurnAdvantages:
             rows += [np.zeros(0)] * max(len(episode.samples), 1) if values is None else episode.split(values)
         return rows
 
-    def _of_tools(self, written: NDArray[np.bool_]) -> list[Floats]:
-        """Advantages of the written tokens of each row, a turn being a run of them."""
+    def _of_tools(self, response_mask: NDArray[np.bool_]) -> list[Floats]:
+        """Advantages of the sampled tokens of each row, a turn being a run of them."""
         this: Any = self
         size = this.num_generations if this.model.training else this.num_generations_eval
-        if len(written) % size:
+        if len(response_mask) % size:
             raise ValueError(
-                f"a process got {len(written)} rollouts, which are not whole groups of {size}; make "
+                f"a process got {len(response_mask)} rollouts, which are not whole groups of {size}; make "
                 "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
             )
         steps = np.array(self._steps).T  # (B, generations)
         episodes = [
             tool_episode(i // size, env, steps[i], row)
-            for i, (env, row) in enumerate(zip(this.environments, written, strict=True))
+            for i, (env, row) in enumerate(zip(this.environments, response_mask, strict=True))
         ]
         return group_advantages(episodes, None, **self._credit)  # type: ignore[arg-type]
-
-
-def gather_last_words(episodes: Sequence[Episode]) -> list[str]:
-    """The text of the last reply of each episode, of all processes."""
-    texts = [episode.replies[-1].text if episode.replies else "" for episode in episodes]
-    found: list[str] = require("accelerate.utils", "trl").gather_object(texts)
-    return found
-
-
-OVER = "The episode is over. Reply without calling a tool."
 
 
 class ToolEnv:
     """A text environment for `environment_factory`: TRL makes a tool of every public method.
 
-    A call of a tool is a turn. TRL has no signal that an episode is over: later calls are told so and change
-    nothing. A rollout that stops before its end is silent from then on: empty replies are played when the
-    reward is asked for. All else is private, or it would become a tool.
+    A call of a tool is a turn. TRL has no signal that an episode is over: later calls return that it is, and
+    change nothing. Where a rollout stops before the episode's end, empty replies are played when the reward
+    is asked for. All else is private, or it would become a tool.
 
     Args:
         methods: reward methods around the environment; see `memenvs.wrappers.RewardWrapper`. Those that
@@ -447,7 +299,7 @@ class ToolEnv:
     def __init__(
         self, methods: Sequence[MethodSpec] = (), scorer: ScorerSpec = None, **settings: Any
     ) -> None:
-        check_version("trl", "1.16", "1.17", "trl")
+        _check_trl()
         self._env = open_env(self._id, settings, methods, scorer)
         if self._inner.context == "rewrite":
             raise ValueError(
@@ -455,9 +307,8 @@ class ToolEnv:
                 "TurnAdvantages"
             )
         self._outcome_is_last_turn = isinstance(self._env, RewardWrapper) and self._env.replaces_outcome
-        self._over = True
-        self._info: dict[str, Any] = {}
-        self._paid: list[float] = []  # the outcome component of each turn
+        self._session = Session()
+        self._session.over = True  # until `reset`
 
     def reset(self, seed: int | None = None, task: int | None = None, **row: Any) -> str:
         """Start an episode; the text goes behind the last message of the prompt.
@@ -473,13 +324,13 @@ class ToolEnv:
         if seed is None and task is None:
             raise ValueError("the dataset needs a column `seed` or `task`, or a group plays different tasks")
         options = {} if task is None else {"task": int(task)}
-        _, self._info = self._env.reset(seed=None if seed is None else int(seed), options=options)
-        self._over, self._paid = False, []
+        self._session = Session()
+        self._session.begin(*self._env.reset(seed=None if seed is None else int(seed), options=options))
         return self._prompt()
 
     def get_reward(self) -> float:
         """The return of the episode; one that has not ended is ended by silence."""
-        while not self._over:
+        while not self._session.over:
             self._play("")
         return float(sum(self._turn_rewards))
 
@@ -489,55 +340,33 @@ class ToolEnv:
         return self._env.unwrapped
 
     @property
+    def _task(self) -> str:
+        """The task's id."""
+        return self._session.episode.task
+
+    @property
     def _turn_rewards(self) -> list[float]:
         """The reward of each turn played, (K,)."""
-        return list(self._info.get("turn_rewards", []))
+        return list(self._session.info.get("turn_rewards", []))
 
     @property
     def _outcomes(self) -> list[float]:
         """The part of them that is the outcome, (K,)."""
-        if self._outcome_is_last_turn and self._over:
-            return [0.0] * (len(self._paid) - 1) + self._turn_rewards[-1:]
-        return list(self._paid)
+        outcomes = self._session.episode.outcomes
+        if self._outcome_is_last_turn and self._session.over:
+            return [0.0] * (len(outcomes) - 1) + self._turn_rewards[-1:]
+        return list(outcomes)
 
     def _play(self, reply: str) -> str:
         """Play a reply; what the environment put behind it."""
-        if self._over:
+        if self._session.over:
             return OVER
-        _, _, terminated, truncated, self._info = self._env.step(reply)
-        self._paid.append(self._info["rewards"].get("outcome", 0.0))
-        self._over = bool(terminated or truncated)
-        said = self._info["feedback"].strip()
-        return f"{said}\n{OVER}".strip() if self._over else said
+        self._session.step(self._env, text_reply(reply))
+        feedback: str = self._session.info["feedback"].strip()
+        return f"{feedback}\n{OVER}".strip() if self._session.over else feedback
 
     def _prompt(self) -> str:
         raise NotImplementedError
-
-
-SEARCH = Template(
-    """\
-Answer the question. Look up what you do not know with the tool `search`, at most {searches} times. Then \
-give the answer, as short as it can be, by the tool `answer`{several}.
-
-Question: {question}
-""",
-    required=("question",),
-    optional=("searches", "several"),
-)
-
-SOKOBAN = Template(
-    """\
-You are at a Sokoban board. Push every box onto a target with the tool `move`. A move takes you one square \
-up, down, left or right; walking into a box pushes it, if the square behind it is free. You may call the \
-tool {turns} times, with up to {actions} moves each.
-
-Symbols: {legend}
-
-{board}
-""",
-    required=("board",),
-    optional=("turns", "actions", "legend"),
-)
 
 
 class SearchTools(ToolEnv):
@@ -612,8 +441,180 @@ def tool_tokenizer(model: str) -> Any:
         ImportError: TRL is missing or of another version.
         FileNotFoundError: there is no such tokenizer.
     """
-    check_version("trl", "1.16", "1.17", "trl")
+    _check_trl()
     tokenizer = load_hf_tokenizer(model, None)
     if not tokenizer.chat_template:
         tokenizer.chat_template = require("trl.chat_template_utils", "trl").qwen3_chat_template
     return tokenizer
+
+
+class TRLPolicy(ChatPolicy):
+    """The trainer's model as a `memenvs.models.Policy`.
+
+    It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
+    drawn from torch's global generator, as all of TRL's are, or from vLLM's: the generators that `sample` is
+    given stay untouched. `max_completion_length` of the trainer is the limit of one reply.
+
+    Attributes:
+        window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
+        knows_logprobs: whether the last replies came with log-probabilities (vLLM's do); zeros else.
+
+    Args:
+        trainer: its tokenizer's chat template, where there is one, is put around observations, with the
+            arguments `chat_template_kwargs` of its configuration.
+
+    Raises:
+        ValueError: those arguments without a template, or one that the template does not read.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        tokens = ChatTokens(
+            trainer._tokenizer, ends=trainer.eos_token_ids, chat_args=trainer.chat_template_kwargs
+        )
+        super().__init__(tokens)
+        self._trainer = trainer
+        limits = [trainer.args.vllm_max_model_length if trainer.use_vllm else None]
+        limits.append(getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None))
+        self.window: int | None = min((limit for limit in limits if limit is not None), default=None)
+        self.knows_logprobs = False
+
+    def sample(
+        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
+    ) -> list[Reply]:
+        """A reply to each prompt, cut at its limit."""
+        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
+        if not prompts:
+            return []
+        ids = [prompt.tolist() for prompt in prompts]
+        completions, logprobs = self._trainer._generate_single_turn(ids, None, {}, 1)
+        self.knows_logprobs = logprobs is not None
+        sampled = logprobs or [[0.0] * len(completion) for completion in completions]
+        return [self._reply(*one) for one in zip(completions, sampled, limits, strict=True)]
+
+    def _reply(self, completion: Sequence[int], logprobs: Sequence[float | None], limit: int) -> Reply:
+        ids = np.array(completion[:limit], dtype=np.int64)
+        finished = len(ids) > 0 and int(ids[-1]) in self._tokens.ends
+        # None, of a token that vLLM could not score, becomes NaN.
+        nats = np.array(logprobs[:limit], dtype=np.float64)
+        return Reply(self._tokens.reply_text(ids), ids, nats, finished)
+
+
+def read_groups(prompts: Sequence[Any], size: int) -> list[int]:
+    """The seeds of whole groups, from prompts each of which comes `size` times.
+
+    Raises:
+        ValueError: they are not of `seed_rows`, or not whole groups.
+    """
+    for prompt in prompts:
+        if not (isinstance(prompt, str) and prompt.removeprefix(PREFIX).isdecimal()):
+            raise ValueError(f"a prompt must be of memenvs.adapters.trl.seed_rows, got {prompt!r:.80}")
+    blocks = [set(prompts[first : first + size]) for first in range(0, len(prompts), size)]
+    if len(prompts) % size or any(len(block) > 1 for block in blocks):
+        raise ValueError(
+            f"a process got {len(prompts)} prompts, which are not whole groups of {size}; make "
+            "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
+        )
+    return [int(block.pop().removeprefix(PREFIX)) for block in blocks]
+
+
+class Row(NamedTuple):
+    """A row of TRL's batch.
+
+    Attributes:
+        prompt: ids before the first that the policy sampled.
+        completion: ids from there on, never empty.
+        mask: 1 where the policy sampled, 0 where the environment appended.
+        logprobs: nats of the completion's ids; 0 where the environment appended.
+    """
+
+    prompt: list[int]
+    completion: list[int]
+    mask: list[int]
+    logprobs: list[float]
+
+    @classmethod
+    def of(cls, sample: Sample, usable: bool) -> Row:
+        """A training sequence; one that is not usable has mask 0 everywhere."""
+        start = int(sample.response_mask.argmax())
+        mask = (sample.response_mask[start:] & usable).astype(int)
+        ids = sample.ids.tolist()
+        return cls(ids[:start], ids[start:], mask.tolist(), sample.logprobs[start:].tolist())
+
+
+def empty_row(trainer: Any) -> Row:
+    """A row that trains nothing: two tokens, mask 0."""
+    end = [int(trainer.eos_token_ids[0])]
+    return Row(end, end, [0], [0.0])
+
+
+def tool_episode(group: int, env: Any, steps: NDArray[np.int64], response_mask: NDArray[np.bool_]) -> Episode:
+    """The episode of a tool environment, its turns being the runs of sampled tokens.
+
+    Args:
+        group: number of its group.
+        env: the `ToolEnv` that has played it.
+        steps: its number of steps after each generation; rises. A step belongs to the run before it, and
+            those that end an episode in silence to the last.
+        response_mask: (T,) the tokens that the policy sampled.
+    """
+    edges = np.flatnonzero(np.diff(response_mask.astype(np.int64), prepend=0, append=0))
+    lengths = (edges[1::2] - edges[::2]).tolist() or [0]
+    rewards, outcomes = env._turn_rewards, env._outcomes
+    run = np.searchsorted(steps, np.arange(len(rewards)), side="right") - 1
+    run = np.clip(run, 0, len(lengths) - 1)
+    return Episode(
+        group=group,
+        task=env._task,
+        replies=[Reply("", np.zeros(n, np.int64), np.zeros(n), True) for n in lengths],  # TRL keeps the ids
+        turn_rewards=np.bincount(run, rewards, len(lengths)).tolist(),
+        outcomes=np.bincount(run, outcomes, len(lengths)).tolist(),
+        end="terminated",
+    )
+
+
+def place(values: Sequence[Floats], response_mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Numbers (N_i,) of the first rows' sampled tokens, at their places in (B, T); 0 elsewhere.
+
+    A row that TRL has masked as a whole, as it can those that were cut, stays 0.
+
+    >>> place([np.array([1.0, 2.0])], np.array([[True, False, True], [False, False, False]])).tolist()
+    [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
+    """
+    placed = np.zeros(response_mask.shape, np.float32)
+    for row, (own, mask) in enumerate(zip(values, response_mask[: len(values)], strict=True)):
+        if mask.any():
+            placed[row, mask] = own
+    return placed
+
+
+def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> dict[str, Any]:
+    """The arguments of `group_advantages`, or a one-line `ValueError`.
+
+    Args:
+        credit: as `TurnAdvantages` got it.
+        methods: names of the rollout's reward methods; None for tools.
+    """
+    known = list(inspect.signature(group_advantages).parameters)[2:]
+    if unknown := sorted(set(credit) - set(known)):
+        raise ValueError(f"credit has no {unknown[0]!r}; it may have {', '.join(known)}")
+    rewards = OF_TOOLS if methods is None else get_args(Reward)
+    for name, choices in (("reward", rewards), ("estimator", get_args(Estimator))):
+        if name in credit and credit[name] not in choices:
+            raise ValueError(f"credit[{name!r}] must be one of {', '.join(choices)}, got {credit[name]!r}")
+    wanted = credit.get("reward")
+    if wanted in ("tamtrl", "mempo") and wanted not in (methods or ()):
+        raise ValueError(
+            f"credit {wanted!r} wants its method; put a VectorRewardWrapper around the environments"
+        )
+    return dict(credit)
+
+
+def gather_last_words(episodes: Sequence[Episode]) -> list[str]:
+    """The text of the last reply of each episode, of all processes."""
+    texts = [episode.replies[-1].text if episode.replies else "" for episode in episodes]
+    found: list[str] = require("accelerate.utils", "trl").gather_object(texts)
+    return found
+
+
+def _check_trl() -> None:
+    check_version("trl", "1.16", "1.17", "trl")

@@ -10,13 +10,14 @@ verifiers finds all three in a top-level module of yours, `my_memory_v1.py`:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from memenvs.adapters.common import TextEnvironment, open_env, public_info
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import check_version
+from memenvs.rollout.records import text_reply
+from memenvs.rollout.session import Session
 
 check_version("verifiers", "0.4.0", "0.4.1", "verifiers")
 
@@ -126,38 +127,6 @@ class MemEnvConfig(vf.EnvConfig):
     credit: Literal["turn", "return"] = "turn"
 
 
-@dataclass
-class Playing:
-    """An episode under way.
-
-    Attributes:
-        env: plays it.
-        observation: what must be read now.
-        context: how the next one relates to it.
-        turns: what was told of each turn.
-        traces: of the agent.
-        over: it has ended.
-    """
-
-    env: TextEnvironment
-    observation: str
-    context: str
-    turns: list[dict[str, Any]] = field(default_factory=list)
-    traces: list[Any] = field(default_factory=list)
-    over: bool = False
-
-    async def step(self, segment: Any) -> str:
-        """Play a segment's reply; what the environment put behind it."""
-        # `Segment.last_reply` is stripped; a memory is kept as it was written.
-        written = (message.content for message in reversed(segment.messages) if message.role == "assistant")
-        reply = next(written, None) or ""
-        played = await asyncio.to_thread(self.env.step, reply)  # a retriever must not hold up the others
-        self.observation, _, terminated, truncated, info = played
-        self.turns.append(public_info(info))
-        self.over = terminated or truncated
-        return str(info["feedback"])
-
-
 class MemEnv(vf.Env[MemEnvConfig]):
     """An episode of a text environment.
 
@@ -170,48 +139,66 @@ class MemEnv(vf.Env[MemEnvConfig]):
 
     async def run(self, task: MemTask, agents: vf.Agents) -> None:
         """Play one episode."""
-        env = self.taskset.config.open()
+        env, session = self.taskset.config.open(), Session()
         try:
             options = {"task": task.data.number}
-            observation, info = await asyncio.to_thread(env.reset, seed=task.data.seed, options=options)
-            playing = Playing(env, observation, info["context"])
-            if playing.context == "append":
-                await self._converse(playing, task, agents)
-            else:
-                await self._ask_afresh(playing, task, agents)
+            session.begin(*await asyncio.to_thread(env.reset, seed=task.data.seed, options=options))
+            play = self._converse if session.info["context"] == "append" else self._play_afresh
+            traces = await play(env, session, task, agents)
         finally:
             env.close()
-        self._record(playing)
+        self._record(session, traces)
 
-    async def _converse(self, playing: Playing, task: MemTask, agents: vf.Agents) -> None:
-        """One interaction; what comes back is its next message."""
-        said = playing.observation
+    async def _converse(
+        self, env: TextEnvironment, session: Session, task: MemTask, agents: vf.Agents
+    ) -> list[Any]:
+        """One interaction; the feedback to a reply is its next message."""
+        message = session.observation
         async with agents.player.interaction(task) as interaction:
-            while not playing.over and not (segment := await interaction.turn(said)).terminated:
-                said = await playing.step(segment)
-        interaction.trace.info["turns"] = playing.turns
-        playing.traces.append(interaction.trace)
+            while not session.over and not (segment := await interaction.turn(message)).terminated:
+                await _step(env, session, segment)
+                message = session.info["feedback"]
+        interaction.trace.info["turns"] = _turns(session)
+        return [interaction.trace]
 
-    async def _ask_afresh(self, playing: Playing, task: MemTask, agents: vf.Agents) -> None:
+    async def _play_afresh(
+        self, env: TextEnvironment, session: Session, task: MemTask, agents: vf.Agents
+    ) -> list[Any]:
         """An interaction a turn, each with nothing but its prompt."""
-        while not playing.over:
+        traces: list[Any] = []
+        while not session.over:
             async with agents.player.interaction(task) as interaction:
-                segment = await interaction.turn(playing.observation)
-            playing.traces.append(interaction.trace)
+                segment = await interaction.turn(session.observation)
+            traces.append(interaction.trace)
             if segment.terminated:
-                return
-            await playing.step(segment)
-            interaction.trace.info["turns"] = playing.turns[-1:]
+                break
+            await _step(env, session, segment)
+            interaction.trace.info["turns"] = _turns(session)[-1:]
+        return traces
 
-    def _record(self, playing: Playing) -> None:
-        last = playing.turns[-1] if playing.turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
-        worth = last["turn_rewards"]
-        for number, trace in enumerate(playing.traces):
-            trace.record_metrics({**last["metrics"], "complete": float(playing.over)})
-            if playing.context == "append":
+    def _record(self, session: Session, traces: Sequence[Any]) -> None:
+        """Give every trace its metrics and rewards."""
+        turns = _turns(session)
+        last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
+        rewards = last["turn_rewards"]
+        for number, trace in enumerate(traces):
+            trace.record_metrics({**last["metrics"], "complete": float(session.over)})
+            if session.info["context"] == "append":
                 for name in last["rewards"]:
-                    trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in playing.turns))
+                    trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in turns))
             elif self.config.credit == "return":
-                trace.record_reward("return", sum(worth))
+                trace.record_reward("return", sum(rewards))
             else:  # a turn that no reply came to has earned nothing
-                trace.record_reward("turn", worth[number] if number < len(worth) else 0.0)
+                trace.record_reward("turn", rewards[number] if number < len(rewards) else 0.0)
+
+
+async def _step(env: TextEnvironment, session: Session, segment: Any) -> None:
+    """Play the reply of a segment."""
+    # `Segment.last_reply` is stripped; a memory is kept as it was written.
+    texts = (message.content for message in reversed(segment.messages) if message.role == "assistant")
+    reply = text_reply(next(texts, None) or "")
+    await asyncio.to_thread(session.step, env, reply)  # a retriever must not hold up the others
+
+
+def _turns(session: Session) -> list[dict[str, Any]]:
+    return [public_info(turn.info) for turn in session.episode.turns]

@@ -1,4 +1,4 @@
-"""verl: a loop that plays episodes, and estimators for what their turns were paid.
+"""verl: an agent loop that plays episodes, and advantage estimators over the rewards of their turns.
 
     algorithm.adv_estimator=memenvs_mt_grpo
 
@@ -8,7 +8,6 @@ with VERL_USE_EXTERNAL_MODULES=memenvs.adapters.verl in every process.
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
@@ -29,89 +28,22 @@ from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
 check_version("verl", "0.9.1", "0.9.2", "verl")
 agent_loop: Any = require("verl.experimental.agent_loop.agent_loop", "verl")
+core_algos: Any = require("verl.trainer.ppo.core_algos", "verl")
 torch: Any = require("torch", "verl")
 
-
-class TurnOutput(agent_loop.AgentLoopOutput):
-    """A row of verl's whose response tokens have rewards of their own, (T,)."""
-
-    token_scores: list[float]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As verl's, with `rm_scores` (T,): what each token was paid in place of one score at the last."""
-        fields: dict[str, Any] = super().as_dict()
-        fields["rm_scores"] = torch.tensor(fields.pop("token_scores"), dtype=torch.float32)
-        return fields
-
-
-class Steps:
-    """What an episode has to tell of its sampling.
-
-    Attributes:
-        sampling: seconds.
-        environment: seconds.
-        knows_logprobs: whether the server gives them.
-        weights: the first and the last version of the weights that wrote it, as verl keeps them.
-    """
-
-    def __init__(self) -> None:
-        self.sampling = self.environment = 0.0
-        self.knows_logprobs = False
-        self.weights: dict[str, Any] = {}
-
-    def note(self, fields: Mapping[str, Any], seconds: float) -> None:
-        """A reply was written."""
-        self.sampling += seconds
-        for name, choose in (("min_global_steps", min), ("max_global_steps", max)):
-            if fields.get(name) is not None:
-                self.weights[name] = choose(self.weights.get(name, fields[name]), fields[name])
-
-
-def rows_of(episode: Episode, steps: Steps, end: int) -> list[TurnOutput]:
-    """The rows of an episode; one that wrote nothing has one that trains nothing, as verl wants one.
-
-    Args:
-        episode: played to its end.
-        steps: its sampling.
-        end: a token to fill that row with.
-    """
-    samples, scores = episode.samples, [np.zeros(0)]
-    if samples:
-        paid = place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
-        scores = episode.split(paid)
-    else:
-        samples = [Sample.prompt(np.array([end])).then(np.array([end]))]
-    told = {**episode.metrics, "return": float(sum(episode.turn_rewards))}
-    turns = len(episode.replies)
-    return [_row(sample, own, told, steps, turns) for sample, own in zip(samples, scores, strict=True)]
-
-
-def _row(sample: Sample, own: Floats, told: dict[str, float], steps: Steps, turns: int) -> TurnOutput:
-    start = int(sample.response_mask.argmax()) if sample.response_mask.any() else 1
-    scores = np.zeros(len(sample.ids))
-    scores[sample.response_mask] = own
-    return TurnOutput(
-        prompt_ids=sample.ids[:start].tolist(),
-        response_ids=sample.ids[start:].tolist(),
-        response_mask=sample.response_mask[start:].astype(int).tolist(),
-        response_logprobs=sample.logprobs[start:].tolist() if steps.knows_logprobs else None,
-        token_scores=scores[start:].tolist(),
-        reward_score=told["return"],  # said, so that verl asks no reward model
-        num_turns=2 * turns,
-        metrics={"generate_sequences": steps.sampling, "tool_calls": steps.environment},
-        extra_fields={**steps.weights, "reward_extra_info": told},
-    )
+Rows = list[NDArray[np.float64]]
+Credit = Callable[[Rows, list[Hashable]], Sequence[Any]]
 
 
 @agent_loop.register("memenvs")
 class EpisodeLoop(agent_loop.AgentLoopBase):
     """Plays an episode of any text environment for verl's V1 trainer.
 
-    An environment whose prompts grow gives one row, one that rewrites them a list, a row a turn. A turn is
-    paid at the last token it wrote. `prompt_length` is the limit of a fresh prompt and `response_length` that
-    of all behind it in a row; where they leave no room the turn is silence. A row names its task by
-    `extra_info["seed"]`, so that the rollouts of one prompt are a group. The chat template has the arguments
-    `data.apply_chat_template_kwargs`, as in verl's own loops.
+    An environment whose prompts grow gives one row, one that rewrites them a list, a row a turn. The reward
+    of a turn lies on the last token that it sampled. `prompt_length` is the limit of a fresh prompt and
+    `response_length` that of all behind it in a row; where they leave no room the reply is empty. A row names
+    its task by `extra_info["seed"]`, so that the rollouts of one prompt are a group. The chat template has
+    the arguments `data.apply_chat_template_kwargs`, as in verl's own loops.
 
     Args:
         *args: verl's.
@@ -141,7 +73,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                 "EpisodeLoop needs the id of an environment; name it in the YAML file of "
                 "actor_rollout_ref.rollout.agent.agent_loop_config_path, as `env: MemSokoban-v0`"
             )
-        self._make = functools.partial(open_env, env, settings, methods, scorer)
+        self._make = partial(open_env, env, settings, methods, scorer)
         self._tokens = ChatTokens(self.tokenizer, chat_args=plain(self.apply_chat_template_kwargs))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
@@ -154,25 +86,25 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if seed is None:
             raise ValueError('the dataset needs extra_info={"seed": …}, or a group plays different tasks')
         env = await asyncio.to_thread(self._make)
-        policy: Any = ChatPolicy(self._tokens)  # verl samples
-        session = Session(policy, Episode(group=int(seed), seed=int(seed)))
-        steps, request, start = Steps(), uuid4().hex, 0
+        encoder: Any = ChatPolicy(self._tokens)
+        session = Session(encoder, Episode(group=int(seed), seed=int(seed)))
+        log, request, start = SamplingLog(), uuid4().hex, 0
         session.begin(*await asyncio.to_thread(env.reset, seed=int(seed)))
         while not session.over:
             if session.fresh:
                 start = len(session.prompt)
-            reply = await self._reply(session.prompt, start, sampling_params, request, steps)
+            reply = await self._reply(session.prompt, start, sampling_params, request, log)
             began = time.perf_counter()
             await asyncio.to_thread(session.step, env, reply)
-            steps.environment += time.perf_counter() - began
+            log.environment += time.perf_counter() - began
         session.finish(session.info)
-        rows = rows_of(session.episode, steps, min(self._tokens.ends))
+        rows = rows_of(session.episode, log, min(self._tokens.ends))
         return rows[0] if session.info["context"] == "append" and len(rows) == 1 else rows
 
     async def _reply(
-        self, prompt: Ids, start: int, sampling_params: dict[str, Any], request: str, steps: Steps
+        self, prompt: Ids, start: int, sampling_params: dict[str, Any], request: str, log: SamplingLog
     ) -> Reply:
-        """What verl's server writes behind a prompt, in the room that the row has left."""
+        """What verl's server samples behind a prompt, in the room that the row has left."""
         config = self.rollout_config
         room = config.response_length - (len(prompt) - start)
         if room < 1 or start > config.prompt_length:
@@ -183,19 +115,13 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             prompt_ids=prompt.tolist(),
             sampling_params={**sampling_params, "max_tokens": room},
         )
-        steps.note(output.extra_fields, time.perf_counter() - began)
+        log.add(output.extra_fields, time.perf_counter() - began)
         ids = np.array(output.token_ids[:room], dtype=np.int64)
         if not len(ids):
             return NO_REPLY
-        steps.knows_logprobs = bool(output.log_probs)
+        log.has_logprobs = bool(output.log_probs)
         logprobs = np.array((output.log_probs or [0.0] * room)[: len(ids)], dtype=np.float64)
         return Reply(self._tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self._tokens.ends)
-
-
-core_algos: Any = require("verl.trainer.ppo.core_algos", "verl")
-
-Rows = list[NDArray[np.float64]]
-Credit = Callable[[Rows, list[Hashable]], Sequence[Any]]
 
 
 @core_algos.register_adv_est("memenvs_mt_grpo")
@@ -215,7 +141,7 @@ def mt_grpo_skip(token_level_rewards: Any, response_mask: Any, index: Any, **res
 
 @core_algos.register_adv_est("memenvs_turns")
 def turns_of_a_task(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
-    """What a turn was paid, normalised over all turns of its task (TAMTRL eq. 7); rows may be turns."""
+    """The reward of each turn, normalised over all turns of its task (TAMTRL eq. 7); rows may be turns."""
 
     def credit(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
         names = [name for name, rewards in zip(groups, turns, strict=True) for _ in rewards]
@@ -227,7 +153,7 @@ def turns_of_a_task(token_level_rewards: Any, response_mask: Any, index: Any, **
 
 @core_algos.register_adv_est("memenvs_as_paid")
 def as_paid(token_level_rewards: Any, response_mask: Any, index: Any = None, **rest: Any) -> Any:
-    """What a turn was paid, as it is: for credit that is final already."""
+    """The reward of each turn as it is: for credit that is final already."""
     return by_run(token_level_rewards, response_mask, index, lambda turns, groups: turns)
 
 
@@ -243,7 +169,7 @@ def by_run(rewards: Any, mask: Any, index: Any, credit: Credit) -> tuple[Any, An
 
     Args:
         rewards: (B, T).
-        mask: (B, T), 1 where the policy wrote.
+        mask: (B, T), 1 where the policy sampled.
         index: (B,) the task of each row.
         credit: from the turn rewards of rows and their tasks to advantages, one for each turn.
     """
@@ -257,5 +183,76 @@ def by_run(rewards: Any, mask: Any, index: Any, credit: Credit) -> tuple[Any, An
     advantages = np.zeros(ones.shape)
     for i, values in zip(live, credit(turns, names), strict=True):
         advantages[i][ones[i]] = np.asarray(values)[runs[i][ones[i]]]
-    made = rewards.new_tensor(advantages)
-    return made, made.clone()
+    tensor = rewards.new_tensor(advantages)
+    return tensor, tensor.clone()
+
+
+class TurnOutput(agent_loop.AgentLoopOutput):
+    """A row of verl's whose response tokens have rewards of their own, (T,)."""
+
+    token_scores: list[float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As verl's, with `rm_scores` (T,): a reward for each token in place of one score at the last."""
+        fields: dict[str, Any] = super().as_dict()
+        fields["rm_scores"] = torch.tensor(fields.pop("token_scores"), dtype=torch.float32)
+        return fields
+
+
+class SamplingLog:
+    """Times, weights and log-probabilities of an episode's sampling.
+
+    Attributes:
+        sampling: seconds.
+        environment: seconds.
+        has_logprobs: whether the server gives them.
+        weights: the first and the last version of the weights that sampled it, as verl names them.
+    """
+
+    def __init__(self) -> None:
+        self.sampling = self.environment = 0.0
+        self.has_logprobs = False
+        self.weights: dict[str, Any] = {}
+
+    def add(self, fields: Mapping[str, Any], seconds: float) -> None:
+        """Count a reply."""
+        self.sampling += seconds
+        for name, choose in (("min_global_steps", min), ("max_global_steps", max)):
+            if fields.get(name) is not None:
+                self.weights[name] = choose(self.weights.get(name, fields[name]), fields[name])
+
+
+def rows_of(episode: Episode, log: SamplingLog, end: int) -> list[TurnOutput]:
+    """The rows of an episode; one that sampled nothing has one that trains nothing, as verl wants one.
+
+    Args:
+        episode: played to its end.
+        log: its sampling.
+        end: a token to fill that row with.
+    """
+    samples, scores = episode.samples, [np.zeros(0)]
+    if samples:
+        paid = place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
+        scores = episode.split(paid)
+    else:
+        samples = [Sample.prompt(np.array([end])).then(np.array([end]))]
+    metrics = {**episode.metrics, "return": float(sum(episode.turn_rewards))}
+    turns = len(episode.replies)
+    return [_row(sample, own, metrics, log, turns) for sample, own in zip(samples, scores, strict=True)]
+
+
+def _row(sample: Sample, own: Floats, metrics: dict[str, float], log: SamplingLog, turns: int) -> TurnOutput:
+    start = int(sample.response_mask.argmax()) if sample.response_mask.any() else 1
+    scores = np.zeros(len(sample.ids))
+    scores[sample.response_mask] = own
+    return TurnOutput(
+        prompt_ids=sample.ids[:start].tolist(),
+        response_ids=sample.ids[start:].tolist(),
+        response_mask=sample.response_mask[start:].astype(int).tolist(),
+        response_logprobs=sample.logprobs[start:].tolist() if log.has_logprobs else None,
+        token_scores=scores[start:].tolist(),
+        reward_score=metrics["return"],  # set, so that verl calls no reward model
+        num_turns=2 * turns,
+        metrics={"generate_sequences": log.sampling, "tool_calls": log.environment},
+        extra_fields={**log.weights, "reward_extra_info": metrics},
+    )

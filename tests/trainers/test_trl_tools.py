@@ -123,7 +123,7 @@ class TestTraining:
         # Four turns of no form at -0.2, and -1 for the last one, which gives no answer.
         assert trainer.rewards[0].flatten().tolist() == pytest.approx([-1.8, -1.8])
         assert trainer.loss_mask(trainer.batches[0]).sum(1).tolist() == [8, 8]
-        assert trainer.environments[0]._info["metrics"]["turns"] == 5
+        assert trainer.environments[0]._session.info["metrics"]["turns"] == 5
 
     def test_sokoban_is_played_by_moves(self, make):
         script = ((call("move", moves="Up"), call("move", moves="Up || jump")), ("Done.", "Done."))
@@ -160,7 +160,7 @@ class TestToolEnv:
         env = search_tools()
         env.reset(task=0)
         assert env.search(query).startswith("<information>")
-        assert not env._over
+        assert not env._session.over
 
     def test_a_row_that_names_no_task_is_refused(self):
         with pytest.raises(
@@ -180,7 +180,7 @@ class TestToolEnv:
 
 class TestToolEpisode:
     class Played:
-        _turn_rewards, _outcomes, _info = (1.0, 2.0, 4.0, 8.0), (0.0, 0.0, 0.0, 8.0), {"task": "t"}
+        _turn_rewards, _outcomes, _task = (1.0, 2.0, 4.0, 8.0), (0.0, 0.0, 0.0, 8.0), "t"
 
     def test_steps_of_one_reply_add_up_and_silence_goes_to_the_last(self):
         written = np.array([1, 1, 0, 1, 0, 0, 1, 0], bool)

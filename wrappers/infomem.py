@@ -13,13 +13,13 @@ from memenvs.core.state import check_keys, to_plain
 from memenvs.core.text import Template
 from memenvs.credit import SIDES, infomem_bonus
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import RewardMethod, Running
+from memenvs.wrappers.method import RewardMethod, RunningStatistics
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 CONDITIONS = ("answer", "query")
 TARGETS = {"bare": "target", "wrapped": "target_wrapped"}
 
-ASKED_OF = Template(
+QUERY_PROMPT = Template(
     """\
 <memory>
 {memory}
@@ -66,8 +66,11 @@ class InfoMemMethod(RewardMethod):
     condition: str = "answer"
     outcome: bool = True
     target: str = "bare"
-    _seen: dict[bool, Running] = field(
-        default_factory=lambda: {True: Running(), False: Running()}, init=False, repr=False, compare=False
+    _earlier: dict[bool, RunningStatistics] = field(
+        default_factory=lambda: {True: RunningStatistics(), False: RunningStatistics()},
+        init=False,
+        repr=False,
+        compare=False,
     )
 
     name = "infomem"
@@ -103,12 +106,12 @@ class InfoMemMethod(RewardMethod):
         """At the last turn, the answer (or the question) with the memory and without."""
         if not turn.over:
             return []
-        told = turn.info["privileged"]
+        privileged = turn.info["privileged"]
         if self.condition == "query":
-            prompts = [ASKED_OF.fill(memory=memory) for memory in (told["memory"], "")]
-            return [ScoreRequest(prompt, told["question"]) for prompt in prompts]
-        prompts = [told["prompt_with_memory"], told["prompt_without_memory"]]
-        return [ScoreRequest(prompt, told[TARGETS[self.target]]) for prompt in prompts]
+            prompts = [QUERY_PROMPT.fill(memory=memory) for memory in (privileged["memory"], "")]
+            return [ScoreRequest(prompt, privileged["question"]) for prompt in prompts]
+        prompts = [privileged["prompt_with_memory"], privileged["prompt_without_memory"]]
+        return [ScoreRequest(prompt, privileged[TARGETS[self.target]]) for prompt in prompts]
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """r_gain at the last turn, 0.0 before."""
@@ -134,20 +137,20 @@ class InfoMemMethod(RewardMethod):
 
     def get_state(self) -> dict[str, Any]:
         """The gains so far, of successes and of the others."""
-        return {"success": to_plain(self._seen[True]), "wrong": to_plain(self._seen[False])}
+        return {"success": to_plain(self._earlier[True]), "wrong": to_plain(self._earlier[False])}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
         check_keys(state, "success", "wrong")
-        self._seen = {
-            right: Running.from_state(state[name], f"the state's {self.name}.{name}")
+        self._earlier = {
+            right: RunningStatistics.from_state(state[name], f"the state's {self.name}.{name}")
             for right, name in ((True, "success"), (False, "wrong"))
         }
 
     def _alone(self, gain: float, success: bool) -> float:
         if self.side not in ("both", "success" if success else "wrong"):
             return 0.0
-        seen = self._seen[success]
-        seen.add([gain])
-        raw = not self.normalize or seen.count == 1
-        return gain if raw else seen.normal(gain, eps=self.eps, ddof=self.ddof)
+        earlier = self._earlier[success]
+        earlier.add([gain])
+        raw = not self.normalize or earlier.count == 1
+        return gain if raw else earlier.normalize(gain, eps=self.eps, ddof=self.ddof)

@@ -1,4 +1,4 @@
-"""A judge model that scores each turn."""
+"""A judge model that scores the turns of an episode, or its outcome: prompts, requests, verdicts."""
 
 from __future__ import annotations
 
@@ -129,51 +129,6 @@ RUBRICS = {
     "general": {"turn": GENERAL_TURN, "outcome": GENERAL_OUTCOME},
 }
 PLACES = ("reference", "turns", "low", "high")
-
-
-def judge_template(text: str) -> Template:
-    """The template of a rubric.
-
-    Raises:
-        ValueError: it has no place `{transcript}`.
-    """
-    return Template(text, required=("transcript",), optional=PLACES, name="judge")
-
-
-def transcript(episode: Episode, max_chars: int) -> str:
-    """The record of an episode as JSON, each text cut in its middle to about `max_chars` characters."""
-    record = []
-    known = False  # whether the last entry ended with what this turn begins with
-    for number, turn in enumerate(episode.turns, 1):
-        entry: dict[str, Any] = {"turn": number}
-        if not known:
-            entry["read"] = excerpt(_text(turn.observation), max_chars)
-        entry["reply"] = excerpt(clean_text(turn.action, MAX_REPLY_CHARS), max_chars)
-        if turn.info["feedback"]:
-            entry["came_back"] = excerpt(turn.info["feedback"], max_chars)
-        known = turn.info["context"] == "append"
-        record.append(entry)
-    return json.dumps(record, ensure_ascii=False, indent=1)
-
-
-def reference(episode: Episode) -> str:
-    """The accepted answers as JSON; null where the environment has none."""
-    answers: Sequence[Sequence[str]] | None = episode.turns[-1].info["privileged"].get("answers")
-    return json.dumps(answers, ensure_ascii=False)
-
-
-def excerpt(text: str, limit: int) -> str:
-    """`text`, or its beginning and its end with the number of characters left out."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]} [… {len(text) - 2 * half} characters …] {text[-half:]}"
-
-
-def _text(observation: Any) -> str:
-    return observation if isinstance(observation, str) else str(observation.get("text", ""))
-
-
 LEVELS = ("turn", "outcome")
 OUTCOMES = ("keep", "replace", "multiply")
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
@@ -182,7 +137,7 @@ _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _log = logging.getLogger(__name__)
 
 Score = tuple[float, str]
-"""A number, or NaN and why."""
+"""A number and an empty text, or NaN and the reason."""
 
 
 @dataclass
@@ -261,7 +216,8 @@ class JudgeMethod(RewardMethod):
         check_whole(concurrency=self.concurrency, max_chars=self.max_chars)
         check_whole(max_tokens=self.max_tokens, tries=self.tries)
         text = self.prompt or RUBRICS[self.rubric][self.level]
-        self._template, self._in_lines = judge_template(text), "<score>" in text
+        self._template = Template(text, required=("transcript",), optional=PLACES, name="judge")
+        self._in_lines = "<score>" in text
         least = -1.0 if self._in_lines and self.level == "turn" else 0.0
         self._low: float = least if self.low is None else self.low
         check_numbers(weight=self.weight, low=self._low, high=self.high, timeout=self.timeout)
@@ -304,7 +260,7 @@ class JudgeMethod(RewardMethod):
 
     def _judge(self, episode: Episode) -> list[Score]:
         turns = len(episode.turns)
-        asked = self._template.fill(
+        prompt = self._template.fill(
             transcript=transcript(episode, self.max_chars),
             reference=reference(episode),
             turns=turns,
@@ -318,7 +274,7 @@ class JudgeMethod(RewardMethod):
             return reader(reply, count, self._low, self.high)
 
         try:
-            reply = self._ask(asked, lambda reply: not any(reason for _, reason in read(reply)))
+            reply = self._ask(prompt, lambda reply: not any(reason for _, reason in read(reply)))
         except ServerError as error:
             return [(math.nan, f"endpoint: {error}")] * (count or 1)
         return read(reply)
@@ -364,13 +320,38 @@ class JudgeMethod(RewardMethod):
         return Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
 
 
-def _read_reply(place: Path | None) -> str | None:
-    """A kept reply; None if there is none, or if what is there is broken."""
-    try:
-        kept = json.loads(place.read_text(encoding="utf-8"))["reply"] if place else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return kept if isinstance(kept, str) else None
+def transcript(episode: Episode, max_chars: int) -> str:
+    """The record of an episode as JSON, each text cut in its middle to about `max_chars` characters."""
+    record = []
+    appended = False  # whether the entry before ended with what this turn begins with
+    for number, turn in enumerate(episode.turns, 1):
+        entry: dict[str, Any] = {"turn": number}
+        if not appended:
+            entry["read"] = excerpt(_text(turn.observation), max_chars)
+        entry["reply"] = excerpt(clean_text(turn.action, MAX_REPLY_CHARS), max_chars)
+        if turn.info["feedback"]:
+            entry["came_back"] = excerpt(turn.info["feedback"], max_chars)
+        appended = turn.info["context"] == "append"
+        record.append(entry)
+    return json.dumps(record, ensure_ascii=False, indent=1)
+
+
+def reference(episode: Episode) -> str:
+    """The accepted answers as JSON; null where the environment has none."""
+    answers: Sequence[Sequence[str]] | None = episode.turns[-1].info["privileged"].get("answers")
+    return json.dumps(answers, ensure_ascii=False)
+
+
+def excerpt(text: str, limit: int) -> str:
+    """`text`, or its beginning and its end with the number of characters left out."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} [… {len(text) - 2 * half} characters …] {text[-half:]}"
+
+
+def _text(observation: Any) -> str:
+    return observation if isinstance(observation, str) else str(observation.get("text", ""))
 
 
 def read_verdict(reply: str, count: int | None, low: float, high: float) -> list[Score]:
@@ -389,16 +370,16 @@ def read_verdict(reply: str, count: int | None, low: float, high: float) -> list
     fenced = _FENCE.fullmatch(stripped)
     key = "score" if count is None else "scores"
     try:
-        found: Any = json.loads(fenced[1] if fenced else stripped)
+        verdict: Any = json.loads(fenced[1] if fenced else stripped)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or set(found) != {key}:
-        return _all(count, f"unreadable: not an object of {key!r} alone but {stripped[:120]!r}")
-    given = [found[key]] if count is None else found[key]
-    if not isinstance(given, list) or len(given) != (count or 1):
-        size = len(given) if isinstance(given, list) else "no list"
-        return _all(count, f"wrong number: {size} scores for {count} turns")
-    return [_score(value, low, high) for value in given]
+        verdict = None
+    if not isinstance(verdict, dict) or set(verdict) != {key}:
+        return _unscored(count, f"unreadable: not an object of {key!r} alone but {stripped[:120]!r}")
+    scores = [verdict[key]] if count is None else verdict[key]
+    if not isinstance(scores, list) or len(scores) != (count or 1):
+        size = len(scores) if isinstance(scores, list) else "no list"
+        return _unscored(count, f"wrong number: {size} scores for {count} turns")
+    return [_score(value, low, high) for value in scores]
 
 
 def read_lines(reply: str, count: int | None, low: float, high: float) -> list[Score]:
@@ -420,21 +401,30 @@ def read_lines(reply: str, count: int | None, low: float, high: float) -> list[S
     verdict = reply.rpartition("</reasoning>")[2].strip()
     inside = verdict.removeprefix("<score>").removesuffix("</score>")
     if len(inside) != len(verdict) - len("<score></score>") or "<score>" in inside:
-        return _all(count, f"unreadable: not one <score> behind the reasoning but {verdict[:120]!r}")
+        return _unscored(count, f"unreadable: not one <score> behind the reasoning but {verdict[:120]!r}")
     lines = [line.strip() for line in inside.strip().splitlines() if line.strip()]
     if count is None:
         if len(lines) != 1 or not re.fullmatch(_NUMBER, lines[0]):
-            return _all(count, f"unreadable: not one number but {inside[:60]!r}")
+            return _unscored(count, f"unreadable: not one number but {inside[:60]!r}")
         value = float(lines[0])
         if value not in (low, high):
-            return _all(count, f"out of range: {value!r} is neither {low:g} nor {high:g}")
+            return _unscored(count, f"out of range: {value!r} is neither {low:g} nor {high:g}")
         return [(value, "")]
-    found = [_LINE.fullmatch(line) for line in lines]
-    if not all(found):
-        return _all(count, f"unreadable: not lines of 'Turn1: X.X' but {inside[:120]!r}")
-    if [line[1] for line in found if line] != [str(turn) for turn in range(1, count + 1)]:
-        return _all(count, f"wrong number: {len(lines)} lines, not Turn1 to Turn{count} in order")
-    return [_score(float(line[2]), low, high) for line in found if line]
+    matches = [match for line in lines if (match := _LINE.fullmatch(line))]
+    if len(matches) < len(lines):
+        return _unscored(count, f"unreadable: not lines of 'Turn1: X.X' but {inside[:120]!r}")
+    if [match[1] for match in matches] != [str(turn) for turn in range(1, count + 1)]:
+        return _unscored(count, f"wrong number: {len(lines)} lines, not Turn1 to Turn{count} in order")
+    return [_score(float(match[2]), low, high) for match in matches]
+
+
+def _read_reply(place: Path | None) -> str | None:
+    """A kept reply; None if there is none, or if what is there is broken."""
+    try:
+        kept = json.loads(place.read_text(encoding="utf-8"))["reply"] if place else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return kept if isinstance(kept, str) else None
 
 
 def _score(value: Any, low: float, high: float) -> Score:
@@ -445,5 +435,5 @@ def _score(value: Any, low: float, high: float) -> Score:
     return float(value), ""
 
 
-def _all(count: int | None, reason: str) -> list[Score]:
+def _unscored(count: int | None, reason: str) -> list[Score]:
     return [(math.nan, reason)] * (1 if count is None else count)

@@ -1,4 +1,4 @@
-"""MemPO: a memory is worth what it adds to the probability of the right answer, on its own tokens."""
+"""MemPO: the tokens of a memory are rewarded by what the memory adds to the answer's probability."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memenvs.core.state import to_plain
 from memenvs.credit import mempo
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.method import RewardMethod, Running
+from memenvs.wrappers.method import RewardMethod, RunningStatistics
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 BIASES = ("history", "none")
@@ -58,7 +58,9 @@ class MemPOMethod(RewardMethod):
     target: str = "bare"
     eps: float = 1e-6
     ddof: int = 1
-    _seen: Running = field(default_factory=Running, init=False, repr=False, compare=False)
+    _earlier: RunningStatistics = field(
+        default_factory=RunningStatistics, init=False, repr=False, compare=False
+    )
 
     name = "mempo"
     group = True
@@ -81,19 +83,19 @@ class MemPOMethod(RewardMethod):
     def needs(self) -> tuple[str, ...]:
         """The prompt with the memory and with the history, the answer, and what makes a trajectory right."""
         prompts = ("privileged/prompt_with_memory", "privileged/prompt_with_history")
-        asked = (*prompts[: 2 if self.bias == "history" else 1], f"privileged/{TARGETS[self.target]}")
-        return (*asked, "privileged/memory_span", *(("metrics/format",) if self.replaces_outcome else ()))
+        scored = (*prompts[: 2 if self.bias == "history" else 1], f"privileged/{TARGETS[self.target]}")
+        return (*scored, "privileged/memory_span", *(("metrics/format",) if self.replaces_outcome else ()))
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The answer after the memory, and after the turns before."""
         if memory_span(turn) is None:
             return []
-        told = turn.info["privileged"]
-        answer = told[TARGETS[self.target]]
-        asked = [ScoreRequest(told["prompt_with_memory"], answer)]
+        privileged = turn.info["privileged"]
+        answer = privileged[TARGETS[self.target]]
+        requests = [ScoreRequest(privileged["prompt_with_memory"], answer)]
         if self.bias == "history":
-            asked.append(ScoreRequest(turn.before["privileged"]["prompt_with_history"], answer))
-        return asked
+            requests.append(ScoreRequest(turn.before["privileged"]["prompt_with_history"], answer))
+        return requests
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """R_ij; 0.0 where no memory was written."""
@@ -115,8 +117,8 @@ class MemPOMethod(RewardMethod):
             for places, episode in zip(spans, episodes, strict=True)
         ]
         if len(episodes) == 1:
-            self._seen.add(signals[0])
-            normal = [[self._seen.normal(value, eps=self.eps, ddof=self.ddof) for value in signals[0]]]
+            self._earlier.add(signals[0])
+            normal = [[self._earlier.normalize(value, eps=self.eps, ddof=self.ddof) for value in signals[0]]]
         else:
             rewards = [trajectory_reward(episode) for episode in episodes]
             advantages = mempo(rewards, signals, eps=self.eps, ddof=self.ddof)
@@ -139,11 +141,11 @@ class MemPOMethod(RewardMethod):
 
     def get_state(self) -> dict[str, Any]:
         """The statistics of all memories so far."""
-        return to_plain(self._seen)
+        return to_plain(self._earlier)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._seen = Running.from_state(state, f"the state's {self.name}")
+        self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
 
 
 def trajectory_reward(episode: Episode) -> float:

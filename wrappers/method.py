@@ -1,4 +1,4 @@
-"""Numbers of one episode after another come in; the mean, the spread and the extremes so far go out."""
+"""The base class of reward methods, and the running statistics that stand in for a group."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from memenvs.core.state import from_plain
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-Plain = list[Any]
-"""A method as plain data: its name, or its `module:Class`, and its settings."""
-
 
 class RewardMethod:
-    """Measures a signal at every turn, and turns the signals of a group into credits.
+    """Measures a signal at every turn, and assigns credit to the turns of ended episodes.
 
-    It knows nothing of Gymnasium and of other methods, and keeps nothing of an episode. A subclass is a
-    dataclass whose fields are its settings, plain data all of them.
+    A method knows nothing of Gymnasium and of other methods, and keeps nothing of a running episode. A
+    subclass is a dataclass whose fields are its settings, all plain data.
 
     Attributes:
         name: of its component in `info["rewards"]`.
-        group: it compares the rollouts of a task. Alone, given one episode at a time, it then compares with
-            the episodes it was given before; its class says how.
-        immediate: its signals are paid as they come; the end pays what the credits still lack. If False all
-            is paid at the end.
-        replaces_outcome: its credits contain the environment's outcome, which therefore counts 0 in the sum.
+        group: whether it compares the rollouts of a task. Given one episode at a time it compares with those
+            it was given before; its docstring says how.
+        immediate: whether its signals are rewards of their turn, and the end of the episode pays what the
+            credits bring beyond them. If False all is paid at the end.
+        replaces_outcome: whether its credits contain the environment's outcome, whose component then counts 0
+            in the sum.
     """
 
     name: ClassVar[str]
@@ -41,11 +39,11 @@ class RewardMethod:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it reads of `info`, as `"events"` or `"privileged/target"`; checked at the first reset."""
+        """Entries of `info` that it reads, as `"events"` or `"privileged/target"`; checked at `reset`."""
         return ()
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
-        """The continuations it needs scored at this turn; none by default."""
+        """The continuations whose log-probabilities it needs at this turn; none by default."""
         return []
 
     def measures(self, turn: Turn) -> bool:
@@ -53,7 +51,12 @@ class RewardMethod:
         return type(self).requests is RewardMethod.requests or bool(self.requests(turn))
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """The raw number for this turn; `scores` answer `requests(turn)`. 0.0 where nothing is measured."""
+        """The raw number of this turn, 0.0 where nothing is measured.
+
+        Args:
+            turn: the turn.
+            scores: nats (T,) of each of `requests(turn)`.
+        """
         return 0.0
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
@@ -88,11 +91,11 @@ class RewardMethod:
 
 
 @dataclass
-class Running:
-    """Statistics of all numbers added so far; stands in for a group where there is none.
+class RunningStatistics:
+    """Mean, spread and extremes of all numbers added so far; for methods without a group to compare with.
 
     Attributes:
-        count: numbers.
+        count: of the numbers.
         mean: of them.
         squares: sum of squared deviations from the mean.
         low: the smallest.
@@ -106,7 +109,7 @@ class Running:
     high: float = -math.inf
 
     def add(self, values: Iterable[float]) -> None:
-        """Take more numbers (Welford's update); NaN is left out."""
+        """Add numbers (Welford's update); NaN is left out."""
         for value in values:
             if math.isnan(value):
                 continue
@@ -116,20 +119,21 @@ class Running:
             self.squares += step * (value - self.mean)
             self.low, self.high = min(self.low, value), max(self.high, value)
 
-    def normal(self, value: float, *, eps: float, ddof: int) -> float:
+    def normalize(self, value: float, *, eps: float, ddof: int) -> float:
         """(value - mean) / (std + eps); 0.0 where nothing differs yet."""
         if math.isnan(value) or self.count <= ddof or self.low >= self.high:
             return 0.0
         return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + eps)
 
     @classmethod
-    def from_state(cls, state: Any, where: str) -> Running:
+    def from_state(cls, state: Any, where: str) -> RunningStatistics:
         """The statistics that `memenvs.core.state.to_plain` made `state` of; `where` is what errors call it.
 
         Raises:
             ValueError: no numbers can have them.
         """
-        made = from_plain(state, cls, where)
-        if made.count < 0 or not made.squares >= 0 or (made.count and not made.low <= made.high):
+        statistics = from_plain(state, cls, where)
+        ordered = not statistics.count or statistics.low <= statistics.high
+        if statistics.count < 0 or not statistics.squares >= 0 or not ordered:
             raise ValueError(f"{where} cannot be: {state!r:.200}")
-        return made
+        return statistics

@@ -1,4 +1,4 @@
-"""TAMTRL: a teacher that sees only the evidence says how likely it would have written each memory."""
+"""TAMTRL: a memory is rewarded by its probability under a teacher that reads the evidence alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memenvs.core.checks import check_choice, check_flags
 from memenvs.core.state import to_plain
 from memenvs.credit import COMBINES, tamtrl_rewards
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import RewardMethod, Running
+from memenvs.wrappers.method import RewardMethod, RunningStatistics
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
@@ -21,7 +21,7 @@ FINAL_TURNS = ("outcome", "teacher")
 
 @dataclass
 class TAMTRLMethod(RewardMethod):
-    """Spend the outcome over the turns by a teacher's view of each memory (TAMTRL eq. 4 to 6).
+    """Spread the outcome over the turns by a teacher's view of each memory (TAMTRL eq. 4 to 6).
 
         p_t  = mean over the memory's tokens of pi(token given q, C_t, M_t)    eq. 4
         p^_t = (p_t - min p) / (max p - min p)                                 eq. 5
@@ -35,8 +35,8 @@ class TAMTRLMethod(RewardMethod):
     and `answers` of all episodes to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this
     method so far.
 
-    In product form the outcome is spent: its component counts 0, and `info["metrics"]["outcome"]` keeps it.
-    In the form "plus" the outcome stays where it is and each turn gets p^_t.
+    In product form the credits replace the outcome: its component counts 0, and `info["metrics"]["outcome"]`
+    keeps it. In the form "plus" the outcome stays where it is and each turn gets p^_t.
 
     Args:
         length_norm: False sums over the tokens instead.
@@ -52,7 +52,9 @@ class TAMTRLMethod(RewardMethod):
     combine: str = "product"
     view: str = "local"
     final_turn: str = "outcome"
-    _seen: Running = field(default_factory=Running, init=False, repr=False, compare=False)
+    _earlier: RunningStatistics = field(
+        default_factory=RunningStatistics, init=False, repr=False, compare=False
+    )
 
     name = "tamtrl"
     group = True
@@ -72,17 +74,17 @@ class TAMTRLMethod(RewardMethod):
     @property
     def needs(self) -> tuple[str, ...]:
         """The teacher's prompt, the memory, and the final reply if that is scored."""
-        written = ("privileged/memory_span", "privileged/reply") if self.final_turn == "teacher" else ()
-        return (f"privileged/{VIEWS[self.view]}", "privileged/memory", *written)
+        final = ("privileged/memory_span", "privileged/reply") if self.final_turn == "teacher" else ()
+        return (f"privileged/{VIEWS[self.view]}", "privileged/memory", *final)
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The memory that was written, under the teacher's prompt."""
         if not self._scored(turn):
             return []
-        told = turn.info["privileged"]
-        answered = turn.over and told["memory_span"] is None  # a limit outside may end a reading turn
-        written = told["reply"] if answered else told["memory"]
-        return [ScoreRequest(turn.before["privileged"][VIEWS[self.view]], written)]
+        privileged = turn.info["privileged"]
+        answered = turn.over and privileged["memory_span"] is None  # a limit outside may end a reading turn
+        text = privileged["reply"] if answered else privileged["memory"]
+        return [ScoreRequest(turn.before["privileged"][VIEWS[self.view]], text)]
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """p_t; 0.0 for an empty memory, and at an answer turn that is not scored."""
@@ -101,8 +103,8 @@ class TAMTRLMethod(RewardMethod):
         answers = [self.answers(episode) for episode in episodes]
         bounds = None
         if len(episodes) == 1:
-            self._seen.add(p for p, answer in zip(teacher[0], answers[0], strict=True) if not answer)
-            bounds = (self._seen.low, self._seen.high) if self._seen.count else None
+            self._earlier.add(p for p, answer in zip(teacher[0], answers[0], strict=True) if not answer)
+            bounds = (self._earlier.low, self._earlier.high) if self._earlier.count else None
         # In the form "plus" the outcome keeps its own component, so that none is added here.
         outcomes = [episode.outcome if self.replaces_outcome else 0.0 for episode in episodes]
         rewards = tamtrl_rewards(
@@ -112,11 +114,11 @@ class TAMTRLMethod(RewardMethod):
 
     def get_state(self) -> dict[str, Any]:
         """The extremes so far."""
-        return to_plain(self._seen)
+        return to_plain(self._earlier)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._seen = Running.from_state(state, f"the state's {self.name}")
+        self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
 
     def _scored(self, turn: Turn) -> bool:
         return not turn.over or self.final_turn == "teacher"

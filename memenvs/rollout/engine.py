@@ -98,7 +98,7 @@ class Answer(NamedTuple):
         seat: of the request.
         reply: to be played.
         usage: what it took.
-        error: why there is no reply; its episode has failed.
+        error: why there is no reply; its episode has failed. Methods that compare its group then do not.
     """
 
     seat: int
@@ -251,22 +251,21 @@ class Engine:
         A session's episode says what is played: the `seed` of the reset, and the `number` of the task where
         it has one (else the seed draws the task).
         """
-        waiting = deque(groups)
-        while waiting or self._playing:
-            self._begin(waiting)
+        waiting = iter(groups)
+        while self._begin(waiting):
             if not all(session.over for session in self._playing.values()):
                 with self.timer("sampling"):
                     answers = self.sampler.answered()
                 self._step(answers)
             yield from self._ended()
 
-    def _begin(self, waiting: deque[Sequence[Session]]) -> None:
-        """Begin a group in every free block while groups are waiting."""
+    def _begin(self, waiting: Iterator[Sequence[Session]]) -> bool:
+        """Begin a group in every free block while groups are waiting; whether any group is being played."""
         begun: dict[int, Session] = {}
-        while self._free and waiting:
-            begun |= zip(self._free.popleft(), waiting.popleft(), strict=True)
+        while self._free and (group := next(waiting, None)) is not None:
+            begun |= zip(self._free.popleft(), group, strict=True)
         if not begun:
-            return
+            return bool(self._playing)
         count = self.venv.num_envs
         seeds, tasks = [0] * count, [0] * count
         options: dict[str, Any] = {"reset_mask": self._mask(begun)}
@@ -281,6 +280,7 @@ class Engine:
             self._playing[seat] = session
             session.begin(observations[seat], infos[seat])
             self._ask(seat)
+        return True
 
     def _step(self, answers: Sequence[Answer]) -> None:
         """Play replies, and ask for those to what came back."""

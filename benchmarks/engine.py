@@ -1,0 +1,115 @@
+"""Many episodes by a server with continuous batching: each at its own pace, against all in step.
+
+python -m benchmarks.engine
+
+The server is simulated: a reply of L tokens, L geometric, takes L times a fixed time, whatever else is
+sampled beside it. Both ways play the same episodes with the same lengths, one after the other in each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from memenvs import TextVectorEnv
+from memenvs.models import Ids, Reply, ScriptedPolicy
+from memenvs.models.policy import Limit
+from memenvs.rollout.engine import collect
+
+
+class LockstepServer(ScriptedPolicy):
+    """Waits for all replies of a batch.
+
+    Args:
+        mean: tokens of a reply on average.
+        token_time: seconds a token.
+    """
+
+    def __init__(self, mean: float, token_time: float) -> None:
+        super().__init__(str)
+        self.mean, self.token_time = mean, token_time
+
+    def sample(
+        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
+    ) -> list[Reply]:
+        """A reply to each prompt, all when the longest has ended."""
+        replies = [self.draw(rng) for rng in rngs]
+        time.sleep(max((len(reply.ids) for reply in replies), default=0) * self.token_time)
+        return replies
+
+    def draw(self, rng: np.random.Generator) -> Reply:
+        """A reply of random length that makes no move."""
+        length = int(rng.geometric(1 / self.mean))
+        return Reply("no move", np.full(length, 5), np.zeros(length), finished=True)
+
+
+class StreamingServer(LockstepServer):
+    """Gives each reply when it has ended; see `memenvs.rollout.engine.StreamingPolicy`."""
+
+    def __init__(self, mean: float, token_time: float) -> None:
+        super().__init__(mean, token_time)
+        self._under_way: dict[int, tuple[float, Reply]] = {}
+
+    def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
+        """Begin a reply."""
+        reply = self.draw(rng)
+        self._under_way[key] = time.perf_counter() + len(reply.ids) * self.token_time, reply
+
+    def completed(self) -> list[tuple[int, Reply]]:
+        """The replies that have ended, at least one."""
+        first = min(end for end, _ in self._under_way.values())
+        time.sleep(max(0.0, first - time.perf_counter()))
+        now = time.perf_counter()
+        ended = [key for key, (end, _) in self._under_way.items() if end <= now]
+        return [(key, self._under_way.pop(key)[1]) for key in ended]
+
+    def cancel(self) -> None:
+        """Drop the replies that are under way."""
+        self._under_way.clear()
+
+
+def rate(venv: TextVectorEnv, policy: LockstepServer, seeds: Sequence[int], turns: int) -> float:
+    """Episodes a second."""
+    start = time.perf_counter()
+    episodes = collect(venv, policy, seeds, max_new_tokens=10**6)
+    seconds = time.perf_counter() - start
+    if {len(episode.replies) for episode in episodes} != {turns}:
+        raise RuntimeError(f"an episode had not {turns} turns")
+    return len(episodes) / seconds
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--turns", type=int, nargs="+", default=[4, 8])
+    parser.add_argument("--mean", type=float, default=100.0, help="tokens of a reply")
+    parser.add_argument("--token-time", type=float, default=0.001, help="seconds a token")
+    args = parser.parse_args()
+    print(
+        "| episodes | environments | turns | in step, episodes/s | own pace | ratio, median (least to most) |"
+    )
+    print("| --- | --- | --- | --- | --- | --- |")
+    for episodes in (64, 256):
+        for turns in args.turns:
+            venv = TextVectorEnv("MemSokoban-v0", 64, autoreset_mode="Disabled", max_turns=turns)
+            rates = []
+            for number in range(args.rounds):
+                seeds = range(number * episodes, (number + 1) * episodes)
+                measured = {}
+                for server in (LockstepServer, StreamingServer)[:: 1 if number % 2 else -1]:
+                    measured[server] = rate(venv, server(args.mean, args.token_time), seeds, turns)
+                rates.append([measured[LockstepServer], measured[StreamingServer]])
+            lockstep, own = np.median(rates, axis=0)
+            ratios = [own / lockstep for lockstep, own in rates]
+            print(
+                f"| {episodes} | 64 | {turns} | {lockstep:.1f} | {own:.1f} | "
+                f"**{np.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) |"
+            )
+
+
+if __name__ == "__main__":
+    main()

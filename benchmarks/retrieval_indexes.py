@@ -23,7 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.retrieval.dense import VECTORS, DenseRetriever, Nearest, build, open_index, recall, settings
+from memenvs.retrieval.dense import (
+    VECTORS,
+    DenseRetriever,
+    Nearest,
+    build_faiss,
+    index_settings,
+    open_faiss,
+    recall,
+)
 
 QUERIES, K = 200, 10
 COLUMNS = ("N", "index", "build, s", "file, MB", "own MB", "one query, ms", "by 64, queries/s", "recall@10")
@@ -74,22 +82,22 @@ def seconds_to_build(case: Case) -> float:
     vectors = np.load(case.vectors, mmap_mode="r").view(np.ndarray)
     began = time.perf_counter()
     if case.index != "flat":
-        how = settings(case.index, *vectors.shape)
-        build(case.index, vectors, how, case.vectors.with_suffix("." + case.index))
+        how = index_settings(case.index, *vectors.shape)
+        build_faiss(case.index, vectors, how, case.vectors.with_suffix("." + case.index))
     return time.perf_counter() - began
 
 
 def measure(case: Case, seconds: float) -> str:
     """The table's row of a case that is built."""
     vectors = np.load(case.vectors, mmap_mode="r").view(np.ndarray)
-    how = settings(case.index, *vectors.shape)
+    how = index_settings(case.index, *vectors.shape)
     rank = np.arange(len(vectors), dtype=np.uint32)
     path = case.vectors.with_suffix("." + case.index)
     before = resident()
     mine = Nearest(
-        open_index(case.index, vectors, how, path), vectors, rank, case.index == "flat", how.get("rescore", 0)
+        open_faiss(case.index, vectors, how, path), vectors, rank, case.index == "flat", how.get("rescore", 0)
     )
-    exact = Nearest(open_index("flat", vectors, {}, path), vectors, rank, True)
+    exact = Nearest(open_faiss("flat", vectors, {}, path), vectors, rank, True)
     latency, rate = speed(mine, case.queries)
     size = (path if case.index != "flat" else case.vectors).stat().st_size / 1e6
     cells = (

@@ -18,12 +18,12 @@ from memenvs.retrieval.dense import (
     DenseRetriever,
     Nearest,
     _chunks,
-    build,
+    build_faiss,
     encode_corpus,
-    open_index,
+    index_settings,
+    open_faiss,
     open_vectors,
     recall,
-    settings,
 )
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.lexical import LexicalRetriever
@@ -195,10 +195,10 @@ def test_an_encoder_of_another_dimension_is_refused_with_both(folder):
 
 
 def test_an_index_file_of_another_count_is_refused_with_both(folder, tmp_path):
-    vectors, how = np.load(folder / "vectors.npy"), settings("hnsw", 300, 32)
-    build("hnsw", vectors[:300], how, tmp_path / "index.faiss")
+    vectors, how = np.load(folder / "vectors.npy"), index_settings("hnsw", 300, 32)
+    build_faiss("hnsw", vectors[:300], how, tmp_path / "index.faiss")
     with pytest.raises(ValueError, match=r"holds 300 vectors of dimension 32.*have 1200 of 32"):
-        open_index("hnsw", vectors, how, tmp_path / "index.faiss")
+        open_faiss("hnsw", vectors, how, tmp_path / "index.faiss")
 
 
 def test_vectors_of_another_count_are_refused_with_both(folder):
@@ -244,19 +244,19 @@ def test_an_index_opens_with_its_encoder_at_another_place(folder, tiny_bert, tmp
 
 def test_ivfpq_over_too_few_vectors_is_refused():
     with pytest.raises(ValueError, match="at least 256 vectors, the corpus has 100; use flat"):
-        settings("ivfpq", 100, 32)
+        index_settings("ivfpq", 100, 32)
 
 
 def test_an_unknown_setting_names_those_there_are():
     with pytest.raises(ValueError, match="hnsw has no setting 'm'; it has links, ef_construction"):
-        settings("hnsw", 1_000, 32, {"m": 3})
+        index_settings("hnsw", 1_000, 32, {"m": 3})
 
 
 @pytest.mark.parametrize("index", ["hnsw", "ivfpq"])
 def test_a_missing_index_file_is_named(index, tmp_path):
     vectors = np.eye(4, dtype=np.float32)
     with pytest.raises(FileNotFoundError, match=f"no {index} index at"):
-        open_index(index, vectors, {}, tmp_path / "index.faiss")
+        open_faiss(index, vectors, {}, tmp_path / "index.faiss")
 
 
 def test_a_lexical_folder_is_not_opened_as_dense(corpus, tmp_path, encoder):

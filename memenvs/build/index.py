@@ -16,12 +16,12 @@ from memenvs.retrieval.dense import (
     SEED,
     VECTORS,
     Nearest,
-    build,
+    build_faiss,
+    check_encoded,
     encode_corpus,
-    open_index,
+    index_settings,
+    open_faiss,
     recall,
-    refuse_other,
-    settings,
 )
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.index import CARD, IndexCard
@@ -52,7 +52,8 @@ def build_index(
         out: the folder; made if there is none.
         index: `"lexical"` (BM25), `"flat"` (exact), `"hnsw"` or `"ivfpq"`.
         encoder: of a dense index; None: `Encoder()`, E5.
-        how: settings of HNSW or IVF-PQ that are not their defaults (`memenvs.retrieval.dense.settings`).
+        how: settings of HNSW or IVF-PQ that are not their defaults, see
+            `memenvs.retrieval.dense.index_settings`.
         progress: whether to show a bar.
         say: told, in a line, what was built, and the recall of an approximate index.
 
@@ -89,7 +90,7 @@ def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
     if (out / SOURCE).exists() and read_json(out / SOURCE) == source:
         return Corpus.open(out / "corpus")
     with whole_folder(out / "corpus") as new:
-        refuse_other(out, {"corpus": write_corpus(passages, new).sha256})
+        check_encoded(out, {"corpus": write_corpus(passages, new).sha256})
         (out / SOURCE).unlink(missing_ok=True)
     write_json(out / SOURCE, source)
     return Corpus.open(out / "corpus")
@@ -105,15 +106,15 @@ def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
 def _build_dense(
     corpus: Corpus, out: Path, index: str, encoder: Encoder, given: Mapping[str, int] | None, progress: bool
 ) -> IndexCard:
-    how = settings(index, len(corpus), encoder.dimension, given)  # refuses before an hour of encoding
+    how = index_settings(index, len(corpus), encoder.dimension, given)  # refuses before an hour of encoding
     vectors = encode_corpus(corpus, encoder, out, progress)
     measured: dict[str, float] = {}
     (out / CARD).unlink(missing_ok=True)
     if index != "flat":
-        build(index, vectors, how, out / INDEX)
-        exact = Nearest(open_index("flat", vectors, {}, out), vectors, corpus.rank, exact=True)
+        build_faiss(index, vectors, how, out / INDEX)
+        exact = Nearest(open_faiss("flat", vectors, {}, out), vectors, corpus.rank, exact=True)
         found = Nearest(
-            open_index(index, vectors, how, out / INDEX), vectors, corpus.rank, False, how["rescore"]
+            open_faiss(index, vectors, how, out / INDEX), vectors, corpus.rank, False, how["rescore"]
         )
         queries = encoder.queries(_probes(corpus))
         measured = {"k": PROBE_K, "queries": len(queries), "recall": recall(found, exact, queries, PROBE_K)}

@@ -16,12 +16,240 @@ from memenvs.core.files import read_json, whole_file, write_json
 from memenvs.core.optional import require
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.encoder import Encoder, load_encoder
-from memenvs.retrieval.index import IndexCard
+from memenvs.retrieval.index import open_index_folder
 from memenvs.retrieval.protocol import DECIMALS, Hits, Passage, ordered, search_distinct
 
-VECTORS, PROGRESS = "vectors.npy", "progress.json"
+Vectors = NDArray[np.float32]
+Find = Callable[[Vectors, int], NDArray[np.int64]]
+"""From (B, d) queries and n to the rows of n candidates each (B, n), -1 where there are fewer."""
+Ranked = tuple[NDArray[np.float64], NDArray[np.int64]]
+"""Scores and rows (k,), best first."""
+
+VECTORS, PROGRESS, INDEX = "vectors.npy", "progress.json", "index.faiss"
 WINDOW = 65_536  # rows sorted by length together: near enough to a full sort, and the disk is read in order
 CHUNK = 512  # rows encoded between two notes of progress: what a killed build loses
+BLOCK = 65_536  # vectors added to an index at a time
+SEED = 0
+PQ_TRAINING = 256  # vectors: product quantisation learns 256 centroids a part
+SPARE = 8  # candidates beyond k, so that a tie at k is mostly seen at the first try
+
+
+class DenseRetriever:
+    """Passages by the inner product of unit vectors; a `Retriever`.
+
+    Whatever the index, its candidates are scored with their full vectors in float64, to six decimals, so
+    scores of flat, HNSW and IVF-PQ compare. A flat index is exact, also in its ties; an approximate one
+    may miss a passage, and breaks ties among those it found.
+
+    Args:
+        folder: what `memenvs.build.index.build_index` made.
+        encoder: None: the one that the index was built with, by its name. A name or folder: the same
+            encoder at another place.
+        device: of torch; None: a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: the index, or a part of it, is missing.
+        ValueError: corpus, vectors, index and encoder do not fit together; both values are named.
+    """
+
+    def __init__(self, folder: Path | str, encoder: str | Encoder | None = None, device: str | None = None):
+        folder = Path(folder)
+        card, self.corpus = open_index_folder(folder, "dense")
+        self.card = card
+        self.encoder = encoder if isinstance(encoder, Encoder) else self._load(encoder, device)
+        self._check_encoder(folder)
+        vectors = open_vectors(folder, card.count, card.dimension)
+        find = open_faiss(card.index, vectors, card.settings, folder / INDEX)
+        exact = card.index == "flat"
+        self._nearest = Nearest(find, vectors, self.corpus.rank, exact, card.settings.get("rescore", 0))
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The best k passages of each query; see `Retriever.search`."""
+        return search_distinct(queries, k, self._search)
+
+    def passages(self, ids: Sequence[str]) -> list[Passage]:
+        """The passages of these ids; KeyError for an id that is not in the corpus."""
+        return self.corpus.passages(ids)
+
+    def _search(self, queries: list[str], k: int) -> Hits:
+        hits = Hits([], [])
+        for scores, rows in self._nearest.search(self.encoder.queries(queries), k):
+            hits.ids.append([self.corpus.id(row) for row in rows.tolist()])
+            hits.scores.append(scores.tolist())
+        return hits
+
+    def _load(self, encoder: str | None, device: str | None) -> Encoder:
+        built = self.card.encoder
+        return load_encoder(
+            encoder or built["model"],
+            built["query_prefix"],
+            built["passage_prefix"],
+            built["max_tokens"],
+            device,
+        )
+
+    def _check_encoder(self, folder: Path) -> None:
+        for name, built, found in (
+            ("dimension", self.card.dimension, self.encoder.dimension),
+            ("fingerprint", self.card.encoder["fingerprint"], self.encoder.fingerprint),
+        ):
+            if built != found:
+                raise ValueError(
+                    f"the index in {folder} was built with an encoder of {name} {built} "
+                    f"({self.card.encoder['model']}), {self.encoder.model} has {name} {found}; "
+                    "give the encoder of the index, or build the index again"
+                )
+
+
+class Nearest(NamedTuple):
+    """An index over vectors, with what scores and orders its candidates.
+
+    Attributes:
+        find: the candidates of the index.
+        vectors: (N, d), float32, unit length.
+        rank: (N,) place of each row's id among the sorted ids.
+        exact: whether `find` misses nothing: then candidates are fetched until ties at k are settled.
+        rescore: least number of candidates to score.
+    """
+
+    find: Find
+    vectors: Vectors
+    rank: NDArray[np.uint32]
+    exact: bool
+    rescore: int = 0
+
+    def search(self, queries: Vectors, k: int, fetch: int = 0) -> list[Ranked]:
+        """Scores and rows, best first, of the k nearest to each of (B, d) queries.
+
+        `fetch` is the number of candidates to start with; by default a few more than k.
+        """
+        fetch = min(len(self.vectors), fetch or max(k + SPARE, self.rescore))
+        rows = self.find(queries, fetch)
+        answers, unsettled = [], []
+        for place, (query, found) in enumerate(zip(queries, rows, strict=True)):
+            found = found[found >= 0]
+            scores = inner(self.vectors, found, query)
+            answers.append(ordered(scores, found, self.rank, k))
+            if (
+                self.exact
+                and fetch < len(self.vectors)
+                and scores.min() + 10.0**-DECIMALS >= answers[-1][0][-1]
+            ):
+                unsettled.append(place)
+        if unsettled:
+            for place, answer in zip(unsettled, self.search(queries[unsettled], k, 4 * fetch), strict=True):
+                answers[place] = answer
+        return answers
+
+
+def recall(approximate: Nearest, exact: Nearest, queries: Vectors, k: int) -> float:
+    """Mean share, over (B, d) queries, of the k exact answers that score no better than what was found.
+
+    Counting scores, not rows: a passage as near as the k-th is as good an answer.
+    """
+    shares = []
+    for (found, _), (best, _) in zip(approximate.search(queries, k), exact.search(queries, k), strict=True):
+        shares.append(float(np.mean(found[: len(best)] >= best[-1])) * len(found) / len(best))
+    return float(np.mean(shares))
+
+
+def inner(vectors: Vectors, rows: NDArray[np.int64], query: Vectors) -> NDArray[np.float64]:
+    """Inner products (C,) of the vectors (N, d) at rows (C,) with a query (d,), in float64.
+
+    FAISS sums in another order for one query than for a batch of them, and at the end of a block than in
+    its middle: equal passages could score unequally.
+    """
+    products: NDArray[np.float64] = (vectors[rows].astype(np.float64) * query).sum(axis=1)
+    return products
+
+
+def index_settings(
+    index: str, count: int, dimension: int, given: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """How an index over N vectors is built and searched: what is given, else values that suit N.
+
+    `rescore` candidates of an approximate index are scored again with their full vectors.
+
+    Raises:
+        ValueError: no such index or setting, or fewer vectors than the index can learn from.
+    """
+    how = _defaults(index, count, dimension)
+    for name, value in (given or {}).items():
+        if name not in how:
+            raise ValueError(f"{index} has no setting {name!r}; it has {', '.join(how) or 'none'}")
+        how[name] = value
+    return how
+
+
+def _defaults(index: str, count: int, dimension: int) -> dict[str, int]:
+    if index == "flat":
+        return {}
+    if index == "hnsw":
+        return {"links": 32, "ef_construction": 200, "ef_search": 128, "rescore": 32}
+    if index != "ivfpq":
+        raise ValueError(f"no index {index!r}; choose lexical, flat, hnsw or ivfpq")
+    if count < PQ_TRAINING:
+        raise ValueError(
+            f"ivfpq learns from at least {PQ_TRAINING} vectors, the corpus has {count}; use flat"
+        )
+    lists = max(1, min(int(4 * math.sqrt(count)), count // 39))
+    # Probing a sixteenth of the lists found 80% of 11,000 real passages' neighbours.
+    probes = min(lists, max(16, min(lists // 4, 128)))
+    return {"lists": lists, "parts": math.gcd(dimension, dimension // 8), "probes": probes, "rescore": 128}
+
+
+def build_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path) -> None:
+    """Build an HNSW or IVF-PQ index over (N, d) vectors and write it."""
+    faiss = require("faiss", "search")
+    count, dimension = vectors.shape
+    if index == "hnsw":
+        made = faiss.IndexHNSWFlat(dimension, how["links"], faiss.METRIC_INNER_PRODUCT)
+        made.hnsw.efConstruction = how["ef_construction"]
+    else:
+        coarse = faiss.IndexFlatIP(dimension)
+        made = faiss.IndexIVFPQ(coarse, dimension, how["lists"], how["parts"], 8, faiss.METRIC_INNER_PRODUCT)
+        made.pq.cp.min_points_per_centroid = 1  # else a warning a part: the recall that is measured says more
+        sample = min(count, 64 * max(how["lists"], PQ_TRAINING))
+        chosen = np.random.default_rng(SEED).choice(count, sample, replace=False)
+        made.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
+    for start in range(0, count, BLOCK):
+        made.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
+    with whole_file(path) as partial:
+        faiss.write_index(made, str(partial))
+
+
+def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path) -> Find:
+    """Open what finds the candidates of queries among (N, d) vectors.
+
+    A flat index is the vectors themselves and has no file.
+
+    Raises:
+        FileNotFoundError: an approximate index has no file.
+        ValueError: its file holds another number of vectors, or of another dimension.
+    """
+    faiss = require("faiss", "search")
+    if index == "flat":
+        return lambda queries, n: faiss.knn(queries, vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1]
+    if not path.exists():
+        raise FileNotFoundError(f"no {index} index at {path}; build the index again")
+    mapped = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    if (mapped.ntotal, mapped.d) != vectors.shape:
+        raise ValueError(
+            f"{path} holds {mapped.ntotal} vectors of dimension {mapped.d}, "
+            f"the corpus and the encoder have {vectors.shape[0]} of {vectors.shape[1]}; build the index again"
+        )
+
+    def find(queries: Vectors, n: int) -> NDArray[np.int64]:
+        rows: NDArray[np.int64] = mapped.search(queries, n, params=_effort(faiss, index, how, n))[1]
+        return rows
+
+    return find
+
+
+def _effort(faiss: Any, index: str, how: Mapping[str, int], n: int) -> Any:
+    if index == "hnsw":
+        return faiss.SearchParametersHNSW(efSearch=max(how["ef_search"], n))
+    return faiss.SearchParametersIVF(nprobe=how["probes"])
 
 
 def encode_corpus(
@@ -44,7 +272,7 @@ def encode_corpus(
         "encoder": encoder.fingerprint,
         "dimension": encoder.dimension,
     }
-    done = refuse_other(folder, plan)
+    done = check_encoded(folder, plan)
     if done < len(corpus):
         _encode_from(done, corpus, encoder, folder, plan, progress)
     return open_vectors(folder, len(corpus), encoder.dimension)
@@ -99,7 +327,7 @@ def _chunks(lengths: NDArray[np.int64], done: int) -> Iterator[NDArray[np.intp]]
                 yield window[first - start : first - start + CHUNK]
 
 
-def refuse_other(folder: Path, plan: dict[str, Any]) -> int:
+def check_encoded(folder: Path, plan: dict[str, Any]) -> int:
     """How many passages the folder's vectors cover, 0 if it has none.
 
     Raises:
@@ -115,237 +343,3 @@ def refuse_other(folder: Path, plan: dict[str, Any]) -> int:
                 "choose another folder, or delete this one"
             )
     return int(noted["done"])
-
-
-Vectors = NDArray[np.float32]
-Find = Callable[[Vectors, int], NDArray[np.int64]]
-
-INDEX = "index.faiss"
-BLOCK = 65_536  # vectors added at a time
-SEED = 0
-PQ_TRAINING = 256  # vectors: product quantisation learns 256 centroids a part
-
-
-def settings(
-    index: str, count: int, dimension: int, given: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """How an index over N vectors is built and searched: what is given, else values that suit N.
-
-    `rescore` candidates of an approximate index are scored again with their full vectors.
-
-    Raises:
-        ValueError: no such index or setting, or fewer vectors than the index can learn from.
-    """
-    how = _defaults(index, count, dimension)
-    for name, value in (given or {}).items():
-        if name not in how:
-            raise ValueError(f"{index} has no setting {name!r}; it has {', '.join(how) or 'none'}")
-        how[name] = value
-    return how
-
-
-def _defaults(index: str, count: int, dimension: int) -> dict[str, int]:
-    if index == "flat":
-        return {}
-    if index == "hnsw":
-        return {"links": 32, "ef_construction": 200, "ef_search": 128, "rescore": 32}
-    if index != "ivfpq":
-        raise ValueError(f"no index {index!r}; choose lexical, flat, hnsw or ivfpq")
-    if count < PQ_TRAINING:
-        raise ValueError(
-            f"ivfpq learns from at least {PQ_TRAINING} vectors, the corpus has {count}; use flat"
-        )
-    lists = max(1, min(int(4 * math.sqrt(count)), count // 39))
-    probes = min(
-        lists, max(16, min(lists // 4, 128))
-    )  # a sixteenth found 80% of 11,000 real passages' neighbours
-    return {"lists": lists, "parts": math.gcd(dimension, dimension // 8), "probes": probes, "rescore": 128}
-
-
-def build(index: str, vectors: Vectors, how: Mapping[str, int], path: Path) -> None:
-    """Build an HNSW or IVF-PQ index over (N, d) vectors and write it."""
-    faiss = require("faiss", "search")
-    count, dimension = vectors.shape
-    if index == "hnsw":
-        made = faiss.IndexHNSWFlat(dimension, how["links"], faiss.METRIC_INNER_PRODUCT)
-        made.hnsw.efConstruction = how["ef_construction"]
-    else:
-        coarse = faiss.IndexFlatIP(dimension)
-        made = faiss.IndexIVFPQ(coarse, dimension, how["lists"], how["parts"], 8, faiss.METRIC_INNER_PRODUCT)
-        made.pq.cp.min_points_per_centroid = 1  # else a warning a part: the recall that is measured says more
-        sample = min(count, 64 * max(how["lists"], PQ_TRAINING))
-        chosen = np.random.default_rng(SEED).choice(count, sample, replace=False)
-        made.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
-    for start in range(0, count, BLOCK):
-        made.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
-    with whole_file(path) as partial:
-        faiss.write_index(made, str(partial))
-
-
-def open_index(index: str, vectors: Vectors, how: Mapping[str, int], path: Path) -> Find:
-    """A function from (B, d) queries and n to the rows of n candidates each (B, n), -1 where there are fewer.
-
-    A flat index is the vectors themselves and has no file.
-
-    Raises:
-        FileNotFoundError: an approximate index has no file.
-        ValueError: its file holds another number of vectors, or of another dimension.
-    """
-    faiss = require("faiss", "search")
-    if index == "flat":
-        return lambda queries, n: faiss.knn(queries, vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1]
-    if not path.exists():
-        raise FileNotFoundError(f"no {index} index at {path}; build the index again")
-    mapped = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-    if (mapped.ntotal, mapped.d) != vectors.shape:
-        raise ValueError(
-            f"{path} holds {mapped.ntotal} vectors of dimension {mapped.d}, "
-            f"the corpus and the encoder have {vectors.shape[0]} of {vectors.shape[1]}; build the index again"
-        )
-
-    def find(queries: Vectors, n: int) -> NDArray[np.int64]:
-        rows: NDArray[np.int64] = mapped.search(queries, n, params=_effort(faiss, index, how, n))[1]
-        return rows
-
-    return find
-
-
-def _effort(faiss: Any, index: str, how: Mapping[str, int], n: int) -> Any:
-    if index == "hnsw":
-        return faiss.SearchParametersHNSW(efSearch=max(how["ef_search"], n))
-    return faiss.SearchParametersIVF(nprobe=how["probes"])
-
-
-SPARE = 8  # candidates beyond k, so that a tie at k is mostly seen at the first try
-Ranked = tuple[NDArray[np.float64], NDArray[np.int64]]
-
-
-class Nearest(NamedTuple):
-    """An index over vectors, with what turns its candidates into an order.
-
-    Attributes:
-        find: the candidates of the index.
-        vectors: (N, d), float32, unit length.
-        rank: (N,) place of each row's id among the sorted ids.
-        exact: whether `find` misses nothing: then candidates are fetched until ties at k are settled.
-        rescore: least number of candidates to score.
-    """
-
-    find: Find
-    vectors: Vectors
-    rank: NDArray[np.uint32]
-    exact: bool
-    rescore: int = 0
-
-    def search(self, queries: Vectors, k: int, fetch: int = 0) -> list[Ranked]:
-        """Scores and rows, best first, of the k nearest to each of (B, d) queries.
-
-        `fetch` is the number of candidates to start with; by default a few more than k.
-        """
-        fetch = min(len(self.vectors), fetch or max(k + SPARE, self.rescore))
-        rows = self.find(queries, fetch)
-        answers, unsettled = [], []
-        for place, (query, found) in enumerate(zip(queries, rows, strict=True)):
-            found = found[found >= 0]
-            scores = inner(self.vectors, found, query)
-            answers.append(ordered(scores, found, self.rank, k))
-            if (
-                self.exact
-                and fetch < len(self.vectors)
-                and scores.min() + 10.0**-DECIMALS >= answers[-1][0][-1]
-            ):
-                unsettled.append(place)
-        if unsettled:
-            for place, answer in zip(unsettled, self.search(queries[unsettled], k, 4 * fetch), strict=True):
-                answers[place] = answer
-        return answers
-
-
-def inner(vectors: Vectors, rows: NDArray[np.int64], query: Vectors) -> NDArray[np.float64]:
-    """Inner products (C,) of the vectors (N, d) at rows (C,) with a query (d,), in float64.
-
-    FAISS sums in another order for one query than for a batch of them, and at the end of a block than in
-    its middle: equal passages could score unequally.
-    """
-    products: NDArray[np.float64] = (vectors[rows].astype(np.float64) * query).sum(axis=1)
-    return products
-
-
-def recall(approximate: Nearest, exact: Nearest, queries: Vectors, k: int) -> float:
-    """Mean share, over (B, d) queries, of the k exact answers that score no better than what was found.
-
-    Counting scores, not rows: a passage as near as the k-th is as good an answer.
-    """
-    shares = []
-    for (found, _), (best, _) in zip(approximate.search(queries, k), exact.search(queries, k), strict=True):
-        shares.append(float(np.mean(found[: len(best)] >= best[-1])) * len(found) / len(best))
-    return float(np.mean(shares))
-
-
-class DenseRetriever:
-    """Passages by the inner product of unit vectors; a `Retriever`.
-
-    Whatever the index, its candidates are scored with their full vectors in float64, to six decimals, so
-    scores of flat, HNSW and IVF-PQ compare. A flat index is exact, also in its ties; an approximate one
-    may miss a passage, and breaks ties among those it found.
-
-    Args:
-        folder: what `memenvs.build.index.build_index` made.
-        encoder: None: the one that the index was built with, by its name. A name or folder: the same
-            encoder at another place.
-        device: of torch; None: a GPU if there is one.
-
-    Raises:
-        FileNotFoundError: the index, or a part of it, is missing.
-        ValueError: corpus, vectors, index and encoder do not fit together; both values are named.
-    """
-
-    def __init__(self, folder: Path | str, encoder: str | Encoder | None = None, device: str | None = None):
-        folder = Path(folder)
-        self.card = card = IndexCard.read(folder, kind="dense")
-        self.corpus = Corpus.open(folder / "corpus")
-        card.check_corpus(folder, self.corpus)
-        card.check_files(folder)
-        self.encoder = encoder if isinstance(encoder, Encoder) else self._load(encoder, device)
-        self._check_encoder(folder)
-        vectors = open_vectors(folder, card.count, card.dimension)
-        find = open_index(card.index, vectors, card.settings, folder / INDEX)
-        exact = card.index == "flat"
-        self._nearest = Nearest(find, vectors, self.corpus.rank, exact, card.settings.get("rescore", 0))
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The best k passages of each query; see `Retriever.search`."""
-        return search_distinct(queries, k, self._search)
-
-    def passages(self, ids: Sequence[str]) -> list[Passage]:
-        """The passages of these ids; KeyError for an id that is not in the corpus."""
-        return self.corpus.passages(ids)
-
-    def _search(self, queries: list[str], k: int) -> Hits:
-        hits = Hits([], [])
-        for scores, rows in self._nearest.search(self.encoder.queries(queries), k):
-            hits.ids.append([self.corpus.id(row) for row in rows.tolist()])
-            hits.scores.append(scores.tolist())
-        return hits
-
-    def _load(self, encoder: str | None, device: str | None) -> Encoder:
-        built = self.card.encoder
-        return load_encoder(
-            encoder or built["model"],
-            built["query_prefix"],
-            built["passage_prefix"],
-            built["max_tokens"],
-            device,
-        )
-
-    def _check_encoder(self, folder: Path) -> None:
-        for name, built, found in (
-            ("dimension", self.card.dimension, self.encoder.dimension),
-            ("fingerprint", self.card.encoder["fingerprint"], self.encoder.fingerprint),
-        ):
-            if built != found:
-                raise ValueError(
-                    f"the index in {folder} was built with an encoder of {name} {built} "
-                    f"({self.card.encoder['model']}), {self.encoder.model} has {name} {found}; "
-                    "give the encoder of the index, or build the index again"
-                )

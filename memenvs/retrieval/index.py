@@ -1,4 +1,4 @@
-"""The card of an index folder."""
+"""The folder of an index: its card, its corpus and the check that they belong together."""
 
 from __future__ import annotations
 
@@ -50,11 +50,6 @@ class IndexCard:
         write_sealed(folder / CARD, asdict(card))
         return card
 
-    def check_files(self, folder: Path) -> None:
-        """Refuse files of the index that are not those that were built (ValueError, FileNotFoundError)."""
-        for name, promised in self.files.items():
-            check_file(folder / name, promised)
-
     @classmethod
     def read(cls, folder: Path, kind: str | None = None) -> IndexCard:
         """The card of a folder, of the kind that is asked for.
@@ -80,14 +75,25 @@ class IndexCard:
             )
         return card
 
-    def check_corpus(self, folder: Path, corpus: Corpus) -> None:
-        """Refuse a corpus that is not the one that was indexed (ValueError with both values)."""
-        for name, built, found in (
-            ("count", self.count, len(corpus)),
-            ("hash", self.corpus_sha256, corpus.sha256),
-        ):
-            if built != found:
-                raise ValueError(
-                    f"the index in {folder} was built over a corpus of {name} {built}, "
-                    f"this corpus has {name} {found}; build the index again"
-                )
+
+def open_index_folder(folder: Path, kind: str) -> tuple[IndexCard, Corpus]:
+    """The card and the corpus of an index folder, both and the index's files checked.
+
+    Raises:
+        FileNotFoundError: the folder is no index, or a part of it is missing.
+        ValueError: another kind or format, files that are not those that were built, or a corpus that is not
+            the one that was indexed.
+    """
+    card, corpus = IndexCard.read(folder, kind), Corpus.open(folder / "corpus")
+    for name, built, found in (
+        ("count", card.count, len(corpus)),
+        ("hash", card.corpus_sha256, corpus.sha256),
+    ):
+        if built != found:
+            raise ValueError(
+                f"the index in {folder} was built over a corpus of {name} {built}, "
+                f"this corpus has {name} {found}; build the index again"
+            )
+    for name, promised in card.files.items():
+        check_file(folder / name, promised)
+    return card, corpus

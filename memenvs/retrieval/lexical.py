@@ -12,7 +12,7 @@ import numpy as np
 
 from memenvs.core.optional import require
 from memenvs.retrieval.corpus import Corpus, read_jsonl
-from memenvs.retrieval.index import IndexCard
+from memenvs.retrieval.index import open_index_folder
 from memenvs.retrieval.protocol import Hits, Passage, contenders, ordered, search_distinct
 
 BM25 = "bm25"
@@ -57,10 +57,7 @@ class LexicalRetriever:
             ValueError: the folder holds another kind of index, or its parts do not fit together.
         """
         folder = Path(folder)
-        card = IndexCard.read(folder, kind="lexical")
-        corpus = Corpus.open(folder / "corpus")
-        card.check_corpus(folder, corpus)
-        card.check_files(folder)
+        _, corpus = open_index_folder(folder, "lexical")
         bm25 = require("bm25s", "search").BM25.load(folder / BM25, mmap=True)
         retriever = cls.__new__(cls)
         retriever._use(corpus, bm25)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import easy_sokoban
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -85,40 +86,106 @@ def test_the_environment_of_the_page_passes_the_conformance_tests(tmp_path):
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 50
 
 
-@pytest.mark.parametrize("env_id", ["MemChunkQA-v0", "MemSearchQA-v0"])
-def test_a_question_becomes_an_observation_through_at_most_8_files(env_id):
-    """From `reset` of an environment that is made: the task's columns in Arrow to the text."""
+def table(title):
+    """The files of a way on the page."""
+    (section,) = re.findall(rf"^### {title}\n(.*?)(?=^##)", PAGE, re.DOTALL | re.MULTILINE)
+    return re.findall(r"^\| `(\S+)` \|", section, re.MULTILINE)
+
+
+def question(env_id):
+    """The files between `reset` of an environment that is made and its observation."""
     env = gym.make(env_id, tasks="world-test")
     env.reset(seed=0)
     with Files() as way:
         env.reset(seed=1)
-    assert "memenvs/tasks/taskset.py" in way.names
-    assert len(way.names) <= 8, way.names
+    return way.names
 
 
-SEARCH = ["<think></think><search>the mayor</search>"] * 2
+@pytest.mark.parametrize("env_id", ["MemChunkQA-v0", "MemSearchQA-v0"])
+def test_a_question_becomes_an_observation_through_at_most_8_files(env_id):
+    names = question(env_id)
+    assert "memenvs/tasks/taskset.py" in names
+    assert len(names) <= 8, names
 
 
-@pytest.mark.parametrize(
-    ("env_id", "method", "replies"),
-    [("MemChunkQA-v0", "TAMTRL", []), ("MemSearchQA-v0", "SearchRewards", [SEARCH])],
-)
-def test_a_reply_gets_its_reward_through_at_most_14_files(env_id, method, replies):
-    """From `VectorRewardWrapper.step` to its return, the scorer included, at every turn of a group of two.
+def test_the_page_has_the_files_from_a_question_to_an_observation():
+    assert sorted(table("From a question to an observation")) == sorted(question("MemChunkQA-v0"))
 
-    The retriever's files are not counted: it may be a server as well.
+
+def replies(env_id, method, first=()):
+    """For each turn of a group of two, played by gold replies, the files between them and their rewards.
+
+    The scorer's file is among them, the retriever's are not: it may be a server as well.
+
+    Args:
+        env_id: of a text environment with tasks.
+        method: a reward method.
+        first: replies to the first turns in place of gold ones.
     """
     inner = TextVectorEnv(env_id, 2, autoreset_mode="Disabled", tasks="world-test")
     venv = VectorRewardWrapper(inner, [method], "lexical", group_size=2)
     venv.reset(seed=0)
     retriever = getattr(inner.envs[0].unwrapped, "retriever", None)
     searching = [type(retriever).search, type(retriever).passages] if retriever else []
-    over = np.zeros(2, dtype=bool)
+    over, found, first = np.zeros(2, dtype=bool), [], list(first)
     while not over.all():
-        actions = replies.pop(0) if replies else [env.unwrapped.gold_reply() for env in inner.envs]
+        actions = [first.pop(0)] * 2 if first else [env.unwrapped.gold_reply() for env in inner.envs]
         with Files(*searching) as way:
             _, _, terminated, truncated, infos = venv.step(actions)
-        assert {"wrappers/reward_wrapper.py", "memenvs/core/env.py"} <= set(way.names)
-        assert len(way.names) <= 14, way.names
+        found.append(way.names)
         over = terminated | truncated
     assert infos["metrics"]["success"].tolist() == [1.0, 1.0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("env_id", "method", "first"),
+    [
+        ("MemChunkQA-v0", "TAMTRL", []),
+        ("MemSearchQA-v0", "SearchRewards", ["<think></think><search>the mayor</search>"]),
+    ],
+)
+def test_a_reply_gets_its_reward_through_at_most_14_files(env_id, method, first):
+    for names in replies(env_id, method, first):
+        assert {"wrappers/reward_wrapper.py", "memenvs/core/env.py"} <= set(names)
+        assert len(names) <= 14, names
+
+
+def test_the_page_has_the_files_from_a_reply_to_its_reward():
+    turns = replies("MemChunkQA-v0", "TAMTRL")
+    assert sorted(table("From a reply to its reward")) == sorted({name for names in turns for name in names})
+
+
+def test_the_page_has_the_files_from_a_turns_reward_to_the_loss(tmp_path, monkeypatch):
+    for library in ("torch", "tyro", "tensorboard"):
+        pytest.importorskip(library, reason="the learners want the extra train")
+    from memenvs.baselines import mt_ppo
+    from memenvs.baselines.run import RolloutRun
+    from memenvs.models import HFPolicy
+
+    sampling = (HFPolicy.sample, HFPolicy.encode, HFPolicy.encode_feedback)
+    way = Files(*sampling, TextVectorEnv.step, TextVectorEnv.reset)
+
+    def traced(function):
+        def run(*arguments, **options):
+            with way:
+                return function(*arguments, **options)
+
+        return run
+
+    monkeypatch.setattr(RolloutRun, "rollouts", traced(RolloutRun.rollouts))
+    for name in ("valid", "score", "token_advantages", "to_experiences", "update"):
+        monkeypatch.setattr(mt_ppo, name, traced(getattr(mt_ppo, name)))
+    env_args = easy_sokoban.save_levels(tmp_path)
+    args = mt_ppo.MTPPOArgs(
+        model=str(easy_sokoban.save_model(tmp_path / "model", env_args)),
+        out=tmp_path / "run",
+        env_args=env_args,
+        steps=1,
+        groups=2,
+        num_envs=2,
+        max_new_tokens=5,
+        critic_warmup=0,
+    )
+    mt_ppo.train(mt_ppo.prepare(args), args)
+    assert sorted(table("From a turn's reward to the loss")) == sorted(way.names)

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,6 +114,8 @@ class Run:
             mine = collect(
                 venv, self.sampler, self.processes.shard(seeds), group_size, max_new_tokens=limit, timer=timer
             )
+        if not hasattr(venv, "methods"):  # only reward methods read turns, and texts are much to gather
+            mine = [replace(episode, turns=[]) for episode in mine]
         order = {seed: number for number, seed in enumerate(seeds)}
         return sorted(self.processes.gather(mine), key=lambda episode: order[episode.group])
 

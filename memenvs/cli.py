@@ -32,6 +32,17 @@ REQUIRED: Any = inspect.Parameter.empty
 USER_ERRORS = (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error)
 """Errors of arguments and data, which a command reports in one line instead of a traceback."""
 
+_FORM = "{} must be NAME=VALUE …, or one JSON object"
+_KINDS: dict[Any, tuple[Any, str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a text"),
+    dict: ((dict,), "a JSON object"),
+    list: ((list, tuple), "a JSON list"),
+    None: ((type(None),), "null"),
+}
+
 
 class Parser(argparse.ArgumentParser):
     """A parser of a command line whose errors are one line, and which takes options by their whole names."""
@@ -119,14 +130,6 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
                 raise ValueError(f"{flag}: {name} is given twice, {twice}")
             found[name] = value
     return found
-
-
-def read_json(text: str) -> Any:
-    """A JSON value; `ValueError` for what is none, NaN and Infinity among it."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
 
 
 def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequence[Parameter] | None) -> None:
@@ -279,13 +282,10 @@ def described(annotation: Any) -> str:
     return "something else" if kind == "any" else _KINDS[kind][1]
 
 
-_FORM = "{} must be NAME=VALUE …, or one JSON object"
-
-
 def _read(text: str, flag: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
-            found = read_json(text)
+            found = _parse_json(text)
         except ValueError as error:
             raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)} ({error})") from error
         return dict(found)
@@ -293,9 +293,17 @@ def _read(text: str, flag: str) -> dict[str, Any]:
     if not separator or not name.isidentifier():
         raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)}")
     try:
-        return {name: read_json(value)}
+        return {name: _parse_json(value)}
     except ValueError:
         return {name: value}
+
+
+def _parse_json(text: str) -> Any:
+    """A JSON value; `ValueError` for what is none, NaN and Infinity among it."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def _shown(value: Any) -> str:
@@ -328,17 +336,6 @@ def _own_parameters(function: Callable[..., Any]) -> tuple[dict[str, Parameter],
             found[parameter.name] = Parameter(parameter.name, hint, parameter.default)
     found.pop("self", None)
     return found, is_open
-
-
-_KINDS: dict[Any, tuple[Any, str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a text"),
-    dict: ((dict,), "a JSON object"),
-    list: ((list, tuple), "a JSON list"),
-    None: ((type(None),), "null"),
-}
 
 
 def _fits(value: Any, annotation: Any) -> bool:

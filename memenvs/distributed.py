@@ -21,293 +21,6 @@ from memenvs.core.vector import Mask, TextVectorEnv, prepare_together
 __all__ = ["RayTextVectorEnv", "WorkerDied"]
 
 
-class Job(NamedTuple):
-    """What an environment must do.
-
-    Attributes:
-        number: of the environment, over all workers.
-        reply: to play; None to begin an episode.
-        how: seed and options of the beginning.
-        state: to go on from first; None where the worker has it.
-    """
-
-    number: int
-    reply: str | None
-    how: dict[str, Any]
-    state: State | None = None
-
-
-class Done(NamedTuple):
-    """What came of a job.
-
-    Attributes:
-        number: of the environment.
-        result: what `reset` or `step` returned; None where it raised.
-        error: what it raised.
-        state: of the environment now; None where it never began.
-    """
-
-    number: int
-    result: Any
-    error: Exception | None
-    state: State | None
-
-
-class Facts(NamedTuple):
-    """What the driver must know of an environment that it does not hold."""
-
-    spec: Any
-    observation_space: Any
-    action_space: Any
-    metadata: dict[str, Any]
-    context: str
-    components: tuple[str, ...]
-    metric_names: tuple[str, ...]
-    n_tasks: int
-
-
-class Worker:
-    """Some environments in one process; a Ray actor is made of it.
-
-    Args:
-        env: their id.
-        kwargs: their arguments.
-        numbers: which of all environments stand here.
-    """
-
-    def __init__(self, env: str, kwargs: dict[str, Any], numbers: list[int]) -> None:
-        self._env, self._kwargs, self._numbers = env, kwargs, numbers
-        self._begun: set[int] = set()
-
-    def facts(self) -> Facts | Exception:
-        """What the environments have in common, or why they cannot be made."""
-        try:
-            env = self._envs[self._numbers[0]]
-        except Exception as raised:
-            return sendable(raised)
-        inner: Any = env.unwrapped
-        told = (inner.context, inner.components, inner.metric_names, inner.n_tasks)
-        return Facts(env.spec, env.observation_space, env.action_space, env.metadata, *told)
-
-    def work(self, jobs: list[Job]) -> list[Done]:
-        """Do the jobs, all searches among them as one call; if it fails, each environment searches alone."""
-        for job in jobs:
-            if job.state is not None:
-                memenvs.set_state(self._envs[job.number], job.state)
-                self._begun.add(job.number)
-        replies = ((self._envs[job.number].unwrapped, job.reply) for job in jobs if job.reply is not None)
-        prepare_together(replies, may_fail=True)
-        return [self._do(job) for job in jobs]
-
-    @functools.cached_property
-    def _envs(self) -> dict[int, gym.Env[Any, Any]]:
-        return {
-            number: gym.make(self._env, disable_env_checker=True, **self._kwargs) for number in self._numbers
-        }
-
-    def _do(self, job: Job) -> Done:
-        env = self._envs[job.number]
-        result, error = None, None
-        try:
-            result = env.reset(**job.how) if job.reply is None else env.step(job.reply)
-            self._begun.add(job.number)
-        except Exception as raised:
-            error = sendable(raised)
-        state = memenvs.get_state(env) if job.number in self._begun else None
-        return Done(job.number, result, error, state)
-
-
-def sendable(error: Exception) -> Exception:
-    """The error, or one that says the same where it cannot be sent."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(error_line(error))
-    return error
-
-
-class WorkerDied(RuntimeError):
-    """The actor of an environment died at every try of a job."""
-
-
-class Pool:
-    """Ray actors that hold N environments.
-
-    The driver keeps the state of every environment as it was after its last job. An actor that dies is made
-    anew, is given the states of its environments, and does the jobs again that it had not answered. An
-    environment depends on its own state and replies alone, so the second answer is the one that was lost.
-
-    Args:
-        env: id of the environments.
-        kwargs: their arguments.
-        num_envs: N.
-        workers: actors, at most N; environments are dealt in blocks.
-        options: of the actors, as `ray.remote` takes them, such as `{"num_cpus": 0.5}`.
-        tries: times a job is given out before the death of its actor is the job's error; the last time alone,
-            so that of the environments of a block only the one that kills its actor fails.
-
-    Raises:
-        ValueError: `tries` is no whole number, or below 1.
-    """
-
-    def __init__(
-        self,
-        env: str,
-        kwargs: dict[str, Any],
-        num_envs: int,
-        workers: int,
-        options: dict[str, Any],
-        tries: int = 3,
-    ) -> None:
-        check_whole(tries=tries)
-        self._ray = require("ray", "ray")
-        if not self._ray.is_initialized():
-            self._ray.init(include_dashboard=False, log_to_driver=False)
-        remote = self._ray.remote(**options) if options else self._ray.remote
-        self._actor, self._env, self._kwargs, self._tries = remote(Worker), env, kwargs, tries
-        bounds = [num_envs * worker // workers for worker in range(workers + 1)]
-        self._blocks = [list(range(bounds[w], bounds[w + 1])) for w in range(workers)]
-        self._home = {number: w for w, block in enumerate(self._blocks) for number in block}
-        self.states: list[State | None] = [None] * num_envs
-        self._stale: set[int] = set()  # their actor does not have their state
-        self.replaced = 0
-        self.actors = [self._make(w) for w in range(workers)]
-        told: Facts | Exception = self._ray.get(self.actors[0].facts.remote())
-        if isinstance(told, Exception):
-            self.close()
-            raise told
-        self.facts = told
-
-    def set_state(self, number: int, state: State) -> None:
-        """Let an environment go on from a state at its next job."""
-        self.states[number] = state
-        self._stale.add(number)
-
-    def work(self, jobs: Iterable[Job]) -> dict[int, Done]:
-        """Do jobs, at most one an environment, all actors at once.
-
-        A job whose actor died again and again has a `WorkerDied` as its error, and its environment stands
-        where it stood before.
-        """
-        waiting = {job.number: job for job in jobs}
-        done: dict[int, Done] = {}
-        for _ in range(self._tries - 1):
-            if waiting:
-                self._do(waiting, done)
-        for job in list(waiting.values()):
-            alone = {job.number: job}
-            self._do(alone, done)
-            if alone:
-                error = WorkerDied(
-                    f"the worker of environment {job.number} died {self._tries} times at one job; look at "
-                    "its memory, and at what that environment does, or raise tries"
-                )
-                done[job.number] = Done(job.number, None, error, self.states[job.number])
-        return done
-
-    def close(self) -> None:
-        """End the actors."""
-        for actor in self.actors:
-            self._ray.kill(actor)
-
-    def _do(self, waiting: dict[int, Job], done: dict[int, Done]) -> None:
-        """Give jobs out once and replace actors that died; answers move from `waiting` to `done`."""
-        for w, answers in self._ask(list(waiting.values())):
-            if answers is None:
-                self._ray.kill(self.actors[w])  # it may still run behind a broken network
-                self.actors[w] = self._make(w)
-                self._stale.update(self._blocks[w])
-                self.replaced += 1
-                continue
-            for answer in answers:
-                done[answer.number] = answer
-                self.states[answer.number] = answer.state
-                self._stale.discard(answer.number)
-                del waiting[answer.number]
-
-    def _ask(self, jobs: Sequence[Job]) -> list[tuple[int, list[Done] | None]]:
-        """Each asked actor's answers; None if it died."""
-        dealt: dict[int, list[Job]] = {}
-        for job in jobs:
-            if job.number in self._stale:  # a beginning without a seed goes on with its generator
-                job = job._replace(state=self.states[job.number])
-            dealt.setdefault(self._home[job.number], []).append(job)
-        promised = [(w, self.actors[w].work.remote(given)) for w, given in dealt.items()]
-        return [(w, self._answers(promise)) for w, promise in promised]
-
-    def _answers(self, promise: Any) -> list[Done] | None:
-        known = self._ray.exceptions
-        try:
-            answers: list[Done] = self._ray.get(promise)
-        except (known.RayActorError, known.OutOfMemoryError, known.ObjectLostError):
-            return None  # dead, evicted for its memory, or gone with its node before its answer was fetched
-        return answers
-
-    def _make(self, worker: int) -> Any:
-        return self._actor.remote(self._env, self._kwargs, self._blocks[worker])
-
-
-class RemoteEnv(gym.Env[Any, str]):
-    """An environment in an actor, as `TextVectorEnv` sees it.
-
-    What was done ahead, with all others at once, is handed out when it is asked for; anything else is done
-    then.
-
-    Args:
-        pool: has it.
-        number: of it.
-    """
-
-    def __init__(self, pool: Pool, number: int) -> None:
-        facts = pool.facts
-        self._pool, self._number = pool, number
-        self._ahead: Done | None = None
-        self.spec, self.metadata, self.render_mode = facts.spec, facts.metadata, None
-        self.observation_space, self.action_space = facts.observation_space, facts.action_space
-        self.context, self.components, self.metric_names = facts.context, facts.components, facts.metric_names
-        self.n_tasks = facts.n_tasks
-        self.episode = SimpleNamespace(end="")  # all of an episode that is asked for here
-
-    def check_options(self, options: dict[str, Any]) -> None:
-        """See `TextEnv.check_options`, which looks at the number of tasks alone."""
-        TextEnv.check_options(self, options)  # type: ignore[arg-type]
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
-        self.episode.end = ""
-        observation, info = self._take(Job(self._number, None, {"seed": seed, "options": options}))
-        return observation, info
-
-    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Play a reply."""
-        observation, reward, terminated, truncated, info = self._take(Job(self._number, action, {}))
-        self.episode.end = "terminated" if terminated else "truncated" if truncated else ""
-        return observation, reward, terminated, truncated, info
-
-    def done_ahead(self, done: Done | None) -> None:
-        """What the next `reset` or `step` will find; None: nothing."""
-        self._ahead = done
-
-    def get_state(self) -> State:
-        """The state after the last job."""
-        state = self._pool.states[self._number]
-        if state is None:
-            raise gym.error.ResetNeeded("no episode yet; call reset() first")
-        return state
-
-    def set_state(self, state: State) -> None:
-        """Go on from a state of `get_state`, or of the same environment in this process."""
-        self._pool.set_state(self._number, state)
-
-    def _take(self, job: Job) -> Any:
-        done, self._ahead = self._ahead or self._pool.work([job])[self._number], None
-        if done.error is not None:
-            raise done.error
-        return done.result
-
-
 class RayTextVectorEnv(TextVectorEnv):
     """N text environments in Ray actors, behind the interface of `TextVectorEnv`.
 
@@ -352,7 +65,7 @@ class RayTextVectorEnv(TextVectorEnv):
     ) -> None:
         if not is_whole(num_envs) or not is_whole(workers) or not 1 <= workers <= num_envs:
             raise ValueError(f"workers must be from 1 to num_envs, got {workers!r} for {num_envs!r}")
-        self._pool = Pool(env, kwargs, num_envs, workers, ray_options or {}, tries)
+        self._pool = WorkerPool(env, kwargs, num_envs, workers, ray_options or {}, tries)
         self._remote = [RemoteEnv(self._pool, number) for number in range(num_envs)]
         makers = [functools.partial(self._remote.__getitem__, number) for number in range(num_envs)]
         super().__init__(makers, autoreset_mode=autoreset_mode, errors=errors)
@@ -378,3 +91,298 @@ class RayTextVectorEnv(TextVectorEnv):
         # All of them: where a step was left by an error, some may still hold what was done for it.
         for number, env in enumerate(self._remote):
             env.done_ahead(done.get(number))
+
+
+class WorkerDied(RuntimeError):
+    """The actor of an environment died at every try of a job."""
+
+
+class RemoteEnv(gym.Env[Any, str]):
+    """An environment in an actor, as `TextVectorEnv` sees it.
+
+    What was done ahead, with all others at once, is handed out when it is asked for; anything else is done
+    then.
+
+    Args:
+        pool: has it.
+        number: of it.
+    """
+
+    def __init__(self, pool: WorkerPool, number: int) -> None:
+        made = pool.description
+        self._pool, self._number = pool, number
+        self._ahead: JobResult | None = None
+        self.spec, self.metadata, self.render_mode = made.spec, made.metadata, None
+        self.observation_space, self.action_space = made.observation_space, made.action_space
+        self.context, self.components, self.metric_names = made.context, made.components, made.metric_names
+        self.n_tasks = made.n_tasks
+        self.episode = SimpleNamespace(end="")  # all of an episode that is asked for here
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        """See `TextEnv.check_options`, which looks at the number of tasks alone."""
+        TextEnv.check_options(self, options)  # type: ignore[arg-type]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        self.episode.end = ""
+        observation, info = self._take(Job(self._number, None, {"seed": seed, "options": options}))
+        return observation, info
+
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Play a reply."""
+        observation, reward, terminated, truncated, info = self._take(Job(self._number, action, {}))
+        self.episode.end = "terminated" if terminated else "truncated" if truncated else ""
+        return observation, reward, terminated, truncated, info
+
+    def done_ahead(self, done: JobResult | None) -> None:
+        """Set what the next `reset` or `step` returns; None lets it ask the worker."""
+        self._ahead = done
+
+    def get_state(self) -> State:
+        """The state after the last job."""
+        state = self._pool.states[self._number]
+        if state is None:
+            raise gym.error.ResetNeeded("no episode yet; call reset() first")
+        return state
+
+    def set_state(self, state: State) -> None:
+        """Go on from a state of `get_state`, or of the same environment in this process."""
+        self._pool.set_state(self._number, state)
+
+    def _take(self, job: Job) -> Any:
+        done, self._ahead = self._ahead or self._pool.work([job])[self._number], None
+        if done.error is not None:
+            raise done.error
+        return done.result
+
+
+class WorkerPool:
+    """Ray actors that hold N environments.
+
+    The driver keeps the state of every environment as it was after its last job. An actor that dies is made
+    anew, is given the states of its environments, and does the jobs again that it had not answered. An
+    environment depends on its own state and replies alone, so the second answer is the one that was lost.
+
+    Args:
+        env: id of the environments.
+        kwargs: their arguments.
+        num_envs: N.
+        workers: actors, at most N; environments are dealt in blocks.
+        options: of the actors, as `ray.remote` takes them, such as `{"num_cpus": 0.5}`.
+        tries: times a job is given out before the death of its actor is the job's error; the last time alone,
+            so that of the environments of a block only the one that kills its actor fails.
+
+    Raises:
+        ValueError: `tries` is no whole number, or below 1.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        kwargs: dict[str, Any],
+        num_envs: int,
+        workers: int,
+        options: dict[str, Any],
+        tries: int = 3,
+    ) -> None:
+        check_whole(tries=tries)
+        self._ray = require("ray", "ray")
+        if not self._ray.is_initialized():
+            self._ray.init(include_dashboard=False, log_to_driver=False)
+        remote = self._ray.remote(**options) if options else self._ray.remote
+        self._actor, self._env, self._kwargs, self._tries = remote(EnvWorker), env, kwargs, tries
+        bounds = [num_envs * worker // workers for worker in range(workers + 1)]
+        self._blocks = [list(range(bounds[w], bounds[w + 1])) for w in range(workers)]
+        self._home = {number: w for w, block in enumerate(self._blocks) for number in block}
+        self.states: list[State | None] = [None] * num_envs
+        self._stale: set[int] = set()  # their actor does not have their state
+        self.replaced = 0
+        self.actors = [self._make(w) for w in range(workers)]
+        description: EnvDescription | Exception = self._ray.get(self.actors[0].describe.remote())
+        if isinstance(description, Exception):
+            self.close()
+            raise description
+        self.description = description
+
+    def set_state(self, number: int, state: State) -> None:
+        """Let an environment go on from a state at its next job."""
+        self.states[number] = state
+        self._stale.add(number)
+
+    def work(self, jobs: Iterable[Job]) -> dict[int, JobResult]:
+        """Do jobs, at most one an environment, all actors at once.
+
+        A job whose actor died again and again has a `WorkerDied` as its error, and its environment stands
+        where it stood before.
+        """
+        waiting = {job.number: job for job in jobs}
+        done: dict[int, JobResult] = {}
+        for _ in range(self._tries - 1):
+            if waiting:
+                self._do(waiting, done)
+        for job in list(waiting.values()):
+            alone = {job.number: job}
+            self._do(alone, done)
+            if alone:
+                error = WorkerDied(
+                    f"the worker of environment {job.number} died {self._tries} times at one job; look at "
+                    "its memory, and at what that environment does, or raise tries"
+                )
+                done[job.number] = JobResult(job.number, None, error, self.states[job.number])
+        return done
+
+    def close(self) -> None:
+        """End the actors."""
+        for actor in self.actors:
+            self._ray.kill(actor)
+
+    def _do(self, waiting: dict[int, Job], done: dict[int, JobResult]) -> None:
+        """Give jobs out once and replace actors that died; answers move from `waiting` to `done`."""
+        for w, answers in self._ask(list(waiting.values())):
+            if answers is None:
+                self._ray.kill(self.actors[w])  # it may still run behind a broken network
+                self.actors[w] = self._make(w)
+                self._stale.update(self._blocks[w])
+                self.replaced += 1
+                continue
+            for answer in answers:
+                done[answer.number] = answer
+                self.states[answer.number] = answer.state
+                self._stale.discard(answer.number)
+                del waiting[answer.number]
+
+    def _ask(self, jobs: Sequence[Job]) -> list[tuple[int, list[JobResult] | None]]:
+        """Each asked actor's answers; None if it died."""
+        dealt: dict[int, list[Job]] = {}
+        for job in jobs:
+            if job.number in self._stale:  # a beginning without a seed goes on with its generator
+                job = job._replace(state=self.states[job.number])
+            dealt.setdefault(self._home[job.number], []).append(job)
+        promised = [(w, self.actors[w].work.remote(given)) for w, given in dealt.items()]
+        return [(w, self._answers(promise)) for w, promise in promised]
+
+    def _answers(self, promise: Any) -> list[JobResult] | None:
+        lost = self._ray.exceptions
+        try:
+            answers: list[JobResult] = self._ray.get(promise)
+        except (lost.RayActorError, lost.OutOfMemoryError, lost.ObjectLostError):
+            return None  # dead, evicted for its memory, or gone with its node before its answer was fetched
+        return answers
+
+    def _make(self, worker: int) -> Any:
+        return self._actor.remote(self._env, self._kwargs, self._blocks[worker])
+
+
+class EnvWorker:
+    """Some environments in one process; a Ray actor is made of it.
+
+    Args:
+        env: their id.
+        kwargs: their arguments.
+        numbers: which of all environments stand here.
+    """
+
+    def __init__(self, env: str, kwargs: dict[str, Any], numbers: list[int]) -> None:
+        self._env, self._kwargs, self._numbers = env, kwargs, numbers
+        self._begun: set[int] = set()
+
+    def describe(self) -> EnvDescription | Exception:
+        """What the environments have in common, or why they cannot be made."""
+        try:
+            env = self._envs[self._numbers[0]]
+        except Exception as raised:
+            return _sendable(raised)
+        inner: Any = env.unwrapped
+        return EnvDescription(
+            env.spec,
+            env.observation_space,
+            env.action_space,
+            env.metadata,
+            inner.context,
+            inner.components,
+            inner.metric_names,
+            inner.n_tasks,
+        )
+
+    def work(self, jobs: list[Job]) -> list[JobResult]:
+        """Do the jobs, all searches among them as one call; if it fails, each environment searches alone."""
+        for job in jobs:
+            if job.state is not None:
+                memenvs.set_state(self._envs[job.number], job.state)
+                self._begun.add(job.number)
+        replies = ((self._envs[job.number].unwrapped, job.reply) for job in jobs if job.reply is not None)
+        prepare_together(replies, may_fail=True)
+        return [self._do(job) for job in jobs]
+
+    @functools.cached_property
+    def _envs(self) -> dict[int, gym.Env[Any, Any]]:
+        return {
+            number: gym.make(self._env, disable_env_checker=True, **self._kwargs) for number in self._numbers
+        }
+
+    def _do(self, job: Job) -> JobResult:
+        env = self._envs[job.number]
+        result, error = None, None
+        try:
+            result = env.reset(**job.how) if job.reply is None else env.step(job.reply)
+            self._begun.add(job.number)
+        except Exception as raised:
+            error = _sendable(raised)
+        state = memenvs.get_state(env) if job.number in self._begun else None
+        return JobResult(job.number, result, error, state)
+
+
+class Job(NamedTuple):
+    """A reset or a step of one environment.
+
+    Attributes:
+        number: of the environment, over all workers.
+        reply: to play; None for a reset.
+        how: seed and options of the reset.
+        state: to go on from; None where the worker has it.
+    """
+
+    number: int
+    reply: str | None
+    how: dict[str, Any]
+    state: State | None = None
+
+
+class JobResult(NamedTuple):
+    """The result of a job.
+
+    Attributes:
+        number: of the environment.
+        result: what `reset` or `step` returned; None where it raised.
+        error: what it raised.
+        state: of the environment now; None where it never began.
+    """
+
+    number: int
+    result: Any
+    error: Exception | None
+    state: State | None
+
+
+class EnvDescription(NamedTuple):
+    """What the driver needs of environments that are in workers."""
+
+    spec: Any
+    observation_space: Any
+    action_space: Any
+    metadata: dict[str, Any]
+    context: str
+    components: tuple[str, ...]
+    metric_names: tuple[str, ...]
+    n_tasks: int
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or one that says the same where it cannot be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(error_line(error))
+    return error

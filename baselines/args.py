@@ -232,6 +232,7 @@ class RolloutArgs(UpdateArgs):
         if self.ref_model and not self.kl_coef:
             raise ValueError(f"ref_model {self.ref_model!r} is what kl_coef pulls to; give --kl-coef too")
         self.warmup_steps("lr_warmup", self.steps)
+        read_methods(self.methods)
 
 
 @dataclass
@@ -394,7 +395,7 @@ def check_env(args: RunArgs) -> None:
 
 
 def read_methods(text: str) -> list[Any]:
-    """The reward methods of `--methods`; each is made once, before a model is loaded for a wrong one.
+    """The reward methods of `--methods`.
 
     Raises:
         ValueError: it is no JSON list, or names no method or settings of one.

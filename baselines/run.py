@@ -236,9 +236,8 @@ class RolloutRun(Run):
     args: RolloutArgs
 
     def __init__(self, args: RolloutArgs, processes: ProcessGroup, methods: Sequence[Any] = ()) -> None:
-        args.check()
-        self._methods = read_methods(args.methods)
         super().__init__(args, processes)
+        self._methods = read_methods(args.methods)
         self.ref_model = self._load(args.ref_model or args.model) if args.kl_coef else None
         self._scorer: TimedScorer | None = None
         self.venv = self._with_methods([*self._methods, *methods])

@@ -133,14 +133,14 @@ def _questions(
     titled: dict[str, list[int]] = {}
     for number, (title, _) in enumerate(pool):
         titled.setdefault(title, []).append(number)
-    found = []
+    questions = []
     for example, own in zip(examples, numbers, strict=True):
         evidence = list(dict.fromkeys(own[i] for i in example.evidence))
         same_title = {number for document in evidence for number in titled[pool[document][0]]}
         others = [number for number in dict.fromkeys(own) if number not in same_title]
         arrays = (np.array(part, np.int64) for part in (evidence, others, sorted({*same_title, *others})))
-        found.append(_Question(example, own, *arrays))
-    return found
+        questions.append(_Question(example, own, *arrays))
+    return questions
 
 
 @dataclass(frozen=True)

@@ -112,13 +112,13 @@ def _together(
         bare = [[replace(task, documents=(), evidence=(), meta={}) for task in tasks] for tasks in single]
         return [], tuple(map(tuple, bare))
     index: dict[tuple[str, str], int] = {}
-    found = []
+    renumbered_tasks = []
     for source, tasks in zip(sets, single, strict=True):
         own = range(source.n_documents)
         pairs = zip(source.titles(own), source.texts(own), strict=True)
         numbers = np.array([index.setdefault(pair, len(index)) for pair in pairs], np.int64)
-        found.append(tuple(renumbered(task, numbers) for task in tasks))
-    return list(index), tuple(found)
+        renumbered_tasks.append(tuple(renumbered(task, numbers) for task in tasks))
+    return list(index), tuple(renumbered_tasks)
 
 
 @dataclass(frozen=True)

@@ -328,10 +328,10 @@ def draw(kind: str, count: int, rng: np.random.Generator, taken: Collection[str]
             f"{count} different keys or values of kind {kind!r} are wanted, there are {most - len(taken)}; "
             "ask for fewer tokens, or for a variant with uuids"
         )
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found.update((text, None) for text in make(count - len(found), rng) if text not in taken)
-    return list(found)
+    drawn: dict[str, None] = {}
+    while len(drawn) < count:
+        drawn.update((text, None) for text in make(count - len(drawn), rng) if text not in taken)
+    return list(drawn)
 
 
 def occurring(texts: Sequence[str]) -> frozenset[str]:
@@ -400,13 +400,13 @@ def sentences(text: str) -> list[str]:
     and after `_LONGEST` words.
     """
     words = _FULLWIDTH_STOP.sub(r"\g<0> ", text).split()
-    found: list[str] = []
+    ended: list[str] = []
     start = 0
     for end, (word, after) in enumerate(zip(words, [*words[1:], ""], strict=False), 1):
         if _stops(word, after) or end - start == _LONGEST or end == len(words):
-            found.append(" ".join(words[start:end]))
+            ended.append(" ".join(words[start:end]))
             start = end
-    return found
+    return ended
 
 
 def _stops(word: str, after: str) -> bool:

@@ -48,8 +48,8 @@ def _from_file(path: Path, what: str) -> list[Record]:
         with opener(path, "rt", encoding="utf-8-sig") as file:
             text = file.read()
         if text.lstrip()[:1] == "[":
-            found = json.loads(text)
-            return list(found)
+            array = json.loads(text)
+            return list(array)
         return [json.loads(line) for line in text.split("\n") if line.strip()]
     except RecursionError as error:
         raise ValueError(f"{path} is not {what}: its JSON is nested too deep") from error

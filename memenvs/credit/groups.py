@@ -24,12 +24,12 @@ def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> A
     [-0.7071, 0.7071]
     """
     array = one_row("values", values)
-    known = array[~np.isnan(array)]
-    if len(known) <= ddof or np.ptp(known) == 0.0:
+    measured = array[~np.isnan(array)]
+    if len(measured) <= ddof or np.ptp(measured) == 0.0:
         return np.zeros_like(array)
     # Scaled to the largest value, so that no square overflows or vanishes.
-    scale = float(np.abs(known).max())
-    shares = known / scale
+    scale = float(np.abs(measured).max())
+    shares = measured / scale
     normal = (array / scale - shares.mean()) / (shares.std(ddof=ddof) + eps / scale)
     return np.nan_to_num(normal, nan=0.0)
 
@@ -95,10 +95,10 @@ def rloo(rewards: ArrayLike, groups: Sequence[Hashable] | None = None, *, alone:
 
 def members(groups: Iterable[Hashable]) -> list[list[int]]:
     """The numbers of the rollouts of each group, groups in the order in which they appear."""
-    found: dict[Hashable, list[int]] = {}
+    rollouts_of: dict[Hashable, list[int]] = {}
     for i, group in enumerate(groups):
-        found.setdefault(group, []).append(i)
-    return list(found.values())
+        rollouts_of.setdefault(group, []).append(i)
+    return list(rollouts_of.values())
 
 
 def _in_groups(
@@ -108,18 +108,18 @@ def _in_groups(
     alone: str,
     unit: float,
 ) -> Array:
-    """Apply `advantage` to the known rewards of each group; a lone one is divided by `unit`, or gets 0."""
+    """Apply `advantage` to the measured rewards of each group; a lone one is divided by `unit`, or gets 0."""
     check_choice("alone", alone, ALONE)
     array = one_row("rewards", rewards)
     names = [0] * len(array) if groups is None else groups
     check_lengths(rewards=array, groups=names)
     advantages = np.zeros_like(array)
     for rollouts in members(names):
-        known = [i for i in rollouts if not np.isnan(array[i])]
-        if len(known) == 1:
-            advantages[known] = array[known] / unit if alone == "raw" else 0.0
-        elif known:
-            advantages[known] = advantage(array[known])
+        measured = [i for i in rollouts if not np.isnan(array[i])]
+        if len(measured) == 1:
+            advantages[measured] = array[measured] / unit if alone == "raw" else 0.0
+        elif measured:
+            advantages[measured] = advantage(array[measured])
     return advantages
 
 

@@ -232,5 +232,5 @@ def _flags(turns: ArrayLike) -> Mask:
 
 
 def _bounds(scores: list[Array]) -> tuple[float, float]:
-    known = np.concatenate([p[~np.isnan(p)] for p in scores] or [np.zeros(0)])
-    return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    measured = np.concatenate([p[~np.isnan(p)] for p in scores] or [np.zeros(0)])
+    return (float(measured.min()), float(measured.max())) if len(measured) else (0.0, 0.0)

@@ -151,11 +151,11 @@ def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float
     """
     array, counts = _pair(values, mask)
     white = np.zeros_like(array)
-    known = array[counts]
-    if len(known) == 0:
+    counted = array[counts]
+    if len(counted) == 0:
         return white
-    mean = known.mean()
-    centred = known - mean if np.ptp(known) else np.zeros_like(known)
+    mean = counted.mean()
+    centred = counted - mean if np.ptp(counted) else np.zeros_like(counted)
     white[counts] = centred / np.sqrt(masked_var(array, counts) + eps) + (0.0 if shift else mean)
     return white
 
@@ -169,8 +169,8 @@ def masked_mean(values: ArrayLike, mask: ArrayLike, axis: int | None = None) -> 
 def masked_var(values: ArrayLike, mask: ArrayLike, ddof: int = 1) -> float:
     """The variance over the mask; 0 where no more than `ddof` values count."""
     array, counts = _pair(values, mask)
-    known = array[counts]
-    return float(known.var(ddof=ddof)) if len(known) > ddof else 0.0
+    counted = array[counts]
+    return float(counted.var(ddof=ddof)) if len(counted) > ddof else 0.0
 
 
 def _estimate(rewards: Array, values: Array, mask: Mask, gamma: float, lam: float, out: Array) -> None:

@@ -126,19 +126,19 @@ class SearchingEnv(TextEnv[str, E]):
                 calls.setdefault((id(env.retriever), env.k), []).append((env, query))
         for (_, k), group in calls.items():
             try:
-                found = _search(group[0][0].retriever, [query for _, query in group], k)
+                results = _search(group[0][0].retriever, [query for _, query in group], k)
             except Exception:
                 if not may_fail:
                     raise
                 continue
-            for (env, query), passages in zip(group, found, strict=True):
+            for (env, query), passages in zip(group, results, strict=True):
                 env._found = (query, passages)
 
     def find(self, query: str) -> list[str]:
         """Contents of the best `k` passages."""
-        found, self._found = self._found, None
-        if found is not None and found[0] == query:
-            return found[1]
+        prepared, self._found = self._found, None
+        if prepared is not None and prepared[0] == query:
+            return prepared[1]
         return _search(self.retriever, [query], self.k)[0]
 
     # The episode.

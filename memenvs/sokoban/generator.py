@@ -29,103 +29,17 @@ from memenvs.sokoban.board import FAR, MAX_SIDE, BoardLayout, Grid, LevelError, 
 from memenvs.sokoban.levels import Level, LevelSet
 from memenvs.sokoban.solver import Budget, solve_masks
 
-_WALLS = (0.15, 0.45)  # least and most share of inner squares that are walls, before the room is cut down
-_POSITIONS = 256  # positions to pull on from in a room; one box on 6x6 has 30 or so
-
-
-@lru_cache
-def _inner(height: int, width: int) -> int:
-    """Mask of the squares that are not on the edge."""
-    row = (1 << width - 2) - 1
-    return sum(row << number * width + 1 for number in range(1, height - 1))
-
-
-def draw_room(rng: np.random.Generator, height: int, width: int, boxes: int) -> BoardLayout | None:
-    """A connected room with a target for each box; None if the walls leave too little room."""
-    least, most = _WALLS
-    open_squares = rng.random(height * width) >= least + (most - least) * rng.random()
-    bits = np.packbits(open_squares, bitorder="little").tobytes()
-    floor = int.from_bytes(bits, "little") & _inner(height, width)
-    free = list(squares(floor))
-    if not free:
-        return None
-    start = 1 << free[int(rng.integers(len(free)))]
-    floor = BoardLayout(width, height * width, floor, 0).reach(start, 0)
-    free = list(squares(floor))
-    if len(free) < 2 * boxes + 1:
-        return None
-    targets = sum(1 << free[spot] for spot in rng.permutation(len(free))[:boxes].tolist())
-    return BoardLayout(width, height * width, floor, targets)
-
-
-def pull_about(rng: np.random.Generator, layout: BoardLayout) -> list[tuple[int, int]]:
-    """Positions from which the boxes can be pushed home: all boxes off the targets.
-
-    Each is two masks: the boxes, and the region the player may stand in.
-
-    Reverse play from the solved boards: mostly on from the newest position, now and then from an older one,
-    so that boxes get far.
-    """
-    frontier = [(layout.targets, region) for region in _regions(layout, layout.targets)]
-    seen = set(frontier)
-    for chance in rng.random(_POSITIONS).tolist():
-        if not frontier:
-            break
-        # 0 to 0.75 takes the newest; above, one of all, picked with what is left of the chance
-        pick = -1 if chance < 0.75 else int((chance - 0.75) * 4 * len(frontier))
-        boxes, region = frontier.pop(pick)
-        for pulled, player in _pulls(layout, boxes, region):
-            position = (pulled, layout.reach(player, pulled))
-            if position not in seen:
-                seen.add(position)
-                frontier.append(position)
-    return sorted(position for position in seen if not position[0] & layout.targets)
-
-
-def _regions(layout: BoardLayout, boxes: int) -> Iterator[int]:
-    free = layout.floor & ~boxes
-    while free:
-        region = layout.reach(free & -free, boxes)
-        yield region
-        free &= ~region
-
-
-def _pulls(layout: BoardLayout, boxes: int, region: int) -> Iterator[tuple[int, int]]:
-    """Boxes and player, as masks, after each pull a player in `region` can make."""
-    for delta in (layout.width, 1):
-        for box in squares(boxes & region >> delta & region >> 2 * delta):
-            yield boxes ^ (1 << box) ^ (1 << box + delta), 1 << box + 2 * delta
-        for box in squares(boxes & region << delta & region << 2 * delta):
-            yield boxes ^ (1 << box) ^ (1 << box - delta), 1 << box - 2 * delta
-
-
 SPLITS = ("train", "validation", "test")
 NODES = 20_000  # search nodes to prove one level; 4 boxes on 10x10 take about 10,000
 _ROOMS = 200  # rooms to try for one item
 _TRIES = 16  # levels to try in a room
 _CHUNK = 128  # items a worker makes at once
-_Item = tuple[bytes, Level] | None
 _PATIENCE = 1000  # items in a row without a new level before we give up
 _EMPTY = 50  # of them that one item counts for which 200 rooms held no level for
+_WALLS = (0.15, 0.45)  # least and most share of inner squares that are walls, before the room is cut down
+_POSITIONS = 256  # positions to pull on from in a room; one box on 6x6 has 30 or so
 
-
-def canonical(board: Grid) -> bytes:
-    """A key that is the same for a board (H, W), its turns and its mirror images, and for no other board."""
-    height, width = board.shape
-    sides = (board,) if height < width else (board.T,) if height > width else (board, board.T)
-    pictures = [
-        picture.tobytes() for side in sides for picture in (side, side[::-1], side[:, ::-1], side[::-1, ::-1])
-    ]
-    return bytes(sides[0].shape) + min(pictures)
-
-
-def split_of(board: Grid) -> str:
-    """The split a board belongs to, from its hash."""
-    return _split(canonical(board))
-
-
-def _split(key: bytes) -> str:
-    return ("train", "train", "validation", "test")[hashlib.blake2b(key, digest_size=1).digest()[0] % 4]
+_Item = tuple[bytes, Level] | None
 
 
 @dataclass(frozen=True)
@@ -179,22 +93,22 @@ class Generator:
             LevelError: the generator finds no more levels before there are `count`.
             ValueError: a worker process was killed.
         """
-        found: dict[bytes, Level] = {}
+        levels_by_key: dict[bytes, Level] = {}
         barren = 0
         with closing(_items(partial(_chunk, self, split), workers)) as items:
             for item in items:
                 barren += 1 if item is not None else _EMPTY
-                if item is not None and item[0] not in found:
-                    found[item[0]] = item[1]
+                if item is not None and item[0] not in levels_by_key:
+                    levels_by_key[item[0]] = item[1]
                     barren = 0
-                if len(found) == count:
+                if len(levels_by_key) == count:
                     break
                 if barren >= _PATIENCE:
                     raise LevelError(
-                        f"only {len(found)} different levels found of {count} asked; "
+                        f"only {len(levels_by_key)} different levels found of {count} asked; "
                         "ask for fewer, enlarge size, or widen min_solution to max_solution"
                     )
-        kept = list(found.values())
+        kept = list(levels_by_key.values())
         return LevelSet(
             np.stack([level.board for level in kept]),
             [level.moves for level in kept],
@@ -235,3 +149,88 @@ def _items(
     with closing(map_in_processes(make, range(sys.maxsize), workers)) as chunks:
         for items in chunks:
             yield from items
+
+
+def canonical(board: Grid) -> bytes:
+    """A key that is the same for a board (H, W), its turns and its mirror images, and for no other board."""
+    height, width = board.shape
+    sides = (board,) if height < width else (board.T,) if height > width else (board, board.T)
+    pictures = [
+        picture.tobytes() for side in sides for picture in (side, side[::-1], side[:, ::-1], side[::-1, ::-1])
+    ]
+    return bytes(sides[0].shape) + min(pictures)
+
+
+def split_of(board: Grid) -> str:
+    """The split a board belongs to, from its hash."""
+    return _split(canonical(board))
+
+
+def _split(key: bytes) -> str:
+    return ("train", "train", "validation", "test")[hashlib.blake2b(key, digest_size=1).digest()[0] % 4]
+
+
+def draw_room(rng: np.random.Generator, height: int, width: int, boxes: int) -> BoardLayout | None:
+    """A connected room with a target for each box; None if the walls leave too little room."""
+    least, most = _WALLS
+    open_squares = rng.random(height * width) >= least + (most - least) * rng.random()
+    bits = np.packbits(open_squares, bitorder="little").tobytes()
+    floor = int.from_bytes(bits, "little") & _inner(height, width)
+    free = list(squares(floor))
+    if not free:
+        return None
+    start = 1 << free[int(rng.integers(len(free)))]
+    floor = BoardLayout(width, height * width, floor, 0).reach(start, 0)
+    free = list(squares(floor))
+    if len(free) < 2 * boxes + 1:
+        return None
+    targets = sum(1 << free[spot] for spot in rng.permutation(len(free))[:boxes].tolist())
+    return BoardLayout(width, height * width, floor, targets)
+
+
+@lru_cache
+def _inner(height: int, width: int) -> int:
+    """Mask of the squares that are not on the edge."""
+    row = (1 << width - 2) - 1
+    return sum(row << number * width + 1 for number in range(1, height - 1))
+
+
+def pull_about(rng: np.random.Generator, layout: BoardLayout) -> list[tuple[int, int]]:
+    """Positions from which the boxes can be pushed home: all boxes off the targets.
+
+    Each is two masks: the boxes, and the region the player may stand in.
+
+    Reverse play from the solved boards: mostly on from the newest position, now and then from an older one,
+    so that boxes get far.
+    """
+    frontier = [(layout.targets, region) for region in _regions(layout, layout.targets)]
+    seen = set(frontier)
+    for chance in rng.random(_POSITIONS).tolist():
+        if not frontier:
+            break
+        # 0 to 0.75 takes the newest; above, one of all, picked with what is left of the chance
+        pick = -1 if chance < 0.75 else int((chance - 0.75) * 4 * len(frontier))
+        boxes, region = frontier.pop(pick)
+        for pulled, player in _pulls(layout, boxes, region):
+            position = (pulled, layout.reach(player, pulled))
+            if position not in seen:
+                seen.add(position)
+                frontier.append(position)
+    return sorted(position for position in seen if not position[0] & layout.targets)
+
+
+def _regions(layout: BoardLayout, boxes: int) -> Iterator[int]:
+    free = layout.floor & ~boxes
+    while free:
+        region = layout.reach(free & -free, boxes)
+        yield region
+        free &= ~region
+
+
+def _pulls(layout: BoardLayout, boxes: int, region: int) -> Iterator[tuple[int, int]]:
+    """Boxes and player, as masks, after each pull a player in `region` can make."""
+    for delta in (layout.width, 1):
+        for box in squares(boxes & region >> delta & region >> 2 * delta):
+            yield boxes ^ (1 << box) ^ (1 << box + delta), 1 << box + 2 * delta
+        for box in squares(boxes & region << delta & region << 2 * delta):
+            yield boxes ^ (1 << box) ^ (1 << box - delta), 1 << box - 2 * delta

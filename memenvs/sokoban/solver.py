@@ -28,30 +28,53 @@ from typing import Literal, NamedTuple
 from memenvs.sokoban.board import BOX, FAR, BoardLayout, Grid, read_masks, squares
 from memenvs.sokoban.engine import Board
 
+Objective = Literal["moves", "pushes", "any"]
+Status = Literal["solved", "unsolvable", "limit"]
+_WEIGHT = {"pushes": 1, "any": 3}
 
-class BudgetSpent(Exception):
-    """A search was cut before it came to an end."""
+
+class Solution(NamedTuple):
+    """What a search came to: `status` is "unsolvable" if it saw everything, "limit" if it was cut."""
+
+    status: Status
+    moves: tuple[int, ...]  # actions: 0 up, 1 down, 2 left, 3 right; empty unless solved
+    expanded: int  # search nodes
 
 
-class Budget:
-    """Count the nodes of a search, and cut it at a limit; None is no limit.
+def solve(
+    board: Grid, objective: Objective = "moves", nodes: int | None = None, seconds: float | None = None
+) -> Solution:
+    """Solve a bordered board (H, W) within `nodes` expanded or `seconds`; None is no limit.
 
-    Attributes:
-        expanded: nodes expanded so far.
+    A limit in nodes gives the same result on every machine.
     """
+    if objective not in ("moves", "pushes", "any"):
+        raise ValueError(f"objective is 'moves', 'pushes' or 'any', got {objective!r}")
+    layout, boxes, player = read_masks(board)
+    return solve_masks(layout, boxes, player, objective, Budget(nodes, seconds))
 
-    def __init__(self, nodes: int | None = None, seconds: float | None = None) -> None:
-        self.expanded = 0
-        self._nodes = nodes if nodes is not None else float("inf")
-        self._end = time.monotonic() + seconds if seconds is not None else None
 
-    def spend(self) -> None:
-        """Count one node; raises BudgetSpent when there is none left to expand."""
-        if self.expanded >= self._nodes:
-            raise BudgetSpent
-        self.expanded += 1
-        if self._end is not None and self.expanded % 64 == 0 and time.monotonic() > self._end:
-            raise BudgetSpent
+def solve_masks(
+    layout: BoardLayout, boxes: int, player: int, objective: Objective, budget: Budget
+) -> Solution:
+    """`solve` for what is a layout and masks already."""
+    try:
+        if objective == "moves":
+            actions = MoveSearch(layout, budget).run(boxes, player)
+        else:
+            actions = search_pushes(layout, boxes, player, _WEIGHT[objective], budget)
+    except BudgetSpent:
+        return Solution("limit", (), budget.expanded)
+    if actions is None:
+        return Solution("unsolvable", (), budget.expanded)
+    return Solution("solved", tuple(actions), budget.expanded)
+
+
+def replay(board: Grid, moves: tuple[int, ...]) -> tuple[int, bool]:
+    """Play moves with the engine: how many were pushes, and whether all boxes end on targets."""
+    state = Board(board)
+    pushes = sum(state.step(move).moved_box for move in moves)
+    return pushes, BOX not in state.cells
 
 
 def dead_boxes(layout: BoardLayout, boxes: int) -> int:
@@ -84,6 +107,31 @@ def is_deadlocked(board: Grid) -> bool:
     """Whether a board (H, W) is lost for certain; walls and targets are looked up after the first time."""
     layout, boxes, _ = read_masks(board)
     return lost(layout, boxes)
+
+
+class BudgetSpent(Exception):
+    """A search was cut before it came to an end."""
+
+
+class Budget:
+    """Count the nodes of a search, and cut it at a limit; None is no limit.
+
+    Attributes:
+        expanded: nodes expanded so far.
+    """
+
+    def __init__(self, nodes: int | None = None, seconds: float | None = None) -> None:
+        self.expanded = 0
+        self._nodes = nodes if nodes is not None else float("inf")
+        self._end = time.monotonic() + seconds if seconds is not None else None
+
+    def spend(self) -> None:
+        """Count one node; raises BudgetSpent when there is none left to expand."""
+        if self.expanded >= self._nodes:
+            raise BudgetSpent
+        self.expanded += 1
+        if self._end is not None and self.expanded % 64 == 0 and time.monotonic() > self._end:
+            raise BudgetSpent
 
 
 class PushBound:
@@ -189,18 +237,18 @@ def search_pushes(
 
 def _pushes(layout: BoardLayout, boxes: int, region: int) -> list[tuple[int, int]]:
     """All pushes of a player in `region` that end on live squares: boxes after, player after."""
-    found, room = [], layout.live & ~boxes
+    children, room = [], layout.live & ~boxes
     for delta in (layout.width, 1):
         down, up = (region << delta & boxes) << delta & room, (region >> delta & boxes) >> delta & room
         while down:
             to = down & -down
             down ^= to
-            found.append((boxes ^ to ^ to >> delta, to >> delta))
+            children.append((boxes ^ to ^ to >> delta, to >> delta))
         while up:
             to = up & -up
             up ^= to
-            found.append((boxes ^ to ^ to << delta, to << delta))
-    return found
+            children.append((boxes ^ to ^ to << delta, to << delta))
+    return children
 
 
 def _actions(layout: BoardLayout, nodes: list[_Node], index: int) -> list[int]:
@@ -315,52 +363,3 @@ class MoveSearch:
 
 def _shift(mask: int, delta: int) -> int:
     return mask << delta if delta > 0 else mask >> -delta
-
-
-Objective = Literal["moves", "pushes", "any"]
-Status = Literal["solved", "unsolvable", "limit"]
-_WEIGHT = {"pushes": 1, "any": 3}
-
-
-class Solution(NamedTuple):
-    """What a search came to: `status` is "unsolvable" if it saw everything, "limit" if it was cut."""
-
-    status: Status
-    moves: tuple[int, ...]  # actions: 0 up, 1 down, 2 left, 3 right; empty unless solved
-    expanded: int  # search nodes
-
-
-def solve(
-    board: Grid, objective: Objective = "moves", nodes: int | None = None, seconds: float | None = None
-) -> Solution:
-    """Solve a bordered board (H, W) within `nodes` expanded or `seconds`; None is no limit.
-
-    A limit in nodes gives the same result on every machine.
-    """
-    if objective not in ("moves", "pushes", "any"):
-        raise ValueError(f"objective is 'moves', 'pushes' or 'any', got {objective!r}")
-    layout, boxes, player = read_masks(board)
-    return solve_masks(layout, boxes, player, objective, Budget(nodes, seconds))
-
-
-def solve_masks(
-    layout: BoardLayout, boxes: int, player: int, objective: Objective, budget: Budget
-) -> Solution:
-    """`solve` for what is a layout and masks already."""
-    try:
-        if objective == "moves":
-            actions = MoveSearch(layout, budget).run(boxes, player)
-        else:
-            actions = search_pushes(layout, boxes, player, _WEIGHT[objective], budget)
-    except BudgetSpent:
-        return Solution("limit", (), budget.expanded)
-    if actions is None:
-        return Solution("unsolvable", (), budget.expanded)
-    return Solution("solved", tuple(actions), budget.expanded)
-
-
-def replay(board: Grid, moves: tuple[int, ...]) -> tuple[int, bool]:
-    """Play moves with the engine: how many were pushes, and whether all boxes end on targets."""
-    state = Board(board)
-    pushes = sum(state.step(move).moved_box for move in moves)
-    return pushes, BOX not in state.cells

@@ -116,13 +116,13 @@ class Reader:
         for number, gaps in zip(missing, self.tokenizer.gaps(self.tasks.shown(missing)), strict=True):
             self._fresh[number] = gaps
             self._fresh_tokens += len(gaps)
-        found = [self._fresh[number] for number in documents]
+        gaps_of_all = [self._fresh[number] for number in documents]
         for number in documents:
             self._fresh.move_to_end(number)
         while self._fresh_tokens > FRESH_TOKENS and self._fresh:
             _, gaps = self._fresh.popitem(last=False)
             self._fresh_tokens -= len(gaps)
-        return found
+        return gaps_of_all
 
 
 @functools.lru_cache(maxsize=16)

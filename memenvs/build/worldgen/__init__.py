@@ -49,8 +49,8 @@ def generate(
     facts = chronicle.build(entities, split, seed)
     documents = [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
     asker = Asker(facts, documents, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
-    asked = asker.ask(questions)
-    return World(tuple((d.title, d.text) for d in documents), tuple(question for _, question in asked))
+    pairs = asker.ask(questions)
+    return World(tuple((d.title, d.text) for d in documents), tuple(question for _, question in pairs))
 
 
 def _check(entities: int, questions: int, split: str, seed: int, hops: Sequence[int]) -> None:

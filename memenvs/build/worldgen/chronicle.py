@@ -58,9 +58,9 @@ class ByYear:
         """One from [low, high] that is not in `avoid`; None where a dozen draws find none."""
         start, stop = bisect_left(self._years, low), bisect_right(self._years, high)
         for _ in range(12 if start < stop else 0):
-            found = self._order[rolls.between(start, stop - 1)]
-            if found not in avoid:
-                return found
+            drawn = self._order[rolls.between(start, stop - 1)]
+            if drawn not in avoid:
+                return drawn
         return None
 
 

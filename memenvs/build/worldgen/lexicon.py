@@ -132,15 +132,15 @@ def read_lists(path: Path, allowed: Allowed, *, spaced: bool = False) -> Lists:
 
 def _fields(names: list[str], known: Lists, allowed: Allowed) -> set[str]:
     """The fields that an entry may have which is in all of these lists."""
-    found = []
+    field_sets = []
     for name in names:
         fields = allowed(name)
         if fields is None:
             raise ValueError(f"no list is called [{name}]; correct its name")
         if name in known or names.count(name) > 1:
             raise ValueError(f"the list [{name}] stands twice; join the two")
-        found.append(set(fields))
-    return set.intersection(*found)
+        field_sets.append(set(fields))
+    return set.intersection(*field_sets)
 
 
 def _check_entry(line: str, fields: set[str]) -> None:
@@ -148,8 +148,8 @@ def _check_entry(line: str, fields: set[str]) -> None:
         return
     for field in FIELD.findall(line):
         if field not in fields:
-            known = " ".join(f"{{{name}}}" for name in sorted(fields))
-            raise ValueError(f"{{{field}}} is no field of this list; its fields: {known or 'none'}")
+            listed = " ".join(f"{{{name}}}" for name in sorted(fields))
+            raise ValueError(f"{{{field}}} is no field of this list; its fields: {listed or 'none'}")
     if "{" in (rest := FIELD.sub("", line)) or "}" in rest:
         raise ValueError(f"a brace without its pair in {line!r}; write a field as {{name}}")
 

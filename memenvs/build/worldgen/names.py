@@ -119,11 +119,11 @@ class FactTable:
 
     def answer(self, relation: str, value: Value) -> str:
         """The value as an answer: a name, "1893", "14,200", "212 kilometres", "slate"."""
-        known = RELATIONS[relation]
-        if known.links:
+        schema = RELATIONS[relation]
+        if schema.links:
             return self.entities[int(value)].name
-        if known.range == "number":
-            return f"{value:,} {known.unit}".strip()
+        if schema.range == "number":
+            return f"{value:,} {schema.unit}".strip()
         return str(value)
 
     def shown(self, relation: str, value: Value) -> str:
@@ -146,9 +146,11 @@ class Chain:
 
     def start(self, facts: FactTable) -> list[int]:
         """Every entity that meets the conditions; a question needs exactly one."""
-        found = [i for i in facts.holders(*self.where[0]) if facts.entities[i].kind == self.kind]
+        candidates = [i for i in facts.holders(*self.where[0]) if facts.entities[i].kind == self.kind]
         return [
-            i for i in found if all(facts.value(i, relation) == value for relation, value in self.where[1:])
+            i
+            for i in candidates
+            if all(facts.value(i, relation) == value for relation, value in self.where[1:])
         ]
 
     def trail(self, facts: FactTable) -> list[set[Value]]:
@@ -268,10 +270,10 @@ class NameBook:
             if dice.chance(min(0.9, 0.03 * (attempt - 2))):  # short words first; longer ones as those run out
                 stem += dice.pick(culture.vowels) + dice.pick(culture.middles)
             word = stem + dice.pick(tails)
-            known = self._owner.get(word)
-            if known is not None and (known != owner or not owner):
+            bearer = self._owner.get(word)
+            if bearer is not None and (bearer != owner or not owner):
                 continue
-            if known is None and not self._may_enter(word, owner):
+            if bearer is None and not self._may_enter(word, owner):
                 continue
             self._owner[word] = owner
             return word

@@ -74,8 +74,8 @@ COLOUR = {kind: _patterns(LISTS[f"{kind} colour"]) for kind in (*KINDS, *_NOUNS)
 
 def write(facts: FactTable, number: int, rolls: Dice) -> Document:
     """The document of entity `number`: every fact of its row once, 4 to 8 sentences, 60 to 110 words."""
-    known = len(facts.entities[number].values)
-    colours = max(1, rolls.between(7, 8) - max(known, 3))
+    stated = len(facts.entities[number].values)
+    colours = max(1, rolls.between(7, 8) - max(stated, 3))
     for _ in range(20):
         writer = _DocumentWriter(facts, number, rolls)
         writer.compose(colours)

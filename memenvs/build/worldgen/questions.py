@@ -76,22 +76,22 @@ class Register:
         self._keys.add(key)
         self._texts.add(text)
         evidence = tuple(dict.fromkeys(i for i, _ in stated))
-        told = [(i, *self._documents[i].spans[relation]) for i, relation in stated]
-        told = list(dict.fromkeys(reversed(told)))[::-1]  # one that states two facts: kept last
-        spans = tuple(sorted(told, key=lambda span: evidence.index(span[0])))
+        sentences = [(i, *self._documents[i].spans[relation]) for i, relation in stated]
+        sentences = list(dict.fromkeys(reversed(sentences)))[::-1]  # one that states two facts: kept last
+        spans = tuple(sorted(sentences, key=lambda span: evidence.index(span[0])))
         subjects = tuple(dict.fromkeys(self.facts.entities[i].name for i in names))
         return Question(text, answers[0], answers, evidence, spans, kind, len(evidence), subjects)
 
 
 def accepted(facts: FactTable, relation: str, value: Value) -> tuple[str, ...]:
     """The accepted forms of a relation's value, the one its document states first."""
-    known, answer = RELATIONS[relation], facts.answer(relation, value)
-    if known.links:
+    schema, answer = RELATIONS[relation], facts.answer(relation, value)
+    if schema.links:
         return names_of(facts, int(value))
-    if known.range != "number":
+    if schema.range != "number":
         return (answer,)
     short = {"kilometres": (f"{value} km",), "square kilometres": (f"{value:,} km2", f"{value} km2")}
-    return tuple(dict.fromkeys((answer, f"{value:,}", str(value), *short.get(known.unit, ()))))
+    return tuple(dict.fromkeys((answer, f"{value:,}", str(value), *short.get(schema.unit, ()))))
 
 
 def names_of(facts: FactTable, entity: int) -> tuple[str, ...]:
@@ -190,15 +190,15 @@ class Chains:
 
 def _paths(hops: int) -> list[Path]:
     """Every row of relations that fit end to end, none twice in one."""
-    found: list[Path] = [(name,) for name in RELATIONS]
+    paths: list[Path] = [(name,) for name in RELATIONS]
     for _ in range(hops - 1):
-        found = [
+        paths = [
             (*path, name)
-            for path in found
+            for path in paths
             for name, relation in RELATIONS.items()
             if relation.domain == RELATIONS[path[-1]].range and name not in path
         ]
-    return found
+    return paths
 
 
 def _weighted(kinds: tuple[str, ...], rolls: Dice) -> str:
@@ -267,7 +267,7 @@ class Comparisons:
         stated = [(form.left, form.relation), (form.right, form.relation)]
         if winner is not None and form.ask:
             stated.append((winner, form.ask))
-        asked = self._register.enter(
+        question = self._register.enter(
             (frozenset((form.left, form.right)), form.relation, form.order, form.ask),
             ask_comparison(form, winner, self._facts, rolls),
             answers,
@@ -276,7 +276,7 @@ class Comparisons:
             kind="comparison",
             choice=winner is not None and not form.ask,
         )
-        return (form, asked) if asked else None
+        return (form, question) if question else None
 
 
 COMPARISONS = 0.2  # of the 2-hop questions
@@ -314,30 +314,30 @@ class Asker:
         """
         out: list[Asked] = []
         for i in range(count):
-            found = self._item(i)
-            if found is None:
+            pair = self._item(i)
+            if pair is None:
                 raise ValueError(
                     f"questions={count} is more than this world of {self._entities} entities holds; "
                     f"ask for at most {i}, or for more entities"
                 )
-            out.append(found)
+            out.append(pair)
         return out
 
     def _item(self, i: int) -> Asked | None:
         block = dice(self._seed, self._split, i // len(self._hops), HOPS).shuffled(self._hops)
         wanted = block[i % len(block)]
-        found = self._drawn(wanted, dice(self._seed, self._split, i, QUESTION))
+        pair = self._drawn(wanted, dice(self._seed, self._split, i, QUESTION))
         for hops in dict.fromkeys((wanted, *block)):
-            found = found or self._left(hops)
-        return found
+            pair = pair or self._left(hops)
+        return pair
 
     def _drawn(self, hops: int, rolls: Dice) -> Asked | None:
         comparing = hops == 2 and rolls.chance(COMPARISONS)
         source = self._comparisons if comparing else self._chains[hops]
         for _ in range(0 if hops in self._rest else TRIES):
-            found = source.draw(rolls)
-            if found:
-                return found
+            pair = source.draw(rolls)
+            if pair:
+                return pair
         return None
 
     def _left(self, hops: int) -> Asked | None:

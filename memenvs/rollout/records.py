@@ -251,15 +251,15 @@ class Episode:
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
-        """The episode of a line that `to_json` made; its replies have no token ids.
+        """Read a line of `to_json`; the replies have no token ids.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the line is no episode; the message says why.
         """
         try:
             kept = json.loads(line)
             episode = cls(**{**kept, "replies": [text_reply(text) for text in kept["replies"]]})
-            whole = isinstance(episode.number, int) and isinstance(episode.member, int)
+            whole = isinstance(episode.number, int | None) and isinstance(episode.member, int)
             numbers = [*episode.metrics.values(), *episode.turn_rewards]
         except (TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ValueError(repr(error)) from error
@@ -268,7 +268,7 @@ class Episode:
                 f"an episode has the fields {', '.join(_KEPT)} and replies, got {', '.join(kept)}"
             )
         if not whole or not all(isinstance(value, (int, float)) for value in numbers):
-            raise ValueError("a number of the episode is none")
+            raise ValueError("number, member, metrics or turn_rewards hold something that is no number")
         return episode
 
 

@@ -69,5 +69,5 @@ def test_hits_and_misses_add_up_to_queries():
 
 
 def test_a_cache_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least one answer, not 0"):
+    with pytest.raises(ValueError, match="size must be a whole number, at least 1, got 0"):
         CachedRetriever(Counting(), 0)

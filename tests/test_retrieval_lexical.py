@@ -89,7 +89,7 @@ def test_answers_to_equal_queries_are_lists_of_their_own(world):
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, True, "3"])
 def test_k_is_a_positive_integer(world, k):
-    with pytest.raises(ValueError, match="k must be a positive integer"):
+    with pytest.raises(ValueError, match="k must be a whole number, at least 1"):
         world.search(["moth"], k)
 
 

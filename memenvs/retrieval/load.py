@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memenvs.core.checks import check_whole
 from memenvs.core.files import json_sha256, resolved
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.index import IndexCard
@@ -23,6 +24,95 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 Answer = tuple[list[str], list[float]]
+
+CACHE = 10_000  # answers
+FORMS = '"lexical:FILE.jsonl.gz", "lexical:INDEX_OR_TASK_SET", "dense:INDEX_DIR" or "http://host:port"'
+_lock = threading.Lock()
+
+
+def load_retriever(spec: str, cache: int = CACHE) -> Retriever:
+    """The retriever of a spec; equal arguments give the same object, loaded once a process.
+
+    Args:
+        spec: `lexical:` and a JSONL corpus, an index folder or a task set's folder; `dense:` and an index
+            folder; or the address of a server, `http://` or `https://`.
+        cache: answers to remember; 0 for none.
+
+    Raises:
+        ValueError: another form, or an index whose parts do not fit together.
+        FileNotFoundError: no such file or folder.
+        ImportError: the libraries of the extra `search` are missing (not for a server's address).
+    """
+    kind, _, place = spec.partition(":")
+    if kind in ("lexical", "dense") and place:
+        spec = f"{kind}:{resolved(place)}"
+    with _lock:  # two threads must not load one index twice
+        return _load(spec, cache)
+
+
+@functools.lru_cache(maxsize=16)
+def _load(spec: str, cache: int) -> Retriever:
+    retriever = _open(spec)
+    return CachedRetriever(retriever, cache) if cache else retriever
+
+
+def _open(spec: str) -> Retriever:
+    kind, _, place = spec.partition(":")
+    if kind in ("http", "https"):
+        from memenvs.retrieval.client import HTTPRetriever
+
+        return HTTPRetriever(spec)
+    if kind == "lexical" and place:
+        from memenvs.retrieval.lexical import LexicalRetriever
+
+        if (Path(place) / TASK_SET).is_file():
+            return LexicalRetriever(task_set_corpus(open_tasks(place)))
+        return LexicalRetriever.open(place) if Path(place).is_dir() else LexicalRetriever.from_file(place)
+    if kind == "dense" and place:
+        from memenvs.retrieval.dense import DenseRetriever
+
+        return DenseRetriever(place)
+    raise ValueError(f"no retriever {spec!r}; it is {FORMS}")
+
+
+def open_folder(
+    folder: Path | str, encoder: str | None = None, device: str | None = None
+) -> DenseRetriever | LexicalRetriever:
+    """The retriever of an index folder, of the kind that its card names; not cached, not shared."""
+    from memenvs.retrieval.dense import DenseRetriever
+    from memenvs.retrieval.lexical import LexicalRetriever
+
+    if IndexCard.read(Path(folder)).kind == "lexical":
+        return LexicalRetriever.open(folder)
+    return DenseRetriever(folder, encoder, device)
+
+
+def task_set_corpus(tasks: TaskSet) -> Corpus:
+    """The documents of a task set as a corpus; their ids are their numbers."""
+    numbers = range(tasks.n_documents)
+    return Corpus.from_documents(
+        zip(map(str, numbers), tasks.titles(numbers), tasks.texts(numbers), strict=True)
+    )
+
+
+def fingerprint(retriever: Retriever) -> str:
+    """SHA-256 of what a retriever searches and how: of its corpus and, if it has one, of its index's card.
+
+    Empty for a retriever of another kind, and for a server that does not tell.
+
+    Raises:
+        ServerError: a server is unreachable.
+    """
+    from memenvs.retrieval.client import HTTPRetriever
+
+    inner = retriever.retriever if isinstance(retriever, CachedRetriever) else retriever
+    if isinstance(inner, HTTPRetriever):
+        return inner.fingerprint()
+    corpus, card = getattr(inner, "corpus", None), getattr(inner, "card", None)
+    if not isinstance(corpus, Corpus):
+        return ""
+    told = asdict(card) if isinstance(card, IndexCard) else {}
+    return json_sha256([corpus.sha256, told])
 
 
 class CachedRetriever:
@@ -40,8 +130,7 @@ class CachedRetriever:
     """
 
     def __init__(self, retriever: Retriever, size: int = 10_000):
-        if size < 1:
-            raise ValueError(f"a cache keeps at least one answer, not {size}")
+        check_whole(size=size)
         self.retriever = retriever
         self.size = size
         self.hits = self.misses = 0
@@ -85,93 +174,3 @@ class CachedRetriever:
                 self._answers[query, k] = known[query]
             while len(self._answers) > self.size:
                 self._answers.popitem(last=False)
-
-
-CACHE = 10_000  # answers
-FORMS = '"lexical:FILE.jsonl.gz", "lexical:INDEX_OR_TASK_SET", "dense:INDEX_DIR" or "http://host:port"'
-_lock = threading.Lock()
-
-
-def load_retriever(spec: str, cache: int = CACHE) -> Retriever:
-    """The retriever of a spec; equal arguments give the same object, loaded once a process.
-
-    Args:
-        spec: `lexical:` and a JSONL corpus, an index folder or a task set's folder; `dense:` and an index
-            folder; or the address of a server, `http://` or `https://`.
-        cache: answers to remember; 0 for none.
-
-    Raises:
-        ValueError: another form, or an index whose parts do not fit together.
-        FileNotFoundError: no such file or folder.
-        ImportError: the libraries of the extra `search` are missing (not for a server's address).
-    """
-    kind, _, place = spec.partition(":")
-    if kind in ("lexical", "dense") and place:
-        spec = f"{kind}:{resolved(place)}"
-    with _lock:  # two threads must not load one index twice
-        return _load(spec, cache)
-
-
-def task_set_corpus(tasks: TaskSet) -> Corpus:
-    """The documents of a task set as a corpus; their ids are their numbers."""
-    numbers = range(tasks.n_documents)
-    return Corpus.from_documents(
-        zip(map(str, numbers), tasks.titles(numbers), tasks.texts(numbers), strict=True)
-    )
-
-
-def fingerprint(retriever: Retriever) -> str:
-    """SHA-256 of what a retriever searches and how: of its corpus and, if it has one, of its index's card.
-
-    Empty for a retriever of another kind, and for a server that does not tell.
-
-    Raises:
-        ServerError: a server is unreachable.
-    """
-    from memenvs.retrieval.client import HTTPRetriever
-
-    inner = retriever.retriever if isinstance(retriever, CachedRetriever) else retriever
-    if isinstance(inner, HTTPRetriever):
-        return inner.fingerprint()
-    corpus, card = getattr(inner, "corpus", None), getattr(inner, "card", None)
-    if not isinstance(corpus, Corpus):
-        return ""
-    told = asdict(card) if isinstance(card, IndexCard) else {}
-    return json_sha256([corpus.sha256, told])
-
-
-def open_folder(
-    folder: Path | str, encoder: str | None = None, device: str | None = None
-) -> DenseRetriever | LexicalRetriever:
-    """The retriever of an index folder, of the kind that its card names; not cached, not shared."""
-    from memenvs.retrieval.dense import DenseRetriever
-    from memenvs.retrieval.lexical import LexicalRetriever
-
-    if IndexCard.read(Path(folder)).kind == "lexical":
-        return LexicalRetriever.open(folder)
-    return DenseRetriever(folder, encoder, device)
-
-
-@functools.lru_cache(maxsize=16)
-def _load(spec: str, cache: int) -> Retriever:
-    retriever = _open(spec)
-    return CachedRetriever(retriever, cache) if cache else retriever
-
-
-def _open(spec: str) -> Retriever:
-    kind, _, place = spec.partition(":")
-    if kind in ("http", "https"):
-        from memenvs.retrieval.client import HTTPRetriever
-
-        return HTTPRetriever(spec)
-    if kind == "lexical" and place:
-        from memenvs.retrieval.lexical import LexicalRetriever
-
-        if (Path(place) / TASK_SET).is_file():
-            return LexicalRetriever(task_set_corpus(open_tasks(place)))
-        return LexicalRetriever.open(place) if Path(place).is_dir() else LexicalRetriever.from_file(place)
-    if kind == "dense" and place:
-        from memenvs.retrieval.dense import DenseRetriever
-
-        return DenseRetriever(place)
-    raise ValueError(f"no retriever {spec!r}; it is {FORMS}")

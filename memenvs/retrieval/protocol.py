@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.checks import check_whole
 from memenvs.core.spaces import replace_surrogates
 
 MAX_QUERY_CHARS = 2_000  # E5 reads 256 tokens; a policy may write 100 kB of noise
@@ -98,7 +99,7 @@ def check_search(queries: Sequence[str], k: int) -> list[str]:
 
     Raises:
         TypeError: `queries` is one string, or holds something else than strings.
-        ValueError: k is not a positive integer.
+        ValueError: k is not a whole number of at least 1.
     """
     if isinstance(queries, str):
         raise TypeError(
@@ -107,8 +108,7 @@ def check_search(queries: Sequence[str], k: int) -> list[str]:
     for query in queries:
         if not isinstance(query, str):
             raise TypeError(f"a query must be a string, not {query!r}")
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"k must be a positive integer, not {k!r}")
+    check_whole(k=k)
     return [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
 
 

@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from memenvs.cli import Parser, report_error
+from memenvs.cli import Parser
+from memenvs.core.checks import Range, check_numbers, check_whole
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.batching import Answer, Batcher, TooManyWaiting
@@ -33,14 +34,13 @@ log = logging.getLogger("uvicorn.error")  # the log that uvicorn shows
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGINT or SIGTERM, then answer what waits; 2 and one line where no index can be served."""
-    parser = _parser()
-    args = parser.parse_args(arguments)
-    if args.drain < 0:
-        parser.error(f"--drain must be at least 0 seconds, got {args.drain:g}")
-    try:
-        retriever = open_folder(args.index, args.encoder, args.device)
-    except (OSError, ValueError, ImportError) as error:
-        return report_error("memenvs.retrieval.server", error)
+    return _parser().run(_serve_index, arguments)
+
+
+def _serve_index(args: argparse.Namespace) -> None:
+    check_numbers(Range(0), **{"--drain": args.drain, "--wait-ms": args.wait_ms})
+    check_whole(**{"--topk": args.topk, "--max-batch": args.max_batch})
+    retriever = open_folder(args.index, args.encoder, args.device)
     about = {
         "index": args.index,
         "passages": len(retriever.corpus),
@@ -50,10 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     served = CachedRetriever(retriever, args.cache) if args.cache else retriever
     app = create_app(served, about, args.topk, wait=args.wait_ms / 1000, max_batch=args.max_batch)
     serve(app, args.host, args.port, args.drain)
-    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     parser = Parser("python -m memenvs.retrieval.server", description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("--index", required=True, metavar="DIR", help="folder made by `python -m memenvs.build index`")

@@ -24,7 +24,7 @@ import numpy as np
 from memenvs import models
 from memenvs.baselines.args import PPOArgs, RolloutArgs, RunArgs, check_device, check_env, read_methods
 from memenvs.baselines.update import ProcessGroup, precision
-from memenvs.core.files import naming, whole_folder, write_json, write_text
+from memenvs.core.files import path_in_errors, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Policy
@@ -384,7 +384,7 @@ class TrainingLog:
             return
         rounded = {name: float(f"{value:.6g}") for name, value in metrics.items()}
         line = {"step": step, "time": round(time.time(), 3), **rounded}
-        with naming(self._file), self._file.open("a", encoding="utf-8") as file:
+        with path_in_errors(self._file), self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         for name, value in metrics.items():
             self._board.add_scalar(name, value, step)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from memenvs.build.draft import Documents, Draft
 from memenvs.build.write import write_task_set
-from memenvs.core.files import SWITCH
+from memenvs.core.files import VERIFY
 from memenvs.data import bundled
 from memenvs.tasks.taskset import Card, Layout, Task, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
@@ -61,7 +61,7 @@ def large_set(out: Path, gigabytes: float) -> Path:
 
 def median(path: Path, switch: str) -> float:
     """Seconds to open a set for the first time in a process."""
-    command, environment = [sys.executable, "-c", OPEN, str(path)], {**os.environ, SWITCH: switch}
+    command, environment = [sys.executable, "-c", OPEN, str(path)], {**os.environ, VERIFY: switch}
     return statistics.median(
         float(subprocess.check_output(command, env=environment, text=True)) for _ in range(RUNS)
     )

@@ -37,7 +37,7 @@ def test_no_sequences_need_no_batch():
 
 
 def test_a_budget_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least 1 token, got 0"):
+    with pytest.raises(ValueError, match="budget must be a whole number, at least 1, got 0"):
         micro_batches([1], 0)
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from memenvs.core.files import naming, read_json, whole_file, whole_folder, write_json, write_text
+from memenvs.core.files import path_in_errors, read_json, whole_file, whole_folder, write_json, write_text
 
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
 
@@ -93,7 +93,7 @@ def test_a_full_disk_is_named_with_the_path(tmp_path, whole):
 
 
 def test_an_error_that_names_its_file_keeps_the_name(tmp_path):
-    with pytest.raises(FileNotFoundError, match="elsewhere"), naming(tmp_path):
+    with pytest.raises(FileNotFoundError, match="elsewhere"), path_in_errors(tmp_path):
         open(tmp_path / "elsewhere")
 
 
@@ -101,7 +101,7 @@ def test_a_full_disk_that_a_library_reports_as_an_error_of_its_own_is_one_of_the
     class SafetensorError(Exception):
         pass
 
-    with pytest.raises(OSError, match="out") as error, naming(tmp_path / "out"):
+    with pytest.raises(OSError, match="out") as error, path_in_errors(tmp_path / "out"):
         raise SafetensorError('IoError(Os { code: 28, message: "No space left on device" })')
     assert error.value.errno == errno.ENOSPC
 

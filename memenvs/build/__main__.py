@@ -23,7 +23,7 @@ from memenvs.build.world import world
 from memenvs.build.write import FORMS, check_replaceable, write_task_set
 from memenvs.cli import Parameter, Parser, report_error, shell_form
 from memenvs.core.checks import Range, check_whole
-from memenvs.core.files import naming, resolved
+from memenvs.core.files import path_in_errors, resolved
 from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     started = time.perf_counter()
     try:
-        with naming(args.out):
+        with path_in_errors(args.out):
             summary = _index(args) if args.builder == "index" else _drawn(args)
     except (ValueError, OSError, ImportError) as error:
         return report_error(f"memenvs.build {args.builder}", error)

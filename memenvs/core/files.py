@@ -20,7 +20,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which what a killed process left is removed
+_hashes: dict[tuple[Any, ...], str] = {}  # a file's identity, size and time of change to its SHA-256
 
 
 @contextlib.contextmanager
@@ -33,7 +35,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         OSError: with the path, also where the system left it out (a full disk).
     """
     out = Path(os.path.realpath(path))
-    with naming(out):
+    with path_in_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(out)
         work = out.parent / f"{_prefix(out)}{secrets.token_hex(8)}"
@@ -84,7 +86,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
         ValueError: `path` is a link that leads to itself.
     """
     out = resolved(path)
-    with naming(out):
+    with path_in_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         if old := left_behind(out):
             old.rename(out)
@@ -117,7 +119,7 @@ def resolved(path: str | Path) -> Path:
 
 
 @contextlib.contextmanager
-def naming(path: str | Path | None) -> Iterator[None]:
+def path_in_errors(path: str | Path | None) -> Iterator[None]:
     """Put `path` into errors of the system that name none, such as "No space left on device".
 
     A full disk is an `OSError` here too where a library (safetensors) raises an error of its own for it.
@@ -135,43 +137,16 @@ def naming(path: str | Path | None) -> Iterator[None]:
         raise
 
 
-def _prefix(out: Path) -> str:
-    return f".{out.name}.partial-"
-
-
-def _swap(out: Path, new: Path, old: Path) -> None:
-    try:
-        if out.exists():
-            out.rename(old)
-        new.rename(out)
-    except BaseException:
-        if old.exists() and not out.exists():
-            old.rename(out)
-        raise
-
-
-def _remove_stale(out: Path) -> None:
-    """Clear up after writers of `out` that were killed a day ago or more."""
-    for work in out.parent.glob(f"{glob.escape(_prefix(out))}*"):
-        with contextlib.suppress(OSError):  # another writer may be clearing up too
-            if time.time() - work.stat().st_mtime >= _STALE:
-                shutil.rmtree(work, ignore_errors=True) if work.is_dir() else work.unlink()
-
-
-SWITCH = "MEMENVS_VERIFY"
-_known: dict[tuple[Any, ...], str] = {}  # a file's identity, size and time of change to its SHA-256
-
-
 def verifying() -> bool:
-    """Whether files are checked when they are opened; the environment variable MEMENVS_VERIFY=0 skips it.
+    """Whether files are checked when they are opened; the environment variable MEMENVS_VERIFY=0 skips that.
 
     Raises:
         ValueError: the variable is neither 0 nor 1.
     """
-    value = os.environ.get(SWITCH, "1")
+    value = os.environ.get(VERIFY, "1")
     if value not in ("0", "1"):
         raise ValueError(
-            f"{SWITCH} must be 1 (check files when they are opened) or 0 (do not), got {value!r}"
+            f"{VERIFY} must be 1 (check files when they are opened) or 0 (do not), got {value!r}"
         )
     return value == "1"
 
@@ -181,12 +156,12 @@ def sha256(path: Path) -> str:
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if key not in _known:
+        if key not in _hashes:
             digest = hashlib.sha256()
             while block := file.read(1 << 20):
                 digest.update(block)
-            _known[key] = digest.hexdigest()
-    return _known[key]
+            _hashes[key] = digest.hexdigest()
+    return _hashes[key]
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -209,7 +184,7 @@ def check_file(path: Path, promised: Mapping[str, Any]) -> None:
     if verifying() and (found := sha256(path)) != promised.get("sha256"):
         raise ValueError(
             f"{path} has SHA-256 {found}, its card says {promised.get('sha256')}: the file was changed or "
-            f"damaged after it was built; build it again, or set {SWITCH}=0 to read it all the same"
+            f"damaged after it was built; build it again, or set {VERIFY}=0 to read it all the same"
         )
 
 
@@ -239,7 +214,7 @@ def read_sealed(path: Path, version: int | None = None) -> dict[str, Any]:
     if verifying() and seal != json_sha256(fields):
         raise ValueError(
             f"{path} was changed after it was built: its seal does not fit the rest; build it again, or set "
-            f"{SWITCH}=0 to read it all the same"
+            f"{VERIFY}=0 to read it all the same"
         )
     return fields
 
@@ -247,3 +222,26 @@ def read_sealed(path: Path, version: int | None = None) -> dict[str, Any]:
 def json_sha256(value: Any) -> str:
     """SHA-256 of a JSON value, in hexadecimal; the order of keys does not count."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _prefix(out: Path) -> str:
+    return f".{out.name}.partial-"
+
+
+def _swap(out: Path, new: Path, old: Path) -> None:
+    try:
+        if out.exists():
+            out.rename(old)
+        new.rename(out)
+    except BaseException:
+        if old.exists() and not out.exists():
+            old.rename(out)
+        raise
+
+
+def _remove_stale(out: Path) -> None:
+    """Clear up after writers of `out` that were killed a day ago or more."""
+    for work in out.parent.glob(f"{glob.escape(_prefix(out))}*"):
+        with contextlib.suppress(OSError):  # another writer may be clearing up too
+            if time.time() - work.stat().st_mtime >= _STALE:
+                shutil.rmtree(work, ignore_errors=True) if work.is_dir() else work.unlink()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from memenvs.core.files import naming, read_json, write_json, write_text
+from memenvs.core.files import path_in_errors, read_json, write_json, write_text
 from memenvs.core.spaces import replace_surrogates
 from memenvs.rollout.records import Episode
 
@@ -55,7 +55,7 @@ class RunLog:
         """Write an episode to the folder, at once."""
         self.episodes[_pair(episode)] = replace(episode, turns=[], replies=[], samples=[])
         if self._file:
-            with naming(self._file.name):
+            with path_in_errors(self._file.name):
                 self._file.write(_line(episode))
                 self._file.flush()
 

@@ -19,7 +19,7 @@ import memenvs
 from memenvs.cli import NAMED, Parser, make_env
 from memenvs.core.checks import Range, check_whole
 from memenvs.core.env import TextEnv
-from memenvs.core.files import naming, write_json, write_text
+from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
 from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
@@ -101,7 +101,7 @@ def evaluate(
         "seed": seed,
         "memenvs": memenvs.__version__,
     }
-    with naming(out), contextlib.closing(RunLog(Path(out) if out else None, setting)) as log:
+    with path_in_errors(out), contextlib.closing(RunLog(Path(out) if out else None, setting)) as log:
         missing = [pair for pair in pairs if pair not in log.episodes]
         others = min(concurrency, len(missing)) - 1
         copies = [lambda: first, *[make] * others]

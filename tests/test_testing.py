@@ -51,7 +51,7 @@ def test_an_environment_that_breaks_the_contract_fails_them_with_the_values_show
 
 def test_a_module_before_the_id_is_imported_by_the_commands(folder):
     options = ["--env", "recall:Recall-v0", "--env-args", "turns=2", "--policy", "gold", "--task", "0:3"]
-    done = run(folder, "memenvs.evaluation", "run", *options, "--out", "out")
+    done = run(folder, "memenvs", "evaluate", "run", *options, "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "success" in done.stdout
 

@@ -101,7 +101,7 @@ class TestTAMTRL:
     def test_an_empty_memory_is_worth_nothing(self):
         assert TAMTRLMethod().signal(turn(), [np.zeros(0)]) == 0.0
 
-    def test_the_outcome_is_spent_over_the_turns(self):
+    def test_the_outcome_is_spread_over_the_turns(self):
         method = TAMTRLMethod()
         # the answer turns are not scored: min 0.2, max 0.6, p^ = 0, 1 | 0.5
         group = [episode(method, [0.2, 0.6, 0.0], outcome=1.0), episode(method, [0.4, 0.0], outcome=0.5)]

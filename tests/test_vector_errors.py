@@ -45,7 +45,7 @@ def mortal(*fates, mode="Disabled", env_id="MemSokoban-v0", errors="truncate", *
 
 
 class Partly:
-    """A retriever that is away for queries with a word, and counts its calls."""
+    """A retriever that raises for queries with a word, and counts its calls."""
 
     def __init__(self, retriever, word):
         self.retriever, self.word, self.calls = retriever, word, 0
@@ -147,7 +147,7 @@ def test_all_may_die_in_one_step():
     assert all(errors_of(venv))
 
 
-def test_a_retriever_that_is_away_for_one_query_fails_that_environment_alone():
+def test_a_retriever_that_fails_for_one_query_fails_that_environment_alone():
     venv, partly = searching("town 1")
     venv.reset(seed=0)
     observations, _, _, truncated, _ = venv.step([SEARCH.format(i) for i in range(3)])
@@ -157,7 +157,7 @@ def test_a_retriever_that_is_away_for_one_query_fails_that_environment_alone():
     assert partly.calls == 1 + 3  # all together, then each alone
 
 
-def test_a_retriever_that_is_away_fails_those_who_search():
+def test_a_retriever_that_fails_fails_those_who_search():
     venv, _ = searching("town")
     venv.reset(seed=0)
     replies = [SEARCH.format(0), "<think></think><answer>x</answer>", SEARCH.format(2)]

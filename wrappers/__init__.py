@@ -1,4 +1,4 @@
-"""Reward methods, their two hosts and the scorers they ask.
+"""Reward methods, the two wrappers that apply them, and scorers.
 
 `from memenvs.wrappers import TAMTRL` wraps one environment in one method; `RewardWrapper` takes any list of
 methods, `VectorRewardWrapper` any list over many environments.

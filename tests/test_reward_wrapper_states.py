@@ -34,7 +34,7 @@ class Broken(LexicalScorer):
 
 @dataclass
 class Seen(RewardMethod):
-    """Keeps the observations of the episodes that it composed last."""
+    """Keeps the observations of the episodes that it assigned credit to last."""
 
     name = "seen"
     immediate = False
@@ -269,11 +269,11 @@ def test_states_of_groups_half_ended_go_through_json(mode):
 
 
 def test_credits_of_a_wrapper_below_go_through_json():
-    def hosted():
+    def rewarded():
         venv = TextVectorEnv([lambda: TAMTRL(reading(), "lexical")] * 2, autoreset_mode="Disabled")
         return VectorRewardWrapper(venv, ["InfoMem"], "lexical", group_size=2)
 
-    venv, other = hosted(), hosted()
+    venv, other = rewarded(), rewarded()
     venv.reset(options={"task": 0})
     for _ in range(3):
         venv.step(["the year", "1623"])

@@ -83,7 +83,7 @@ def test_the_scalar_rewards_sum_to_the_turn_rewards():
     assert len(info["turn_rewards"]) == len(steps) - 1 == 4
 
 
-def test_tamtrl_spends_the_outcome_and_the_metrics_keep_it():
+def test_tamtrl_replaces_the_outcome_and_the_metrics_keep_it():
     env = TAMTRL(reading(), "lexical")
     info = play(env, notes(env, 3, "\\boxed{1623}"), options={"task": 0})[-1][4]
     assert (info["rewards"]["outcome"], info["metrics"]["outcome"]) == (0.0, 1.0)
@@ -98,7 +98,7 @@ def test_infomem_leaves_the_outcome_and_adds_its_bonus():
     assert info["signals"]["infomem"] > 0
 
 
-def test_infomem_sees_the_outcome_that_another_wrapper_has_spent():
+def test_infomem_sees_the_outcome_that_another_wrapper_has_replaced():
     env = InfoMem(TAMTRL(reading(), "lexical"), "lexical")
     info = play(env, ["", "", "the year 1623", "\\boxed{1623}"], options={"task": 0})[-1][4]
     assert env.record.outcome == 1.0
@@ -332,7 +332,7 @@ def test_a_model_by_name_scores_a_stack_and_rebuilds_from_the_spec(tiny_model):
     assert data_equivalence(play(gym.make(env.spec), replies, options={"task": 0}), steps)
 
 
-def test_a_limit_of_steps_below_ends_an_account_too():
+def test_a_limit_of_steps_below_ends_an_episode_too():
     env = InfoMem(gym.make("MemChunkQA-v0", max_episode_steps=2, **CHUNKS), "lexical")
     *_, (_, _, _, truncated, info) = play(env, ["a", "b", "c"], options={"task": 0})
     assert (truncated, len(info["turn_rewards"])) == (True, 2)
@@ -393,7 +393,7 @@ def test_in_groups_of_one_it_pays_what_single_wrappers_of_shared_methods_pay():
     assert steps[-1][0].tolist() == pytest.approx(expected)
 
 
-def test_a_group_is_composed_together():
+def test_a_group_is_compared_together():
     venv = vector("MemChunkQA-v0", 4, [InfoMemMethod(eps=0.0)], group_size=4, **CHUNKS)
     memories = ["1623", "the year", "nothing", ""]
     replies = [["", "", memory, "\\boxed{1623}"] for memory in memories]
@@ -530,7 +530,7 @@ def test_states_of_many_environments_branch():
     assert branches[0][0][0] != 0.0
 
 
-def test_wrapped_environments_can_be_hosted_together():
+def test_wrapped_environments_can_be_stepped_together():
     venv = TextVectorEnv([lambda: TAMTRL(reading(), "lexical")] * 2, autoreset_mode="Disabled")
     venv = VectorRewardWrapper(venv, ["InfoMem"], "lexical", group_size=2)
     replies = [["", "", memory, "\\boxed{1623}"] for memory in ("1623", "")]

@@ -1,4 +1,4 @@
-"""A scorer is away, or an environment dies, under a host: its episode ends, and its group is composed."""
+"""A scorer or an environment fails under reward methods: its episode ends, and its group is completed."""
 
 import math
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ AWAY = "ConnectionError: no scorer at http://node:8000"
 
 
 class Partly(LexicalScorer):
-    """A scorer that is away for continuations or prompts with a word, and counts its calls."""
+    """A scorer that raises for continuations or prompts with a word, and counts its calls."""
 
     def __init__(self, word):
         super().__init__()
@@ -37,7 +37,7 @@ class Partly(LexicalScorer):
 
 @dataclass
 class Kept(RewardMethod):
-    """Keeps the groups it composed."""
+    """Keeps the groups it assigned credit to."""
 
     name = "kept"
     group = True
@@ -51,7 +51,7 @@ class Kept(RewardMethod):
         return [[Credit(0, 1.0)] for _ in episodes]
 
 
-def hosted(n, methods, scorer="lexical", group_size=1, *, fates=None, errors="truncate", **kwargs):
+def rewarded(n, methods, scorer="lexical", group_size=1, *, fates=None, errors="truncate", **kwargs):
     mode, env_id = kwargs.pop("mode", "Disabled"), kwargs.pop("env_id", "MemChunkQA-v0")
     fates = fates or [{}] * n
     makes = [lambda fate=fate: Mortal(gym.make(env_id, **kwargs), **fate) for fate in fates]
@@ -85,8 +85,8 @@ def reading(*memories):
     return [["", "", memory, "\\boxed{1623}"] for memory in memories]
 
 
-def test_a_scorer_that_is_away_for_one_environment_truncates_it_alone():
-    venv = hosted(3, READING, Partly("poison"), **CHUNKS)
+def test_a_scorer_that_fails_for_one_environment_truncates_it_alone():
+    venv = rewarded(3, READING, Partly("poison"), **CHUNKS)
     _, cut, _ = run(venv, reading("1623", "poison", "the year"))
     assert cut.tolist() == [False, True, False]
     assert [info["error"] for info in venv.infos_list] == ["", AWAY, ""]
@@ -95,36 +95,36 @@ def test_a_scorer_that_is_away_for_one_environment_truncates_it_alone():
 
 def test_after_a_failed_call_each_environment_is_scored_alone():
     scorer = Partly("poison")
-    venv = hosted(3, ["TAMTRL"], scorer, **CHUNKS)
+    venv = rewarded(3, ["TAMTRL"], scorer, **CHUNKS)
     venv.reset(options={"task": 0})
     venv.step(["a", "poison", "b"])
     assert scorer.calls == 1 + 3
 
 
-def test_a_scorer_that_is_away_for_all_truncates_all():
-    venv = hosted(2, READING, Partly(""), group_size=2, **CHUNKS)
+def test_a_scorer_that_fails_for_all_truncates_all():
+    venv = rewarded(2, READING, Partly(""), group_size=2, **CHUNKS)
     _, cut, groups = run(venv, reading("1623", "the year"))
     assert cut.all()
     assert len(groups) == 1
     assert [info["error"] for info in venv.infos_list] == [AWAY, AWAY]
 
 
-def test_by_default_a_scorer_that_is_away_raises():
-    venv = hosted(2, READING, Partly("poison"), errors="raise", **CHUNKS)
+def test_by_default_a_scorer_that_fails_raises():
+    venv = rewarded(2, READING, Partly("poison"), errors="raise", **CHUNKS)
     venv.reset(options={"task": 0})
     with pytest.raises(ConnectionError):
         venv.step(["a", "poison"])
 
 
 def test_a_missing_scorer_is_the_callers_mistake():
-    venv = hosted(2, ["TAMTRL"], None, **CHUNKS)
+    venv = rewarded(2, ["TAMTRL"], None, **CHUNKS)
     venv.reset(options={"task": 0})
     with pytest.raises(ValueError, match="give a scorer"):
         venv.step(["a", "b"])
 
 
 def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_reason():
-    venv = hosted(2, READING, Partly("poison"), group_size=2, **CHUNKS)
+    venv = rewarded(2, READING, Partly("poison"), group_size=2, **CHUNKS)
     run(venv, reading("1623", "poison"))
     info = venv.infos_list[1]
     for name in ("tamtrl", "infomem", "mempo"):
@@ -136,9 +136,9 @@ def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_rea
     assert info["turn_rewards"] == [0.0, 0.0, 0.0]
 
 
-def test_the_group_is_composed_of_those_who_live():
+def test_the_group_is_compared_without_the_failed_one():
     method = InfoMemMethod(eps=0.0)
-    venv = hosted(4, [method], Partly("poison"), group_size=4, **CHUNKS)
+    venv = rewarded(4, [method], Partly("poison"), group_size=4, **CHUNKS)
     received, _, (group,) = run(venv, reading("1623", "poison", "the year", "nothing"))
     gains = np.array([episode.signals["infomem"][-1] for episode in group])
     assert np.isnan(gains).tolist() == [False, True, False, False]
@@ -151,7 +151,7 @@ def test_the_group_is_composed_of_those_who_live():
 def test_a_group_with_one_alive_is_not_taken_for_an_episode_without_a_group():
     kept = Kept()
     method = InfoMemMethod()
-    venv = hosted(2, [method, kept], Partly("poison"), group_size=2, **CHUNKS)
+    venv = rewarded(2, [method, kept], Partly("poison"), group_size=2, **CHUNKS)
     received, _, _ = run(venv, reading("the year 1623", "poison"))
     assert [len(group) for group in kept.groups] == [2]
     assert method.get_state()["success"]["count"] == 0  # no running statistics: the raw gain of one success
@@ -159,23 +159,23 @@ def test_a_group_with_one_alive_is_not_taken_for_an_episode_without_a_group():
     assert received[0] == pytest.approx(1 + 0.2 * gain + 1.0)
 
 
-def test_a_group_that_died_as_a_whole_is_not_composed_but_completed():
+def test_a_group_that_failed_as_a_whole_is_completed_without_credit():
     kept = Kept()
-    venv = hosted(2, [kept, "TAMTRL"], Partly(""), group_size=2, **CHUNKS)
+    venv = rewarded(2, [kept, "TAMTRL"], Partly(""), group_size=2, **CHUNKS)
     _, _, (group,) = run(venv, reading("1623", "x"))
     assert kept.groups == []
     assert all(episode.error == AWAY for episode in group)
 
 
 def test_the_turn_rewards_still_sum_to_what_was_received():
-    venv = hosted(4, READING, Partly("poison"), group_size=2, **CHUNKS)
+    venv = rewarded(4, READING, Partly("poison"), group_size=2, **CHUNKS)
     received, _, _ = run(venv, reading("1623", "poison", "the year", "x"))
     sums = [math.fsum(info["turn_rewards"]) for info in venv.infos_list]
     assert sums == pytest.approx(received.tolist())
 
 
 def test_an_episode_that_had_ended_anyway_stays_terminated():
-    venv = hosted(1, ["InfoMem"], Partly("1623"), **CHUNKS)  # InfoMem asks at the last turn
+    venv = rewarded(1, ["InfoMem"], Partly("1623"), **CHUNKS)  # InfoMem asks at the last turn
     venv.reset(options={"task": 0})
     for reply in ("", "", ""):
         venv.step([reply])
@@ -185,9 +185,9 @@ def test_an_episode_that_had_ended_anyway_stays_terminated():
     assert rewards[0] == venv.infos_list[0]["metrics"]["outcome"] == 1.0  # the outcome is known
 
 
-def test_a_dead_environment_ends_an_episode_under_a_host():
+def test_a_dead_environment_ends_an_episode_under_reward_methods():
     fates = [{}, {"steps": [1]}]
-    venv = hosted(2, READING, group_size=2, fates=fates, **CHUNKS)
+    venv = rewarded(2, READING, group_size=2, fates=fates, **CHUNKS)
     received, cut, (group,) = run(venv, reading("1623", "the year"))
     assert cut.tolist() == [False, True]
     assert [len(episode.turns) for episode in group] == [4, 2]
@@ -197,7 +197,7 @@ def test_a_dead_environment_ends_an_episode_under_a_host():
 
 def test_what_was_paid_at_its_turn_stays_paid():
     fates = [{"steps": [1]}]
-    venv = hosted(1, [SearchRewardsMethod(search_cost=0.0)], fates=fates, env_id="MemSearchQA-v0", **MEMORY)
+    venv = rewarded(1, [SearchRewardsMethod(search_cost=0.0)], fates=fates, env_id="MemSearchQA-v0", **MEMORY)
     received, _, _ = run(venv, [[SEARCH.format("zzz")]])
     info = venv.infos_list[0]
     # a well-formed search that found nothing: 0.1 for its form; then the environment dies
@@ -209,7 +209,7 @@ def test_what_was_paid_at_its_turn_stays_paid():
 
 
 def test_a_member_that_never_began_does_not_hold_its_group_up():
-    venv = hosted(3, READING, group_size=3, fates=[{}, {"resets": [0]}, {}], **CHUNKS)
+    venv = rewarded(3, READING, group_size=3, fates=[{}, {"resets": [0]}, {}], **CHUNKS)
     received, _, (group,) = run(venv, reading("1623", "x", "the year"))
     assert [len(episode.turns) for episode in group] == [4, 0, 4]
     assert all(group[1].credits[name] == [] for name in ("tamtrl", "infomem", "mempo"))
@@ -217,14 +217,14 @@ def test_a_member_that_never_began_does_not_hold_its_group_up():
 
 
 def test_a_group_of_which_none_began_is_complete_after_the_reset():
-    venv = hosted(2, READING, group_size=2, fates=[{"resets": [0]}] * 2, **CHUNKS)
+    venv = rewarded(2, READING, group_size=2, fates=[{"resets": [0]}] * 2, **CHUNKS)
     venv.reset(seed=0)
     assert [len(group) for group in venv.completed_groups] == [2]
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_where_episodes_begin_by_themselves_the_one_after_a_scorer_that_is_away_does_too(mode):
-    venv = hosted(2, ["TAMTRL"], Partly("poison"), group_size=2, mode=mode, **CHUNKS)
+def test_where_episodes_begin_by_themselves_the_one_after_a_scorer_that_fails_does_too(mode):
+    venv = rewarded(2, ["TAMTRL"], Partly("poison"), group_size=2, mode=mode, **CHUNKS)
     venv.reset(seed=3)
     observations, _, terminated, truncated, infos = venv.step(["a", "poison"])
     assert (terminated.tolist(), truncated.tolist()) == ([False, False], [False, True])
@@ -245,7 +245,7 @@ def test_where_episodes_begin_by_themselves_the_one_after_a_scorer_that_is_away_
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_groups_play_one_task_again_after_a_reset_that_failed(mode):
     fates = [{"resets": [1, 3]}, {}, {"steps": [2]}, {}]
-    venv = hosted(4, ["TAMTRL"], group_size=2, fates=fates, mode=mode, **CHUNKS)
+    venv = rewarded(4, ["TAMTRL"], group_size=2, fates=fates, mode=mode, **CHUNKS)
     venv.reset(seed=3)
     groups = []
     for _ in range(24):
@@ -259,7 +259,7 @@ def test_groups_play_one_task_again_after_a_reset_that_failed(mode):
 
 def test_episodes_that_begin_by_themselves_follow_the_seed():
     def tasks(seed):
-        venv = hosted(4, ["TAMTRL"], group_size=2, mode="NextStep", **CHUNKS)
+        venv = rewarded(4, ["TAMTRL"], group_size=2, mode="NextStep", **CHUNKS)
         venv.reset(seed=9)
         venv.reset(seed=seed)
         for _ in range(6):
@@ -271,7 +271,7 @@ def test_episodes_that_begin_by_themselves_follow_the_seed():
 
 
 def test_numpys_whole_seed_makes_groups_too():
-    venv = hosted(4, ["TAMTRL"], group_size=2, **CHUNKS)
+    venv = rewarded(4, ["TAMTRL"], group_size=2, **CHUNKS)
     venv.reset(seed=np.int64(5))
     first = [info["task"] for info in venv.infos_list]
     venv.reset(seed=5)
@@ -280,7 +280,7 @@ def test_numpys_whole_seed_makes_groups_too():
 
 
 def test_members_that_are_reset_one_after_another_play_one_task():
-    venv = hosted(2, ["TAMTRL"], group_size=2, **CHUNKS)
+    venv = rewarded(2, ["TAMTRL"], group_size=2, **CHUNKS)
     venv.reset(seed=0)
     for i in (0, 1):
         venv.reset(options={"reset_mask": np.arange(2) == i})

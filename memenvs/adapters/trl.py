@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages
+from memenvs.core.checks import check_choice
 from memenvs.core.optional import check_version, require
 from memenvs.core.text import Template
 from memenvs.envs.searching import several
@@ -599,8 +600,8 @@ def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> di
         raise ValueError(f"credit has no {unknown[0]!r}; it may have {', '.join(known)}")
     rewards = OF_TOOLS if methods is None else get_args(Reward)
     for name, choices in (("reward", rewards), ("estimator", get_args(Estimator))):
-        if name in credit and credit[name] not in choices:
-            raise ValueError(f"credit[{name!r}] must be one of {', '.join(choices)}, got {credit[name]!r}")
+        if name in credit:
+            check_choice(f"credit[{name!r}]", credit[name], choices)
     wanted = credit.get("reward")
     if wanted in ("tamtrl", "mempo") and wanted not in (methods or ()):
         raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from memenvs.core.checks import check_choice
 from memenvs.core.files import read_json, whole_folder, write_json
 from memenvs.retrieval.corpus import Corpus, read_jsonl, write_corpus
 from memenvs.retrieval.dense import (
@@ -62,8 +63,7 @@ def build_index(
             another corpus or encoder.
     """
     out = Path(out)
-    if index not in INDEXES:
-        raise ValueError(f"no index {index!r}; choose {', '.join(INDEXES)}")
+    check_choice("index", index, INDEXES)
     out.mkdir(parents=True, exist_ok=True)
     mapped = _map_corpus(corpus, out)
     if index == "lexical":

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, item_rng, make_items, progress, seam_tokens
-from memenvs.core.checks import check_whole
+from memenvs.core.checks import check_choice, check_whole
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -133,8 +133,7 @@ def niah(
     Raises:
         ValueError: unknown variant, no prose where it is needed, or a budget too small for the needles.
     """
-    if variant not in RECIPES:
-        raise ValueError(f"no NIAH variant {variant!r}; choose one of {', '.join(VARIANTS)}")
+    check_choice("variant", variant, VARIANTS)
     check_whole(count=count, tokens=tokens)
     recipe, rng = RECIPES[variant], item_rng(seed, f"{split}\0haystack", 0)
     hay = _hay(recipe, tokens, prose, tokenizer, rng)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memenvs.build.draft import Documents, Draft, frame_tokens, renumbered
+from memenvs.core.checks import check_choice
 from memenvs.core.files import describe, resolved, sha256, whole_folder
 from memenvs.core.text import Template
 from memenvs.tasks.context import Context, open_reader
@@ -189,8 +190,7 @@ def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) ->
     Raises:
         ValueError: no such form; a task that MemAgent's reward would pay nothing for whatever the reply.
     """
-    if form not in FORMS:
-        raise ValueError(f"--export must be one of {', '.join(FORMS)}, got {form!r}")
+    check_choice("--export", form, FORMS)
     if not tasks.n_documents:
         raise ValueError(f"--export {form} writes the text of a task, and these questions have none")
     suffix, make, schema = FORMS[form]

@@ -24,6 +24,7 @@ from itertools import count as numbers
 
 import numpy as np
 
+from memenvs.core.checks import check_choice
 from memenvs.core.processes import map_in_processes
 from memenvs.sokoban.board import FAR, MAX_SIDE, BoardLayout, Grid, LevelError, squares, to_board
 from memenvs.sokoban.levels import Level, LevelSet
@@ -76,8 +77,7 @@ class Generator:
 
     def item(self, split: str, index: int) -> _Item:
         """Item `index` of a split, with its canonical key; None in the rare case that no room gives one."""
-        if split not in SPLITS:
-            raise ValueError(f"split is one of {', '.join(SPLITS)}, got {split!r}")
+        check_choice("split", split, SPLITS)
         rng = np.random.default_rng(np.random.SeedSequence([self.seed, SPLITS.index(split), index]))
         for _ in range(_ROOMS):
             layout = draw_room(rng, *self.size, self.boxes)

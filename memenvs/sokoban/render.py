@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from memenvs.core.checks import Range, check_whole
 from memenvs.sokoban.board import BOX, CELLS, LETTERS, PLAYER, TARGET, WALL, Grid, Vocabulary, to_text
 
 SMALLEST, LARGEST = 4, 256  # pixels a tile
@@ -36,8 +37,7 @@ def ansi(board: Grid, vocabulary: Vocabulary = LETTERS) -> str:
 @lru_cache
 def tiles(pixels: int) -> npt.NDArray[np.uint8]:
     """The tile of each cell code, (16, t, t, 3), painted once a size; codes that no board has are black."""
-    if not SMALLEST <= pixels <= LARGEST:
-        raise ValueError(f"tile is {SMALLEST} to {LARGEST} pixels, got {pixels}")
+    check_whole(Range(SMALLEST, LARGEST), tile=pixels)
     pictures = np.zeros((16, pixels, pixels, 3), np.uint8)
     for cell in CELLS:
         pictures[cell] = paint(cell, pixels)

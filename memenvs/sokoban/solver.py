@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
+from memenvs.core.checks import check_choice
 from memenvs.sokoban.board import BOX, FAR, BoardLayout, Grid, read_masks, squares
 from memenvs.sokoban.engine import Board
 
@@ -48,8 +49,7 @@ def solve(
 
     A limit in nodes gives the same result on every machine.
     """
-    if objective not in ("moves", "pushes", "any"):
-        raise ValueError(f"objective is 'moves', 'pushes' or 'any', got {objective!r}")
+    check_choice("objective", objective, ("moves", "pushes", "any"))
     layout, boxes, player = read_masks(board)
     return solve_masks(layout, boxes, player, objective, Budget(nodes, seconds))
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from memenvs.build.worldgen import chronicle, prose
 from memenvs.build.worldgen.names import PROSE, SPLITS, dice
 from memenvs.build.worldgen.questions import Asker, Question
+from memenvs.core.checks import Range, check_choice, check_whole
 
 __all__ = ["LARGEST", "SMALLEST", "SPLITS", "Question", "World", "generate"]
 
@@ -54,15 +55,9 @@ def generate(
 
 
 def _check(entities: int, questions: int, split: str, seed: int, hops: Sequence[int]) -> None:
-    if entities < SMALLEST:
-        raise ValueError(f"entities={entities} is too small a world; ask for {SMALLEST} or more")
-    if entities > LARGEST:
-        raise ValueError(f"entities={entities} would run out of names; ask for at most {LARGEST}")
-    if questions < 1:
-        raise ValueError(f"questions={questions} asks nothing; ask for 1 or more")
-    if split not in SPLITS:
-        raise ValueError(f"split={split!r} has no names of its own; use one of {', '.join(SPLITS)}")
-    if seed < 0:
-        raise ValueError(f"seed={seed} is negative; use 0 or more")
+    check_whole(Range(SMALLEST, LARGEST), entities=entities)  # beyond it names run out
+    check_whole(questions=questions)
+    check_choice("split", split, SPLITS)
+    check_whole(Range(0), seed=seed)
     if not hops or any(h not in (1, 2, 3, 4) for h in hops):
         raise ValueError(f"hops={tuple(hops)} is out of range; use numbers from 1 to 4, such as (1, 2, 3, 4)")

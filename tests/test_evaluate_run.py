@@ -15,10 +15,12 @@ from chat_stub import ChatStub
 from memenvs.core import http as json_http
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.evaluation.log import Pair
-from memenvs.evaluation.policies import FunctionSampler
-from memenvs.evaluation.run import begin, main, read_tasks
+from memenvs.evaluation.policies import FunctionSampler, ModelOptions
+from memenvs.evaluation.run import begin, evaluate, main, read_tasks
 from memenvs.evaluation.summary import bootstrap, summarise
-from memenvs.rollout.records import Episode
+from memenvs.rollout.engine import Answer
+from memenvs.rollout.records import Episode, text_reply
+from memenvs.wrappers import RewardWrapper
 
 TOOL = ("--env", "MemToolQA-v0", "--env-args", "tasks=world-test")
 
@@ -701,3 +703,70 @@ def test_a_conversation_with_fresh_prompts_is_refused(chat, capsys):
     url = f"openai:{chat(by_seed).url}"
     assert run("--env", "MemChunkQA-v0", "--policy", url, "--task", "0", "--conversation") == 2
     assert "fresh prompt" in capsys.readouterr().err
+
+
+# From Python.
+
+
+def test_the_command_prints_the_summary_of_the_function(capsys):
+    arguments = ("--env", "MemToolQA-v0", "--env-args", "tasks=world-test", "--policy", "random_text")
+    run(*arguments, "--task", "0:4", "--samples", "2", "--seed", "3")
+    args = {"tasks": "world-test"}
+    summary = evaluate("MemToolQA-v0", "random_text", env_args=args, tasks=range(4), samples=2, seed=3)
+    assert capsys.readouterr().out == str(summary)
+
+
+def test_a_function_from_observation_and_info_to_a_reply_is_a_policy():
+    args = {"tasks": "world-test"}
+    env = gym.make("MemToolQA-v0", **args).unwrapped
+    env.reset(options={"task": 5})
+    gold = env.gold_reply()
+    summary = evaluate("MemToolQA-v0", lambda observation, info: gold, env_args=args, tasks=[5])
+    assert summary.metrics["success"].interval.mean == 1.0
+
+
+def test_an_environment_may_be_made_by_a_function_with_its_wrappers():
+    def make():
+        return RewardWrapper(gym.make("MemSearchQA-v0", tasks="world-test"), [["SearchRewards", {}]])
+
+    plain = evaluate("MemSearchQA-v0", "lexical", env_args={"tasks": "world-test"}, tasks="0:2")
+    wrapped = evaluate(make, "lexical", tasks="0:2")
+    assert wrapped.metrics["success"] == plain.metrics["success"]
+    assert wrapped.metrics["return"].interval.mean != plain.metrics["return"].interval.mean
+
+
+def test_a_policy_over_token_ids_is_asked_within_the_limit_of_its_options():
+    policy = LetterPolicy("model")
+    summary = evaluate("MemToolQA-v0", policy, tasks=[0], options=ModelOptions(max_new_tokens=3))
+    assert summary.metrics["truncated_replies"].interval.mean == 2.0
+    assert summary.metrics["model_prompt_tokens"].interval.mean == sum(map(len, policy.prompts))
+
+
+def test_a_sampler_of_ones_own_is_asked_for_the_turns_of_many_episodes():
+    class Silence:
+        most = 0
+
+        def __init__(self):
+            self.waiting = []
+
+        def ask(self, request):
+            self.waiting.append(request.seat)
+            self.most = max(self.most, len(self.waiting))
+
+        def answered(self):
+            waiting, self.waiting = self.waiting, []
+            return [Answer(seat, text_reply("")) for seat in waiting]
+
+    sampler = Silence()
+    assert evaluate("MemSokoban-v0", sampler, tasks="0:5", concurrency=3).finished == 5
+    assert sampler.most == 3
+
+
+def test_what_is_no_policy_is_refused():
+    with pytest.raises(TypeError, match="policy must be a name, a function or a policy over"):
+        evaluate("MemSokoban-v0", 7)
+
+
+def test_a_task_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match=r"tasks must be numbers from 0 to \d+, got \[1000000000\]"):
+        evaluate("MemSokoban-v0", "gold", tasks=[10**9])

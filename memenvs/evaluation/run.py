@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 import memenvs
 from memenvs.cli import NAMED, Parser, make_env
-from memenvs.core.checks import Range, check_whole
+from memenvs.core.checks import Range, check_whole, is_whole
 from memenvs.core.env import TextEnv
 from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.spaces import UnicodeText
@@ -90,7 +90,9 @@ def evaluate(
     if not (callable(policy) or policy in _BLIND or isinstance(first.observation_space, UnicodeText)):
         raise ValueError(f"{name} shows pictures, which only {', '.join(_BLIND)} and functions can play")
     chosen = choose_policy(policy, options or ModelOptions())
-    numbers = read_tasks(tasks, inner.n_tasks) if isinstance(tasks, str) else list(tasks)
+    numbers = read_tasks(tasks, inner.n_tasks) if isinstance(tasks, str) else list(dict.fromkeys(tasks))
+    if not all(is_whole(number) and 0 <= number < inner.n_tasks for number in numbers):
+        raise ValueError(f"tasks must be numbers from 0 to {inner.n_tasks - 1}, got {numbers!r:.80}")
     pairs = [Pair(task, sample) for task in numbers for sample in range(samples)]
     setting = {
         "env": env if isinstance(env, str) else str(first),

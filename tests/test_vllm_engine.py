@@ -1,10 +1,84 @@
-"""An engine is shut down, and its threads are waited for, before the interpreter ends."""
+"""An engine's requests are told apart, and it is shut down before the interpreter ends."""
 
+import itertools
 import threading
 import weakref
 from types import SimpleNamespace
 
-from memenvs.models.vllm import stop_engine
+import pytest
+
+from memenvs.models.vllm import add_request, drop, generate, stop_engine, wait
+
+
+class CountingLLM:
+    """Stands in for `vllm.LLM`: a request takes as many steps as its parameters say."""
+
+    def __init__(self):
+        self.llm_engine, self.request_counter = self, itertools.count()
+        self.left, self.prompts = {}, {}
+
+    def add_request(self, number, prompt, steps):
+        self.left[number], self.prompts[number] = steps, prompt["prompt_token_ids"]
+
+    def abort_request(self, numbers):
+        for number in numbers:
+            self.left.pop(number, None)
+
+    def step(self):
+        if not self.left:
+            raise RuntimeError("no request is under way")
+        self.left = {number: steps - 1 for number, steps in self.left.items()}
+        ended = [number for number, steps in self.left.items() if steps <= 0]
+        outputs = [
+            SimpleNamespace(request_id=number, finished=number in ended, text=self.prompts[number])
+            for number in self.left
+        ]
+        for number in ended:
+            del self.left[number]
+        return outputs
+
+
+def test_each_prompt_gets_its_own_output_whenever_it_ends():
+    outputs = generate(CountingLLM(), [[1], [2], [3]], [3, 1, 2])
+    assert [output.text for output in outputs] == [[1], [2], [3]]
+
+
+def test_no_prompts_have_no_outputs():
+    assert generate(CountingLLM(), [], []) == []
+
+
+def test_a_request_under_way_keeps_its_output_while_another_caller_generates():
+    llm = CountingLLM()
+    short, long = add_request(llm, [7], 1), add_request(llm, [8], 9)
+    (output,) = generate(llm, [[1]], [3])  # the short request ends meanwhile
+    assert output.text == [1]
+    assert [output.text for output in wait(llm, [short, long]).values()] == [[7]]
+    assert [output.text for output in wait(llm, [long]).values()] == [[8]]
+
+
+def test_waiting_for_nothing_takes_no_step():
+    assert wait(CountingLLM(), []) == {}
+
+
+def test_a_dropped_request_is_neither_sampled_nor_kept():
+    llm = CountingLLM()
+    short, long = add_request(llm, [7], 1), add_request(llm, [8], 9)
+    generate(llm, [[1]], [2])
+    drop(llm, [short, long])
+    assert llm.left == {}
+    assert [output.text for output in generate(llm, [[2]], [1])] == [[2]]
+
+
+def test_requests_of_a_caller_that_is_interrupted_are_dropped():
+    llm = CountingLLM()
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    llm.step = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        generate(llm, [[1], [2]], [1, 1])
+    assert llm.left == {}
 
 
 class Engine:

@@ -6,7 +6,7 @@ import atexit
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from memenvs.models.hf import HFPolicy
 
 PATIENCE = 5.0  # seconds that a thread of an engine has to end
+
+_ended: MutableMapping[Any, dict[str, Any]] = weakref.WeakKeyDictionary()  # outputs that wait, by engine
 
 
 class VLLMPolicy(ChatPolicy):
@@ -85,15 +87,11 @@ class VLLMPolicy(ChatPolicy):
         Raises:
             ValueError: a prompt is empty, or the arguments are not of one length.
         """
-        self.cancel()
         limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
         seeds = [int(rng.integers(2**31)) for rng in rngs]
         rows = [i for i, limit in enumerate(limits) if limit]
-        outputs = self.llm.generate(
-            [self._vllm.TokensPrompt(prompt_token_ids=[int(t) for t in prompts[i]]) for i in rows],
-            [self._settings(seeds[i], limits[i]) for i in rows],
-            use_tqdm=False,
-        )
+        settings = [self._settings(seeds[i], limits[i]) for i in rows]
+        outputs = generate(self.llm, [prompts[i].tolist() for i in rows], settings)
         replies = [Reply("", np.zeros(0, dtype=np.int64), np.zeros(0), False)] * len(prompts)
         for i, output in zip(rows, outputs, strict=True):
             replies[i] = self._reply(output.outputs[0])
@@ -101,27 +99,18 @@ class VLLMPolicy(ChatPolicy):
 
     def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
         """Begin a reply, beside those under way; see `memenvs.rollout.engine.StreamingPolicy`."""
-        number = str(next(self.llm.request_counter))
-        tokens = self._vllm.TokensPrompt(prompt_token_ids=[int(token) for token in prompt])
         settings = self._settings(int(rng.integers(2**31)), max_new_tokens)
-        self._keys[number] = key
-        self.llm.llm_engine.add_request(number, tokens, settings)
+        self._keys[add_request(self.llm, prompt.tolist(), settings)] = key
 
     def completed(self) -> list[tuple[int, Reply]]:
         """Replies that have ended, by their keys; waits for one if any is under way."""
-        replies: list[tuple[int, Reply]] = []
-        while self._keys and not replies:
-            ended = [output for output in self.llm.llm_engine.step() if output.finished]
-            replies = [
-                (self._keys.pop(output.request_id), self._reply(output.outputs[0])) for output in ended
-            ]
-        return replies
+        outputs = wait(self.llm, self._keys)
+        return [(self._keys.pop(number), self._reply(one.outputs[0])) for number, one in outputs.items()]
 
     def cancel(self) -> None:
-        """Drop the replies that are under way, which the engine would give to the next caller."""
-        if self._keys:
-            self.llm.llm_engine.abort_request(list(self._keys))
-            self._keys.clear()
+        """Drop the replies that are under way."""
+        drop(self.llm, self._keys)
+        self._keys.clear()
 
     def load_weights(self, weights: HFPolicy | str | Path) -> None:
         """Sample with these weights from now on: a policy's present ones, or those saved in a folder.
@@ -193,6 +182,47 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine
+
+
+def add_request(llm: Any, prompt: list[int], params: Any) -> str:
+    """Begin to sample behind a prompt of token ids; the number of the request."""
+    number = str(next(llm.request_counter))
+    llm.llm_engine.add_request(number, {"prompt_token_ids": prompt}, params)
+    return number
+
+
+def wait(llm: Any, numbers: Collection[str]) -> dict[str, Any]:
+    """Outputs by the numbers of those requests that have ended; waits for at least one if there are any.
+
+    `LLM.generate` gives its caller the outputs of all requests. Here those of others are kept for them: a
+    scorer may use the engine of a policy whose replies are still being sampled.
+    """
+    ended = _ended.setdefault(llm, {})
+    while numbers and not any(number in ended for number in numbers):
+        ended |= {output.request_id: output for output in llm.llm_engine.step() if output.finished}
+    return {number: ended.pop(number) for number in numbers if number in ended}
+
+
+def drop(llm: Any, numbers: Collection[str]) -> None:
+    """End requests without their outputs."""
+    if numbers:
+        llm.llm_engine.abort_request(list(numbers))
+    for number in numbers:
+        _ended.get(llm, {}).pop(number, None)
+
+
+def generate(llm: Any, prompts: Sequence[list[int]], params: Sequence[Any]) -> list[Any]:
+    """The output of each prompt of token ids; requests that others have begun go on beside them."""
+    numbers = [add_request(llm, prompt, own) for prompt, own in zip(prompts, params, strict=True)]
+    outputs: dict[str, Any] = {}
+    left = set(numbers)
+    try:
+        while left:
+            outputs |= wait(llm, left)
+            left -= outputs.keys()
+    finally:
+        drop(llm, left)
+    return [outputs[number] for number in numbers]
 
 
 def stop_engine(engine: weakref.ref[Any], threads: Sequence[threading.Thread]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.core.optional import require
-from memenvs.models.vllm import load_engine
+from memenvs.models.vllm import generate, load_engine
 from memenvs.wrappers.scorers.protocol import (
     PairTokenizer,
     ScoreRequest,
@@ -45,9 +45,12 @@ class VLLMScorer:
     ):
         vllm = require("vllm", "vllm")
         self.llm = load_engine(model, engine)
-        self._prompt = vllm.TokensPrompt
-        self._sampling = vllm.SamplingParams(
-            max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False
+        self._params = vllm.SamplingParams(
+            max_tokens=1,
+            temperature=0.0,
+            prompt_logprobs=0,
+            detokenize=False,
+            output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
         window = self.llm.llm_engine.model_config.max_model_len - 1
         self._tokens = PairTokenizer(tokenizer or self.llm.get_tokenizer(), window, truncate)
@@ -57,8 +60,8 @@ class VLLMScorer:
         pairs = self._tokens.pairs(requests)
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
         rows = [i for i, pair in enumerate(pairs) if pair.continuation]
-        prompts = [self._prompt(prompt_token_ids=[*pairs[i].prompt, *pairs[i].continuation]) for i in rows]
-        outputs = self.llm.generate(prompts, self._sampling, use_tqdm=False) if prompts else []
+        prompts = [[*pairs[i].prompt, *pairs[i].continuation] for i in rows]
+        outputs = generate(self.llm, prompts, [self._params] * len(rows))
         for i, output in zip(rows, outputs, strict=True):
             scores[i] = _chosen(output.prompt_logprobs, pairs[i])
         return scores

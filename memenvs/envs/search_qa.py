@@ -17,7 +17,6 @@ from memenvs.envs.searching import (
     holds_known_tag,
     passages_shown,
     several,
-    show_passages,
 )
 from memenvs.tasks.metrics import Objectives, multi_objective, wrap_answer
 
@@ -244,7 +243,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         `evidence` is what a teacher reads behind the turns.
         """
         if not self.remembers:
-            return self._fill() + _joined(episode.history) + evidence
+            return (episode.prompts or [self._fill()])[0] + _joined(episode.history) + evidence
         if episode.end:
             return ""
         recent = episode.history if self.keep_turns == "all" else episode.history[-int(self.keep_turns) :]
@@ -275,7 +274,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
     def _scoring_prompts(self) -> dict[str, Any]:
         episode, turns = self.episode, self.last_turn  # one number of turns, so that prompts share a prefix
-        passages = information(show_passages(self._evidence).strip()) if self._evidence else ""
+        passages = information(self._passages) if self._passages else ""
         if not self.remembers:
             return self._appended_fields(episode.prompts[0], self._observe(), passages)
         teacher = self._prompt(episode, passages)

@@ -71,6 +71,8 @@ class SearchingEnv(TextEnv[str, E]):
     last_turn: int
     _task: Task
     _evidence: list[str]  # contents of the documents that the answer needs, where they are known
+    _passages: str  # the same as passages
+    _target: str
     _found: tuple[str, list[str]] | None = None  # what `prepare` found for the query of the next step
 
     def __init__(
@@ -106,7 +108,7 @@ class SearchingEnv(TextEnv[str, E]):
         raise NotImplementedError
 
     def _scoring_prompts(self) -> dict[str, Any]:
-        """The scoring fields but `question` and the targets; the teacher reads `_evidence`."""
+        """The scoring fields but `question` and the targets; the teacher reads `_passages`."""
         raise NotImplementedError
 
     # The search.
@@ -146,7 +148,9 @@ class SearchingEnv(TextEnv[str, E]):
     def _open(self, number: int) -> None:
         """Make the numbered task the one that is played."""
         self._task, questions = self.questions[number], self.questions
-        self._evidence = questions.shown(self._task.evidence) if isinstance(questions, TaskSet) else []
+        self._evidence = _evidence(questions, number) if isinstance(questions, TaskSet) else []
+        self._target = gold_answer(self._task.answers, self.metric)
+        self._passages = show_passages(self._evidence).strip()
 
     def task_set(self) -> tuple[str, str]:
         """The questions' name and hash."""
@@ -189,7 +193,7 @@ class SearchingEnv(TextEnv[str, E]):
 
     def _gold(self) -> str:
         """The right answer in its tag."""
-        return wrap_answer(gold_answer(self._task.answers, self.metric), "tag")
+        return wrap_answer(self._target, "tag")
 
     def _privileged(self) -> dict[str, Any]:
         task = self._task
@@ -197,7 +201,7 @@ class SearchingEnv(TextEnv[str, E]):
             "answers": [list(accepted) for accepted in task.answers],
             "evidence": list(self._evidence),
             "question": task.question,
-            "target": gold_answer(task.answers, self.metric),
+            "target": self._target,
             "target_wrapped": self._gold(),
             **self._scoring_prompts(),
         }
@@ -273,6 +277,12 @@ def holds_answer(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tupl
 
     each = list(map(holds, words))
     return any(each) or holds(" ".join(filter(None, words))), each
+
+
+@functools.lru_cache(maxsize=4096)
+def _evidence(tasks: TaskSet, number: int) -> list[str]:
+    """Contents of the evidence documents of a task; a group plays the same task many times."""
+    return tasks.shown(tasks[number].evidence)
 
 
 @functools.lru_cache(maxsize=20_000)

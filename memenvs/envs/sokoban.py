@@ -189,7 +189,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             example=f" {separator} ".join((self.action_names[0], self.action_names[3], self.action_names[0])),
         )
         first = self._level(0)
-        text = len(self._start(first)) + first.board.size * max(map(len, self.vocabulary))
+        start = self._prompt(board=to_text(first.board, self.vocabulary))
+        text = len(start) + first.board.size * max(map(len, self.vocabulary))
         super().__init__(len(self.chosen), text + max_turns * (MAX_REPLY_CHARS + text + 200), render_mode)
 
     def gold_reply(self) -> str:
@@ -218,16 +219,25 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         return "\n".join([*lines, to_text(self._board.grid, self.vocabulary), episode.end])
 
     def _begin(self, task: int) -> SokobanEpisode:
-        level = self._level(task)
-        self._board = Board(level.board)
-        self._deadlocked = is_deadlocked(level.board)
-        return SokobanEpisode(task, history=self._start(level))
+        level = self._open(task)
+        self._board, self._deadlocked = Board(level.board), is_deadlocked(level.board)
+        return SokobanEpisode(task, history=self._start)
 
     def _level(self, task: int) -> Level:
         return self.levels[int(self.chosen[task])]
 
-    def _start(self, level: Level) -> str:
-        return self._prompt(board=to_text(level.board, self.vocabulary))
+    def _open(self, task: int) -> Level:
+        """Make the numbered task the one that is played: its first prompt, and what of it never changes."""
+        level = self._level(task)
+        board, target = to_text(level.board, self.vocabulary), self._listed(level.moves or ())
+        self._start = self._prompt(board=board)
+        self._evidence = f"\nA shortest solution from the start: {target}\n" if target else ""
+        self._fixed = {
+            "question": f"{GOAL}\n\n{board}",
+            "target": target,
+            "target_wrapped": wrap_answer(target, "tag"),
+        }
+        return level
 
     def _listed(self, moves: Sequence[int]) -> str:
         return f" {self.separator} ".join(self.action_names[move] for move in moves)
@@ -244,6 +254,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
                 f"the state's episode cannot be: end={episode.end!r} after {len(episode.moves)} moves in "
                 f"{episode.turn} of {self.max_turns} turns"
             )
+        self._open(episode.task)
         self._board, self._deadlocked = board, is_deadlocked(board.grid)
 
     @property
@@ -305,17 +316,11 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         }
 
     def _privileged(self) -> dict[str, Any]:
-        level = self._level(self.episode.task)
-        solution = list(level.moves or ())
-        target = self._listed(solution)
-        evidence = f"\nA shortest solution from the start: {target}\n" if solution else ""
         return {
             "deadlocked": self._deadlocked,
-            "solution": solution,
-            "question": f"{GOAL}\n\n{to_text(level.board, self.vocabulary)}",
-            "target": target,
-            "target_wrapped": wrap_answer(target, "tag"),
-            **self._appended_fields(self._start(level), self.episode.history, evidence),
+            "solution": list(self._level(self.episode.task).moves or ()),
+            **self._fixed,
+            **self._appended_fields(self._start, self.episode.history, self._evidence),
         }
 
     def _task_id(self) -> str:
@@ -381,8 +386,8 @@ class MoveReader:
     """
 
     def __init__(self, names: Sequence[str], separator: str, most: int) -> None:
-        self._known = {name.strip().lower(): action for action, name in enumerate(names)}
-        if len(self._known) != 4 or not all(self._known) or not separator.strip():
+        self._actions = {name.strip().lower(): action for action, name in enumerate(names)}
+        if len(self._actions) != 4 or not all(self._actions) or not separator.strip():
             raise ValueError(
                 f"action_names must be four different words and separator some characters, got {names!r} and "
                 f"{separator!r}"
@@ -404,10 +409,10 @@ class MoveReader:
         return moves._replace(well_formed=False)
 
     def _listed(self, text: str, remark: str) -> Moves:
-        known, most = self._known, self._most
+        most = self._most
         actions: list[int] = []
         for word in text.split(self._separator):
-            action = known.get(word.strip().lower())
+            action = self._actions.get(word.strip().lower())
             if action is not None:
                 actions.append(action)
             elif word.strip():

@@ -18,7 +18,6 @@ from memenvs.envs.searching import (
     harmless,
     holds_answer,
     several,
-    show_passages,
 )
 
 TOOL = "wiki_search"
@@ -148,19 +147,21 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         self._open(task)
         return ToolEpisode(task)
 
-    def _observe(self) -> str:
-        return self._start() + "".join(reply + feedback for reply, feedback in self.episode.history)
+    def _open(self, number: int) -> None:
+        super()._open(number)
+        task = self._task
+        self._start = self._ask.fill(question=task.question, several=several(len(task.answers)))
 
-    def _start(self) -> str:
-        return self._ask.fill(question=self._task.question, several=several(len(self._task.answers)))
+    def _observe(self) -> str:
+        return self._start + "".join(reply + feedback for reply, feedback in self.episode.history)
 
     def _longest(self, question: int, objectives: int) -> int:
         turn = 2 * MAX_REPLY_CHARS + 64 * self.max_result  # an error may repeat the reply
         return self._ask.longest(question=question, several=len(several(objectives))) + 2 * turn
 
     def _scoring_prompts(self) -> dict[str, Any]:
-        result = f"{_result(show_passages(self._evidence).strip())}\n\n" if self._evidence else ""
-        return self._appended_fields(self._start(), self._observe(), result)
+        result = f"{_result(self._passages)}\n\n" if self._passages else ""
+        return self._appended_fields(self._start, self._observe(), result)
 
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode

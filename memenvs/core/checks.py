@@ -1,4 +1,4 @@
-"""Checks of arguments and arrays, each with a ValueError of one line, and errors told in one line."""
+"""Checks of arguments and arrays, each with a ValueError of one line, and one-line forms of errors."""
 
 from __future__ import annotations
 

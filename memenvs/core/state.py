@@ -165,8 +165,8 @@ class Stateful:
         for name, value in given:
             handed_on = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
             found |= value if handed_on else {name: value}
-        told = {name: value for name, value in found.items() if name not in self.unhashed}
-        return text_hash(json.dumps(told, sort_keys=True, default=lambda value: type(value).__qualname__))
+        hashed = {name: value for name, value in found.items() if name not in self.unhashed}
+        return text_hash(json.dumps(hashed, sort_keys=True, default=lambda value: type(value).__qualname__))
 
     def _state_if_any(self) -> State | None:
         try:

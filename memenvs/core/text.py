@@ -6,18 +6,21 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+THOUGHTS = ("strip", "opened", "keep")
+"""What to do with the thought that opens a reply; see `thought_end`."""
+
 
 class Template:
-    r"""A text with places such as `{question}`; every other brace is plain text (`\boxed{…}`).
+    r"""A text with placeholders such as `{question}`; every other brace is plain text (`\boxed{…}`).
 
     Args:
         text: the template.
-        required: places it must have.
-        optional: places it may have.
+        required: placeholders it must have.
+        optional: placeholders it may have.
         name: what the template is called in errors.
 
     Raises:
-        ValueError: a required place is missing.
+        ValueError: a required placeholder is missing.
 
     >>> Template("Q: {question} {x}", required=["question"], name="read").fill(question="{question}?")
     'Q: {question}? {x}'
@@ -28,12 +31,12 @@ class Template:
     ) -> None:
         for place in required:
             if f"{{{place}}}" not in text:
-                raise ValueError(f"the {name!r} template has no place {{{place}}}; put it where it belongs")
+                raise ValueError(f"the {name!r} template has no placeholder {{{place}}}; add it")
         self.required, self.optional = tuple(required), tuple(optional)
         self._parts = re.split(r"\{(" + "|".join((*required, *optional)) + r")\}", text)
 
     def longest(self, **most: int) -> int:
-        """Characters of the longest text it can give, from those of what can fill each place.
+        """Characters of the longest text it can give, from those of what can fill each placeholder.
 
         >>> Template("Q: {question}! {question}", required=["question"]).longest(question=10)
         25
@@ -41,7 +44,7 @@ class Template:
         return sum(map(len, self._parts[::2])) + sum(most[place] for place in self._parts[1::2])
 
     def fill(self, **values: object) -> str:
-        """The text with its places filled; values that it has no place for are left out."""
+        """The text with its placeholders filled; values without a placeholder are left out."""
         parts = list(self._parts)
         parts[1::2] = [str(values[place]) for place in parts[1::2]]
         return "".join(parts)
@@ -52,11 +55,11 @@ def replace_templates(own: Mapping[str, Template], given: Any) -> dict[str, Temp
 
     Args:
         own: by their names.
-        given: `{name: text}` of some of them, or None. A text must and may have the places that our own of
-            that name must and may have.
+        given: `{name: text}` of some of them, or None. Each text must, and may, have the same placeholders
+            as the environment's own of that name.
 
     Raises:
-        ValueError: not such a dictionary, an unknown name, or a text without a place that it must have.
+        ValueError: not such a dictionary, an unknown name, or a text without a required placeholder.
     """
     if given is None:
         return dict(own)
@@ -72,9 +75,6 @@ def replace_templates(own: Mapping[str, Template], given: Any) -> dict[str, Temp
         else old
         for name, old in own.items()
     }
-
-
-THOUGHTS = ("strip", "opened", "keep")
 
 
 class Tagged(NamedTuple):

@@ -18,7 +18,7 @@ MEND = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` s
 class HTTPRetriever:
     """Searches through `POST {url}/retrieve`, the protocol of `memenvs.retrieval.server`; a `Retriever`.
 
-    Any server that speaks it will do. Connections are kept open, one a thread and process.
+    Any server of that protocol will do. May be used from several threads, and after a fork.
 
     Args:
         url: `http://host:port`, `https://` too; a path before `/retrieve` is kept.

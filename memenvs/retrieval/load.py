@@ -111,8 +111,7 @@ def fingerprint(retriever: Retriever) -> str:
     corpus, card = getattr(inner, "corpus", None), getattr(inner, "card", None)
     if not isinstance(corpus, Corpus):
         return ""
-    told = asdict(card) if isinstance(card, IndexCard) else {}
-    return json_sha256([corpus.sha256, told])
+    return json_sha256([corpus.sha256, asdict(card) if isinstance(card, IndexCard) else {}])
 
 
 class CachedRetriever:

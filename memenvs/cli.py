@@ -122,14 +122,14 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
     >>> read_arguments(["k=3", "final_answer_turn=false", "tasks=world-test", '{"memory_mode": "memory"}'])
     {'k': 3, 'final_answer_turn': False, 'tasks': 'world-test', 'memory_mode': 'memory'}
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for text in texts:
         for name, value in _read(text, flag).items():
-            if name in found:
-                twice = f"{_shown(found[name])} and {_shown(value)}"
+            if name in arguments:
+                twice = f"{_shown(arguments[name])} and {_shown(value)}"
                 raise ValueError(f"{flag}: {name} is given twice, {twice}")
-            found[name] = value
-    return found
+            arguments[name] = value
+    return arguments
 
 
 def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequence[Parameter] | None) -> None:
@@ -194,11 +194,11 @@ def env_parameters(env: str) -> list[Parameter] | None:
     if spec.entry_point is None:
         return None
     creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    found = parameters_of(creator)
-    if found is None:
+    own = parameters_of(creator)
+    if own is None:
         return None
     given = spec.kwargs
-    return [p._replace(default=given.get(p.name, p.default)) for p in found if p.name != "render_mode"]
+    return [p._replace(default=given.get(p.name, p.default)) for p in own if p.name != "render_mode"]
 
 
 def find_spec(env: str) -> EnvSpec:
@@ -225,16 +225,16 @@ def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
     `**kwargs` of a constructor stand for the parameters of the next class's in the order of inheritance.
     """
     if not isinstance(creator, type):
-        found, is_open = _own_parameters(creator)
-        return None if is_open else list(found.values())
+        own, is_open = _own_parameters(creator)
+        return None if is_open else list(own.values())
     parameters: dict[str, Parameter] = {}
     for kind in creator.__mro__:
         if "__init__" not in vars(kind) or kind is object:
             continue
-        found, is_open = _own_parameters(vars(kind)["__init__"])
+        own, is_open = _own_parameters(vars(kind)["__init__"])
         made = {field.name: field.default_factory for field in _fields(kind)}
-        found = {n: p._replace(default=made[n]()) if n in made else p for n, p in found.items()}
-        parameters |= {name: one for name, one in found.items() if name not in parameters}
+        own = {n: p._replace(default=made[n]()) if n in made else p for n, p in own.items()}
+        parameters |= {name: one for name, one in own.items() if name not in parameters}
         if not is_open:
             return list(parameters.values())
     return None if parameters else []
@@ -285,10 +285,9 @@ def described(annotation: Any) -> str:
 def _read(text: str, flag: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
-            found = _parse_json(text)
+            return dict(_parse_json(text))
         except ValueError as error:
             raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)} ({error})") from error
-        return dict(found)
     name, separator, value = text.partition("=")
     if not separator or not name.isidentifier():
         raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)}")
@@ -327,15 +326,15 @@ def _own_parameters(function: Callable[..., Any]) -> tuple[dict[str, Parameter],
         hints = typing.get_type_hints(function)
     except (NameError, TypeError):  # an annotation that only a type checker can resolve
         hints = {}
-    found, is_open = {}, False
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
+    parameters, is_open = {}, False
+    for one in inspect.signature(function).parameters.values():
+        if one.kind is one.VAR_KEYWORD:
             is_open = True
-        elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            hint = hints.get(parameter.name, Any)
-            found[parameter.name] = Parameter(parameter.name, hint, parameter.default)
-    found.pop("self", None)
-    return found, is_open
+        elif one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            hint = hints.get(one.name, Any)
+            parameters[one.name] = Parameter(one.name, hint, one.default)
+    parameters.pop("self", None)
+    return parameters, is_open
 
 
 def _fits(value: Any, annotation: Any) -> bool:

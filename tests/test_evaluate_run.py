@@ -498,7 +498,7 @@ def test_a_server_that_does_not_tell_its_stop_string_is_asked_without_and_cut_he
     assert all(line["replies"] == ["<reasoning>r</reasoning><answer>x</answer>"] for line in lines(tmp_path))
     assert ["stop" in fields for fields in stub.bodies] == [True, False, False, False]
     assert stub.bodies[0]["seed"] == stub.bodies[1]["seed"]
-    assert caplog.text.count("does not tell which stop string ended a reply") == 1
+    assert caplog.text.count("does not say which stop string ended a reply") == 1
 
 
 def test_a_reply_that_ended_by_itself_gets_no_stop_string(chat, tmp_path):

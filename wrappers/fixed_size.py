@@ -112,7 +112,7 @@ class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     Observation:
         `Box(0, 1)` of float32, `size` numbers for the text; inside `ChooseReply` of m replies, behind them
         `size` for each of its replies, and m numbers: the share of a reply's n-grams that the text has too,
-        so that a learner sees which of them the text speaks of. `(1 + m) * size + m` in all.
+        so that a learner sees which of them the text mentions. `(1 + m) * size + m` in all.
 
     Args:
         env: a text environment, wrapped or not.
@@ -151,16 +151,18 @@ def draw_answers(env: Any, count: int) -> list[str]:
     tasks = env.tasks if isinstance(env, ChunkQAEnv) else env.questions
     rng: np.random.Generator = env.np_random
     task = tasks[env.episode.task]
-    found = [gold_answer(task.answers, env.metric)]
+    answers = [gold_answer(task.answers, env.metric)]
     for other in rng.permutation(len(tasks)).tolist():
-        if len(found) == count:
+        if len(answers) == count:
             break
         answer = gold_answer(tasks[other].answers, env.metric)
-        if answer not in found and grade_answer(answer, task.answers, metric=env.metric).outcome == 0:
-            found.append(answer)
-    if len(found) < count:
-        raise ValueError(f"n_answers={count}, but task {task.id} has {len(found)}; take fewer, or more tasks")
-    return [found[place] for place in rng.permutation(count)]
+        if answer not in answers and grade_answer(answer, task.answers, metric=env.metric).outcome == 0:
+            answers.append(answer)
+    if len(answers) < count:
+        raise ValueError(
+            f"n_answers={count}, but task {task.id} has {len(answers)}; take fewer, or more tasks"
+        )
+    return [answers[place] for place in rng.permutation(count)]
 
 
 def reading_replies(env: ChunkQAEnv, answers: Sequence[str]) -> list[str]:
@@ -206,15 +208,16 @@ REPLIES: dict[type, Callable[[Any, Sequence[str]], list[str]]] = {
 
 def features(text: str, replies: Sequence[str], size: int) -> Floats32:
     """The vector of a text and m replies, ((1 + m) * size + m,)."""
-    found, asked = grams(text), [grams(reply) for reply in replies]
-    known = set(found)
-    shared = [sum(gram in known for gram in row) / max(len(row), 1) for row in asked]
-    return np.concatenate([*(hashed(row, size) for row in (found, *asked)), np.array(shared, np.float32)])
+    of_text, of_replies = grams(text), [grams(reply) for reply in replies]
+    distinct = set(of_text)
+    shared = [sum(gram in distinct for gram in row) / max(len(row), 1) for row in of_replies]
+    rows = [hashed(row, size) for row in (of_text, *of_replies)]
+    return np.concatenate([*rows, np.array(shared, np.float32)])
 
 
-def hashed(found: Sequence[int], size: int) -> Floats32:
+def hashed(hashes: Sequence[int], size: int) -> Floats32:
     """1 + log of how often each of `size` buckets was hit, 0 where never, scaled to length 1."""
-    counts = np.bincount(np.array(found, np.int64) % size, minlength=size).astype(np.float32)
+    counts = np.bincount(np.array(hashes, np.int64) % size, minlength=size).astype(np.float32)
     counts = np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0)
     length = np.linalg.norm(counts)
     return (counts / length if length else counts).astype(np.float32)

@@ -80,9 +80,9 @@ class SkyRLEnv(BaseTextEnv):
         self._over = terminated or truncated
         self._earned.update({name: value for name, value in self._info["rewards"].items() if value == value})
         self._done = self._over or 0 < self.max_turns <= self.turns
-        said = self._info["feedback"] if self._info["context"] == "append" else observation
+        message = self._info["feedback"] if self._info["context"] == "append" else observation
         return BaseTextEnvStepOutput(
-            observations=[] if self._done else [{"role": "user", "content": said}],
+            observations=[] if self._done else [{"role": "user", "content": message}],
             reward=float(reward),
             done=self._done,
             metadata=public_info(self._info),

@@ -142,7 +142,7 @@ class EpisodeRollout:
         return {
             "prompt_ids": [row.prompt for row in rows],
             "completion_ids": [row.completion for row in rows],
-            "logprobs": [row.logprobs for row in rows] if policy and policy.knows_logprobs else None,
+            "logprobs": [row.logprobs for row in rows] if policy and policy.has_logprobs else None,
             "env_mask": [row.mask for row in rows],
             "returns": [None if e.end == "failed" else float(sum(e.turn_rewards)) for e in episodes],
             "turn_rewards": [list(episode.turn_rewards) for episode in episodes],
@@ -159,7 +159,7 @@ def episode_return(
 ) -> list[float | None]:
     """The reward function of an `EpisodeRollout`: the return of each episode, None for one that broke.
 
-    The environment's metrics are logged under `env/`. TRL passes all else that it knows, too.
+    The environment's metrics are logged under `env/`. TRL passes its other columns, too.
     """
     played = [one for one, value in zip(metrics, returns, strict=True) if value is not None]
     for name in played[0] if played else ():
@@ -330,7 +330,7 @@ class ToolEnv:
         return self._prompt()
 
     def get_reward(self) -> float:
-        """The return of the episode; one that has not ended is ended by silence."""
+        """The return of the episode; one that has not ended is ended by empty replies."""
         while not self._session.over:
             self._play("")
         return float(sum(self._turn_rewards))
@@ -458,7 +458,7 @@ class TRLPolicy(ChatPolicy):
 
     Attributes:
         window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
-        knows_logprobs: whether the last replies came with log-probabilities (vLLM's do); zeros else.
+        has_logprobs: whether the last replies came with log-probabilities (vLLM's do); zeros else.
 
     Args:
         trainer: its tokenizer's chat template, where there is one, is put around observations, with the
@@ -477,7 +477,7 @@ class TRLPolicy(ChatPolicy):
         limits = [trainer.args.vllm_max_model_length if trainer.use_vllm else None]
         limits.append(getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None))
         self.window: int | None = min((limit for limit in limits if limit is not None), default=None)
-        self.knows_logprobs = False
+        self.has_logprobs = False
 
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
@@ -488,7 +488,7 @@ class TRLPolicy(ChatPolicy):
             return []
         ids = [prompt.tolist() for prompt in prompts]
         completions, logprobs = self._trainer._generate_single_turn(ids, None, {}, 1)
-        self.knows_logprobs = logprobs is not None
+        self.has_logprobs = logprobs is not None
         sampled = logprobs or [[0.0] * len(completion) for completion in completions]
         return [self._reply(*one) for one in zip(completions, sampled, limits, strict=True)]
 
@@ -555,7 +555,7 @@ def tool_episode(group: int, env: Any, steps: NDArray[np.int64], response_mask: 
         group: number of its group.
         env: the `ToolEnv` that has played it.
         steps: its number of steps after each generation; rises. A step belongs to the run before it, and
-            those that end an episode in silence to the last.
+            empty replies that end an episode to the last.
         response_mask: (T,) the tokens that the policy sampled.
     """
     edges = np.flatnonzero(np.diff(response_mask.astype(np.int64), prepend=0, append=0))
@@ -595,9 +595,9 @@ def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> di
         credit: as `TurnAdvantages` got it.
         methods: names of the rollout's reward methods; None for tools.
     """
-    known = list(inspect.signature(group_advantages).parameters)[2:]
-    if unknown := sorted(set(credit) - set(known)):
-        raise ValueError(f"credit has no {unknown[0]!r}; it may have {', '.join(known)}")
+    names = list(inspect.signature(group_advantages).parameters)[2:]
+    if unknown := sorted(set(credit) - set(names)):
+        raise ValueError(f"credit has no {unknown[0]!r}; it may have {', '.join(names)}")
     rewards = OF_TOOLS if methods is None else get_args(Reward)
     for name, choices in (("reward", rewards), ("estimator", get_args(Estimator))):
         if name in credit:
@@ -613,8 +613,8 @@ def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> di
 def gather_last_words(episodes: Sequence[Episode]) -> list[str]:
     """The text of the last reply of each episode, of all processes."""
     texts = [episode.replies[-1].text if episode.replies else "" for episode in episodes]
-    found: list[str] = require("accelerate.utils", "trl").gather_object(texts)
-    return found
+    gathered: list[str] = require("accelerate.utils", "trl").gather_object(texts)
+    return gathered
 
 
 def _check_trl() -> None:

@@ -188,13 +188,13 @@ class MemEnv(vf.Env[MemEnvConfig]):
                     trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in turns))
             elif self.config.credit == "return":
                 trace.record_reward("return", sum(rewards))
-            else:  # a turn that no reply came to has earned nothing
+            else:  # a turn without a reply has earned nothing
                 trace.record_reward("turn", rewards[number] if number < len(rewards) else 0.0)
 
 
 async def _step(env: TextEnvironment, session: Session, segment: Any) -> None:
     """Play the reply of a segment."""
-    # `Segment.last_reply` is stripped; a memory is kept as it was written.
+    # `Segment.last_reply` is stripped; a memory must stay as the model gave it.
     texts = (message.content for message in reversed(segment.messages) if message.role == "assistant")
     reply = text_reply(next(texts, None) or "")
     await asyncio.to_thread(session.step, env, reply)  # a retriever must not hold up the others

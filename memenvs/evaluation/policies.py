@@ -38,7 +38,7 @@ _OF_ENDPOINTS = ("model", "conversation", "body", "timeout", "tries")
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How a model is sampled, and how an endpoint is asked; None leaves a number to the model's own settings.
+    """Sampling of a model, and requests to an endpoint; None leaves a number to the model's own settings.
 
     Attributes:
         temperature: of sampling; 0 takes the likeliest token.
@@ -166,9 +166,9 @@ class EndpointSampler:
     has failed; the others go on.
 
     A stop string that ended a reply is put back: environments read it, endpoints take it off. Many servers
-    do not tell which one it was, or whether it was one at all. From the first reply of such a server on, that
+    do not say which one it was, or whether it was one at all. From the first reply of such a server on, that
     one included, requests go out without stop strings, and a reply is cut behind the first one that it
-    holds: it is what the stop string would have left, though the model writes on unseen.
+    holds: the same text, though the model generates more than is used.
 
     Args:
         client: of the server.
@@ -229,13 +229,13 @@ class EndpointSampler:
             if not self._cuts_here:
                 self._cuts_here = True
                 _log.warning(
-                    "%s does not tell which stop string ended a reply: replies are written to their end, and "
-                    "cut here",
+                    "%s does not say which stop string ended a reply: replies are generated to their end, "
+                    "and cut here",
                     self.client.url,
                 )
         reply = complete(self.client, {name: value for name, value in fields.items() if name != "stop"})
         cut = cut_behind(reply.text, stops)
-        # What the server counted is what the model wrote, not what is left of it.
+        # The server counted the tokens of the whole reply, not of what is left of it.
         usage = Usage(reply.prompt_tokens, None, cut is None and reply.finish == "length")
         return Answer(seat, text_reply(reply.text if cut is None else cut), usage)
 

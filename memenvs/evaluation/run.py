@@ -39,7 +39,7 @@ examples:
       --policy hf:runs/mt_ppo/checkpoints/step-200/policy --out runs/sokoban
 
 A run that died goes on where it stopped, by the same command; --task and --samples may grow, --concurrency
-may change. docs/evaluate.md tells what is averaged.
+may change. docs/evaluate.md says what is averaged.
 """
 
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
@@ -134,7 +134,7 @@ def read_tasks(text: str, n_tasks: int) -> list[int]:
     >>> read_tasks("7,0:3", 10)
     [7, 0, 1, 2]
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, colon, end = (piece.strip() for piece in part.partition(":"))
         if not all(piece.isdecimal() for piece in ((first or "0", end or "0") if colon else (first,))):
@@ -143,8 +143,8 @@ def read_tasks(text: str, n_tasks: int) -> list[int]:
         stop = (int(end) if end else n_tasks) if colon else start + 1
         if not start < stop <= n_tasks:
             raise ValueError(f"tasks {part}: there are tasks 0 to {n_tasks - 1}, and a range holds one")
-        found += range(start, stop)
-    return list(dict.fromkeys(found))
+        numbers += range(start, stop)
+    return list(dict.fromkeys(numbers))
 
 
 def begin(seed: int, pair: Pair) -> tuple[Episode, np.random.Generator]:

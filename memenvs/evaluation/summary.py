@@ -56,7 +56,7 @@ class Summary:
         title: what was evaluated.
         metrics: by name.
         tasks: that were played.
-        samples: n, episodes a task that were asked for.
+        samples: n, the episodes of each task.
         finished: episodes that ended.
         failed: episodes without an end, which are in no mean.
         reasons: of the failures, with how often, most frequent first.
@@ -98,8 +98,8 @@ class Summary:
             f"| metric | average@{n} | 95% interval | episodes |",
             "| --- " * 4 + "|",
         ]
-        for name, (found, _, episodes) in self.metrics.items():
-            mean, low, high = map(_shown, found)
+        for name, (interval, _, episodes) in self.metrics.items():
+            mean, low, high = map(_shown, interval)
             lines.append(f"| {name} | {mean} | {low} to {high} | {episodes:,} |")
         if self.reasons:
             lines += ["", "Failed:", *(f"- {times} times: {why}" for why, times in self.reasons.items())]

@@ -107,7 +107,7 @@ def play_tasks(
 
 
 class RandomText:
-    """Up to twenty random words of the observation, now and then inside a tag that some environment knows.
+    """Up to twenty random words of the observation, now and then inside a tag of one of the environments.
 
     Args:
         seed: of its own generator.
@@ -149,7 +149,7 @@ _NUMBER_ASKED = frozenset({"year", "when", "many", "number"})
 
 
 class LexicalReader:
-    """Plays chunked reading by word overlap; everything it knows it reads from the observation.
+    """Plays chunked reading by word overlap, from the observation alone.
 
     A sentence is worth the sum of the rarities (squared log inverse sentence frequency) of the words it
     shares with the question, the question's names counting more. While reading, names in the best sentences
@@ -171,8 +171,8 @@ class LexicalReader:
 class LexicalSearcher:
     """Plays searching and the one tool call by word overlap: one search, for the question itself.
 
-    The answer is chosen from what came back as `LexicalReader` chooses it from its memory; it is empty where
-    nothing came. Of several questions each is answered by itself.
+    The answer is chosen from the passages as `LexicalReader` chooses it from its memory; it is empty where
+    there are none. Each of several questions is answered by itself.
     """
 
     def __call__(self, observation: str, info: Info) -> str:
@@ -284,8 +284,8 @@ def _answer(question: str, memory: Sequence[str]) -> str:
 
 def _names(line: str) -> list[str]:
     """Capitalised words in a row, and numbers; not a single word that opens the line, as any word may."""
-    found = [(match.start(), match.group().strip(" .,")) for match in _NAME.finditer(line)]
-    return [name for start, name in found if start or " " in name]
+    names = [(match.start(), match.group().strip(" .,")) for match in _NAME.finditer(line)]
+    return [name for start, name in names if start or " " in name]
 
 
 def _words(text: str) -> list[str]:

@@ -140,7 +140,9 @@ def update(
         rng = np.random.default_rng([*seed, epoch])
         for minibatch in _minibatches(experiences, args.minibatches, rng):
             optimizer.zero_grad(set_to_none=True)
-            metrics = MeanMetrics()
+            seen: list[
+                tuple[dict[str, float], int]
+            ] = []  # metrics and the number of tokens they are means of
             whole = sorted(minibatch, key=lambda one: len(one.sample.ids))
             lengths = [len(one.advantages) for one in whole]
             mine = processes.shard(whole)
@@ -150,18 +152,22 @@ def update(
                 weights = _weights(part, lengths, args, policy.device)
                 for loss, numbers in _losses(policy, critic, part, weights, args, critic_only):
                     loss.backward()
-                    metrics.add({name: float(n.detach()) for name, n in numbers.items()}, len(weights))
+                    seen.append(({name: float(n.detach()) for name, n in numbers.items()}, len(weights)))
             if critic_only:
                 policy.model.zero_grad(set_to_none=True)
+            finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
             norms = apply_gradients(
-                optimizer, list(trained.values()), args.max_grad_norm, processes, finite=metrics.finite
+                optimizer, list(trained.values()), args.max_grad_norm, processes, finite=finite
             )
             if norms is None:
                 nonfinite += 1
                 continue
-            metrics.add(dict(zip(trained, norms, strict=True)), 1)
-            metrics.add({"padding": padding_share([len(one.sample.ids) for one in mine], batches)}, 1)
-            total.merge(metrics)
+            padding = padding_share([len(one.sample.ids) for one in mine], batches)
+            for numbers, weight in [
+                *seen,
+                ({**dict(zip(trained, norms, strict=True)), "padding": padding}, 1),
+            ]:
+                total.add(numbers, weight)
     return {**total.means(processes), "nonfinite": float(nonfinite)}
 
 
@@ -310,17 +316,6 @@ class MeanMetrics:
         for name, value in metrics.items():
             total, count = self._sums.get(name, (0.0, 0.0))
             self._sums[name] = (total + value * weight, count + weight)
-
-    def merge(self, other: MeanMetrics) -> None:
-        """Count what another has counted."""
-        for name, (total, weight) in other._sums.items():
-            mine, count = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = (mine + total, count + weight)
-
-    @property
-    def finite(self) -> bool:
-        """Whether every number so far was finite."""
-        return all(math.isfinite(total) for total, _ in self._sums.values())
 
     def means(self, processes: ProcessGroup) -> dict[str, float]:
         """The means over all processes."""

@@ -20,6 +20,9 @@ from memenvs.core.vector import Mask, TextVectorEnv, prepare_together
 
 __all__ = ["RayTextVectorEnv", "WorkerDied"]
 
+ENV_ATTRIBUTES = ("spec", "observation_space", "action_space", "metadata")
+TEXT_ENV_ATTRIBUTES = ("context", "components", "metric_names", "n_tasks")
+
 
 class RayTextVectorEnv(TextVectorEnv):
     """N text environments in Ray actors, behind the interface of `TextVectorEnv`.
@@ -109,13 +112,10 @@ class RemoteEnv(gym.Env[Any, str]):
     """
 
     def __init__(self, pool: WorkerPool, number: int) -> None:
-        made = pool.description
         self._pool, self._number = pool, number
         self._ahead: JobResult | None = None
-        self.spec, self.metadata, self.render_mode = made.spec, made.metadata, None
-        self.observation_space, self.action_space = made.observation_space, made.action_space
-        self.context, self.components, self.metric_names = made.context, made.components, made.metric_names
-        self.n_tasks = made.n_tasks
+        self.render_mode = None
+        vars(self).update(pool.attributes)
         self.episode = SimpleNamespace(end="")  # all of an episode that is asked for here
 
     def check_options(self, options: dict[str, Any]) -> None:
@@ -200,11 +200,11 @@ class WorkerPool:
         self._stale: set[int] = set()  # their actor does not have their state
         self.replaced = 0
         self.actors = [self._make(w) for w in range(workers)]
-        description: EnvDescription | Exception = self._ray.get(self.actors[0].describe.remote())
-        if isinstance(description, Exception):
+        attributes: dict[str, Any] | Exception = self._ray.get(self.actors[0].attributes.remote())
+        if isinstance(attributes, Exception):
             self.close()
-            raise description
-        self.description = description
+            raise attributes
+        self.attributes = attributes
 
     def set_state(self, number: int, state: State) -> None:
         """Let an environment go on from a state at its next job."""
@@ -288,23 +288,15 @@ class EnvWorker:
         self._env, self._kwargs, self._numbers = env, kwargs, numbers
         self._begun: set[int] = set()
 
-    def describe(self) -> EnvDescription | Exception:
-        """What the environments have in common, or why they cannot be made."""
+    def attributes(self) -> dict[str, Any] | Exception:
+        """The attributes that the environments have in common, or why they cannot be made."""
         try:
             env = self._envs[self._numbers[0]]
         except Exception as raised:
             return _sendable(raised)
-        inner: Any = env.unwrapped
-        return EnvDescription(
-            env.spec,
-            env.observation_space,
-            env.action_space,
-            env.metadata,
-            inner.context,
-            inner.components,
-            inner.metric_names,
-            inner.n_tasks,
-        )
+        return {name: getattr(env, name) for name in ENV_ATTRIBUTES} | {
+            name: getattr(env.unwrapped, name) for name in TEXT_ENV_ATTRIBUTES
+        }
 
     def work(self, jobs: list[Job]) -> list[JobResult]:
         """Do the jobs, all searches among them as one call; if it fails, each environment searches alone."""
@@ -364,19 +356,6 @@ class JobResult(NamedTuple):
     result: Any
     error: Exception | None
     state: State | None
-
-
-class EnvDescription(NamedTuple):
-    """What the driver needs of environments that are in workers."""
-
-    spec: Any
-    observation_space: Any
-    action_space: Any
-    metadata: dict[str, Any]
-    context: str
-    components: tuple[str, ...]
-    metric_names: tuple[str, ...]
-    n_tasks: int
 
 
 def _sendable(error: Exception) -> Exception:

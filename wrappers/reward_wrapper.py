@@ -19,17 +19,32 @@ from memenvs.core.vector import Mask, Step, TextVectorEnv, read_mask
 from memenvs.rollout.records import Episode
 from memenvs.wrappers.episode_rewards import EpisodeRewards, Groups, MethodStack, Scores, Slot
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.registry import (
-    MethodSpec,
-    ScorerSpec,
-    make_methods,
-    plain_method,
-    plain_scorer,
-)
+from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, plain_method, plain_scorer
 from memenvs.wrappers.scorers import Scorer
 
 
-class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
+class _OfMethods:
+    """What both wrappers tell of their methods."""
+
+    _stack: MethodStack
+
+    @property
+    def methods(self) -> list[Any]:
+        """The methods."""
+        return self._stack.methods
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """The scorer that they ask."""
+        return self._stack.scorer
+
+    @property
+    def replaces_outcome(self) -> bool:
+        """Whether a method replaces the outcome; R^O is then the last turn's reward."""
+        return self._stack.replaces_outcome
+
+
+class RewardWrapper(_OfMethods, gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     """Add the components of reward methods to a text environment.
 
     Reward:
@@ -75,21 +90,6 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         )
         gym.Wrapper.__init__(self, env)
         self._episode: EpisodeRewards | None = None
-
-    @property
-    def methods(self) -> list[Any]:
-        """The methods."""
-        return self._stack.methods
-
-    @property
-    def scorer(self) -> Scorer | None:
-        """The scorer."""
-        return self._stack.scorer
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Whether a method replaces the outcome; R^O is then the last turn's reward."""
-        return self._stack.replaces_outcome
 
     @property
     def record(self) -> Episode:
@@ -153,7 +153,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         return self._episode
 
 
-class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
+class VectorRewardWrapper(_OfMethods, VectorWrapper[Any, Any, Any, Any, Any]):
     """Add the components of reward methods to text environments that are stepped together.
 
     Reward and Info:
@@ -218,21 +218,6 @@ class VectorRewardWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         self._groups = Groups(inner.num_envs, group_size)
         self._venv = inner
         self._base_seed = int(np.random.default_rng().integers(2**63))  # of the seeds nobody gives
-
-    @property
-    def methods(self) -> list[Any]:
-        """The methods."""
-        return self._stack.methods
-
-    @property
-    def scorer(self) -> Scorer | None:
-        """The scorer."""
-        return self._stack.scorer
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Whether a method replaces the outcome; see `RewardWrapper`."""
-        return self._stack.replaces_outcome
 
     @property
     def group_size(self) -> int:

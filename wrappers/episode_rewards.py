@@ -24,6 +24,9 @@ NO_NUMBER = "the signal of this turn is no finite number"
 INFO_FIELDS = {"task": str, "turn": int, "rewards": dict, "turn_rewards": list, "metrics": dict}
 """Entries of every info that rewards are computed from."""
 
+METHOD_FIELDS = ("rewards", "turn_rewards", "metrics", "signals", "credits", "error")
+"""Entries of an info in which methods have a part."""
+
 Requests = dict[str, list[ScoreRequest]]
 """The requests of one turn, by method."""
 

@@ -17,7 +17,7 @@ from memenvs.core.env import End, Info
 from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.vector import Mask, Step, TextVectorEnv, read_mask
 from memenvs.rollout.records import Episode
-from memenvs.wrappers.episode_rewards import EpisodeRewards, Groups, MethodStack, Scores, Slot
+from memenvs.wrappers.episode_rewards import METHOD_FIELDS, EpisodeRewards, Groups, MethodStack, Scores, Slot
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, plain_method, plain_scorer
 from memenvs.wrappers.scorers import Scorer
@@ -296,6 +296,10 @@ class VectorRewardWrapper(_OfMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         for i in ended:
             self._begin(i, observations[i])
         shown = {i: self.infos_list[i] for i in {*np.flatnonzero(plays).tolist(), *late, *ended}}
+        if not late and not ended:  # the rest is in `infos` already
+            shown = {
+                i: {name: info[name] for name in METHOD_FIELDS if name in info} for i, info in shown.items()
+            }
         return observations, rewards, terminated, truncated, {**infos, **venv.batch_infos(shown, ended)}
 
     def get_states(self) -> list[State]:

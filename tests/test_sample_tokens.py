@@ -1,4 +1,4 @@
-"""How a token is drawn from logits and a uniform number, worked out by hand."""
+"""How a token is sampled from logits and a uniform number, worked out by hand."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ from memenvs.models.sampling import sample_tokens
 HALVES = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()  # sums: 0.5, 0.75, 0.875, 1
 
 
-def drawn(uniforms, logits=HALVES, **settings):
+def sampled(uniforms, logits=HALVES, **settings):
     numbers = torch.tensor(uniforms, dtype=torch.float64)
     ids, logprobs = sample_tokens(logits.expand(len(uniforms), -1), numbers, SamplingParams(**settings))
     return ids.tolist(), logprobs.tolist()
 
 
 def test_a_uniform_number_finds_the_token_whose_share_it_falls_in():
-    assert drawn([0.0, 0.49, 0.51, 0.74, 0.76, 0.88, 1 - 2**-53])[0] == [0, 0, 1, 1, 2, 3, 3]
+    assert sampled([0.0, 0.49, 0.51, 0.74, 0.76, 0.88, 1 - 2**-53])[0] == [0, 0, 1, 1, 2, 3, 3]
 
 
 def test_logprobs_are_nats_of_the_token():
-    assert drawn([0.6])[1] == pytest.approx([math.log(0.25)])
+    assert sampled([0.6])[1] == pytest.approx([math.log(0.25)])
 
 
 def test_a_token_without_a_chance_is_never_drawn():
     logits = torch.tensor([-math.inf, 0.0, -math.inf, 0.0, -math.inf])
-    assert drawn([0.0, 0.5, 1 - 2**-53], logits)[0] == [1, 3, 3]
+    assert sampled([0.0, 0.5, 1 - 2**-53], logits)[0] == [1, 3, 3]
 
 
 def test_temperature_sharpens_what_is_drawn_and_said():
     # at 0.5 the shares are squared: 1/4, 1/16, 1/64, 1/64 of 22/64, so 16/22, 4/22, 1/22, 1/22
-    ids, logprobs = drawn([0.72, 0.74], temperature=0.5)
+    ids, logprobs = sampled([0.72, 0.74], temperature=0.5)
     assert ids == [0, 1]
     assert logprobs == pytest.approx([math.log(16 / 22), math.log(4 / 22)])
 
 
 def test_no_temperature_takes_the_likeliest():
-    ids, logprobs = drawn([0.0, 0.99], HALVES.flip(0), temperature=0.0)
+    ids, logprobs = sampled([0.0, 0.99], HALVES.flip(0), temperature=0.0)
     assert ids == [3, 3]
     assert logprobs == pytest.approx([math.log(0.5)] * 2)
 
 
 def test_top_k_leaves_the_likeliest_and_says_their_whole_chance():
     # of 0.5 and 0.25 together, 0.6 falls within the first two thirds, 0.7 behind
-    ids, logprobs = drawn([0.6, 0.7, 0.99], top_k=2)
+    ids, logprobs = sampled([0.6, 0.7, 0.99], top_k=2)
     assert ids == [0, 1, 1]
     assert logprobs == pytest.approx([math.log(0.5), math.log(0.25), math.log(0.25)])
 
 
 def test_min_p_leaves_what_is_likely_enough_beside_the_likeliest():
     # 0.25 is half of 0.5: at 0.5 two are left, of which 2/3 and 1/3; just above, one; at 0.25 all four
-    assert drawn([0.6, 0.7, 0.99], min_p=0.5)[0] == [0, 1, 1]
-    assert drawn([0.99], min_p=0.51)[0] == [0]
-    assert drawn([0.99], min_p=0.25)[0] == [3]
+    assert sampled([0.6, 0.7, 0.99], min_p=0.5)[0] == [0, 1, 1]
+    assert sampled([0.99], min_p=0.51)[0] == [0]
+    assert sampled([0.99], min_p=0.25)[0] == [3]
 
 
 def test_min_p_says_the_whole_chance():
-    assert drawn([0.7], min_p=0.5)[1] == pytest.approx([math.log(0.25)])
+    assert sampled([0.7], min_p=0.5)[1] == pytest.approx([math.log(0.25)])
 
 
 @pytest.mark.parametrize("min_p", [-0.1, 1.1, math.nan])
@@ -74,16 +74,16 @@ def test_a_min_p_that_is_no_share_is_refused(min_p):
 
 
 def test_top_p_leaves_the_fewest_that_reach_its_share():
-    assert drawn([0.99], top_p=0.5)[0] == [0]
-    assert drawn([0.65, 0.99], top_p=0.51)[0] == [0, 1]
+    assert sampled([0.99], top_p=0.5)[0] == [0]
+    assert sampled([0.65, 0.99], top_p=0.51)[0] == [0, 1]
 
 
 def test_top_p_counts_what_top_k_has_left():
     # top_k leaves 0.5 and 0.25; the first is two thirds of them, which reaches 0.6
-    assert drawn([0.99], top_k=2, top_p=0.6)[0] == [0]
+    assert sampled([0.99], top_k=2, top_p=0.6)[0] == [0]
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely():
     uniforms = np.random.default_rng(0).random(20_000).tolist()
-    shares = np.bincount(drawn(uniforms)[0], minlength=4) / 20_000
+    shares = np.bincount(sampled(uniforms)[0], minlength=4) / 20_000
     np.testing.assert_allclose(shares, [0.5, 0.25, 0.125, 0.125], atol=0.015)  # over 4 standard errors

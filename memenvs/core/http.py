@@ -8,8 +8,8 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
-from typing import Any, NamedTuple, TypeVar
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from memenvs.core.checks import check_whole
@@ -108,28 +108,31 @@ class JSONClient:
 
     def _try(self, method: str, path: str, body: bytes | None, read: Callable[[Any], T]) -> T:
         try:
-            reply = self._exchange(method, path, body)
+            response, content = self._exchange(method, path, body)
         except (OSError, HTTPException) as error:
             self._close()  # a server that was restarted has closed them all
             raise _Passing(f"{type(error).__name__}: {error}") from error
-        if reply.status in RETRIED:
-            raise _Passing(f"HTTP {reply.status}: {_reason(reply.body)}", reply.wait)
-        if reply.status != 200:
-            reason = _reason(reply.body)
-            raise RequestRefused(f"{self.url} refused the request, HTTP {reply.status}: {reason}")
+        if response.status != 200:
+            reason = f"HTTP {response.status}: {_reason(content)}"
+            if response.status not in RETRIED:
+                raise RequestRefused(f"{self.url} refused the request, {reason}")
+            wait = response.getheader("Retry-After", "")
+            raise _Passing(reason, float(wait) if wait.isdecimal() else 0.0)
         try:
-            return read(json.loads(reply.body))
+            return read(json.loads(content))
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            what = f"{self.url} does not speak the protocol: {error!r} in {reply.body[:200]!r}"
-            raise (ServerError if reply.bounded else _Passing)(what) from error
+            what = f"{self.url} does not speak the protocol: {error!r} in {content[:200]!r}"
+            # Where HTTP says how long the body is, one that is cut has been an error already.
+            bounded = response.chunked or response.length is not None
+            raise (ServerError if bounded else _Passing)(what) from error
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> _Reply:
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[HTTPResponse, bytes]:
         connection = self._connection()
         kind = {"Content-Type": "application/json"} if body is not None else {}
         try:
             connection.request(method, self._path + path, body, kind | self._headers)
-            response = connection.getresponse()
-            content = response.read(MAX_REPLY + 1)
+            with connection.getresponse() as response:
+                content = response.read(MAX_REPLY + 1)
             if len(content) > MAX_REPLY:
                 raise HTTPException(f"an answer of more than {MAX_REPLY:,} bytes")
             if response.length:  # http.client raises for a short body only where all of it is asked for
@@ -138,9 +141,7 @@ class JSONClient:
             connection.close()
             raise
         self._idle.append(connection)
-        wait = response.getheader("Retry-After", "")
-        bounded = response.chunked or response.length is not None
-        return _Reply(response.status, content, float(wait) if wait.isdecimal() else 0.0, bounded)
+        return response, content
 
     def _connection(self) -> HTTPConnection:
         """An idle connection or a new one; never one from before a fork, which the parent still reads."""
@@ -160,22 +161,6 @@ class JSONClient:
     def __del__(self) -> None:
         for connection in getattr(self, "_idle", ()):  # none where the constructor raised
             connection.close()
-
-
-class _Reply(NamedTuple):
-    """An answer.
-
-    Attributes:
-        status: of HTTP.
-        body: bytes.
-        wait: seconds that the server asks to wait before the next try.
-        bounded: whether HTTP says where the body ends, so that one that is cut is an error by itself.
-    """
-
-    status: int
-    body: bytes
-    wait: float
-    bounded: bool
 
 
 class _Passing(Exception):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 from memenvs.core.http import JSONClient, RequestRefused
 from memenvs.core.spaces import replace_surrogates
-from memenvs.retrieval.protocol import Hits, Limits, Passage, search_distinct
+from memenvs.retrieval.protocol import Hits, Limits, LRUCache, Passage, search_distinct
 
 MEND = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
 
@@ -41,9 +39,8 @@ class HTTPRetriever:
         remembered: int = 100_000,
     ):
         self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, mend=MEND)
-        self.url, self.batch, self.remembered = self._client.url, batch, remembered
-        self._passages: OrderedDict[str, Passage] = OrderedDict()
-        self._lock = threading.Lock()
+        self.url, self.batch = self._client.url, batch
+        self._passages: LRUCache[str, Passage] = LRUCache(remembered)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The best k passages of each query; see `Retriever.search`.
@@ -55,14 +52,11 @@ class HTTPRetriever:
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         """The passages of ids that a search has brought; KeyError for others."""
-        with self._lock:
-            for id in ids:
-                if id not in self._passages:
-                    raise KeyError(
-                        f"no search has brought passage {id!r} lately from {self.url}; search first"
-                    )
-                self._passages.move_to_end(id)
-            return [self._passages[id] for id in ids]
+        known = self._passages.get(ids)
+        for id in ids:
+            if id not in known:
+                raise KeyError(f"no search has brought passage {id!r} lately from {self.url}; search first")
+        return [known[id] for id in ids]
 
     def fingerprint(self) -> str:
         """What `GET {url}/health` says of its index (see `load.fingerprint`); empty if it says nothing.
@@ -85,16 +79,8 @@ class HTTPRetriever:
             for answer in self._client.post("/retrieve", fields, read):
                 hits.ids.append([passage.id for passage, _ in answer])
                 hits.scores.append([score for _, score in answer])
-                self._remember([passage for passage, _ in answer])
+                self._passages.put({passage.id: passage for passage, _ in answer})
         return hits
-
-    def _remember(self, passages: list[Passage]) -> None:
-        with self._lock:
-            for passage in passages:
-                self._passages[passage.id] = passage
-                self._passages.move_to_end(passage.id)
-            while len(self._passages) > self.remembered:
-                self._passages.popitem(last=False)
 
 
 def _read_answers(found: Any, queries: int) -> list[list[tuple[Passage, float]]]:

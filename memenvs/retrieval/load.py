@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memenvs.core.checks import check_whole
 from memenvs.core.files import json_sha256, resolved
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.index import IndexCard
-from memenvs.retrieval.protocol import Hits, Passage, Retriever, search_distinct
+from memenvs.retrieval.protocol import Hits, LRUCache, Passage, Retriever, search_distinct
 from memenvs.tasks.taskset import CARD as TASK_SET
 from memenvs.tasks.taskset import TaskSet, open_tasks
 
 if TYPE_CHECKING:
     from memenvs.retrieval.dense import DenseRetriever
     from memenvs.retrieval.lexical import LexicalRetriever
-
-Key = tuple[str, int]
-Answer = tuple[list[str], list[float]]
 
 CACHE = 10_000  # answers
 FORMS = '"lexical:FILE.jsonl.gz", "lexical:INDEX_OR_TASK_SET", "dense:INDEX_DIR" or "http://host:port"'
@@ -128,13 +123,11 @@ class CachedRetriever:
         misses: queries searched so far; a query that comes twice in a call is searched once.
     """
 
-    def __init__(self, retriever: Retriever, size: int = 10_000):
-        check_whole(size=size)
+    def __init__(self, retriever: Retriever, size: int = CACHE):
         self.retriever = retriever
-        self.size = size
         self.hits = self.misses = 0
-        self._answers: OrderedDict[Key, Answer] = OrderedDict()
         self._lock = threading.Lock()
+        self._answers: LRUCache[tuple[str, int], tuple[list[str], list[float]]] = LRUCache(size)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The best k passages of each query; see `Retriever.search`."""
@@ -148,28 +141,16 @@ class CachedRetriever:
         return self.retriever.passages(ids)
 
     def _search(self, queries: list[str], k: int) -> Hits:
-        known = self._remembered(queries, k)
-        missing = [query for query in queries if query not in known]
+        known = self._answers.get((query, k) for query in queries)
+        missing = [query for query in queries if (query, k) not in known]
+        with self._lock:
+            self.hits += len(known)
+            self.misses += len(missing)
         if missing:
             found = self.retriever.search(missing, k)
-            known.update(zip(missing, zip(found.ids, found.scores, strict=True), strict=True))
-            self._keep(missing, k, known)
-        return Hits([known[query][0] for query in queries], [known[query][1] for query in queries])
-
-    def _remembered(self, queries: list[str], k: int) -> dict[str, Answer]:
-        known = {}
-        with self._lock:
-            for query in queries:
-                if (query, k) in self._answers:
-                    self._answers.move_to_end((query, k))
-                    known[query] = self._answers[query, k]
-            self.hits += len(known)
-            self.misses += len(queries) - len(known)
-        return known
-
-    def _keep(self, queries: list[str], k: int, known: dict[str, Answer]) -> None:
-        with self._lock:
-            for query in queries:
-                self._answers[query, k] = known[query]
-            while len(self._answers) > self.size:
-                self._answers.popitem(last=False)
+            new = zip(missing, found.ids, found.scores, strict=True)
+            searched = {(query, k): (ids, scores) for query, ids, scores in new}
+            self._answers.put(searched)
+            known |= searched
+        answers = [known[query, k] for query in queries]
+        return Hits([ids for ids, _ in answers], [scores for _, scores in answers])

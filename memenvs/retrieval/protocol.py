@@ -1,9 +1,11 @@
-"""The protocol of retrievers, and the order of equal scores."""
+"""The protocol of retrievers, and what they share: the order of equal scores, a cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,3 +151,38 @@ def search_distinct(queries: Sequence[str], k: int, search: Callable[[list[str],
     found = search(list(distinct), k) if distinct else Hits([], [])
     places = [distinct[query] for query in cleaned]
     return Hits([list(found.ids[i]) for i in places], [list(found.scores[i]) for i in places])
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LRUCache(Generic[K, V]):
+    """A cache of `size` entries, the least recently used dropped first; safe to share between threads.
+
+    Args:
+        size: entries, at least 1.
+    """
+
+    def __init__(self, size: int) -> None:
+        check_whole(size=size)
+        self.size = size
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, keys: Iterable[K]) -> dict[K, V]:
+        """The entries of those keys that are here."""
+        with self._lock:
+            found = {key: self._entries[key] for key in keys if key in self._entries}
+            for key in found:
+                self._entries.move_to_end(key)
+        return found
+
+    def put(self, entries: Mapping[K, V]) -> None:
+        """Add entries, or put them in the place of those with the same keys."""
+        with self._lock:
+            for key, value in entries.items():
+                self._entries[key] = value
+                self._entries.move_to_end(key)
+            while len(self._entries) > self.size:
+                self._entries.popitem(last=False)

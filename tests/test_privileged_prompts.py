@@ -1,9 +1,11 @@
 """What environments tell reward methods: prompts with and without evidence, memory and history."""
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from memenvs.sokoban import to_text
+from memenvs.wrappers import RewardWrapper
 
 PROMPTS = {"prompt_with_memory", "prompt_without_memory", "prompt_with_history"}
 ASKED = {"question", "target", "target_wrapped", "memory", *PROMPTS}
@@ -166,3 +168,16 @@ def test_the_memory_of_a_search_is_in_its_prompt_without_what_came_back():
     told = env.step(SEARCH.format("one"))[4]["privileged"]
     assert told["prompt_with_memory"].replace("I know one", "") == told["prompt_without_memory"]
     assert "<information>" not in told["prompt_with_memory"].partition("Question:")[2]
+
+
+@pytest.mark.parametrize("method", [["InfoMem", {"side": "both"}], ["MemPO", {}]], ids=str)
+def test_a_level_that_nobody_has_solved_gives_a_method_nothing_to_measure(tmp_path, method):
+    (tmp_path / "level.txt").write_text("######\n#@ $.#\n#    #\n######\n")
+    env = gym.make("MemSokoban-v0", levels=str(tmp_path / "level.txt"), level_split=None).unwrapped
+    host = RewardWrapper(env, [method], "lexical")
+    _, info = host.reset(seed=0)
+    assert info["privileged"]["target"] == ""
+    for reply in ("<think></think><answer>Right</answer>", "<think></think><answer>Right</answer>"):
+        _, reward, terminated, _, info = host.step(reply)
+    assert terminated
+    assert np.isfinite(reward)

@@ -114,10 +114,10 @@ class InfoMemMethod(RewardMethod):
         return [ScoreRequest(prompt, privileged[TARGETS[self.target]]) for prompt in prompts]
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """r_gain at the last turn, 0.0 before."""
+        """r_gain at the last turn, 0.0 before; NaN where the target is empty."""
         if not scores:
             return 0.0
-        with_memory, without = (float(np.mean(nats)) for nats in scores)
+        with_memory, without = (float(np.mean(nats)) if len(nats) else np.nan for nats in scores)
         return with_memory - without
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:

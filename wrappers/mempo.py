@@ -98,10 +98,10 @@ class MemPOMethod(RewardMethod):
         return requests
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """R_ij; 0.0 where no memory was written."""
+        """R_ij; 0.0 where no memory was written, NaN where the target is empty."""
         if not scores:
             return 0.0
-        likely = [float(np.mean(nats)) for nats in scores]
+        likely = [float(np.mean(nats)) if len(nats) else np.nan for nats in scores]
         if self.measure == "probability":
             likely = [math.exp(value) for value in likely]
         return likely[0] - (likely[1] if len(likely) > 1 else 0.0)

@@ -314,11 +314,13 @@ class EpisodeRewards:
                 signals[:] = [math.nan] * len(signals)
             components[method.name] = signals[-1] if method.immediate else 0.0
             self.paid[method.name].append(_nan_to_zero(components[method.name]))
-        told = turn.info["turn_rewards"]
-        if len(told) == len(self.env_rewards):
-            # Of a wrapper below that knew only at the end what an earlier turn was worth.
-            replaced = self.outcomes if stack.replaces_outcome else [0.0] * len(told)
-            self.env_rewards = [reward - outcome for reward, outcome in zip(told, replaced, strict=True)]
+        env_rewards = turn.info["turn_rewards"]
+        if len(env_rewards) == len(self.env_rewards):
+            # Those of a wrapper below, which may know only at the end what an earlier turn was worth.
+            replaced = self.outcomes if stack.replaces_outcome else [0.0] * len(env_rewards)
+            self.env_rewards = [
+                reward - outcome for reward, outcome in zip(env_rewards, replaced, strict=True)
+            ]
         paid = zip(self.env_rewards, *(self.paid[name] for name in stack.names), strict=True)
         self.turn_rewards = [sum(by_method, own) for own, *by_method in paid]
         self._show(stack, components)
@@ -373,8 +375,8 @@ class EpisodeRewards:
                 raise ValueError(f"the state's record cannot be: it has {what}")
 
     def _turn(self, k: int, end: End) -> Turn:
-        shown, told = self.observations, self.infos
-        return Turn(shown[k], self.actions[k], told[k], shown[k + 1], told[k + 1], end)
+        (before, after), (info_before, info) = self.observations[k : k + 2], self.infos[k : k + 2]
+        return Turn(before, self.actions[k], info_before, after, info, end)
 
     def _show(self, stack: MethodStack, components: dict[str, float]) -> None:
         """Set the rewards and metrics to give out."""

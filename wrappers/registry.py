@@ -58,7 +58,7 @@ def plain_method(method: RewardMethod) -> list[Any]:
         TypeError: its settings are not plain data.
     """
     place = f"{type(method).__module__}:{type(method).__qualname__}"
-    name = next((name for name, known in METHODS.items() if known == place), place)
+    name = next((name for name, own in METHODS.items() if own == place), place)
     try:
         settings = json.loads(json.dumps(method.settings()))
     except (TypeError, ValueError) as error:

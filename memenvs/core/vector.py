@@ -356,15 +356,15 @@ def failed_reset(env: gym.Env[Any, Any], info: Info) -> Info:
     inner: Any = env.unwrapped
     context = getattr(inner, "context", "append")
     components, metrics = getattr(inner, "components", ()), getattr(inner, "metric_names", ("success",))
-    known = info or {"context": context, "rewards": components, "metrics": metrics, "privileged": {}}
+    before = info or {"context": context, "rewards": components, "metrics": metrics, "privileged": {}}
     return {
-        **known,
+        **before,
         "task": "",
         "turn": 0,
         "feedback": "",
-        "rewards": dict.fromkeys(known["rewards"], 0.0),
+        "rewards": dict.fromkeys(before["rewards"], 0.0),
         "turn_rewards": [],
-        "metrics": dict.fromkeys(known["metrics"], 0.0),
+        "metrics": dict.fromkeys(before["metrics"], 0.0),
     }
 
 

@@ -23,7 +23,7 @@ from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
 from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
-from memenvs.evaluation.policies import ModelOptions, choose_policy
+from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise
 from memenvs.retrieval.load import fingerprint
 from memenvs.rollout.engine import Engine
@@ -104,14 +104,9 @@ def evaluate(
         "memenvs": memenvs.__version__,
     }
     with path_in_errors(out), contextlib.closing(RunLog(Path(out) if out else None, setting)) as log:
-        missing = [pair for pair in pairs if pair not in log.episodes]
-        others = min(concurrency, len(missing)) - 1
-        copies = [lambda: first, *[make] * others]
-        with contextlib.closing(TextVectorEnv(copies, autoreset_mode="Disabled", errors="truncate")) as venv:
-            if missing:
-                sampler, encoder = chosen.make(venv)
-                sessions = ([Session(encoder, *begin(seed, pair))] for pair in missing)
-                _play(Engine(venv, sampler).play(sessions), log, len(pairs), len(missing))
+        if missing := [pair for pair in pairs if pair not in log.episodes]:
+            copies = [lambda: first, *[make] * (min(concurrency, len(missing)) - 1)]
+            _play(copies, chosen, seed, missing, log, len(pairs))
         model = f" ({setting['model']})" if setting.get("model") else ""
         title = f"{name}, {policy if isinstance(policy, str) else setting['policy']}{model}"
         summary = summarise((log.episodes[pair] for pair in pairs), samples, title=title)
@@ -119,6 +114,29 @@ def evaluate(
             write_json(Path(out) / RESULTS, {"setting": setting, **summary.to_json()})
             write_text(Path(out) / TABLE, str(summary))
     return summary
+
+
+def _play(
+    copies: Sequence[Callable[[], gym.Env[Any, Any]]],
+    policy: PolicySpec,
+    seed: int,
+    pairs: Sequence[Pair],
+    log: RunLog,
+    total: int,
+) -> None:
+    """Play pairs in copies of an environment, with a progress bar; each episode is kept as it ends."""
+    failed = 0
+    with (
+        contextlib.closing(TextVectorEnv(copies, autoreset_mode="Disabled", errors="truncate")) as venv,
+        tqdm(total=total, initial=total - len(pairs), desc="episodes", disable=None) as bar,
+    ):
+        sampler, encoder = policy.make(venv)
+        sessions = ([Session(encoder, *begin(seed, pair))] for pair in pairs)
+        for (session,) in Engine(venv, sampler).play(sessions):
+            log.keep(completed(session))
+            failed += bool(session.episode.error)
+            bar.update()
+            bar.set_postfix(failed=failed)
 
 
 def read_tasks(text: str, n_tasks: int) -> list[int]:
@@ -276,17 +294,6 @@ def _run(args: argparse.Namespace) -> int:
     again = "the same command plays them again" if args.out else "with --out they could be played again"
     sys.stderr.write(f"memenvs evaluate run: {summary.failed} episodes failed and are in no mean; {again}\n")
     return 1
-
-
-def _play(groups: Iterable[Sequence[Session]], log: RunLog, total: int, missing: int) -> None:
-    """Keep each episode as it ends, with a progress bar."""
-    failed = 0
-    with tqdm(total=total, initial=total - missing, desc="episodes", disable=None) as bar:
-        for (session,) in groups:
-            log.keep(completed(session))
-            failed += bool(session.episode.error)
-            bar.update()
-            bar.set_postfix(failed=failed)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
@@ -27,11 +27,8 @@ A = TypeVar("A")
 RECIPES = Path(__file__).parent / "recipes"
 """Folder of the recipes that ship, one file for each setting of a paper."""
 RESUMABLE = frozenset(
-    (
-        *("recipe", "out", "resume", "save_every", "device", "gradient_checkpointing"),
-        *("micro_batch_tokens", "num_envs", "sampler_args", "eval_every", "eval_episodes", "eval_env_args"),
-        *("keep", "best_metric"),
-    )
+    "recipe out resume save_every keep device gradient_checkpointing micro_batch_tokens num_envs "
+    "sampler_args eval_every eval_episodes eval_env_args best_metric".split()
 )
 """Flags that a resumed run may have different, beside its length: they change how it computes or reports."""
 
@@ -127,6 +124,11 @@ class RunArgs:
                 for value in values:
                     if isinstance(value, int | float):
                         check_numbers(bounds, **{name: value})
+
+    def plain(self) -> dict[str, Any]:
+        """Every flag by name, as a JSON file holds it."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        return values
 
     def warmup_steps(self, flag: str, steps: int) -> int:
         """Steps of a warm-up in a run of so many steps; a share of them is rounded down.

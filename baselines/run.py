@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +24,7 @@ import numpy as np
 from memenvs import models
 from memenvs.baselines.args import PPOArgs, RolloutArgs, RunArgs, check_device, check_env, read_methods
 from memenvs.baselines.update import ProcessGroup, precision
-from memenvs.core.files import path_in_errors, whole_folder, write_json, write_text
+from memenvs.core.files import path_in_errors, read_json, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Policy
@@ -74,7 +74,7 @@ class Run:
         self._checkpoints = Checkpoints(args.out, args.keep)
         if self._checkpoints.newest and not args.resume:
             raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
-        if changed := self._checkpoints.differences(asdict(args), args.resumable):
+        if changed := self._checkpoints.differences(args.plain(), args.resumable):
             raise ValueError(f"{args.out} was begun with {changed[0]}; resume with the same, or begin anew")
         self.best: BestEvaluation | None = None
         self._eval_venv = self._make_eval_venv() if args.eval_every else None
@@ -153,7 +153,7 @@ class Run:
         """Write a checkpoint, by the first process."""
         self.step = step
         if self.processes.is_main:
-            self._checkpoints.save(self._models, self.optimizer, step, asdict(self.args), self.best)
+            self._checkpoints.save(self._models, self.optimizer, step, self.args.plain(), self.best)
 
     @property
     def _best_metric(self) -> str:
@@ -296,9 +296,8 @@ class StepLoop:
     def __init__(self, run: Run, last: int) -> None:
         self._run, self._last = run, last
         self._log = TrainingLog(run.args.out, run.step, quiet=not run.processes.is_main)
-        if run.processes.is_main:  # every flag as it stands, and the recipe that it came from
-            flags = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(run.args).items()}
-            write_json(run.args.out / "args.json", flags)
+        if run.processes.is_main:
+            write_json(run.args.out / "args.json", run.args.plain())
         self._step, self._first, self._started = run.step, run.step, time.perf_counter()
         self._step_started, self._timer = self._started, Timer()
         self._sigterm, self._stopping, self._warned = False, False, False
@@ -465,7 +464,7 @@ class Checkpoints:
             for name, model in models.items():
                 model.save(fresh / name)
             require("safetensors.torch", "train").save_file(tensors, fresh / "optimizer.safetensors")
-            (fresh / "state.json").write_text(json.dumps(state, indent=1, default=str) + "\n")
+            write_json(fresh / "state.json", state)
         self._link("last", step)
         self._link("best", best.step if best else None)
         kept = {*self._steps()[-self._keep :], best.step if best else step}
@@ -476,12 +475,11 @@ class Checkpoints:
         """Which arguments, beside the free ones, are not those that the newest checkpoint was made with."""
         if self.newest is None:
             return []
-        before = json.loads((self.newest / "state.json").read_text())["args"]
-        now = json.loads(json.dumps(args, default=str))
+        before = read_json(self.newest / "state.json")["args"]
         return [
-            f"{name} {before.get(name)!r}, now {now[name]!r}"
-            for name in now
-            if name not in free and before.get(name) != now[name]
+            f"{name} {before.get(name)!r}, now {value!r}"
+            for name, value in args.items()
+            if name not in free and before.get(name) != value
         ]
 
     def restore(self, models: Mapping[str, HFPolicy], optimizer: Any) -> tuple[int, BestEvaluation | None]:
@@ -494,7 +492,7 @@ class Checkpoints:
             raise FileNotFoundError(f"{self._folder} holds no checkpoint")
         for name, model in models.items():
             model.load_weights(self.newest / name)
-        state: dict[str, Any] = json.loads((self.newest / "state.json").read_text())
+        state = read_json(self.newest / "state.json")
         tensors = require("safetensors.torch", "train").load_file(self.newest / "optimizer.safetensors")
         loaded = state["optimizer"]
         loaded["state"] = {}

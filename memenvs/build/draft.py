@@ -66,7 +66,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a builder hands to the writer.
+    """A task set that is not written yet.
 
     Attributes:
         documents: the pool; those that no task reads are dropped by the writer.

@@ -56,7 +56,7 @@ def build_index(
         how: settings of HNSW or IVF-PQ that are not their defaults, see
             `memenvs.retrieval.dense.index_settings`.
         progress: whether to show a bar.
-        say: told, in a line, what was built, and the recall of an approximate index.
+        say: called with a line on what was built, and one on the recall of an approximate index.
 
     Raises:
         ValueError: the corpus is malformed or empty, no such index or setting, or the folder holds vectors of

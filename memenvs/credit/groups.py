@@ -124,5 +124,5 @@ def _in_groups(
 
 
 def _centred(known: Array) -> Array:
-    """Less their mean; exactly 0 where they are equal, which rounding of the mean would spoil."""
+    """Less their mean; exactly 0 where they are equal, whatever the rounding of the mean."""
     return np.zeros_like(known) if np.ptp(known) == 0.0 else known - known.mean()

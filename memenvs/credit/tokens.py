@@ -196,7 +196,7 @@ def _estimate(rewards: Array, values: Array, mask: Mask, gamma: float, lam: floa
 def _discounted_sums(x: Array, c: float) -> Array:
     """A_t = x_t + c A_{t+1} along rows (B, T), without a loop over T.
 
-    A block of steps is one product with the triangle of powers of c; what a block hands to the one before it
+    A block of steps is one product with the triangle of powers of c; what a block adds to the one before it
     is the same recurrence with c^BLOCK, over as many steps as there are blocks. No power is above 1, so that
     neither c = 1 nor a small c loses digits. May write into x.
     """

@@ -124,7 +124,7 @@ def _mixed(
     names = [0] * len(turns) if groups is None else list(groups)
     check_lengths(turn_rewards=turns, outcomes=results, groups=names)
     lengths = [len(rewards) for rewards in turns]
-    # Column l: what the rollouts earned at turn l. The last column is nobody's turn before the last.
+    # Column l: what the rollouts earned at turn l. No rollout has a turn before its last there.
     earned = np.full((len(turns), max(lengths, default=0)), 0.0 if ended == "zero" else np.nan)
     for row, rewards in zip(earned, turns, strict=True):
         row[: max(len(rewards) - 1, 0)] = rewards[:-1]

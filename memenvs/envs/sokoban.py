@@ -118,12 +118,12 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     Metrics:
         `success`; `effective_player` and `effective_box`, the shares of moves that moved the player and a
         box; `format`, the share of replies that were well formed; `steps`, `turns`, `deadlocked`;
-        `optimal_length`, moves of a shortest solution (-1 where nobody has computed it).
+        `optimal_length`, moves of a shortest solution (-1 where it is not known).
 
     Privileged:
         `deadlocked` (no solution can be reached; found without a search), `solution` (moves from the start),
         and the scoring fields (see `TextEnv`): `question` is the goal and the board at the start, `target`
-        the moves of a shortest solution from there (empty where nobody has computed it), which a teacher
+        the moves of a shortest solution from there (empty where none is known), which a teacher
         reads behind the observation. There are no `answers`: a level has many solutions.
 
     Args:
@@ -434,7 +434,7 @@ def legend(vocabulary: Sequence[str]) -> str:
 
 
 def turns_left(turns: int, *, solved: bool) -> str:
-    """What the agent is told of the turns to come."""
+    """The last line of the feedback: how many turns are left."""
     if solved:
         return "Solved."
     if turns == 0:

@@ -3,7 +3,7 @@
 A level is made backwards. Draw a room (walls at random, cut down to one connected part) and its targets,
 put the boxes on the targets, and pull them about; then draw one of the positions reached and a square for
 the player. The solver proves the fewest moves, and the level counts if they lie between `min_solution` and
-`max_solution`. A level that takes the solver more than `NODES` is thrown away, so that many boxes in a
+`max_solution`. A level that takes the solver more than `NODES` nodes is not used, so that many boxes in a
 large room give levels of middling difficulty. No box starts on a target. A room gives one level at most.
 
 Two boards are the same level if turning or mirroring makes them equal. A hash of the board, the same for
@@ -142,7 +142,7 @@ def _chunk(generator: Generator, split: str, number: int) -> list[_Item]:
 def _items(
     make: Callable[[int], Iterable[_Item]], workers: int
 ) -> collections.abc.Generator[_Item, None, None]:
-    """All items in order, for ever; chunks are made ahead by `workers` processes."""
+    """All items in order, without end; `workers` processes make chunks ahead."""
     if workers <= 1:
         for number in numbers():
             yield from make(number)

@@ -84,7 +84,7 @@ FORMAT, VERSION = "memenvs sokoban levels", 1
 
 
 class Level(NamedTuple):
-    """A board (H, W) and the moves of a solution with the fewest moves; None where nobody has solved it."""
+    """A board (H, W) and the moves of a solution with the fewest moves; None where none is known."""
 
     board: Grid
     moves: tuple[int, ...] | None

@@ -1,20 +1,18 @@
-"""Shortest solutions, by pushes or by moves, within a budget of states.
+"""Shortest solutions by moves or by pushes, within a budget of nodes, and boards that are lost for certain.
 
-A board that passes may still be lost. What is found here is lost for certain.
+`objective="moves"` finds a solution with the fewest moves, pushes included: A* over waves of player squares.
+A node is a set of boxes with all the squares, in one mask, that the player can first stand on after g moves.
+The bound depends on the boxes alone, so that a wave has one f = g + bound, and it spreads in one shift,
+whatever its size. Walking raises f by 1; a push by 0 or more.
 
-Best-first search over pushes. A node is a set of boxes with the region the player can walk in; it is told
-from others by both. The order is pushes so far + weight x bound: weight 1 finds the fewest pushes (A*), a
-greater one a solution sooner.
-
-A* over whole waves of player squares: a node is a set of boxes with all the squares, in one mask, that the
-player can first stand on after g moves. A wave spreads in one shift, whatever its size. The bound depends
-on the boxes alone, so that a wave has one f = g + bound. Walking raises f by 1; a push by 0 or more, for it
-may lead far astray.
-
-"Fewest" is exact in two ways. `objective="moves"` finds a solution with the fewest moves, pushes included.
 `objective="pushes"` finds one with the fewest pushes, and walks the shortest way between them (of all
-solutions with as few pushes, not always the one with the fewest moves). `objective="any"` takes the first
-that a greedy search comes to. A level is solved when every box stands on a target.
+solutions with as few pushes, not always the one with the fewest moves); `objective="any"` the first that a
+greedy search comes to: best-first search over pushes. A node is a set of boxes with the region that the
+player can walk in. The order is pushes so far + weight x bound: weight 1 finds the fewest pushes (A*), a
+greater one finds a solution sooner.
+
+A level is solved when every box stands on a target. `is_deadlocked` looks for boxes on dead squares and for
+frozen ones: what it finds is lost, what passes it may be lost too.
 """
 
 from __future__ import annotations

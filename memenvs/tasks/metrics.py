@@ -1,11 +1,11 @@
 """Metrics of answers (exact match, F1, string matches, boxed mathematics), and replies graded by them.
 
-Two spellings are in use and differ: MemAgent's training reward undoes typesetting only (`light_strip`), the
-MATH benchmark of Hendrycks et al. (2021) also rewrites units, roots and fractions (`full_strip`).
-Both keep known oddities of their originals ("outfraction" loses a letter), or scores would not compare.
+Each metric follows one paper's evaluation to the digit, oddities included ("outfraction" loses a letter), so
+that numbers compare. No text makes one raise, and all take time linear in it. An empty list of answers
+scores 0.0.
 
-Each metric follows one paper's evaluation to the digit, oddities included, so that numbers compare.
-No text makes one raise, and all take time linear in it. An empty list of answers scores 0.0.
+Two spellings of mathematics are in use: MemAgent's training reward undoes typesetting only (`light_strip`),
+the MATH benchmark of Hendrycks et al. (2021) also rewrites units, roots and fractions (`full_strip`).
 """
 
 from __future__ import annotations

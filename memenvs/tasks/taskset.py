@@ -313,7 +313,7 @@ COUNTS = (
 def read_table(path: Path, name: str, card: Card) -> pa.RecordBatch:
     """One data file, mapped into memory once it is known to be the one that the card describes.
 
-    Arrow trusts what it maps: a changed offset would give other texts, or end the process.
+    Arrow checks nothing that it maps: a changed offset would give other texts, or end the process.
     """
     file = path / name
     check_file(file, card.files.get(name, {}))

@@ -23,7 +23,7 @@ token; 0 where it may not be cut there. Their sum is the text's length, so the g
 gaps joined."""
 
 HEAD_CHARS = 16  # characters a token that `head` keeps at most: prose has 3 to 5
-_BATCH = 2048  # texts handed to the tokenizer at once: keeps its threads busy and its memory small
+_BATCH = 2048  # texts a call of the tokenizer: enough for its threads, little enough for memory
 
 
 class TextTokenizer:
@@ -31,7 +31,7 @@ class TextTokenizer:
 
     Args:
         backend: the `tokenizers.Tokenizer` to ask; its truncation and padding are switched off.
-        name: what it is called in cards: nothing of this machine.
+        name: what cards call it, without a path of this machine.
     """
 
     def __init__(self, backend: Tokenizer, name: str) -> None:
@@ -80,7 +80,9 @@ class TextTokenizer:
 
     def _shortened(self, text: str, tokens: int, max_tokens: int) -> str:
         """The beginning of a text of too many tokens, cut so that it has no more of them alone."""
-        near = text[: len(text) * max_tokens // tokens * 5 // 4 + 16]  # offsets are dear: of little more
+        near = text[
+            : len(text) * max_tokens // tokens * 5 // 4 + 16
+        ]  # offsets cost much: ask for those of little more
         (gaps,) = self.gaps([near])
         if len(gaps) <= max_tokens:
             (gaps,) = self.gaps([text])

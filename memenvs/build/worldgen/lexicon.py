@@ -96,7 +96,7 @@ def read_lists(path: Path, allowed: Allowed, *, spaced: bool = False) -> Lists:
 
     Args:
         path: UTF-8 text.
-        allowed: the fields in braces that entries of a list may have; None for a list that nobody reads.
+        allowed: the fields in braces that entries of a list may have; None for a list that is not read.
         spaced: entries are separated by spaces too.
 
     Raises:

@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from memenvs.core.checks import check_whole
+from memenvs.core.checks import check_whole, error_line
 
 RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes
@@ -111,7 +111,7 @@ class JSONClient:
             response, content = self._exchange(method, path, body)
         except (OSError, HTTPException) as error:
             self._close()  # a server that was restarted has closed them all
-            raise _Passing(f"{type(error).__name__}: {error}") from error
+            raise _Passing(error_line(error)) from error
         if response.status != 200:
             reason = f"HTTP {response.status}: {_reason(content)}"
             if response.status not in RETRIED:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches
+from memenvs.core.checks import error_line
 from memenvs.core.optional import require
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
@@ -127,8 +128,7 @@ def _load(model: str, device: str | None) -> Any:
             model, device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
         )
     except OSError as error:
-        reason = str(error).partition("\n")[0]
         raise FileNotFoundError(
             f"no encoder {model!r}: give the folder of a model with safetensors weights, or a name that the "
-            f"Hugging Face hub knows and this machine has cached or can reach ({reason})"
+            f"Hugging Face hub knows and this machine has cached or can reach ({error_line(error)})"
         ) from error

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.checks import one_line
 from memenvs.core.env import End, Info
 from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Episode, Sample, Turn, component_sums
@@ -163,7 +164,7 @@ class Session:
 
     def fail(self, error: str) -> None:
         """End the episode as failed, with the error in one line."""
-        self.episode.error, self.episode.end, self.over = " ".join(error.split()), "failed", True
+        self.episode.error, self.episode.end, self.over = one_line(error), "failed", True
         self.close()
 
     def finish(self, info: Info) -> None:

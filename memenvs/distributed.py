@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 import memenvs
 from memenvs.core.checks import check_whole, error_line, is_whole
-from memenvs.core.env import State, TextEnv
+from memenvs.core.env import State, TextEnv, end_of
 from memenvs.core.optional import require
 from memenvs.core.vector import Mask, TextVectorEnv, prepare_together
 
@@ -133,7 +133,7 @@ class RemoteEnv(gym.Env[Any, str]):
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play a reply."""
         observation, reward, terminated, truncated, info = self._take(Job(self._number, action, {}))
-        self.episode.end = "terminated" if terminated else "truncated" if truncated else ""
+        self.episode.end = end_of(terminated, truncated)
         return observation, reward, terminated, truncated, info
 
     def done_ahead(self, done: JobResult | None) -> None:

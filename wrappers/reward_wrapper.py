@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import memenvs
 from memenvs.core.checks import Range, check_whole, is_whole
-from memenvs.core.env import End, Info
+from memenvs.core.env import Info, end_of
 from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.vector import Mask, Step, TextVectorEnv, read_mask
 from memenvs.rollout.records import Episode
@@ -108,7 +108,7 @@ class RewardWrapper(_OfMethods, gym.Wrapper[Any, str, Any, str], RecordConstruct
         """Play a reply; the reward is the environment's with what the methods pay at this turn."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         stack, episode = self._stack, self._current
-        episode.add_turn(action, observation, info, _end(terminated, truncated))
+        episode.add_turn(action, observation, info, end_of(terminated, truncated))
         (scores,) = stack.score(stack.requests([episode.last_turn]))
         reward = episode.pay(stack, float(reward), scores)
         if episode.over:
@@ -278,7 +278,7 @@ class VectorRewardWrapper(_OfMethods, VectorWrapper[Any, Any, Any, Any, Any]):
             if not episode.actions:
                 self._groups.check_task(i)
             observation, info = finals.get(i, (observations[i], venv.infos_list[i]))
-            episode.add_turn(actions[i], observation, info, _end(terminated[i], truncated[i]))
+            episode.add_turn(actions[i], observation, info, end_of(terminated[i], truncated[i]))
             if error := self._error_of(info):
                 episode.fail(error)
         late = self._pay(episodes, rewards)
@@ -449,10 +449,6 @@ class VectorRewardWrapper(_OfMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         slot = from_plain(state["slot"], Slot, "the state's slot")
         slot.check(self._stack, state["inner"]["inner"])
         return slot
-
-
-def _end(terminated: bool, truncated: bool) -> End:
-    return "terminated" if terminated else "truncated" if truncated else ""
 
 
 class _Scored(RewardWrapper):

@@ -347,3 +347,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
             "metrics": {name: float(metrics.get(name, 0.0)) for name in self.metric_names},
             "privileged": self._privileged(),
         }
+
+
+def end_of(terminated: bool, truncated: bool) -> End:
+    """How an episode ended, by the flags of its last step."""
+    return "terminated" if terminated else "truncated" if truncated else ""

@@ -12,10 +12,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from memenvs.core.env import end_of
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Episode
-from memenvs.rollout.session import NO_REPLY, Session, Usage, end_of, room_for, sample_within
+from memenvs.rollout.session import NO_REPLY, Session, Usage, room_for, sample_within
 
 
 class Timer:

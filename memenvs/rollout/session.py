@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.core.checks import one_line
-from memenvs.core.env import End, Info
+from memenvs.core.env import End, Info, end_of
 from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Episode, Sample, Turn, component_sums
 
@@ -214,8 +214,3 @@ def sample_within(
 def room_for(policy: Policy, prompt: Ids, max_new_tokens: int) -> int:
     """Tokens that the reply to a prompt may have; 0 or fewer where the prompt fills the policy's window."""
     return max_new_tokens if policy.window is None else min(max_new_tokens, policy.window - len(prompt))
-
-
-def end_of(terminated: bool, truncated: bool) -> End:
-    """How an episode ended by the flags of its last step."""
-    return "terminated" if terminated else "truncated" if truncated else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from memenvs.core.checks import Range, check_choice, check_numbers
+from memenvs.core.checks import Range, check_choice, check_numbers, check_shapes
 from memenvs.core.optional import Lazy
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def policy_loss(
     Raises:
         ValueError: shapes differ, or a range is wrong.
     """
-    _check_same(logprobs=logprobs, old_logprobs=old_logprobs, advantages=advantages)
+    check_shapes(logprobs=logprobs, old_logprobs=old_logprobs, advantages=advantages)
     high = clip if clip_high is None else clip_high
     check_numbers(Range(0, below=1), clip=clip)
     check_numbers(Range(0), clip_high=high)
@@ -105,7 +105,7 @@ def value_loss(
         returns: R (N,), as `gae` + V_old.
         clip: how far V may help away from V_old; None: any distance.
     """
-    _check_same(values=values, old_values=old_values, returns=returns)
+    check_shapes(values=values, old_values=old_values, returns=returns)
     free = (values - returns).square()
     if clip is None:
         return ValueLoss(0.5 * free, torch.zeros_like(free, dtype=torch.bool))
@@ -131,7 +131,7 @@ def kl_penalty(
         ref_logprobs: log pi_ref (N,).
         estimator: `"k1"`, `"k2"`, `"k3"` or `"abs"`. k3 is cut at 10 nats, where its gradient is then 0.
     """
-    _check_same(logprobs=logprobs, ref_logprobs=ref_logprobs)
+    check_shapes(logprobs=logprobs, ref_logprobs=ref_logprobs)
     check_choice("estimator", estimator, KL_ESTIMATORS)
     apart = logprobs - ref_logprobs
     if estimator == "k1":
@@ -181,12 +181,6 @@ def aggregate(
     losses: torch.Tensor, rows: torch.Tensor, mode: LossAggMode = "token-mean", *, horizon: int | None = None
 ) -> torch.Tensor:
     """The loss () of a batch that is here whole: its `token_weights` times its losses (N,), summed."""
-    _check_same(losses=losses, rows=rows)
+    check_shapes(losses=losses, rows=rows)
     lengths = torch.bincount(rows)
     return (token_weights(rows, lengths, mode, horizon=horizon) * losses).sum()
-
-
-def _check_same(**tensors: torch.Tensor) -> None:
-    if len({tensor.shape for tensor in tensors.values()}) > 1:
-        found = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
-        raise ValueError(f"one shape is wanted of all, got {found}")

@@ -105,10 +105,10 @@ def check_lengths(**parts: Sequence[object] | NDArray[np.generic]) -> None:
         raise ValueError(f"one entry for each rollout is wanted of all, got {found}")
 
 
-def check_shapes(**parts: NDArray[np.generic]) -> None:
-    """Raise a ValueError unless all parts have one shape."""
-    if len({part.shape for part in parts.values()}) > 1:
-        found = ", ".join(f"{name} {part.shape}" for name, part in parts.items())
+def check_shapes(**parts: Any) -> None:
+    """Raise a ValueError unless all parts, arrays or tensors, have one shape."""
+    if len({tuple(part.shape) for part in parts.values()}) > 1:
+        found = ", ".join(f"{name} {tuple(part.shape)}" for name, part in parts.items())
         raise ValueError(f"one shape is wanted of all, got {found}")
 
 

@@ -353,14 +353,10 @@ def _fits(value: Any, annotation: Any) -> bool:
         return False
     if kind is dict:
         return len(inner) != 2 or all(_fits(one, inner[1]) for one in value.values())
-    return kind is not list or _all_fit(value, inner, origin is tuple)
-
-
-def _all_fit(values: Sequence[Any], inner: tuple[Any, ...], is_tuple: bool) -> bool:
-    """Whether the members of a list fit `list[X]`, `tuple[X, ...]` or `tuple[X, Y, Z]`."""
-    if is_tuple and ... not in inner:
-        return len(values) == len(inner) and all(map(_fits, values, inner))
-    return all(_fits(one, inner[0]) for one in values) if inner else True
+    if kind is not list or not inner:
+        return True
+    kinds = inner if origin is tuple and ... not in inner else inner[:1] * len(value)
+    return len(kinds) == len(value) and all(map(_fits, value, kinds))
 
 
 def _kind(annotation: Any) -> Any:

@@ -24,6 +24,12 @@ CELLS = (WALL, FLOOR, TARGET, BOX | TARGET, BOX, PLAYER, PLAYER | TARGET)
 """The seven cells a board is made of, in the order that a vocabulary names them."""
 
 _IS_CELL = np.isin(np.arange(256), CELLS)
+FAR = 1 << 30  # pushes: more than any board takes
+
+_IS_WALL, _IS_BOX, _IS_TARGET, _IS_PLAYER = (
+    bytes(ord("1") if cell & bit else ord("0") for cell in range(256)) for bit in (WALL, BOX, TARGET, PLAYER)
+)
+_WALL_OR_FLOOR = bytes.maketrans(b"01", bytes((WALL, FLOOR)))
 
 Vocabulary = Sequence[str]
 """Seven symbols: wall, floor, target, box on target, box, player, player on target."""
@@ -128,14 +134,6 @@ def check_levels(boards: Grid) -> None:
             f"{boxes[uneven[0]]} boxes on {targets[uneven[0]]} targets; "
             "give every box a target, and the board at least one box"
         )
-
-
-FAR = 1 << 30  # pushes: more than any board takes
-
-_IS_WALL, _IS_BOX, _IS_TARGET, _IS_PLAYER = (
-    bytes(ord("1") if cell & bit else ord("0") for cell in range(256)) for bit in (WALL, BOX, TARGET, PLAYER)
-)
-_WALL_OR_FLOOR = bytes.maketrans(b"01", bytes((WALL, FLOOR)))
 
 
 def squares(mask: int) -> Iterator[int]:

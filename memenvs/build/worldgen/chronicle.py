@@ -14,6 +14,10 @@ from memenvs.build.worldgen import lexicon as lex
 from memenvs.build.worldgen.lexicon import KINDS, SHARES
 from memenvs.build.worldgen.names import ENTITY, LAYOUT, LINKS, Dice, Entity, FactTable, NameBook, dice
 
+BORN = (1800, 1985)  # years of birth, the first and the last
+OFFICE = 1946  # who was born from this year on may hold an office today
+NOW = 2018
+
 
 class Chronicle:
     """Entities by kind, still nameless at first; each draws from two streams, its own and its links'."""
@@ -62,10 +66,6 @@ class ByYear:
             if drawn not in avoid:
                 return drawn
         return None
-
-
-BORN = (1800, 1985)
-OFFICE = 1946  # who was born from this year on may hold an office today
 
 
 def persons(world: Chronicle) -> None:
@@ -176,9 +176,6 @@ def schools(world: Chronicle) -> None:
         school.year = rolls.between(1580, 1780 if order % 2 == 0 else 1930)
         town, badge = rolls.pick(world.of["town"]), rolls.pick(lex.EMBLEMS)
         school.values |= {"campus": town, "opened": school.year, "badge": badge}
-
-
-NOW = 2018
 
 
 def companies(world: Chronicle) -> None:

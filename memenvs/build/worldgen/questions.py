@@ -14,6 +14,19 @@ from memenvs.build.worldgen.lexicon import COMPARE, KINDS, RELATIONS, SAME, SING
 from memenvs.build.worldgen.names import HOPS, QUESTION, REST, Chain, Comparison, Dice, FactTable, Value, dice
 from memenvs.build.worldgen.prose import Document, ask_chain, ask_comparison
 
+SINGLED_OUT = 0.35  # of the chains start from a description instead of a name, where one singles out
+WEIGHTS = {  # what the answer is
+    "person": 16, "town": 16, "region": 7, "river": 5, "company": 13, "school": 8, "work": 8, "landmark": 5,
+    "year": 11, "word": 11, "number": 3,
+}  # fmt: skip
+YES_NO = 0.3  # of the comparisons
+ASK_ON = 0.5  # of the others ask for a fact of the one picked, so that the question does not name the answer
+COMPARISONS = 0.2  # of the 2-hop questions
+TRIES = 80  # draws of a chain before all that are left are walked over
+
+Path = tuple[str, ...]
+Where = tuple[tuple[str, Value], ...]
+
 
 @dataclass(frozen=True)
 class Question:
@@ -105,16 +118,6 @@ def said(phrase: str, text: str) -> bool:
     """Whether the words of a phrase stand in a text, whatever their case and punctuation."""
     words, inside = (" ".join(re.findall(r"[0-9a-z]+", s.lower())) for s in (phrase, text))
     return f" {words} " in f" {inside} "
-
-
-SINGLED_OUT = 0.35  # of the chains start from a description instead of a name, where one singles out
-WEIGHTS = {  # what the answer is
-    "person": 16, "town": 16, "region": 7, "river": 5, "company": 13, "school": 8, "work": 8, "landmark": 5,
-    "year": 11, "word": 11, "number": 3,
-}  # fmt: skip
-
-Path = tuple[str, ...]
-Where = tuple[tuple[str, Value], ...]
 
 
 class Chains:
@@ -210,10 +213,6 @@ def _weighted(kinds: tuple[str, ...], rolls: Dice) -> str:
     return kind
 
 
-YES_NO = 0.3  # of the comparisons
-ASK_ON = 0.5  # of the others ask for a fact of the one picked, so that the question does not name the answer
-
-
 class Comparisons:
     """Pairs of one kind, drawn at random; half of the yes-or-no questions are true."""
 
@@ -278,9 +277,6 @@ class Comparisons:
         )
         return (form, question) if question else None
 
-
-COMPARISONS = 0.2  # of the 2-hop questions
-TRIES = 80
 
 Asked = tuple[Chain | Comparison, Question]
 

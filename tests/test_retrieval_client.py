@@ -92,14 +92,14 @@ def test_a_search_speaks_the_protocol(server):
     assert hits == ([["id of a"], ["id of b"]], [[0.5], [0.5]])
 
 
-def test_what_a_search_brought_is_found_by_id(server):
+def test_a_passage_that_a_search_returned_is_found_by_id(server):
     retriever = client(server)
     retriever.search(["a"], 1)
     assert retriever.passages(["id of a"])[0].title == "a"
 
 
-def test_what_no_search_brought_is_a_key_error(server):
-    with pytest.raises(KeyError, match="no search has brought passage 'x'"):
+def test_a_passage_that_no_search_returned_is_a_key_error(server):
+    with pytest.raises(KeyError, match=r"no recent search of .* returned passage 'x'"):
         client(server).passages(["x"])
 
 
@@ -159,7 +159,7 @@ def test_a_wrong_number_of_answers_is_refused(server):
         client(server).search(["a"], 1)
 
 
-def test_a_server_that_is_away_names_the_command_that_starts_one():
+def test_an_unreachable_server_names_the_command_that_starts_one():
     away = HTTPRetriever("http://127.0.0.1:9", tries=2, pause=0.001)
     with pytest.raises(ServerError, match=r"python -m memenvs\.retrieval\.server"):
         away.search(["a"], 1)

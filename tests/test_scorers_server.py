@@ -154,7 +154,7 @@ def test_a_refusal_says_why_in_the_servers_words(scorer, stub):
         scorer.logprobs(REQUESTS[:1])
 
 
-def test_a_server_that_is_away_names_the_command_that_starts_one(tiny_model):
+def test_an_unreachable_server_names_the_command_that_starts_one(tiny_model):
     away = ServerScorer("http://127.0.0.1:9", "tiny", str(tiny_model), tries=2, pause=0.001)
     with pytest.raises(ServerError, match=r"in 2 tries .* `vllm serve MODEL"):
         away.logprobs(REQUESTS[:1])

@@ -73,7 +73,7 @@ def _why(exitcode: int, workers: int) -> str:
 
 
 def _work(pipe: Connection, make: Callable[[J], Any], jobs: Sequence[J]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is asked too, and ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets the signal too, and ends this process
     with suppress(BrokenPipeError):  # the parent is gone
         for job in jobs:
             try:

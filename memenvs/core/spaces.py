@@ -67,7 +67,7 @@ class UnicodeText(Space[str]):
     __hash__ = None  # type: ignore[assignment]  # mutable (its generator), as every Gymnasium space
 
 
-# Gymnasium's wrappers ask these: a stack of texts is padded with empty ones (`FrameStackObservation`,
+# Gymnasium's wrappers use these: a stack of texts is padded with empty ones (`FrameStackObservation`,
 # `DelayObservation`), and a text is as flat as it can be already (`FlattenObservation`), as its graphs are.
 @create_zero_array.register(UnicodeText)
 def _no_text(space: UnicodeText) -> str:  # type: ignore[misc]  # declared for Space[T], whatever T
@@ -107,6 +107,6 @@ def replace_surrogates(text: str) -> str:
 def clean_text(text: str, max_chars: int) -> str:
     """`text` cut to `max_chars` characters, its surrogates replaced (`replace_surrogates`).
 
-    What a policy writes may be any `str`; past this door it can be tokenised, stored and sent.
+    What a policy writes may be any `str`; the result can be tokenised, stored and sent.
     """
     return replace_surrogates(text[:max_chars])

@@ -1,4 +1,4 @@
-"""States of environments as plain data: writing, reading, and checking that a state fits."""
+"""Plain data: states of environments, and dataclasses written to JSON and read with every field checked."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _RECORDS: dict[str, tuple[Any, Any]] = {}  # by name: the class, and a tuple of 
 def get_state(env: gym.Env[Any, Any]) -> State:
     """The state of a text environment inside any stack of wrappers.
 
-    A wrapper with `get_state` and `set_state` of its own answers for everything below it.
+    A wrapper with `get_state` and `set_state` of its own gives the state of everything below it.
 
     Raises:
-        TypeError: a wrapper may have a state that nobody can ask it for.
+        TypeError: a wrapper may have a state that it does not give.
     """
     if isinstance(env, gym.Wrapper) and not hasattr(type(env), "get_state"):
         name = _attribute(env)

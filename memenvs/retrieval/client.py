@@ -51,11 +51,11 @@ class HTTPRetriever:
         return search_distinct(queries, k, self._search)
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
-        """The passages of ids that a search has brought; KeyError for others."""
+        """The passages of ids that a search has returned; KeyError for others."""
         known = self._passages.get(ids)
         for id in ids:
             if id not in known:
-                raise KeyError(f"no search has brought passage {id!r} lately from {self.url}; search first")
+                raise KeyError(f"no recent search of {self.url} returned passage {id!r}; search first")
         return [known[id] for id in ids]
 
     def fingerprint(self) -> str:

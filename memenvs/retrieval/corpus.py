@@ -1,4 +1,4 @@
-"""Passages in a file, read where they lie."""
+"""The corpus of a search: passages in a memory-mapped Arrow file."""
 
 from __future__ import annotations
 

@@ -94,9 +94,9 @@ class LexicalRetriever:
     def _score(self, query: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         """(N,) BM25 scores; the weight of a word that stands twice in the query counts twice."""
         known = [word for word in words(query) if word in self._vocabulary]
-        telling = [word for word in known if word not in self._stop_words]
+        content = [word for word in known if word not in self._stop_words]
         scores = np.zeros(len(self.corpus), dtype=np.float32)
-        for word in telling or known:
+        for word in content or known:
             token = self._vocabulary[word]
             postings = slice(self._starts[token], self._starts[token + 1])
             np.add.at(scores, self._rows[postings], self._weights[postings])

@@ -153,7 +153,7 @@ def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits |
 
 
 class Service:
-    """What answers `POST /retrieve` and `GET /health`; errors are `{"detail": reason}` with a status.
+    """The handlers of `POST /retrieve` and `GET /health`; errors are `{"detail": reason}` with a status.
 
     Args:
         batcher: searches.
@@ -218,7 +218,8 @@ class Service:
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
         """Search from the start of the server to its end.
 
-        A server that stops has answered or given up its requests before; what a test leaves is answered here.
+        A server that stops has answered or refused its requests before; those that a test leaves are answered
+        here.
         """
         self._batcher.start()
         yield

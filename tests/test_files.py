@@ -7,7 +7,16 @@ import time
 
 import pytest
 
-from memenvs.core.files import path_in_errors, read_json, whole_file, whole_folder, write_json, write_text
+from memenvs.core.files import (
+    path_in_errors,
+    read_json,
+    read_sealed,
+    whole_file,
+    whole_folder,
+    write_json,
+    write_sealed,
+    write_text,
+)
 
 FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
 
@@ -132,3 +141,17 @@ def test_a_full_disk_is_named_by_an_evaluation_s_log(tmp_path):
     for _ in range(2):  # the file cannot be flushed at first
         with contextlib.suppress(OSError):
             log.close()
+
+
+def test_a_sealed_card_comes_back_and_one_that_was_changed_is_refused(tmp_path):
+    write_sealed(tmp_path / "card", {"format": 2, "count": 3})
+    assert read_sealed(tmp_path / "card", 2) == {"format": 2, "count": 3}
+    write_json(tmp_path / "card", {**read_json(tmp_path / "card"), "count": 4})
+    with pytest.raises(ValueError, match="its seal does not fit the rest"):
+        read_sealed(tmp_path / "card", 2)
+
+
+def test_a_card_of_another_format_is_refused_with_both(tmp_path):
+    write_sealed(tmp_path / "card", {"format": 1})
+    with pytest.raises(ValueError, match="has format 1, this memenvs reads 2"):
+        read_sealed(tmp_path / "card", 2)

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import memenvs
-from memenvs.core.checks import check_whole, error_line, is_whole
-from memenvs.core.env import State, TextEnv, end_of
+from memenvs.core.checks import check_task, check_whole, error_line, is_whole
+from memenvs.core.env import State, end_of
 from memenvs.core.optional import require
 from memenvs.core.vector import Mask, TextVectorEnv, prepare_together
 
@@ -111,6 +111,8 @@ class RemoteEnv(gym.Env[Any, str]):
         number: of it.
     """
 
+    n_tasks: int  # of the pool's attributes
+
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self._pool, self._number = pool, number
         self._ahead: JobResult | None = None
@@ -119,8 +121,8 @@ class RemoteEnv(gym.Env[Any, str]):
         self.episode = SimpleNamespace(end="")  # all of an episode that is asked for here
 
     def check_options(self, options: dict[str, Any]) -> None:
-        """See `TextEnv.check_options`, which looks at the number of tasks alone."""
-        TextEnv.check_options(self, options)  # type: ignore[arg-type]
+        """See `TextEnv.check_options`."""
+        check_task(options, self.n_tasks)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

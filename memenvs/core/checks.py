@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +81,15 @@ def check_flags(**values: object) -> None:
 def is_whole(value: object) -> bool:
     """Whether a value is an integer of Python or NumPy; a bool is none."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
+    """Raise a ValueError unless the options of a reset are none, or `task` with the number of a task."""
+    if unknown := sorted(set(options) - {"task"}):
+        raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
+    task = options.get("task", 0)
+    if not is_whole(task) or not 0 <= task < n_tasks:
+        raise ValueError(f"options['task'] must be a number from 0 to {n_tasks - 1}, got {task!r}")
 
 
 def one_row(name: str, values: ArrayLike) -> Array:

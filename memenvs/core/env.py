@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
-from memenvs.core.checks import is_whole
+from memenvs.core.checks import check_task
 from memenvs.core.spaces import UnicodeText, clean_text, is_utf8
 from memenvs.core.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
 
@@ -321,11 +321,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         Raises:
             ValueError: with the option and its value.
         """
-        if unknown := sorted(set(options) - {"task"}):
-            raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
-        task = options.get("task", 0)
-        if not is_whole(task) or not 0 <= task < self.n_tasks:
-            raise ValueError(f"options['task'] must be a number from 0 to {self.n_tasks - 1}, got {task!r}")
+        check_task(options, self.n_tasks)
 
     def _choose_task(self, options: dict[str, Any]) -> int:
         self.check_options(options)

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_whole, is_whole
+from memenvs.core.checks import check_task, check_whole, is_whole
 from memenvs.core.state import Stateful, check_keys, generator_state
 from memenvs.core.vector import one_each, read_mask, read_seeds
 from memenvs.envs.sokoban import (
@@ -165,13 +165,8 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         Raises:
             ValueError: an unknown option, or a task that is no number of a level.
         """
-        if unknown := sorted(set(options) - {"task"}):
-            raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
         task = options.get("task")
-        if task is not None and not (is_whole(task) and 0 <= task < len(self.chosen)):
-            raise ValueError(
-                f"options['task'] must be a number from 0 to {len(self.chosen) - 1}, got {task!r}"
-            )
+        check_task({**options, "task": 0 if task is None else task}, len(self.chosen))
         return None if task is None else int(task)
 
     def starts_deadlocked(self, level: int) -> bool:

@@ -4,7 +4,6 @@ import io
 import numpy as np
 import pytest
 
-from memenvs.build.sokoban import build
 from memenvs.sokoban import (
     LETTERS,
     XSB,
@@ -33,7 +32,7 @@ TWO = """; 0
 
 @pytest.fixture(scope="module")
 def thousand() -> LevelSet:
-    return Generator(min_solution=5, seed=3).levels("train", 1000)
+    return Generator(min_solution=5, seed=3).levels({"train": 1000})
 
 
 @pytest.fixture
@@ -201,12 +200,12 @@ def test_generated_solutions_are_as_long_as_the_solver_says_and_as_asked(thousan
 
 
 def test_max_solution_is_kept():
-    levels = Generator(min_solution=6, max_solution=8).levels("train", 100)
+    levels = Generator(min_solution=6, max_solution=8).levels({"train": 100})
     assert set(levels.lengths.tolist()) == {6, 7, 8}
 
 
 def test_no_generated_level_starts_lost_or_with_a_box_at_home():
-    levels = Generator((7, 8), boxes=3, min_solution=3).levels("train", 30)
+    levels = Generator((7, 8), boxes=3, min_solution=3).levels({"train": 30})
     assert not any(is_deadlocked(level.board) for level in levels)
     assert not any("*" in to_text(level.board, XSB) for level in levels)
 
@@ -224,7 +223,7 @@ def test_a_board_turned_or_mirrored_has_the_same_key_and_no_other():
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_level_lies_in_its_split(split):
-    assert all(split_of(level.board) == split for level in Generator(seed=1).levels(split, 50))
+    assert all(split_of(level.board) == split for level in Generator(seed=1).levels({split: 50}))
 
 
 def test_item_i_of_a_split_does_not_depend_on_what_came_before():
@@ -242,7 +241,7 @@ def test_neighbouring_seeds_share_no_items():
 
 def test_the_generator_gives_up_when_there_are_no_more_levels():
     with pytest.raises(LevelError, match="different levels found of 5000 asked"):
-        Generator((4, 5), max_solution=2).levels("train", 5000)
+        Generator((4, 5), max_solution=2).levels({"train": 5000})
 
 
 @pytest.mark.parametrize(
@@ -260,13 +259,14 @@ def test_a_generator_that_cannot_be_is_refused(arguments, message):
 
 def test_a_built_file_is_the_same_bytes_on_one_process_and_on_two(tmp_path):
     for workers in (1, 2):
-        build(6, 1, 5, None, 150, "train", 0, tmp_path / f"{workers}.npz", workers)
+        Generator(min_solution=5).levels({"train": 150}, workers).save(tmp_path / f"{workers}.npz")
     assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
 
 
 def test_a_build_of_several_splits_keeps_them_apart(tmp_path):
-    summary = build(6, 1, 5, 12, {"train": 20, "test": 10}, "train", 0, tmp_path / "x.npz")
-    assert summary["levels"] == {"train": 20, "test": 10}
+    made = Generator(min_solution=5, max_solution=12).levels({"train": 20, "test": 10})
+    assert made.splits == {"train": 20, "test": 10}
+    made.save(tmp_path / "x.npz")
     test = LevelSet.load(tmp_path / "x.npz", split="test")
     assert [split_of(level.board) for level in test] == ["test"] * 10
 

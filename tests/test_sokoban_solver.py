@@ -58,12 +58,12 @@ def test_the_fewest_moves_are_those_of_the_reference_search(case):
 @pytest.mark.parametrize(("boxes", "size", "count"), [(1, (6, 6), 120), (2, (6, 6), 25), (3, (6, 7), 6)])
 def test_moves_are_as_few_as_a_plain_search_finds(boxes, size, count):
     generator = Generator(size, boxes, min_solution=3, max_solution=20, seed=11)
-    for level in generator.levels("test", count):
+    for level in generator.levels({"test": count}):
         assert plain_search(level.board) == len(solve(level.board).moves)
 
 
 def test_pushes_are_as_few_as_a_plain_search_finds():
-    for level in Generator((6, 7), 2, min_solution=5, seed=2).levels("train", 40):
+    for level in Generator((6, 7), 2, min_solution=5, seed=2).levels({"train": 40}):
         pushes, _ = replay(level.board, solve(level.board, "pushes").moves)
         assert pushes == plain_search(level.board, walk=0)
 
@@ -82,7 +82,7 @@ def test_a_board_that_is_deadlocked_has_no_solution():
 
 
 def test_no_objective_is_beaten_at_its_own_measure():
-    for level in Generator((7, 7), 2, min_solution=8, seed=2).levels("train", 40):
+    for level in Generator((7, 7), 2, min_solution=8, seed=2).levels({"train": 40}):
         few_moves, few_pushes, first = (solve(level.board, o) for o in ("moves", "pushes", "any"))
         pushes = [replay(level.board, solution.moves) for solution in (few_moves, few_pushes, first)]
         assert all(solved for _, solved in pushes)

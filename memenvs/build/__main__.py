@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from memenvs.build import sokoban
 from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
 from memenvs.build.hotpotqa import read_hotpotqa
@@ -19,7 +18,7 @@ from memenvs.build.jsonl import read_jsonl, read_pool
 from memenvs.build.multi import multi
 from memenvs.build.musique import read_musique
 from memenvs.build.niah import VARIANTS, niah, read_prose
-from memenvs.build.world import world
+from memenvs.build.world import world_examples
 from memenvs.build.write import FORMS, check_replaceable, write_task_set
 from memenvs.cli import Parameter, Parser, report_error, shell_form
 from memenvs.core.checks import Range, check_whole
@@ -27,6 +26,7 @@ from memenvs.core.files import path_in_errors, resolved
 from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
+from memenvs.sokoban import Generator
 from memenvs.tasks.taskset import Card, open_questions, open_tasks
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
@@ -195,21 +195,14 @@ def _play(env: str, **env_args: Any) -> str:
 
 
 def _levels(args: argparse.Namespace) -> str:
-    made = sokoban.build(
-        args.size,
-        args.boxes,
-        args.min_solution,
-        args.max_solution,
-        args.levels,
-        args.split,
-        args.seed,
-        args.out,
-        args.workers,
-    )
+    size = (args.size, args.size)
+    generator = Generator(size, args.boxes, args.min_solution, args.max_solution, args.seed)
+    made = generator.levels({args.split: args.levels}, args.workers)
+    made.save(args.out)
     split = args.split if args.out.suffix == ".npz" else "all"  # text keeps no splits
     return (
-        f"{args.levels:,} levels in {args.out} ({made['bytes'] / 1e6:.2f} MB): solutions of "
-        f"{made['mean_solution']:.1f} moves on average, {made['longest_solution']} at most\n"
+        f"{len(made):,} levels in {args.out} ({args.out.stat().st_size / 1e6:.2f} MB): solutions of "
+        f"{made.lengths.mean():.1f} moves on average, {made.lengths.max()} at most\n"
         f"play one: {_play('MemSokoban-v0', levels=str(args.out), level_split=split)}"
     )
 
@@ -249,7 +242,9 @@ def _draft(args: argparse.Namespace, **common: Any) -> Draft:
     if args.builder == "world":
         if args.documents is None and args.tokens is None:
             common["documents"] = 50
-        return world(entities=args.entities, count=args.tasks or 512, hops=args.hops, **common)
+        drawn = {"entities": args.entities, "count": args.tasks or 512, "hops": args.hops}
+        examples, documents = world_examples(**drawn, split=args.split, seed=args.seed)
+        return among_distractors(examples, extra=documents, **common)
     pool = getattr(args, "pool", None)
     files = [source for source in (args.source, pool) if source and not source.startswith("hf:")]
     return among_distractors(

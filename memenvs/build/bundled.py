@@ -11,8 +11,9 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from memenvs.build.draft import Draft
+from memenvs.build.examples import among_distractors
 from memenvs.build.niah import niah
-from memenvs.build.world import world
+from memenvs.build.world import world_examples
 from memenvs.build.worldgen import generate
 from memenvs.build.write import write_task_set
 from memenvs.tasks.taskset import Card
@@ -60,7 +61,10 @@ def task_sets(counter: TextTokenizer) -> dict[str, Draft]:
     """The bundled task sets by name."""
 
     def about(split: str, entities: int, count: int) -> Draft:
-        return world(entities=entities, count=count, documents=200, tokenizer=counter, split=split, seed=0)
+        examples, documents = world_examples(entities=entities, count=count, split=split, seed=0)
+        return among_distractors(
+            examples, tokenizer=counter, split=split, seed=0, documents=200, extra=documents
+        )
 
     sets = {"world-train": about("train", 1500, 512), "world-test": about("test", 1000, 128)}
     sets["niah"] = niah(

@@ -7,15 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from memenvs.build.examples import Example
-from memenvs.build.sources import (
-    Record,
-    check_examples,
-    read_answers,
-    read_id,
-    read_question,
-    read_records,
-    read_text,
-)
+from memenvs.build.sources import Record, read_answers, read_examples, read_id, read_question, read_text
 
 _KEYS = ("question", "answer", "supporting_facts", "context")
 _WHAT = "HotpotQA's JSON in the distractor setting (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json)"
@@ -31,10 +23,7 @@ def read_hotpotqa(source: str, split: str) -> list[Example]:
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
     """
-    records = read_records(source, split, keys=_KEYS, what=_WHAT)
-    examples = [_example(record, number, source) for number, record in enumerate(records)]
-    check_examples(examples, source, "holds no question")
-    return examples
+    return read_examples(source, split, _example, keys=_KEYS, what=_WHAT)
 
 
 def _example(record: Record, number: int, source: str) -> Example:

@@ -7,8 +7,8 @@ from typing import Any
 from memenvs.build.examples import Example
 from memenvs.build.sources import (
     Record,
-    check_examples,
     read_answers,
+    read_examples,
     read_id,
     read_question,
     read_records,
@@ -33,10 +33,7 @@ def read_jsonl(source: str, split: str) -> list[Example]:
     Raises:
         ValueError: the source is something else, or a question of it cannot be used; the line names it.
     """
-    records = read_records(source, split, keys=_KEYS, what=_WHAT)
-    examples = [_example(record, number, source) for number, record in enumerate(records)]
-    check_examples(examples, source, "holds no question")
-    return examples
+    return read_examples(source, split, _example, keys=_KEYS, what=_WHAT)
 
 
 def read_pool(source: str, split: str) -> list[tuple[str, str]]:

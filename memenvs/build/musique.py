@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from memenvs.build.examples import Example
-from memenvs.build.sources import (
-    Record,
-    check_examples,
-    read_answers,
-    read_id,
-    read_question,
-    read_records,
-    read_text,
-)
+from memenvs.build.sources import Record, read_answers, read_examples, read_id, read_question, read_text
 
 _KEYS = ("id", "question", "answer", "paragraphs")
 _WHAT = "MuSiQue's JSON Lines (musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl)"
@@ -25,13 +17,12 @@ def read_musique(source: str, split: str) -> list[Example]:
     Raises:
         ValueError: the source is not MuSiQue, or a question of it cannot be used; the line names it.
     """
-    records = read_records(source, split, keys=_KEYS, what=_WHAT)
-    examples = [_example(record, source) for record in records if record.get("answerable", True)]
-    check_examples(examples, source, f"holds no question that can be answered; use {_WHAT}")
-    return examples
+    return read_examples(source, split, _example, keys=_KEYS, what=_WHAT)
 
 
-def _example(record: Record, source: str) -> Example:
+def _example(record: Record, number: int, source: str) -> Example | None:
+    if not record.get("answerable", True):
+        return None
     id_ = read_id(record["id"], source)
     where = f"question {id_} of {source}"
     try:

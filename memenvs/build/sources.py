@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,39 @@ def read_records(source: str, split: str, *, keys: Sequence[str], what: str) -> 
     if not records:
         raise ValueError(f"{source} holds no record; give {what}")
     return records
+
+
+def read_examples(
+    source: str,
+    split: str,
+    example: Callable[[Record, int, str], Example | None],
+    *,
+    keys: Sequence[str],
+    what: str,
+) -> list[Example]:
+    """`example(record, number, source)` of each record, those left out that it gives None for.
+
+    The other arguments are those of `read_records`.
+
+    Raises:
+        ValueError: the source is something else, or a question of it cannot be used; the line names it.
+    """
+    records = read_records(source, split, keys=keys, what=what)
+    made = (example(record, number, source) for number, record in enumerate(records))
+    examples = [one for one in made if one is not None]
+    check_examples(examples, source)
+    return examples
+
+
+def check_examples(examples: Sequence[Example], source: str) -> None:
+    """Raise a one-line `ValueError` where there are none, or two have one id."""
+    if not examples:
+        raise ValueError(f"{source} holds no question that can be answered; give another file")
+    seen: set[str] = set()
+    for example in examples:
+        if example.id in seen:
+            raise ValueError(f"{source} has two questions of the id {example.id!r}; give each its own")
+        seen.add(example.id)
 
 
 def _from_file(path: Path, what: str) -> list[Record]:
@@ -106,14 +139,3 @@ def read_answers(preferred: Any, aliases: Any, where: str) -> tuple[str, ...]:
         raise ValueError(f"{where} has {aliases!r:.80} as answer aliases; they are a list of texts")
     others = [read_text(alias, "answer alias", where) for alias in aliases]
     return tuple(dict.fromkeys([answer, *(other for other in others if normalize_answer(other))]))
-
-
-def check_examples(examples: Sequence[Example], source: str, none: str) -> None:
-    """Raise a one-line `ValueError` where there are none, or two have one id."""
-    if not examples:
-        raise ValueError(f"{source} {none}")
-    seen: set[str] = set()
-    for example in examples:
-        if example.id in seen:
-            raise ValueError(f"{source} has two questions of the id {example.id!r}; give each its own")
-        seen.add(example.id)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import collections.abc
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -24,7 +24,7 @@ from itertools import count as numbers
 
 import numpy as np
 
-from memenvs.core.checks import check_choice
+from memenvs.core.checks import check_choice, check_whole
 from memenvs.core.processes import map_in_processes
 from memenvs.sokoban.board import FAR, MAX_SIDE, BoardLayout, Grid, LevelError, squares, to_board
 from memenvs.sokoban.levels import Level, LevelSet
@@ -86,13 +86,25 @@ class Generator:
                 return item
         return None
 
-    def levels(self, split: str, count: int, workers: int = 1) -> LevelSet:
-        """The first `count` different levels of a split; the same on any number of processes.
+    def levels(self, counts: Mapping[str, int], workers: int = 1) -> LevelSet:
+        """The first different levels of each split; the same on any number of processes.
+
+        Args:
+            counts: levels of each split, 1 or more: `{"train": 4000, "test": 512}`.
+            workers: processes.
 
         Raises:
-            LevelError: the generator finds no more levels before there are `count`.
-            ValueError: a worker process was killed.
+            LevelError: the generator finds no more levels before there are as many.
+            ValueError: no such split, a count below 1, or a worker process was killed.
         """
+        for split, count in counts.items():
+            check_choice("split", split, SPLITS)
+            check_whole(levels=count)
+        kept = [level for split, count in counts.items() for level in self._different(split, count, workers)]
+        boards, moves = np.stack([level.board for level in kept]), [level.moves for level in kept]
+        return LevelSet(boards, moves, counts, {"generator": asdict(self)})
+
+    def _different(self, split: str, count: int, workers: int) -> Collection[Level]:
         levels_by_key: dict[bytes, Level] = {}
         barren = 0
         with closing(_items(partial(_chunk, self, split), workers)) as items:
@@ -108,13 +120,7 @@ class Generator:
                         f"only {len(levels_by_key)} different levels found of {count} asked; "
                         "ask for fewer, enlarge size, or widen min_solution to max_solution"
                     )
-        kept = list(levels_by_key.values())
-        return LevelSet(
-            np.stack([level.board for level in kept]),
-            [level.moves for level in kept],
-            {split: count},
-            {"generator": asdict(self)},
-        )
+        return levels_by_key.values()
 
     def _level(self, rng: np.random.Generator, layout: BoardLayout, split: str) -> _Item:
         """A level of the room, in the split, with a solution as long as asked; None if a few tries miss."""

@@ -265,10 +265,7 @@ class TurnAdvantages:
         this: Any = self
         size = this.num_generations if this.model.training else this.num_generations_eval
         if len(response_mask) % size:
-            raise ValueError(
-                f"a process got {len(response_mask)} rollouts, which are not whole groups of {size}; make "
-                "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
-            )
+            raise _cut_groups(f"{len(response_mask)} rollouts", size)
         steps = np.array(self._steps).T  # (B, generations)
         episodes = [
             tool_episode(i // size, env, steps[i], row)
@@ -511,11 +508,15 @@ def read_groups(prompts: Sequence[Any], size: int) -> list[int]:
             raise ValueError(f"a prompt must be of memenvs.adapters.trl.seed_rows, got {prompt!r:.80}")
     blocks = [set(prompts[first : first + size]) for first in range(0, len(prompts), size)]
     if len(prompts) % size or any(len(block) > 1 for block in blocks):
-        raise ValueError(
-            f"a process got {len(prompts)} prompts, which are not whole groups of {size}; make "
-            "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
-        )
+        raise _cut_groups(f"{len(prompts)} prompts", size)
     return [int(block.pop().removeprefix(PREFIX)) for block in blocks]
+
+
+def _cut_groups(batch: str, size: int) -> ValueError:
+    return ValueError(
+        f"a process got {batch}, which are not whole groups of {size}; make "
+        "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
+    )
 
 
 class Row(NamedTuple):

@@ -103,12 +103,12 @@ class WorkerDied(RuntimeError):
 class RemoteEnv(gym.Env[Any, str]):
     """An environment in an actor, as `TextVectorEnv` sees it.
 
-    What was done ahead, with all others at once, is handed out when it is asked for; anything else is done
-    then.
+    A result that the pool computed ahead, with those of all others, is what the next `reset` or `step`
+    returns; without one the worker is asked then.
 
     Args:
-        pool: has it.
-        number: of it.
+        pool: of the workers.
+        number: of this environment.
     """
 
     n_tasks: int  # of the pool's attributes
@@ -118,7 +118,7 @@ class RemoteEnv(gym.Env[Any, str]):
         self._ahead: JobResult | None = None
         self.render_mode = None
         vars(self).update(pool.attributes)
-        self.episode = SimpleNamespace(end="")  # all of an episode that is asked for here
+        self.episode = SimpleNamespace(end="")  # all of an episode that is read here
 
     def check_options(self, options: dict[str, Any]) -> None:
         """See `TextEnv.check_options`."""

@@ -23,8 +23,8 @@ from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, plai
 from memenvs.wrappers.scorers import Scorer
 
 
-class _OfMethods:
-    """What both wrappers tell of their methods."""
+class _HasMethods:
+    """The properties that both wrappers have of their methods."""
 
     _stack: MethodStack
 
@@ -44,7 +44,7 @@ class _OfMethods:
         return self._stack.replaces_outcome
 
 
-class RewardWrapper(_OfMethods, gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
+class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     """Add the components of reward methods to a text environment.
 
     Reward:
@@ -153,7 +153,7 @@ class RewardWrapper(_OfMethods, gym.Wrapper[Any, str, Any, str], RecordConstruct
         return self._episode
 
 
-class VectorRewardWrapper(_OfMethods, VectorWrapper[Any, Any, Any, Any, Any]):
+class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
     """Add the components of reward methods to text environments that are stepped together.
 
     Reward and Info:
@@ -260,7 +260,7 @@ class VectorRewardWrapper(_OfMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         self.completed_groups = []
         venv = self._venv
         plays = read_mask("mask", mask, self.num_envs)
-        begins = plays & venv.over  # by themselves, or the environment refuses the step
+        begins = plays & venv.over  # by autoreset; in mode "Disabled" the environment refuses the step
         playing = np.flatnonzero(plays & ~begins).tolist()
         for i in playing:
             self._check_in_step(i)
@@ -269,7 +269,7 @@ class VectorRewardWrapper(_OfMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         # Wrappers of Gymnasium's between the two know nothing of masks.
         stepped: Step = self.env.step(actions, *(() if mask is None else (mask,)))
         observations, rewards, terminated, truncated, infos = stepped
-        rewards, truncated = rewards.copy(), truncated.copy()  # who is between keeps its own
+        rewards, truncated = rewards.copy(), truncated.copy()  # those of a wrapper between stay as they are
         for i in np.flatnonzero(begins).tolist():
             self._begin(i, observations[i])
         finals = dict(venv.finals)

@@ -1,4 +1,4 @@
-"""Two objectives with a memory, MemPO: GRPO with and without credit for memories comes in; curves go out.
+"""Two objectives with a memory (MemPO): curves of GRPO with and without credit for memories.
 
 `python -m benchmarks.reproduce.mempo runs/mempo` does everything: it makes a world, its questions in pairs
 and a model, teaches the model to search and to remember, spoils it on a forgetful searcher's episodes, trains

@@ -1,4 +1,4 @@
-"""Chunked reading, TAMTRL and InfoMem: seven ways to reward a small GPT come in; curves and tables go out.
+"""Chunked reading (TAMTRL, InfoMem): curves and tables of seven ways to reward a small GPT.
 
 `python -m benchmarks.reproduce.reading runs/reading` does everything: it makes tasks and a model, warms the
 model up on a careless reader's episodes, trains it by each method and writes `docs/results/`.

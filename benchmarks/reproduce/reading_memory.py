@@ -1,4 +1,4 @@
-"""A trained reader comes in; what its memories hold, and what TAMTRL and InfoMem measure of them, go out."""
+"""What the memories of a trained reader hold, and what TAMTRL and InfoMem measure of them."""
 
 from __future__ import annotations
 

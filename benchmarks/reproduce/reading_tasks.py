@@ -1,4 +1,4 @@
-"""People and towns as the bundled world has them come in; tasks of one-line documents to read go out."""
+"""Tasks of one-line documents about people and towns, made from the bundled world."""
 
 from __future__ import annotations
 

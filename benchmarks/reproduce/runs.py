@@ -1,4 +1,4 @@
-"""Training commands come in; their curves, a table with intervals and a picture go out to docs/results."""
+"""Run training commands, and write their curves, a table with intervals and a picture to docs/results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained searcher comes in; what its memories hold goes out."""
+"""What the memories of a trained searcher hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A searching environment with a memory comes in; episodes of a searcher that forgets go out."""
+"""Episodes of a scripted searcher that forgets, in a search environment with a memory."""
 
 from __future__ import annotations
 

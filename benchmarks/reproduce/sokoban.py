@@ -1,4 +1,4 @@
-"""Sokoban, MT-PPO Table 5: five ways to reward a small GPT come in; curves and a table of success go out.
+"""Sokoban (MT-PPO Table 5): curves and a table of success of five ways to reward a small GPT.
 
 `python -m benchmarks.reproduce.sokoban runs/sokoban` does everything: it makes a model, warms it up by
 `sft.py` on a part of the solver's solutions, trains it by each method and writes `docs/results/`.

@@ -1,4 +1,4 @@
-"""A two-turn tool environment comes in; episodes of a careful and of a careless caller go out."""
+"""Episodes of a careful and of a careless scripted caller in a two-turn tool environment."""
 
 from __future__ import annotations
 

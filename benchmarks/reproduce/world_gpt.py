@@ -1,4 +1,4 @@
-"""A world comes in; a small GPT with a token for each of its names goes out."""
+"""A small GPT with a token for each name of a world."""
 
 from __future__ import annotations
 

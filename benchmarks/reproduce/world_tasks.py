@@ -1,4 +1,4 @@
-"""A world of the bundled generator comes in; one-hop questions whose answer is a name or a year go out."""
+"""One-hop questions over a generated world, whose answer is a name or a year."""
 
 from __future__ import annotations
 

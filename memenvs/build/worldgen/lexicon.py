@@ -7,69 +7,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-# Shares of a world; persons take what rounding leaves.
-SHARES = {
-    "region": 0.025,
-    "river": 0.03,
-    "town": 0.15,
-    "person": 0.36,
-    "company": 0.12,
-    "school": 0.065,
-    "work": 0.18,
-    "landmark": 0.07,
-}
-KINDS = tuple(SHARES)
-
-
-@dataclass(frozen=True)
-class Relation:
-    """A functional relation: `domain` is the kind it is stated of, `range` a kind or year, number, word.
-
-    `unit` follows a number in prose and in answers ("kilometres"); empty for counts of people.
-    """
-
-    name: str
-    domain: str
-    range: str
-    unit: str = ""
-
-    @property
-    def links(self) -> bool:
-        """True where the value is another entity."""
-        return self.range in SHARES
-
-
-_ROWS = """
-region   capital town      | region   produce word      | region   area number square kilometres
-region   emblem word       | river    source region     | river    mouth town
-river    length number kilometres | river surveyor person | town    region region
-town     river river       | town     population number | town     charter year
-town     mayor person      | town     craft word        | person   birthplace town
-person   born year         | person   profession word   | person   school school
-person   employer company  | person   mentor person     | person   company company
-person   masterpiece work  | person   design landmark   | person   instrument word
-company  founder person    | company  founded year      | company  headquarters town
-company  product word      | company  parent company    | school   campus town
-school   opened year       | school   head person       | school   badge word
-work     creator person    | work     year year         | work     form word
-work     publisher company | work     setting town      | work     dedicatee person
-landmark site town         | landmark architect person  | landmark completed year
-landmark material word     | landmark patron company
-"""
-
-
-def _read(rows: str) -> dict[str, Relation]:
-    relations = {}
-    for row in rows.replace("\n", "|").split("|"):
-        if row.strip():
-            domain, name, range_, *unit = row.split()
-            relations[name] = Relation(name, domain, range_, " ".join(unit))
-    return relations
-
-
-RELATIONS = _read(_ROWS)
-OF_KIND = {kind: tuple(r.name for r in RELATIONS.values() if r.domain == kind) for kind in KINDS}
-
 TEXTS = Path(__file__).parent / "texts"
 FIELD = re.compile(r"\{(\w*)\}")
 Words = tuple[str, ...]
@@ -154,6 +91,37 @@ def _check_entry(line: str, fields: set[str]) -> None:
         raise ValueError(f"a brace without its pair in {line!r}; write a field as {{name}}")
 
 
+_relations = read_lists(TEXTS / "relations.txt", lambda name: ())
+SHARES = {kind: float(share) for kind, share in map(str.split, _relations["kinds"])}  # of a world's entities
+KINDS = tuple(SHARES)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A functional relation: `domain` is the kind it is stated of, `range` a kind or year, number, word.
+
+    `unit` follows a number in prose and in answers ("kilometres"); empty for counts of people.
+    """
+
+    name: str
+    domain: str
+    range: str
+    unit: str = ""
+
+    @property
+    def links(self) -> bool:
+        """True where the value is another entity."""
+        return self.range in SHARES
+
+
+RELATIONS = {
+    name: Relation(name, kind, range_, " ".join(unit))
+    for kind in KINDS
+    for name, range_, *unit in map(str.split, _relations[kind])
+}
+OF_KIND = {kind: tuple(r.name for r in RELATIONS.values() if r.domain == kind) for kind in KINDS}
+
+
 @dataclass(frozen=True)
 class Culture:
     """Syllables of one phonology: a stem is onset, vowel, middle; a tail tells a town from a surname."""
@@ -190,52 +158,18 @@ _titles = read_lists(
 TITLES = _titles["titles"]
 TITLE_WORDS = {name: _titles[name] for name in _IN_TITLES}
 
-# A creator's profession fixes what they make: the plain noun.
-_MAKES = {
-    "novelist": "novel",
-    "poet": "poem",
-    "playwright": "play",
-    "composer": "piece",
-    "painter": "picture",
-    "historian": "book",
+_works = [row.split(" | ") for row in _relations["works"]]
+MAKING = {  # plain noun of a work: the words that its documents and questions say of its making
+    noun: dict(zip(("made", "active", "maker", "out", "outing", "set_in"), words, strict=True))
+    for noun, _, *words in _works
 }
-MAKING = {  # plain noun: made, maker, how it came before the public, what that was
-    "novel": ("written", "author", "published", "publication"),
-    "poem": ("written", "author", "published", "publication"),
-    "play": ("written", "author", "first staged", "first staging"),
-    "piece": ("composed", "composer", "first performed", "first performance"),
-    "picture": ("painted", "painter", "first exhibited", "first exhibition"),
-    "book": ("written", "author", "published", "publication"),
-}
-_SHAPED = dict.fromkeys(("publishers", "companies"), ("",))
-_PLAIN = (
-    *(
-        "founders",
-        "surveyors",
-        "other professions",
-        "publications",
-        "products",
-        "crafts",
-        "produce",
-        "emblems",
-    ),
-    *("instruments", "materials", "structures", "structures with an article", "schools"),
-)
-_things = read_lists(
-    TEXTS / "things.txt",
-    {**_SHAPED, **dict.fromkeys([*_PLAIN, *(f"forms of a {noun}" for noun in MAKING)], ())}.get,
-)
-FORMS = {profession: (noun, _things[f"forms of a {noun}"]) for profession, noun in _MAKES.items()}
+_things = read_lists(TEXTS / "things.txt", lambda name: ("",) if name in ("publishers", "companies") else ())
+# A creator's profession fixes what they make.
+FORMS = {profession: (noun, _things[f"forms of a {noun}"]) for noun, profession, *_ in _works}
 FOUNDERS, SURVEYORS = _things["founders"], _things["surveyors"]
 PROFESSIONS = (*FORMS, "architect", "architect", *FOUNDERS, *SURVEYORS, *_things["other professions"])
-CORE = (
-    "novelist",
-    FOUNDERS[0],
-    "architect",
-    "composer",
-    SURVEYORS[0],
-    FOUNDERS[1],
-)  # the smallest world has them
+# The smallest world has these.
+CORE = ("novelist", FOUNDERS[0], "architect", "composer", SURVEYORS[0], FOUNDERS[1])
 PUBLISHING, PRODUCTS, CRAFTS = _things["publications"], _things["products"], _things["crafts"]
 PRODUCE, EMBLEMS, INSTRUMENTS = _things["produce"], _things["emblems"], _things["instruments"]
 MATERIALS, STRUCTURES, SCHOOLS = _things["materials"], _things["structures"], _things["schools"]
@@ -254,9 +188,12 @@ RESERVED = frozenset(  # no invented word is one of these
 
 FILLERS = dict(read_lists(TEXTS / "fillers.txt", lambda name: ()))
 SELF = frozenset({"N", "S", "s", "Ss", "ss", "o", "n"})  # fields that name the subject
-_AGREEING = frozenset({"he", "his", "him", "himself", "was", "noun", "a_noun"})
-_OF_WORKS = frozenset({"made", "maker", "active", "out", "outing", "set_in"})
 _FILLED = frozenset(FILLERS) | {f"a_{name}" for name in FILLERS}
+
+
+def _agreeing(kind: str) -> frozenset[str]:
+    agreeing = frozenset({"he", "his", "him", "himself", "was", "noun", "a_noun"})
+    return agreeing.union(MAKING["novel"]) if kind == "work" else agreeing
 
 
 def _stated(kind: str) -> frozenset[str]:
@@ -270,8 +207,7 @@ def _sentence_fields(name: str) -> Collection[str] | None:
     kind = "work" if noun in MAKING else "landmark" if noun in landmarks else noun
     if kind not in KINDS or part not in ("openers", "facts", "colour") or (kind != noun and part != "colour"):
         return None
-    agreeing = _AGREEING | _OF_WORKS if kind == "work" else _AGREEING
-    return SELF | agreeing | _FILLED | (_stated(kind) if part != "colour" else frozenset())
+    return SELF | _agreeing(kind) | _FILLED | (_stated(kind) if part != "colour" else frozenset())
 
 
 _SORTS = ("ask", "describe", "single out", "compare", "pick", "same")
@@ -286,8 +222,7 @@ def _question_fields(name: str) -> Collection[str] | None:
     if sort in ("compare", "pick", "same"):
         return ("a", "b")
     domain = RELATIONS[relations[0]].domain
-    agreeing = _AGREEING | _OF_WORKS if domain == "work" else _AGREEING
-    return agreeing | (_stated(domain) if sort == "single out" else {"x"})
+    return _agreeing(domain) | (_stated(domain) if sort == "single out" else {"x"})
 
 
 SENTENCES = read_lists(TEXTS / "sentences.txt", _sentence_fields)

@@ -94,17 +94,7 @@ def turns(entity: Entity) -> dict[str, str]:
     words = {"he": he, "his": his, "him": him, "himself": himself, "noun": entity.noun}
     words |= {"a_noun": article(entity.noun), "was": "is" if entity.year >= 1930 else "was"}
     if entity.kind == "work":
-        made, maker, out, outing = MAKING[entity.noun]
-        active = {"written": "wrote"}.get(made, made)
-        set_in = {"picture": "a view of", "book": "about"}.get(entity.noun, "set in")
-        words |= {
-            "made": made,
-            "maker": maker,
-            "out": out,
-            "outing": outing,
-            "active": active,
-            "set_in": set_in,
-        }
+        words |= MAKING[entity.noun]
     return words
 
 

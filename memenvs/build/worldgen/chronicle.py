@@ -172,7 +172,7 @@ def schools(world: Chronicle) -> None:
     """Every other one is old enough for the first people born."""
     for order, number in enumerate(world.of["school"]):
         rolls, school = world.own(number), world[number]
-        world.call(number, world.names.school(rolls))
+        world.call(number, f"{world.names.house(rolls)} {rolls.pick(lex.SCHOOLS)}")
         school.year = rolls.between(1580, 1780 if order % 2 == 0 else 1930)
         town, badge = rolls.pick(world.of["town"]), rolls.pick(lex.EMBLEMS)
         school.values |= {"campus": town, "opened": school.year, "badge": badge}
@@ -190,7 +190,10 @@ def companies(world: Chronicle) -> None:
         if order < len(founders):
             born = world[founders[order]].year
             company.year = rolls.between(born + 22, min(NOW, born + 55))
-            _state(world, number, "founder", founders[order], "company", rolls.chance(0.4))
+            if rolls.chance(0.4):
+                world.link(founders[order], "company", number)
+            else:
+                world.link(number, "founder", founders[order])
         company.values |= {"founded": company.year, "headquarters": rolls.pick(world.of["town"])}
         company.values["product"] = rolls.pick(lex.PUBLISHING if publisher else lex.PRODUCTS)
     owners = ByYear(world, world.of["company"])
@@ -228,7 +231,7 @@ def landmarks(world: Chronicle) -> None:
     for number in world.of["landmark"]:
         rolls, landmark = world.own(number), world[number]
         structure = rolls.pick(lex.STRUCTURES)
-        name = world.names.landmark(structure, rolls)
+        name = f"{world.names.house(rolls)} {structure}"
         world.call(number, name, f"the {name}" if structure in lex.ARTICLED else name)
         landmark.noun = structure.lower()
         _made(world, number, "architect", rolls.pick(architects), "design", rolls)
@@ -242,15 +245,8 @@ def _made(world: Chronicle, number: int, relation: str, maker: int, best: str, r
     """Date a thing in its maker's working life; as the maker's best, the maker's document tells of it."""
     born = world[maker].year
     world[number].year = rolls.between(born + 24, min(NOW, born + 66))
-    told_by_maker = best not in world[maker].values and rolls.chance(0.35)
-    _state(world, number, relation, maker, best, told_by_maker)
-
-
-def _state(
-    world: Chronicle, number: int, relation: str, maker: int, inverse: str, told_by_maker: bool
-) -> None:
-    if told_by_maker:
-        world.link(maker, inverse, number)
+    if best not in world[maker].values and rolls.chance(0.35):
+        world.link(maker, best, number)
     else:
         world.link(number, relation, maker)
 
@@ -259,19 +255,8 @@ def build(entities: int, split: str, seed: int) -> FactTable:
     """The fact table; `entities` and `split` as `generate` checks them."""
     kinds = dice(seed, split, 0, LAYOUT).shuffled(_kinds(entities))
     world = Chronicle(kinds, split, seed)
-    for step in (
-        regions,
-        rivers,
-        towns,
-        waters,
-        schools,
-        persons,
-        companies,
-        careers,
-        offices,
-        works,
-        landmarks,
-    ):
+    steps = (regions, rivers, towns, waters, schools, persons, companies, careers, offices, works, landmarks)
+    for step in steps:
         step(world)
     return world.facts
 

@@ -144,18 +144,13 @@ class Chain:
     where: tuple[tuple[str, Value], ...]
     path: tuple[str, ...]
 
-    def start(self, facts: FactTable) -> list[int]:
-        """Every entity that meets the conditions; a question needs exactly one."""
-        candidates = [i for i in facts.holders(*self.where[0]) if facts.entities[i].kind == self.kind]
-        return [
-            i
-            for i in candidates
-            if all(facts.value(i, relation) == value for relation, value in self.where[1:])
-        ]
-
     def trail(self, facts: FactTable) -> list[set[Value]]:
         """What each step reaches: the start, then the values of each relation; len(path) + 1 sets."""
-        reached: list[set[Value]] = [set(self.start(facts))]
+        first, *others = self.where
+        starts = {i for i in facts.holders(*first) if facts.entities[i].kind == self.kind}
+        for relation, value in others:
+            starts = {i for i in starts if facts.value(i, relation) == value}
+        reached: list[set[Value]] = [{*starts}]
         for relation in self.path:
             values = (facts.value(int(entity), relation) for entity in reached[-1])
             reached.append({value for value in values if value is not None})
@@ -177,13 +172,11 @@ class Comparison:
     ask: str = ""
 
     def winner(self, facts: FactTable) -> int | None:
-        """The entity picked; None on a tie, a missing value, or two entities of unlike kinds."""
-        pair = [(facts.value(i, self.relation), i) for i in (self.left, self.right)]
-        low, high = sorted((int(value), i) for value, i in pair if value is not None) or [(0, 0)] * 2
-        alike = all(facts.entities[i].kind == RELATIONS[self.relation].domain for _, i in pair)
-        if any(value is None for value, _ in pair) or low[0] == high[0] or not alike:
+        """The entity picked; None on a tie or a missing value."""
+        left, right = (facts.value(i, self.relation) for i in (self.left, self.right))
+        if left is None or right is None or left == right:
             return None
-        return low[1] if self.order == "least" else high[1]
+        return self.left if (int(left) < int(right)) == (self.order == "least") else self.right
 
 
 TRIES = 2000  # a small world needs about 3; the largest that `generate` allows still succeeds
@@ -221,17 +214,15 @@ class NameBook:
 
     def place(self, kind: str, culture: int, dice: Dice) -> str:
         """The name of a region, river ("River Orrel") or town."""
-        tails = {"region": CULTURES[culture].region, "river": CULTURES[culture].river}
-        word = self._word(dice, CULTURES[culture], tails.get(kind, CULTURES[culture].town))
+        word = self._word(dice, CULTURES[culture], getattr(CULTURES[culture], kind))
         return f"River {word}" if kind == "river" else word
 
     def person(self, culture: int, gender: str, dice: Dice) -> tuple[str, str]:
         """A full name and its family name; gender is "she" or "he"."""
         syllables = CULTURES[culture]
-        given_tails = syllables.she if gender == "she" else syllables.he
 
         def full() -> str:
-            given = self._word(dice, syllables, given_tails, "given")
+            given = self._word(dice, syllables, getattr(syllables, gender), "given")
             return f"{given} {self._word(dice, syllables, syllables.surname, 'family')}"
 
         name = self._fresh(full)
@@ -240,15 +231,12 @@ class NameBook:
     def company(self, publisher: bool, dice: Dice) -> str:
         """Such as "Tamsel & Orrick"; the pattern tells publishers and nothing else of the trade."""
         shapes = lex.PUBLISHERS if publisher else lex.COMPANIES
-        return dice.pick(shapes).format(self._house(dice), self._house(dice))
+        return dice.pick(shapes).format(self.house(dice), self.house(dice))
 
-    def school(self, dice: Dice) -> str:
-        """Such as "Tarrow Academy"."""
-        return f"{self._house(dice)} {dice.pick(lex.SCHOOLS)}"
-
-    def landmark(self, structure: str, dice: Dice) -> str:
-        """Such as "Tarrow Lighthouse"."""
-        return f"{self._house(dice)} {structure}"
+    def house(self, dice: Dice) -> str:
+        """The first word of companies, schools ("Tarrow Academy") and landmarks ("Tarrow Lighthouse")."""
+        culture = dice.pick(CULTURES)
+        return self._word(dice, culture, culture.house)
 
     def work(self, dice: Dice) -> str:
         """A title of ordinary words, such as "The Salt Ledger"."""
@@ -258,10 +246,6 @@ class NameBook:
             return words if belongs(words, self._split) else None
 
         return self._fresh(title)
-
-    def _house(self, dice: Dice) -> str:
-        culture = dice.pick(CULTURES)
-        return self._word(dice, culture, culture.house)
 
     def _word(self, dice: Dice, culture: Culture, tails: tuple[str, ...], owner: str = "") -> str:
         """A new invented word; for given and family names also one that its like already bears."""

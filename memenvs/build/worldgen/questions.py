@@ -54,12 +54,8 @@ class Register:
     def __init__(self, facts: FactTable, documents: Sequence[Document]):
         self.facts = facts
         self._documents = documents
-        self._keys: set[Hashable] = set()
+        self.keys: set[Hashable] = set()  # of the forms asked
         self._texts: set[str] = set()
-
-    def knows(self, key: Hashable) -> bool:
-        """Whether a form with this key was asked before."""
-        return key in self._keys
 
     def enter(
         self,
@@ -84,9 +80,9 @@ class Register:
             choice: the question names its answer by nature ("Which is longer, A or B?").
         """
         given_away = not choice and any(said(form, text) for form in answers)
-        if given_away or key in self._keys or text in self._texts:
+        if given_away or key in self.keys or text in self._texts:
             return None
-        self._keys.add(key)
+        self.keys.add(key)
         self._texts.add(text)
         evidence = tuple(dict.fromkeys(i for i, _ in stated))
         sentences = [(i, *self._documents[i].spans[relation]) for i, relation in stated]
@@ -142,19 +138,16 @@ class Chains:
         entity = rolls.pick(self._of[RELATIONS[path[0]].domain])
         singled_out = rolls.chance(SINGLED_OUT)
         where = self._conditions(entity, path, rolls) if singled_out else ()
-        return self._chain(entity, path, where or self._name(entity), rolls)
+        return self._chain(entity, path, where, rolls)
 
     def rest(self, rolls: Dice) -> Iterator[tuple[Chain, Question]]:
         """Every chain not asked yet, its start named, in random order."""
         paths = [path for by_last in self._paths.values() for group in by_last.values() for path in group]
         for entity in rolls.shuffled(range(len(self._facts.entities))):
             for path in rolls.shuffled(paths):
-                found = self._chain(entity, path, self._name(entity), rolls)
-                if found:
-                    yield found
-
-    def _name(self, entity: int) -> Where:
-        return (("name", self._facts.entities[entity].name),)
+                asked = self._chain(entity, path, (), rolls)
+                if asked:
+                    yield asked
 
     def _conditions(self, entity: int, path: Path, rolls: Dice) -> Where:
         """Conditions that might single an entity out and do not state the first hop; none where unknown."""
@@ -164,27 +157,28 @@ class Chains:
         return tuple((key, here.values[key]) for key in rolls.pick(options)) if options else ()
 
     def _chain(self, entity: int, path: Path, where: Where, rolls: Dice) -> tuple[Chain, Question] | None:
-        """A chain as a question; None where a step has not exactly one value, or it loops or repeats."""
-        facts = self._facts
-        if path[0] not in facts.entities[entity].values or self._register.knows((entity, path)):
+        """A chain as a question; None where a step has not exactly one value, or it loops or repeats.
+
+        It starts from the entity's name where no conditions are given.
+        """
+        facts, start = self._facts, self._facts.entities[entity]
+        if path[0] not in start.values or (entity, path) in self._register.keys:
             return None
-        chain = Chain(facts.entities[entity].kind, where, path)
+        chain = Chain(start.kind, where or (("name", start.name),), path)
         reached = chain.trail(facts)
         if any(len(values) != 1 for values in reached):
             return None
         steps = [next(iter(values)) for values in reached]
         visited = [int(step) for step in (steps if RELATIONS[path[-1]].links else steps[:-1])]
-        by_name = where[0][0] == "name"
-        names = [entity] if by_name else [int(v) for key, v in where if RELATIONS[key].links]
-        met = visited[1:] if by_name else visited
+        names = [int(v) for key, v in where if RELATIONS[key].links] if where else [entity]
+        met = visited if where else visited[1:]
         if len(set(visited)) < len(visited) or not set(names).isdisjoint(met):
             return None
         asked = self._register.enter(
             (entity, path),
             ask_chain(chain, visited, facts, rolls),
             accepted(facts, path[-1], steps[-1]),
-            stated=[(entity, key) for key, _ in where if key != "name"]
-            + list(zip(visited, path, strict=False)),
+            stated=[*((entity, key) for key, _ in where), *zip(visited, path, strict=False)],
             names=names,
             kind="bridge",
         )
@@ -213,6 +207,9 @@ def _weighted(kinds: tuple[str, ...], rolls: Dice) -> str:
     return kind
 
 
+_Drawn = tuple[Comparison, int | None, tuple[str, ...]]  # the form, the entity it picks, the accepted answers
+
+
 class Comparisons:
     """Pairs of one kind, drawn at random; half of the yes-or-no questions are true."""
 
@@ -222,47 +219,10 @@ class Comparisons:
 
     def draw(self, rolls: Dice) -> tuple[Comparison, Question] | None:
         """One try at a comparison; None where a value is missing, or equal where one must be larger."""
-        return self._same(rolls) if rolls.chance(YES_NO) else self._which(rolls)
-
-    def _pair(self, relations: Iterable[str], rolls: Dice) -> tuple[int, int, str]:
-        """Any entity, another of its kind, and a relation to compare them in ("" where the kind has none)."""
-        left = rolls.below(len(self._facts.entities))
-        kind = self._facts.entities[left].kind
-        options = [name for name in relations if RELATIONS[name].domain == kind]
-        return left, rolls.pick(self._of[kind]), rolls.pick(options or [""])
-
-    def _same(self, rolls: Dice) -> tuple[Comparison, Question] | None:
-        left, right, relation = self._pair(SAME, rolls)
-        if not relation:
+        drawn = self._same(rolls) if rolls.chance(YES_NO) else self._which(rolls)
+        if drawn is None:
             return None
-        value = self._facts.value(left, relation)
-        if rolls.chance(0.5) and value is not None:
-            right = rolls.pick(self._facts.holders(relation, value))
-        other = self._facts.value(right, relation)
-        if left == right or value is None or other is None:
-            return None
-        form = Comparison(relation, left, right, "same")
-        return self._enter(form, None, ("yes" if value == other else "no",), rolls)
-
-    def _which(self, rolls: Dice) -> tuple[Comparison, Question] | None:
-        facts = self._facts
-        left, right, relation = self._pair(COMPARE, rolls)
-        order, ask = rolls.pick(("least", "most")), ""
-        winner = Comparison(relation, left, right, order).winner(facts)
-        if winner is None:
-            return None
-        answers = names_of(facts, winner)
-        others = [name for name in facts.entities[winner].values if name != relation]
-        if rolls.chance(ASK_ON) and others:
-            ask = rolls.pick(others)
-            if facts.value(left, ask) == facts.value(right, ask):
-                return None  # no need to compare
-            answers = accepted(facts, ask, facts.entities[winner].values[ask])
-        return self._enter(Comparison(relation, left, right, order, ask), winner, answers, rolls)
-
-    def _enter(
-        self, form: Comparison, winner: int | None, answers: tuple[str, ...], rolls: Dice
-    ) -> tuple[Comparison, Question] | None:
+        form, winner, answers = drawn
         stated = [(form.left, form.relation), (form.right, form.relation)]
         if winner is not None and form.ask:
             stated.append((winner, form.ask))
@@ -276,6 +236,41 @@ class Comparisons:
             choice=winner is not None and not form.ask,
         )
         return (form, question) if question else None
+
+    def _pair(self, relations: Iterable[str], rolls: Dice) -> tuple[int, int, str]:
+        """Any entity, another of its kind, and a relation to compare them in ("" where the kind has none)."""
+        left = rolls.below(len(self._facts.entities))
+        kind = self._facts.entities[left].kind
+        options = [name for name in relations if RELATIONS[name].domain == kind]
+        return left, rolls.pick(self._of[kind]), rolls.pick(options or [""])
+
+    def _same(self, rolls: Dice) -> _Drawn | None:
+        left, right, relation = self._pair(SAME, rolls)
+        if not relation:
+            return None
+        value = self._facts.value(left, relation)
+        if rolls.chance(0.5) and value is not None:
+            right = rolls.pick(self._facts.holders(relation, value))
+        other = self._facts.value(right, relation)
+        if left == right or value is None or other is None:
+            return None
+        return Comparison(relation, left, right, "same"), None, ("yes" if value == other else "no",)
+
+    def _which(self, rolls: Dice) -> _Drawn | None:
+        facts = self._facts
+        left, right, relation = self._pair(COMPARE, rolls)
+        order, ask = rolls.pick(("least", "most")), ""
+        winner = Comparison(relation, left, right, order).winner(facts)
+        if winner is None:
+            return None
+        answers = names_of(facts, winner)
+        others = [name for name in facts.entities[winner].values if name != relation]
+        if rolls.chance(ASK_ON) and others:
+            ask = rolls.pick(others)
+            if facts.value(left, ask) == facts.value(right, ask):
+                return None  # no need to compare
+            answers = accepted(facts, ask, facts.entities[winner].values[ask])
+        return Comparison(relation, left, right, order, ask), winner, answers
 
 
 Asked = tuple[Chain | Comparison, Question]

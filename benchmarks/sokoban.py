@@ -17,11 +17,11 @@ from memenvs.sokoban import (
     BoardBatch,
     Generator,
     LevelSet,
-    ansi,
     classic_reward,
     classic_rewards,
     rgb,
     solve,
+    to_text,
 )
 from memenvs.sokoban.board import BOX, CELLS, PLAYER, TARGET, WALL, _layout
 from memenvs.sokoban.render import paint
@@ -127,7 +127,7 @@ def step_rates() -> list[tuple[str, float, float]]:
     def plain_text() -> int:
         for action in few:
             plain_step(room, action)
-            ansi(room)
+            to_text(room)
         return len(few)
 
     def together() -> int:

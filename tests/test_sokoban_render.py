@@ -3,7 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from memenvs.sokoban import LETTERS, Board, ansi, check_vocabulary, parse, rgb
+from memenvs.sokoban import LETTERS, Board, check_vocabulary, parse, rgb, to_text
 from memenvs.sokoban.board import CELLS
 from memenvs.sokoban.render import tiles
 
@@ -55,18 +55,18 @@ def test_a_tile_too_small_or_too_large_is_refused(tile):
 
 
 def test_text_shows_the_letters_by_default():
-    assert ansi(BOARD) == "######\n#S_X_#\n#_P√O#\n######"
+    assert to_text(BOARD) == "######\n#S_X_#\n#_P√O#\n######"
 
 
 def test_a_stepped_board_writes_itself_as_its_grid_is_written():
     board = Board(parse("######\n#S_X_#\n######", LETTERS))
     board.step(3)
-    assert board.text() == ansi(board.grid) == "######\n#OPX_#\n######"
+    assert board.text() == to_text(board.grid) == "######\n#OPX_#\n######"
 
 
 def test_text_takes_symbols_of_more_than_a_character():
     words = ["W ", ". ", "T ", "D ", "B ", "P ", "Q "]
-    assert ansi(parse("####\n#S_#\n####", LETTERS), words) == "W W W W \nW Q . W \nW W W W "
+    assert to_text(parse("####\n#S_#\n####", LETTERS), words) == "W W W W \nW Q . W \nW W W W "
 
 
 @pytest.mark.parametrize("vocabulary", ["#_O", "#_O√XPP", ["#", "_", "O", "", "X", "P", "S"]])

@@ -23,7 +23,7 @@ from memenvs.envs.sokoban import (
     read_weights,
     replay,
 )
-from memenvs.sokoban import Board, BoardBatch, ansi, is_deadlocked, rgb
+from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
 from memenvs.sokoban.board import CELLS
 
 Planes = NDArray[np.uint8]
@@ -388,7 +388,7 @@ def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:
     """A board (H, W) as text, as an RGB array, or not at all."""
     if render_mode == "rgb_array":
         return rgb(board, 32)
-    return ansi(board) if render_mode == "ansi" else None
+    return to_text(board) if render_mode == "ansi" else None
 
 
 def _read_action(action: Any) -> int:

@@ -14,7 +14,7 @@ from memenvs.sokoban.board import (
 from memenvs.sokoban.engine import BatchStep, Board, BoardBatch, Step, classic_reward, classic_rewards
 from memenvs.sokoban.generator import Generator
 from memenvs.sokoban.levels import Level, LevelSet
-from memenvs.sokoban.render import ansi, rgb
+from memenvs.sokoban.render import rgb
 from memenvs.sokoban.solver import Solution, is_deadlocked, solve
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "LevelSet",
     "Solution",
     "Step",
-    "ansi",
     "check_levels",
     "check_playable",
     "check_vocabulary",

@@ -121,9 +121,8 @@ class Board:
         self.player = int(np.flatnonzero(board & PLAYER)[0])
         self.placed = self.cells.count(BOX | TARGET)
         self.targets = int(np.count_nonzero(board & TARGET))
-        self._delta = dict(
-            enumerate(_deltas(board.shape[1]))
-        )  # a dict, so that -1 is an error and not "right"
+        # A dict, so that -1 is an error and not "right".
+        self._delta = dict(enumerate(_deltas(board.shape[1])))
 
     @property
     def grid(self) -> Grid:

@@ -13,14 +13,13 @@ quarter validation, a quarter test. No training level is ever a test level of an
 
 from __future__ import annotations
 
-import collections.abc
 import hashlib
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from itertools import count as numbers
+from itertools import chain
 
 import numpy as np
 
@@ -105,10 +104,12 @@ class Generator:
         return LevelSet(boards, moves, counts, {"generator": asdict(self)})
 
     def _different(self, split: str, count: int, workers: int) -> Collection[Level]:
+        make, numbers = partial(_chunk, self, split), range(sys.maxsize)
+        in_turn = (make(number) for number in numbers)
         levels_by_key: dict[bytes, Level] = {}
         barren = 0
-        with closing(_items(partial(_chunk, self, split), workers)) as items:
-            for item in items:
+        with closing(map_in_processes(make, numbers, workers) if workers > 1 else in_turn) as chunks:
+            for item in chain.from_iterable(chunks):
                 barren += 1 if item is not None else _EMPTY
                 if item is not None and item[0] not in levels_by_key:
                     levels_by_key[item[0]] = item[1]
@@ -131,7 +132,7 @@ class Generator:
             player = 1 << spots[int(spot * len(spots))]
             board = to_board(layout, boxes, player)
             key = canonical(board)
-            if _split(key) != split:
+            if split_of(key) != split:
                 continue
             solution = solve_masks(layout, boxes, player, "moves", Budget(NODES))
             if solution.status == "limit":
@@ -145,18 +146,6 @@ def _chunk(generator: Generator, split: str, number: int) -> list[_Item]:
     return [generator.item(split, index) for index in range(number * _CHUNK, (number + 1) * _CHUNK)]
 
 
-def _items(
-    make: Callable[[int], Iterable[_Item]], workers: int
-) -> collections.abc.Generator[_Item, None, None]:
-    """All items in order, without end; `workers` processes make chunks ahead."""
-    if workers <= 1:
-        for number in numbers():
-            yield from make(number)
-    with closing(map_in_processes(make, range(sys.maxsize), workers)) as chunks:
-        for items in chunks:
-            yield from items
-
-
 def canonical(board: Grid) -> bytes:
     """A key that is the same for a board (H, W), its turns and its mirror images, and for no other board."""
     height, width = board.shape
@@ -167,12 +156,8 @@ def canonical(board: Grid) -> bytes:
     return bytes(sides[0].shape) + min(pictures)
 
 
-def split_of(board: Grid) -> str:
-    """The split a board belongs to, from its hash."""
-    return _split(canonical(board))
-
-
-def _split(key: bytes) -> str:
+def split_of(key: bytes) -> str:
+    """The split that the boards of a canonical key belong to."""
     return ("train", "train", "validation", "test")[hashlib.blake2b(key, digest_size=1).digest()[0] % 4]
 
 

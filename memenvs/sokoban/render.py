@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memenvs.core.checks import Range, check_whole
-from memenvs.sokoban.board import BOX, CELLS, LETTERS, PLAYER, TARGET, WALL, Grid, Vocabulary, to_text
+from memenvs.sokoban.board import BOX, CELLS, PLAYER, TARGET, WALL, Grid
 
 SMALLEST, LARGEST = 4, 256  # pixels a tile
 
@@ -27,11 +27,6 @@ def rgb(board: Grid, tile: int = 16) -> npt.NDArray[np.uint8]:
     height, width = board.shape
     pictures = tiles(tile)[board]  # (H, W, tile, tile, 3)
     return pictures.transpose(0, 2, 1, 3, 4).reshape(height * tile, width * tile, 3)
-
-
-def ansi(board: Grid, vocabulary: Vocabulary = LETTERS) -> str:
-    """The text of a board (H, W), a row a line, in the symbols of a vocabulary."""
-    return to_text(board, vocabulary)
 
 
 @lru_cache

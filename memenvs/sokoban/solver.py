@@ -75,11 +75,6 @@ def replay(board: Grid, moves: tuple[int, ...]) -> tuple[int, bool]:
     return pushes, BOX not in state.cells
 
 
-def dead_boxes(layout: BoardLayout, boxes: int) -> int:
-    """Mask of the boxes on dead squares: no target can be reached from there, even alone on the board."""
-    return boxes & ~layout.live
-
-
 def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
     """Mask of the boxes that no push can free.
 
@@ -98,7 +93,7 @@ def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
 
 def lost(layout: BoardLayout, boxes: int) -> bool:
     """Whether the boxes rule a solution out: one stands on a dead square, or frozen off the targets."""
-    return bool(dead_boxes(layout, boxes) or frozen_boxes(layout, boxes) & ~layout.targets)
+    return bool(boxes & ~layout.live or frozen_boxes(layout, boxes) & ~layout.targets)
 
 
 def is_deadlocked(board: Grid) -> bool:
@@ -197,9 +192,8 @@ def assignment(costs: Sequence[Sequence[int]]) -> int:
     return sum(costs[row][c] for c, row in enumerate(holder) if row >= 0)
 
 
-_Node = tuple[
-    int, int, int, int
-]  # boxes, the player's square after the push, index of the node before, pushes
+# Boxes, the player's square after the push, index of the node before, pushes.
+_Node = tuple[int, int, int, int]
 
 _LAST = (1 << 40) - 1
 

@@ -475,7 +475,7 @@ class Checkpoints:
         """Which arguments, beside the free ones, are not those that the newest checkpoint was made with."""
         if self.newest is None:
             return []
-        before = read_json(self.newest / "state.json")["args"]
+        before = self._state(self.newest)["args"]
         return [
             f"{name} {before.get(name)!r}, now {value!r}"
             for name, value in args.items()
@@ -492,7 +492,7 @@ class Checkpoints:
             raise FileNotFoundError(f"{self._folder} holds no checkpoint")
         for name, model in models.items():
             model.load_weights(self.newest / name)
-        state = read_json(self.newest / "state.json")
+        state = self._state(self.newest)
         tensors = require("safetensors.torch", "train").load_file(self.newest / "optimizer.safetensors")
         loaded = state["optimizer"]
         loaded["state"] = {}
@@ -501,6 +501,10 @@ class Checkpoints:
             loaded["state"].setdefault(int(number), {})[part] = tensor
         optimizer.load_state_dict(loaded)
         return int(state["step"]), BestEvaluation(**state["best"]) if state["best"] else None
+
+    def _state(self, checkpoint: Path) -> dict[str, Any]:
+        mend = f"delete {checkpoint} to go on from the checkpoint before it, or give another --out"
+        return read_json(checkpoint / "state.json", mend)
 
     def _at(self, step: int) -> Path:
         return self._folder / "checkpoints" / f"step-{step}"

@@ -84,8 +84,9 @@ def test_json_comes_back(tmp_path):
 def test_what_is_no_json_object_is_refused_in_one_line_with_its_path(tmp_path, text, why):
     (tmp_path / "file").write_text(text)
     with pytest.raises(ValueError, match=why) as refused:
-        read_json(tmp_path / "file")
+        read_json(tmp_path / "file", "delete it")
     assert str(tmp_path / "file") in str(refused.value)
+    assert str(refused.value).endswith("; delete it")
     assert "\n" not in str(refused.value)
 
 

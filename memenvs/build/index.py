@@ -87,7 +87,8 @@ def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
         facts = Path(corpus).stat()
         source = {"path": str(Path(corpus).resolve()), "bytes": facts.st_size, "modified": facts.st_mtime_ns}
         passages = read_jsonl(corpus)
-    if (out / SOURCE).exists() and read_json(out / SOURCE) == source:
+    mend = "delete it and build the index again"
+    if (out / SOURCE).exists() and read_json(out / SOURCE, mend) == source:
         return Corpus.open(out / "corpus")
     with whole_folder(out / "corpus") as new:
         check_encoded(out, {"corpus": write_corpus(passages, new).sha256})

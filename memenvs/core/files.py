@@ -36,9 +36,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     """
     out = Path(os.path.realpath(path))
     with path_in_errors(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(out)
-        work = out.parent / f"{_prefix(out)}{secrets.token_hex(8)}"
+        work = _name_beside(out)
         try:
             yield work
             work.replace(out)
@@ -57,8 +55,12 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, mend: str = "build it again") -> dict[str, Any]:
     """The JSON object in a file.
+
+    Args:
+        path: of the file.
+        mend: what to do about a file that holds something else; the error ends in it.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -67,9 +69,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON ({error}); build it again") from error
+        raise ValueError(f"{path} is not JSON ({error}); {mend}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, not {type(value).__name__}; build it again")
+        raise ValueError(f"{path} must hold a JSON object, not {type(value).__name__}; {mend}")
     return value
 
 
@@ -87,11 +89,9 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     """
     out = resolved(path)
     with path_in_errors(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
         if old := left_behind(out):
             old.rename(out)
-        _remove_stale(out)
-        work = out.parent / f"{_prefix(out)}{secrets.token_hex(8)}"
+        work = _name_beside(out)
         new, old = work / "new", work / "old"
         try:  # the name is known before the folder is there, so that a signal at any time leaves neither
             new.mkdir(parents=True)
@@ -239,9 +239,11 @@ def _swap(out: Path, new: Path, old: Path) -> None:
         raise
 
 
-def _remove_stale(out: Path) -> None:
-    """Clear up after writers of `out` that were killed a day ago or more."""
+def _name_beside(out: Path) -> Path:
+    """A new name in the folder of `out`, which is made, and cleared of what killed writers left a day ago."""
+    out.parent.mkdir(parents=True, exist_ok=True)
     for work in out.parent.glob(f"{glob.escape(_prefix(out))}*"):
         with contextlib.suppress(OSError):  # another writer may be clearing up too
             if time.time() - work.stat().st_mtime >= _STALE:
                 shutil.rmtree(work, ignore_errors=True) if work.is_dir() else work.unlink()
+    return out.parent / f"{_prefix(out)}{secrets.token_hex(8)}"

@@ -94,8 +94,8 @@ def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
         write_json(path, setting)
         return
     try:
-        before = read_json(path)
-    except (OSError, ValueError) as error:
+        before = read_json(path, "choose another --out")
+    except OSError as error:
         raise ValueError(f"{folder} holds episodes and no {SETTING}; choose another --out") from error
     now = json.loads(json.dumps(setting))  # as a file would hold it
     for name in [*now, *(name for name in before if name not in now)]:

@@ -335,7 +335,7 @@ def check_encoded(folder: Path, plan: dict[str, Any]) -> int:
     """
     if not (folder / PROGRESS).exists():
         return 0
-    noted = read_json(folder / PROGRESS)
+    noted = read_json(folder / PROGRESS, "delete it and build the index again")
     for name, value in plan.items():
         if noted.get(name) != value:
             raise ValueError(

@@ -86,7 +86,8 @@ def among_distractors(
     pool, numbers = _pool(examples, extra)
     layout, tokenized = Layout(), Documents.tokenized(pool, tokenizer)
     sizes = None if tokens is None else _sizes(tokenized, layout, tokenizer)
-    make = _TaskMaker(_questions(examples, numbers, pool), len(pool), sizes, documents, tokens, seed, split)
+    size = documents or tokens or 0
+    make = _TaskMaker(_questions(examples, numbers, pool), len(pool), sizes, size, seed, split)
     tasks = make_items(make, count or len(examples), workers=workers)
     for item in range(len(examples), len(tasks)):
         before = tasks[item - len(examples)].documents
@@ -150,8 +151,7 @@ class _TaskMaker:
     questions: list[_Question]
     pool: int  # documents
     sizes: tuple[Ints, Ints] | None  # see `_sizes`; None without a budget
-    documents: int | None
-    budget: int | None
+    size: int  # documents of a task, or its budget of tokens
     seed: int
     split: str
 
@@ -182,12 +182,12 @@ class _TaskMaker:
             left_out = rng.choice(extra)
             others = question.others[question.others != left_out]
             question = replace(question, others=others, excluded=np.append(question.excluded, left_out))
-            if self.documents is not None and self._most(question) < self.documents:
+            if self.sizes is None and self._most(question) < self.size:
                 return task  # it reads all that the pool has
             chosen = self._choose(question, rng)
         elif self.sizes is not None:
             (tokens, numbering), needed = self.sizes, len(question.evidence)
-            room = int(self.budget or 0) - int(tokens[question.evidence].sum() + numbering[needed])
+            room = self.size - int(tokens[question.evidence].sum() + numbering[needed])
             small = np.setdiff1d(np.flatnonzero(tokens <= room), question.excluded)
             small = np.concatenate([small, question.others[tokens[question.others] <= room]])
             chosen = np.append(question.evidence, rng.choice(small, min(1, len(small))))
@@ -199,33 +199,29 @@ class _TaskMaker:
         """The documents of a task, in no order yet."""
         first = np.concatenate([question.evidence, rng.permutation(question.others)])
         if self.sizes is None:
-            return self._by_number(int(self.documents or 0), question, first, rng)
-        return self._by_budget(int(self.budget or 0), *self.sizes, question, first, rng)
+            return self._by_number(question, first, rng)
+        return self._by_budget(*self.sizes, question, first, rng)
 
     def _most(self, question: _Question) -> int:
         """Documents that the pool has for a question, its own among them."""
         return self.pool - len(question.excluded) + len(question.evidence) + len(question.others)
 
-    def _by_number(self, documents: int, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
+    def _by_number(self, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
         """`first` and documents of the pool, so many in all."""
         least, most = len(question.evidence), self._most(question)
-        if not least <= documents <= most:
+        if not least <= self.size <= most:
             raise ValueError(
-                f"--documents {documents} does not suit question {question.example.id}: it needs {least} "
+                f"--documents {self.size} does not suit question {question.example.id}: it needs {least} "
                 f"and the pool has {most} for it; choose between, or give a larger source"
             )
-        return np.concatenate([first, self._draw(documents - len(first), question.excluded, rng)])[:documents]
+        drawn = self._draw(self.size - len(first), question.excluded, rng)
+        return np.concatenate([first, drawn])[: self.size]
 
     def _by_budget(
-        self,
-        budget: int,
-        tokens: Ints,
-        numbering: Ints,
-        question: _Question,
-        first: Ints,
-        rng: np.random.Generator,
+        self, tokens: Ints, numbering: Ints, question: _Question, first: Ints, rng: np.random.Generator
     ) -> Ints:
         """As many of `first` and of the pool, in that order, as the budget holds; all the evidence."""
+        budget = self.size
         least = int(tokens[question.evidence].sum() + numbering[len(question.evidence) - 1])
         if least > budget:
             raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def multi(
         Documents.tokenized(pool, tokenizer),
         make_items(make, sum(map(len, sources)) if count is None else count),
         first.card.layout if isinstance(first, TaskSet) else Layout(),
-        tuple(_file(source) for source in sources),
+        tuple(source.path / CARD if isinstance(source, TaskSet) else source.path for source in sources),
         environment="MemChunkQA-v0" if pool else "MemSearchQA-v0",
         metric=own_metric(first),
     )
@@ -94,10 +93,6 @@ def _check_source(source: TaskSet | Questions, first: TaskSet | Questions) -> No
             f"{source.path} is scored by {own_metric(source)}, {first.path} by {own_metric(first)}; "
             "join sets of one metric"
         )
-
-
-def _file(source: TaskSet | Questions) -> Path:
-    return source.path / CARD if isinstance(source, TaskSet) else source.path
 
 
 def _together(

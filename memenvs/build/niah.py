@@ -27,16 +27,10 @@ Ints = NDArray[np.int64]
 # Our own lists: other words than the packages that the papers' code draws from.
 _TEXTS = Path(__file__).parent / "texts"
 ADJECTIVES, NOUNS = ((_TEXTS / f"{name}.txt").read_text().split() for name in ("adjectives", "nouns"))
+_NOISE = (_TEXTS / "noise.txt").read_text().splitlines()
 
 DEPTHS = np.linspace(0.0, 1.0, 40)  # shares of the haystack's characters
 MAGIC = "special magic"  # every needle and every question says it
-_NOISE = (
-    "Rain taps on the roof.",
-    "A clock ticks in the hall.",
-    "The road is long and quiet.",
-    "Nobody is in a hurry.",
-    "Then it all begins again.",
-)
 _LEAST_POOL = 2048  # needles, so that the tasks of a small budget differ too
 
 
@@ -137,17 +131,28 @@ def niah(
     check_whole(count=count, tokens=tokens)
     recipe, rng = RECIPES[variant], item_rng(seed, f"{split}\0haystack", 0)
     hay = _hay(recipe, tokens, prose, tokenizer, rng)
-    haystack = _Haystack(hay, _sizes(hay, hay, tokenizer), recipe.haystack == "needles")
+    haystack = _Haystack(_sizes(hay, hay, tokenizer), recipe.haystack == "needles")
     # What a tokenizer puts before a text that begins counts once.
     opening = max(0, tokenizer.count(hay.texts[0]) - int(haystack.tokens[0]))
-    planner = Planner(recipe, occurring(haystack.documents.texts), f"{split}/{variant}", seed)
+    planner = Planner(recipe, occurring(hay.texts), f"{split}/{variant}", seed)
     plans = make_items(planner, count, workers=workers, label=f"niah {variant}")
     needles = Documents.tokenized(
         [("", recipe.needle(key, value)) for plan in plans for key, value in plan.needles], tokenizer
     )
-    hider = _Hider(variant, split, tokens - opening, haystack, needles, _sizes(needles, hay, tokenizer))
-    tasks = [hider.task(i, plan) for i, plan in enumerate(progress(plans, count, "contexts"))]
-    return Draft(hider.documents, tasks, Layout("", ""), inputs, "MemNIAH-v0", "string_match_all")
+    per_task = (count, recipe.needles)
+    used = _sizes(needles, hay, tokenizer).reshape(per_task).sum(axis=1)
+    budget = tokens - opening
+    if used.max() > budget:
+        raise ValueError(
+            f"a budget of {budget} tokens is too small for {variant}: the needles of a task alone take "
+            f"up to {used.max()}; raise it"
+        )
+    hide = _Hider(variant, split, haystack, hay.chars, budget - used, needles.chars.reshape(per_task))
+    tasks = [hide(item, plan) for item, plan in enumerate(progress(plans, count, "contexts"))]
+    documents = Documents(
+        [*hay.titles, *needles.titles], [*hay.texts, *needles.texts], [*hay.gaps, *needles.gaps]
+    )
+    return Draft(documents, tasks, Layout("", ""), inputs, "MemNIAH-v0", "string_match_all")
 
 
 def _hay(
@@ -187,7 +192,6 @@ def _sizes(documents: Documents, hay: Documents, tokenizer: TextTokenizer) -> In
 class _Haystack:
     """Sentences to hide needles among: in their order from anywhere, over and over, or shuffled."""
 
-    documents: Documents
     tokens: Ints  # (D,) of each sentence between two others
     shuffled: bool
 
@@ -242,41 +246,24 @@ class Planner:
         return Plan(needles, tuple(grid.tolist()), int(rng.integers(2**63)))
 
 
+@dataclass(frozen=True)
 class _Hider:
-    """Puts the needles of plans into the haystack.
+    """Puts the needles of a plan into the haystack; documents are its sentences, then all needles."""
 
-    Raises:
-        ValueError: the needles of some task alone exceed the budget.
-    """
+    variant: str
+    split: str
+    haystack: _Haystack
+    hay_chars: Ints  # (D,) of each sentence
+    rooms: Ints  # (tasks,) tokens left for the haystack
+    needle_chars: Ints  # (tasks, needles)
 
-    def __init__(
-        self,
-        variant: str,
-        split: str,
-        budget: int,
-        haystack: _Haystack,
-        needles: Documents,
-        needle_tokens: Ints,
-    ) -> None:
-        self.variant, self.split, self.recipe, self.haystack = variant, split, RECIPES[variant], haystack
-        per_task = self.recipe.needles
-        used = needle_tokens.reshape(-1, per_task).sum(axis=1)
-        if used.max() > budget:
-            raise ValueError(
-                f"a budget of {budget} tokens is too small for {variant}: the needles of a task alone take "
-                f"up to {used.max()}; raise it"
-            )
-        hay = haystack.documents
-        self.rooms = budget - used
-        self.hay_chars, self.needle_chars = hay.chars, needles.chars.reshape(-1, per_task)
-        self.documents = Documents(
-            [*hay.titles, *needles.titles], [*hay.texts, *needles.texts], [*hay.gaps, *needles.gaps]
-        )
-        # one int object a document, shared by all tasks: a task of 20,000 documents costs 160 kB
-        self.numbers = np.arange(len(self.documents.texts)).astype(object)
+    @functools.cached_property
+    def numbers(self) -> NDArray[np.object_]:
+        """One int object a document, shared by all tasks: a task of 20,000 documents costs 160 kB."""
+        return np.arange(len(self.hay_chars) + self.needle_chars.size).astype(object)
 
-    def task(self, item: int, plan: Plan) -> Task:
-        """The task of item `item`."""
+    def __call__(self, item: int, plan: Plan) -> Task:
+        recipe = RECIPES[self.variant]
         order = self.haystack.take(plan.pick, int(self.rooms[item]))
         grid, chars = np.array(plan.grid), self.needle_chars[item]
         ends = np.cumsum(np.concatenate([[0], self.hay_chars[order]]))
@@ -286,13 +273,13 @@ class _Hider:
         documents = np.insert(order, at[down], own[down])
         before = np.empty_like(chars)  # characters of the needles above each needle
         before[down] = np.cumsum(chars[down]) - chars[down]
-        asked = self.recipe.answers
+        asked = recipe.answers
         depths = ((ends[at] + before) / (ends[-1] + chars.sum()))[:asked]
         keys, values = zip(*plan.needles[:asked], strict=True)
         keys = tuple(dict.fromkeys(keys))
         return Task(
             f"{self.variant}-{self.split}-{item}",
-            self.recipe.question(keys),
+            recipe.question(keys),
             (values,),
             tuple(self.numbers[documents].tolist()),
             tuple(self.numbers[own[:asked]].tolist()),

@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from memenvs.build.worldgen.lexicon import (
-    ASK,
-    COMPARE,
-    DESCRIBE,
-    FIELD,
-    FILLERS,
-    KINDS,
-    MAKING,
-    PICK,
-    RELATIONS,
-    SAME,
-    SELF,
-    SINGLE_OUT,
-)
-from memenvs.build.worldgen.lexicon import SENTENCES as LISTS
+from memenvs.build.worldgen import lexicon as lex
 from memenvs.build.worldgen.names import Chain, Comparison, Dice, Entity, FactTable, article
 
 SENTENCES = (4, 8)
@@ -55,21 +41,23 @@ class Pattern:
     @property
     def names_subject(self) -> bool:
         """Whether the sentence says whom it is about; one that does not must follow on clearly."""
-        return not SELF.isdisjoint(self.fields)
+        return not lex.SELF.isdisjoint(self.fields)
 
 
 def _patterns(lines: Sequence[str]) -> tuple[Pattern, ...]:
     out = []
     for line in lines:
-        fields = tuple(dict.fromkeys(FIELD.findall(line)))
-        out.append(Pattern(line, fields, frozenset(f.removeprefix("a_") for f in fields) & RELATIONS.keys()))
+        fields = tuple(dict.fromkeys(lex.FIELD.findall(line)))
+        relations = lex.RELATIONS.keys() & {name.removeprefix("a_") for name in fields}
+        out.append(Pattern(line, fields, frozenset(relations)))
     return tuple(out)
 
 
-OPENERS = {kind: _patterns(LISTS[f"{kind} openers"]) for kind in KINDS}
-FACTS = {kind: _patterns(LISTS[f"{kind} facts"]) for kind in KINDS}
-_NOUNS = (name.removesuffix(" colour") for name in LISTS if name.endswith(" colour"))
-COLOUR = {kind: _patterns(LISTS[f"{kind} colour"]) for kind in (*KINDS, *_NOUNS)}  # by kind, or plain noun
+OPENERS = {kind: _patterns(lex.SENTENCES[f"{kind} openers"]) for kind in lex.KINDS}
+FACTS = {kind: _patterns(lex.SENTENCES[f"{kind} facts"]) for kind in lex.KINDS}
+_NOUNS = (name.removesuffix(" colour") for name in lex.SENTENCES if name.endswith(" colour"))
+# By kind, or plain noun.
+COLOUR = {kind: _patterns(lex.SENTENCES[f"{kind} colour"]) for kind in (*lex.KINDS, *_NOUNS)}
 
 
 def write(facts: FactTable, number: int, rolls: Dice) -> Document:
@@ -94,7 +82,7 @@ def turns(entity: Entity) -> dict[str, str]:
     words = {"he": he, "his": his, "him": him, "himself": himself, "noun": entity.noun}
     words |= {"a_noun": article(entity.noun), "was": "is" if entity.year >= 1930 else "was"}
     if entity.kind == "work":
-        words |= MAKING[entity.noun]
+        words |= lex.MAKING[entity.noun]
     return words
 
 
@@ -136,9 +124,9 @@ class _DocumentWriter:
         self._used.add(pattern.text)
         words = self._subject() | turns(self.entity)
         for name in pattern.fields:
-            if name in FILLERS:
+            if name in lex.FILLERS:
                 words[name] = self._fill(name)
-            elif name.removeprefix("a_") in FILLERS:
+            elif name.removeprefix("a_") in lex.FILLERS:
                 words[name] = article(self._fill(name.removeprefix("a_")))
             elif name not in words:
                 relation = name.removeprefix("a_")
@@ -150,14 +138,14 @@ class _DocumentWriter:
         self._clash = any(self._alike(relation) for relation in pattern.relations)
 
     def _fill(self, name: str) -> str:
-        options = [word for word in FILLERS[name] if word not in self._used] or FILLERS[name]
+        options = [word for word in lex.FILLERS[name] if word not in self._used] or lex.FILLERS[name]
         word = self.rolls.pick(options)
         self._used.add(word)
         return word
 
     def _alike(self, relation: str) -> bool:
         value = self.entity.values[relation]
-        if not RELATIONS[relation].links:
+        if not lex.RELATIONS[relation].links:
             return False
         return self.facts.entities[int(value)].pronoun == self.entity.pronoun
 
@@ -206,22 +194,22 @@ def ask_chain(chain: Chain, trail: list[int], facts: FactTable, rolls: Dice) -> 
     """The question of a chain whose steps reach exactly the entities of `trail`, its start first."""
     phrase = _anchor(chain, trail[0], facts, rolls)
     for entity, relation in zip(trail, chain.path[:-1], strict=False):
-        phrase = _extend(DESCRIBE, relation, phrase, entity, facts, rolls)
+        phrase = _extend(lex.DESCRIBE, relation, phrase, entity, facts, rolls)
     last = trail[len(chain.path) - 1]
-    return _sentence(_extend(ASK, chain.path[-1], phrase, last, facts, rolls).words)
+    return _sentence(_extend(lex.ASK, chain.path[-1], phrase, last, facts, rolls).words)
 
 
 def ask_comparison(form: Comparison, winner: int | None, facts: FactTable, rolls: Dice) -> str:
     """The question of a comparison; `winner` is the entity picked, None for a question of sameness."""
     both = {"a": facts.entities[form.left].shown, "b": facts.entities[form.right].shown}
     if winner is None:
-        return _sentence(rolls.pick(SAME[form.relation]).format(**both))
+        return _sentence(rolls.pick(lex.SAME[form.relation]).format(**both))
     side = 0 if form.order == "least" else 1
     if not form.ask:
-        return _sentence(COMPARE[form.relation][side].format(**both))
-    pattern = PICK[form.relation][side]
+        return _sentence(lex.COMPARE[form.relation][side].format(**both))
+    pattern = lex.PICK[form.relation][side]
     picked = _Phrase(pattern.format(**both), plain=False, closed=pattern.endswith("{b}"))
-    return _sentence(_extend(ASK, form.ask, picked, winner, facts, rolls).words)
+    return _sentence(_extend(lex.ASK, form.ask, picked, winner, facts, rolls).words)
 
 
 def _sentence(words: str) -> str:
@@ -233,11 +221,10 @@ def _anchor(chain: Chain, start: int, facts: FactTable, rolls: Dice) -> _Phrase:
     if chain.where[0][0] != "name":
         values = {key: facts.shown(key, value) for key, value in chain.where}
         values |= {f"a_{key}": article(shown) for key, shown in values.items()}
-        pattern = rolls.pick(SINGLE_OUT[chain.kind][tuple(key for key, _ in chain.where)])
+        pattern = rolls.pick(lex.SINGLE_OUT[chain.kind][tuple(key for key, _ in chain.where)])
         return _Phrase(pattern.format(**values, **turns(entity)))
-    introduce = rolls.chance(0.3) or entity.name.startswith(
-        "Where "
-    )  # never "the town where Where the Owls …"
+    # Never "the town where Where the Owls …".
+    introduce = rolls.chance(0.3) or entity.name.startswith("Where ")
     if entity.kind in ("town", "region", "company", "work") and introduce and chain.path[0] != "form":
         of = "of " if entity.kind in ("town", "region") else ""
         return _Phrase(f"the {entity.noun} {of}{entity.name}")

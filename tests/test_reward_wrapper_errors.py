@@ -10,7 +10,14 @@ from test_vector_errors import Mortal
 
 from memenvs.core.vector import TextVectorEnv
 from memenvs.credit import infomem_bonus
-from memenvs.wrappers import Credit, InfoMemMethod, RewardMethod, SearchRewardsMethod, VectorRewardWrapper
+from memenvs.wrappers import (
+    Credit,
+    InfoMemMethod,
+    RewardMethod,
+    RewardWrapper,
+    SearchRewardsMethod,
+    VectorRewardWrapper,
+)
 from memenvs.wrappers.scorers import LexicalScorer
 
 CHUNKS = {"tasks": "world-test", "chunk_size": 9000}  # four turns
@@ -114,6 +121,41 @@ def test_by_default_a_scorer_that_fails_raises():
     venv.reset(options={"task": 0})
     with pytest.raises(ConnectionError):
         venv.step(["a", "poison"])
+
+
+def test_a_turn_behind_a_step_that_the_scorer_interrupted_is_refused():
+    venv = rewarded(2, READING, Partly("poison"), errors="raise", **CHUNKS)
+    single = RewardWrapper(gym.make("MemChunkQA-v0", **CHUNKS), READING, Partly("poison"))
+    for env, bad, good in ((venv, ["a", "poison"], ["a", "b"]), (single, "poison", "a")):
+        env.reset(seed=0)
+        with pytest.raises(ConnectionError):
+            env.step(bad)
+        with pytest.raises(
+            gym.error.ResetNeeded, match=r"no rewards for turn 1, .*; reset it by the wrapper"
+        ):
+            env.step(good)
+        env.reset(seed=0)
+        env.step(good)
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_an_end_that_the_scorer_interrupted_is_played_again_by_its_group(mode):
+    answer, search = ANSWER, SEARCH.format("x")
+    scorer = Partly("poison")
+    options = {"env_id": "MemSearchQA-v0", "errors": "raise", "mode": mode, **MEMORY}
+    venv = rewarded(2, ["MemPO"], scorer, 2, **options)
+    venv.reset()  # its seeds are of the episodes' numbers
+    venv.step([search, search])
+    with pytest.raises(ConnectionError):
+        venv.step([answer.replace("1623", "poison"), search], np.array([True, False]))
+    again = np.array([True, False])
+    if mode == "Disabled":
+        venv.reset(options={"reset_mask": again})
+    else:
+        venv.step([answer, answer], again)
+    venv.step([answer, answer])
+    (group,) = venv.completed_groups
+    assert [len(episode.turns) for episode in group] == [1, 2]
 
 
 def test_a_missing_scorer_is_the_callers_mistake():

@@ -86,6 +86,15 @@ class TestRecords:
         assert (good.outcome, bad.outcome) == (1.0, 1.0)
         assert (sum(good.outcome_rewards), sum(bad.outcome_rewards)) == (1.0, 0.0)
 
+    def test_an_episode_that_ends_before_its_group_keeps_what_its_last_turn_earned(self):
+        options = {"tasks": "world-test", "memory_mode": "memory"}
+        venv = VectorRewardWrapper(venv_of("MemSearchQA-v0", 2, **options), ["InfoMem"], "lexical", 2)
+        answer = venv.unwrapped.envs[0].reset(seed=5)[1]["privileged"]["target_wrapped"]
+        replies = iter([f"<mem>m</mem>{answer}", "<mem>m</mem><search>x</search>", f"<mem>m</mem>{answer}"])
+        for episode in collect(venv, ScriptedPolicy(lambda prompt: next(replies)), [5], 2):
+            assert sum(episode.rewards.values()) == pytest.approx(sum(episode.turn_rewards))
+            assert episode.outcome == 1.0
+
     def test_fewer_tasks_than_environments_are_recorded_too(self):
         venv = VectorRewardWrapper(venv_of("MemChunkQA-v0", 4, **READING), ["TAMTRL"], "lexical", 1)
         (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "a memory"), [3])

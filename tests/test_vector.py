@@ -134,6 +134,14 @@ def test_episodes_that_begin_by_themselves_can_be_seeded_for_one_step(mode):
     assert len({task for begun in tasks([None, None]) for task in begun}) > 1
 
 
+def test_with_same_step_autoreset_an_environment_that_does_not_play_does_not_begin():
+    venv = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="SameStep")
+    first = np.array([True, False])
+    venv.reset(seed=0, options={"reset_mask": first})
+    venv.step(["Up", "Up"], first)
+    assert (venv.finals, venv.over.tolist()) == ({}, [False, True])
+
+
 def test_states_branch():
     venv = TextVectorEnv("MemSokoban-v0", 2)
     venv.reset(seed=0)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import gymnasium as gym
+
 from memenvs.core.checks import error_line
 from memenvs.core.env import End, Info
 from memenvs.core.state import State, check_keys, from_plain, to_plain
@@ -243,6 +245,11 @@ class EpisodeRewards:
         return bool(self.end or self.error)
 
     @property
+    def unpaid(self) -> bool:
+        """Whether its last turn has no rewards, because its step was interrupted."""
+        return len(self.turn_rewards) < len(self.actions)
+
+    @property
     def turns(self) -> list[Turn]:
         """Its K turns."""
         last = len(self.actions) - 1
@@ -280,6 +287,18 @@ class EpisodeRewards:
             "signals": {**info.get("signals", {}), **signals},
             "credits": {**info.get("credits", {}), **credits},
         }
+
+    def check_paid(self, name: str = "this episode") -> None:
+        """Refuse another turn where the step before was interrupted, such as by an error of the scorer.
+
+        Raises:
+            ResetNeeded: the rewards of the last turn were not computed; `name` is what the error calls it.
+        """
+        if self.unpaid:
+            raise gym.error.ResetNeeded(
+                f"{name} has no rewards for turn {len(self.actions)}, whose step was interrupted; "
+                "reset it by the wrapper"
+            )
 
     def add_turn(self, action: str, observation: Any, info: Info, end: End) -> None:
         """Take a reply and what the environment returned."""
@@ -405,16 +424,18 @@ class Slot:
     @property
     def next_number(self) -> int:
         """The number of the episode that would begin now."""
-        return self.number + (not self.episodes or self.episodes[-1].over)
+        return self.number + (not self.episodes or (self.episodes[-1].over and not self.episodes[-1].unpaid))
 
     def find(self, number: int) -> EpisodeRewards | None:
         """Its episode of that number."""
         return next((episode for episode in self.episodes if episode.number == number), None)
 
     def begin(self, episode: EpisodeRewards) -> None:
-        """Begin an episode; one before that has not ended leaves its number to it."""
+        """Begin an episode; one before that has not ended, or is unpaid, leaves its number to it."""
         self.number = episode.number = self.next_number
-        self.episodes = [other for other in self.episodes if other.over and not other.settled]
+        self.episodes = [
+            other for other in self.episodes if other.over and not other.settled and not other.unpaid
+        ]
         self.episodes.append(episode)
 
     def check(self, stack: MethodStack, env_state: Any) -> None:

@@ -106,8 +106,9 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, Info]:
         """Play a reply; the reward is the environment's with what the methods pay at this turn."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
         stack, episode = self._stack, self._current
+        episode.check_paid()
+        observation, reward, terminated, truncated, info = self.env.step(action)
         episode.add_turn(action, observation, info, end_of(terminated, truncated))
         (scores,) = stack.score(stack.requests([episode.last_turn]))
         reward = episode.pay(stack, float(reward), scores)
@@ -357,8 +358,10 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         return str(info["error"]) if self._venv.errors == "truncate" else ""
 
     def _check_in_step(self, i: int) -> None:
-        """Refuse environment i if it was reset or stepped without this wrapper."""
-        ours, theirs = self._groups.current(i).infos[-1], self._venv.infos_list[i]
+        """Refuse environment i if it was reset or stepped without this wrapper, or a step interrupted."""
+        episode = self._groups.current(i)
+        episode.check_paid(f"environment {i}")
+        ours, theirs = episode.infos[-1], self._venv.infos_list[i]
         if any(ours[name] != theirs[name] for name in ("task", "turn")):
             raise ValueError(
                 f"environment {i} is at turn {theirs['turn']} of task {theirs['task']!r}, this wrapper at "

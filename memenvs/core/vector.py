@@ -155,7 +155,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         self._over = np.where(plays, terminated | truncated, self._over)
         self.finals = {}
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            for i in np.flatnonzero(self._over & ~self._absent).tolist():
+            for i in np.flatnonzero(plays & self._over & ~self._absent).tolist():
                 self.finals[i] = self._observations[i], self.infos_list[i]
                 self._reset_one(i, seed=seeds[i])
         shown = {i: self.infos_list[i] for i in {*np.flatnonzero(plays).tolist(), *self.finals}}

@@ -179,8 +179,9 @@ class Session:
         if error := info.get("error"):
             self.fail(error)
         components = [turn.info["rewards"] for turn in episode.turns]
-        if components and not episode.error:
-            components[-1] = info["rewards"]
+        if components and not episode.error and info is not self.info:  # what came after its last turn
+            late = info["rewards"]
+            components[-1] = {name: value + late.get(name, 0.0) for name, value in components[-1].items()}
         episode.rewards = component_sums(components)
         episode.turn_rewards = list(info.get("turn_rewards", []))
         episode.metrics = dict(info.get("metrics", {}))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.files import check_file, describe, read_sealed, whole_file, write_sealed
 from memenvs.core.spaces import replace_surrogates
-from memenvs.retrieval.protocol import Passage
+from memenvs.retrieval.protocol import Hits, Passage, Ranked, search_distinct
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
 BATCH = 8_192  # rows an Arrow batch: a row's batch is found by a division
@@ -107,6 +107,35 @@ class Corpus:
     def lengths(self) -> NDArray[np.int64]:
         """(N,) bytes of UTF-8 of every passage's contents, without reading them."""
         return np.concatenate([pc.binary_length(chunk).to_numpy() for chunk in self._contents])
+
+
+class CorpusRetriever:
+    """A `Retriever` that ranks the rows of a corpus; a subclass has `_rank`.
+
+    Attributes:
+        corpus: what is searched.
+    """
+
+    corpus: Corpus
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The best k passages of each query; see `Retriever.search`."""
+        return search_distinct(queries, k, self._search)
+
+    def passages(self, ids: Sequence[str]) -> list[Passage]:
+        """The passages of these ids; KeyError for an id that is not in the corpus."""
+        return self.corpus.passages(ids)
+
+    def _rank(self, queries: list[str], k: int) -> Iterable[Ranked]:
+        """Scores and rows, best first, of at most k passages for each query."""
+        raise NotImplementedError
+
+    def _search(self, queries: list[str], k: int) -> Hits:
+        hits = Hits([], [])
+        for scores, rows in self._rank(queries, k):
+            hits.ids.append([self.corpus.id(row) for row in rows.tolist()])
+            hits.scores.append(scores.tolist())
+        return hits
 
 
 def read_jsonl(path: Path | str) -> Iterator[Passage]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,16 +14,14 @@ from tqdm import tqdm
 
 from memenvs.core.files import read_json, whole_file, write_json
 from memenvs.core.optional import require
-from memenvs.retrieval.corpus import Corpus
+from memenvs.retrieval.corpus import Corpus, CorpusRetriever
 from memenvs.retrieval.encoder import Encoder, load_encoder
 from memenvs.retrieval.index import open_index_folder
-from memenvs.retrieval.protocol import DECIMALS, Hits, Passage, ordered, search_distinct
+from memenvs.retrieval.protocol import DECIMALS, Ranked, ordered
 
 Vectors = NDArray[np.float32]
 Find = Callable[[Vectors, int], NDArray[np.int64]]
 """From (B, d) queries and n to the rows of n candidates each (B, n), -1 where there are fewer."""
-Ranked = tuple[NDArray[np.float64], NDArray[np.int64]]
-"""Scores and rows (k,), best first."""
 
 VECTORS, PROGRESS, INDEX = "vectors.npy", "progress.json", "index.faiss"
 WINDOW = 65_536  # rows sorted by length together: near enough to a full sort, and the disk is read in order
@@ -34,7 +32,7 @@ PQ_TRAINING = 256  # vectors: product quantisation learns 256 centroids a part
 SPARE = 8  # candidates beyond k, so that a tie at k is mostly seen at the first try
 
 
-class DenseRetriever:
+class DenseRetriever(CorpusRetriever):
     """Passages by the inner product of unit vectors; a `Retriever`.
 
     Whatever the index, its candidates are scored with their full vectors in float64, to six decimals, so
@@ -56,37 +54,24 @@ class DenseRetriever:
         folder = Path(folder)
         card, self.corpus = open_index_folder(folder, "dense")
         self.card = card
-        self.encoder = encoder if isinstance(encoder, Encoder) else self._load(encoder, device)
+        if not isinstance(encoder, Encoder):
+            built = card.encoder
+            encoder = load_encoder(
+                encoder or built["model"],
+                built["query_prefix"],
+                built["passage_prefix"],
+                built["max_tokens"],
+                device,
+            )
+        self.encoder = encoder
         self._check_encoder(folder)
         vectors = open_vectors(folder, card.count, card.dimension)
         find = open_faiss(card.index, vectors, card.settings, folder / INDEX)
         exact = card.index == "flat"
         self._nearest = Nearest(find, vectors, self.corpus.rank, exact, card.settings.get("rescore", 0))
 
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The best k passages of each query; see `Retriever.search`."""
-        return search_distinct(queries, k, self._search)
-
-    def passages(self, ids: Sequence[str]) -> list[Passage]:
-        """The passages of these ids; KeyError for an id that is not in the corpus."""
-        return self.corpus.passages(ids)
-
-    def _search(self, queries: list[str], k: int) -> Hits:
-        hits = Hits([], [])
-        for scores, rows in self._nearest.search(self.encoder.queries(queries), k):
-            hits.ids.append([self.corpus.id(row) for row in rows.tolist()])
-            hits.scores.append(scores.tolist())
-        return hits
-
-    def _load(self, encoder: str | None, device: str | None) -> Encoder:
-        built = self.card.encoder
-        return load_encoder(
-            encoder or built["model"],
-            built["query_prefix"],
-            built["passage_prefix"],
-            built["max_tokens"],
-            device,
-        )
+    def _rank(self, queries: list[str], k: int) -> list[Ranked]:
+        return self._nearest.search(self.encoder.queries(queries), k)
 
     def _check_encoder(self, folder: Path) -> None:
         for name, built, found in (
@@ -240,16 +225,14 @@ def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path)
         )
 
     def find(queries: Vectors, n: int) -> NDArray[np.int64]:
-        rows: NDArray[np.int64] = mapped.search(queries, n, params=_effort(faiss, index, how, n))[1]
+        if index == "hnsw":
+            effort = faiss.SearchParametersHNSW(efSearch=max(how["ef_search"], n))
+        else:
+            effort = faiss.SearchParametersIVF(nprobe=how["probes"])
+        rows: NDArray[np.int64] = mapped.search(queries, n, params=effort)[1]
         return rows
 
     return find
-
-
-def _effort(faiss: Any, index: str, how: Mapping[str, int], n: int) -> Any:
-    if index == "hnsw":
-        return faiss.SearchParametersHNSW(efSearch=max(how["ef_search"], n))
-    return faiss.SearchParametersIVF(nprobe=how["probes"])
 
 
 def encode_corpus(

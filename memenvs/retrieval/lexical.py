@@ -4,34 +4,44 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from memenvs.core.optional import require
-from memenvs.retrieval.corpus import Corpus, read_jsonl
+from memenvs.retrieval.corpus import Corpus, CorpusRetriever, read_jsonl
 from memenvs.retrieval.index import open_index_folder
-from memenvs.retrieval.protocol import Hits, Passage, contenders, ordered, search_distinct
+from memenvs.retrieval.protocol import Ranked, contenders, ordered
 
 BM25 = "bm25"
 MAX_IN_MEMORY = 256_000_000  # bytes of a JSONL file that is indexed when it is opened
 _WORD = re.compile(r"\w+")
 
 
-class LexicalRetriever:
+class LexicalRetriever(CorpusRetriever):
     """BM25 (Lucene's variant: k1 1.5, b 0.75) over a corpus; a `Retriever`.
 
     A passage that shares no word with a query is not found: a row of `search` may be short or empty.
     English stop words count only in a query of nothing else ("The Who").
 
     Args:
-        corpus: what is searched. Indexed in memory: about 0.1 ms a passage.
+        corpus: what is searched.
+        bm25: its index, of `index_words`; None: made in memory, about 0.1 ms a passage.
     """
 
-    def __init__(self, corpus: Corpus):
-        self._use(corpus, index_words(corpus))
+    def __init__(self, corpus: Corpus, bm25: Any = None):
+        if bm25 is None:
+            bm25 = index_words(corpus)
+        self.corpus = corpus
+        self._vocabulary: dict[str, int] = bm25.vocab_dict
+        # plain arrays over the same mapped pages: slicing a np.memmap costs microseconds
+        self._weights, self._rows, starts = (
+            np.asarray(bm25.scores[x]) for x in ("data", "indices", "indptr")
+        )
+        self._starts: list[int] = starts.tolist()
+        self._stop_words = frozenset(require("bm25s.stopwords", "search").STOPWORDS_EN)
 
     @classmethod
     def from_file(cls, path: Path | str) -> LexicalRetriever:
@@ -58,38 +68,13 @@ class LexicalRetriever:
         """
         folder = Path(folder)
         _, corpus = open_index_folder(folder, "lexical")
-        bm25 = require("bm25s", "search").BM25.load(folder / BM25, mmap=True)
-        retriever = cls.__new__(cls)
-        retriever._use(corpus, bm25)
-        return retriever
+        return cls(corpus, require("bm25s", "search").BM25.load(folder / BM25, mmap=True))
 
-    def _use(self, corpus: Corpus, bm25: Any) -> None:
-        self.corpus = corpus
-        self._vocabulary: dict[str, int] = bm25.vocab_dict
-        # plain arrays over the same mapped pages: slicing a np.memmap costs microseconds
-        self._weights, self._rows, starts = (
-            np.asarray(bm25.scores[x]) for x in ("data", "indices", "indptr")
-        )
-        self._starts: list[int] = starts.tolist()
-        self._stop_words = frozenset(require("bm25s.stopwords", "search").STOPWORDS_EN)
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The best k passages of each query; see `Retriever.search`."""
-        return search_distinct(queries, k, self._search)
-
-    def passages(self, ids: Sequence[str]) -> list[Passage]:
-        """The passages of these ids; KeyError for an id that is not in the corpus."""
-        return self.corpus.passages(ids)
-
-    def _search(self, queries: list[str], k: int) -> Hits:
-        hits = Hits([], [])
+    def _rank(self, queries: list[str], k: int) -> Iterator[Ranked]:
         for query in queries:
             scores = self._score(query)
             rows = contenders(scores, k)
-            best, rows = ordered(scores[rows], rows, self.corpus.rank, k)
-            hits.ids.append([self.corpus.id(row) for row in rows.tolist()])
-            hits.scores.append(best.tolist())
-        return hits
+            yield ordered(scores[rows], rows, self.corpus.rank, k)
 
     def _score(self, query: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         """(N,) BM25 scores; the weight of a word that stands twice in the query counts twice."""

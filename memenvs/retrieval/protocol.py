@@ -114,13 +114,16 @@ def check_search(queries: Sequence[str], k: int) -> list[str]:
     return [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
 
 
+Ranked = tuple[NDArray[np.float64], NDArray[np.int64]]
+"""Scores and rows (k,), best first."""
+
 DECIMALS = 6  # float32 noise of batch shapes is about 1e-7: it must not decide an order
 LANES = 64
 
 
 def ordered(
     scores: NDArray[np.floating[Any]], rows: NDArray[np.int64], rank: NDArray[np.uint32], k: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+) -> Ranked:
     """The k best of C scored rows, equal scores (to DECIMALS) by the rank of their ids.
 
     `scores` and `rows` are (C,); what comes back is (min(k, C),) each.

@@ -93,7 +93,6 @@ def create_app(
     retriever: Retriever,
     about: dict[str, Any] | None = None,
     default_k: int = 3,
-    limits: Limits | None = None,
     wait: float = 0.004,
     max_batch: int = 256,
 ) -> Any:
@@ -103,13 +102,12 @@ def create_app(
         retriever: any.
         about: shown by `/health`.
         default_k: passages a query where `topk` is null.
-        limits: of a request; None: `Limits()`.
         wait: seconds that a request at an idle retriever waits for others.
         max_batch: queries in one call of the retriever; 1 searches every request by itself.
     """
     fastapi = require("fastapi", "search")
     batcher = Batcher(partial(look_up, retriever), wait, max_batch)
-    service = Service(batcher, about or {}, default_k, limits or Limits())
+    service = Service(batcher, about or {}, default_k, Limits())
     app = fastapi.FastAPI(title="memenvs retrieval", lifespan=service.lifespan, openapi_url=None)
     app.state.service = service
     app.add_route("/retrieve", service.retrieve, methods=["POST"])
@@ -117,7 +115,7 @@ def create_app(
     return app
 
 
-def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits | None = None) -> None:
+def serve(app: Any, host: str, port: int, drain: float = DRAIN) -> None:
     """Serve an application of `create_app` until SIGINT or SIGTERM.
 
     It then takes no more connections, answers what it has been asked for `drain` seconds, the others
@@ -128,14 +126,14 @@ def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits |
         host: address to listen on.
         port: 0 picks a free one.
         drain: seconds.
-        limits: of a request, as `create_app` had them.
     """
     uvicorn = require("uvicorn", "search")
+    service: Service = app.state.service
     base: Any = uvicorn.Server
 
     class Server(base):
         async def shutdown(self, sockets: Any = None) -> None:
-            asyncio.get_running_loop().call_later(drain, app.state.service.give_up)
+            asyncio.get_running_loop().call_later(drain, service.give_up)
             await super().shutdown(sockets)
 
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
@@ -144,7 +142,7 @@ def serve(app: Any, host: str, port: int, drain: float = DRAIN, limits: Limits |
         app,
         host=host,
         port=port,
-        http=_with_timeout((limits or Limits()).seconds),
+        http=_with_timeout(service.limits.seconds),
         log_level="info",
         access_log=False,
         timeout_graceful_shutdown=drain + GRACE,
@@ -163,7 +161,8 @@ class Service:
     """
 
     def __init__(self, batcher: Batcher, about: dict[str, Any], default_k: int, limits: Limits):
-        self._batcher, self._about, self._default_k, self._limits = batcher, about, default_k, limits
+        self.limits = limits
+        self._batcher, self._about, self._default_k = batcher, about, default_k
         self._handling: set[Any] = set()  # tasks
         self._stopping = False
         responses = require("starlette.responses", "search")
@@ -175,11 +174,22 @@ class Service:
         handling = asyncio.current_task()
         self._handling.add(handling)
         try:
-            return await self._retrieve(request)
+            ask = parse(await read_body(request, self.limits), self.limits, self._default_k)
+            answers = await self._batcher.submit(ask.queries, ask.k) if ask.queries else []
+            return self._response(reply(answers, ask.scores, self.limits), media_type="application/json")
+        except Refused as error:
+            return self._refusal(error.status, str(error))
+        except TooManyWaiting as error:
+            return self._refusal(503, f"{error}; try later")
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
             return self._refusal(503, "the server is stopping; ask again, or another one")
+        except self._gone:
+            return self._response(status_code=499)  # nobody reads it
+        except Exception:
+            log.exception("a search failed")
+            return self._refusal(500, "the search failed; the server's log says why")
         finally:
             self._handling.discard(handling)
 
@@ -190,21 +200,6 @@ class Service:
             log.warning("Stopping: %d requests are answered 503", len(self._handling))
         for handling in self._handling:
             handling.cancel()
-
-    async def _retrieve(self, request: Any) -> Any:
-        try:
-            ask = parse(await read_body(request, self._limits), self._limits, self._default_k)
-            answers = await self._batcher.submit(ask.queries, ask.k) if ask.queries else []
-            return self._response(reply(answers, ask.scores, self._limits), media_type="application/json")
-        except Refused as error:
-            return self._refusal(error.status, str(error))
-        except TooManyWaiting as error:
-            return self._refusal(503, f"{error}; try later")
-        except self._gone:
-            return self._response(status_code=499)  # nobody reads it
-        except Exception:
-            log.exception("a search failed")
-            return self._refusal(500, "the search failed; the server's log says why")
 
     def _refusal(self, status: int, reason: str) -> Any:
         return self._json({"detail": reason}, status, {"Retry-After": "1"} if status == 503 else None)
@@ -302,12 +297,11 @@ def reply(answers: Sequence[Answer], scores: bool, limits: Limits) -> bytes:
             f"the answer would be {size} bytes, the limit is {limits.answer}; "
             "send fewer queries at once, or a smaller topk",
         )
-    hits = (b",".join(_hit(*hit) if scores else hit[0] for hit in answer) for answer in answers)
+    hits = (
+        b",".join(b'{"document":%s,"score":%s}' % hit if scores else hit[0] for hit in answer)
+        for answer in answers
+    )
     return b'{"result":[%s]}' % b",".join(b"[%s]" % joined for joined in hits)
-
-
-def _hit(document: bytes, score: bytes) -> bytes:
-    return b'{"document":%s,"score":%s}' % (document, score)
 
 
 async def read_body(request: Any, limits: Limits) -> bytes:

@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_task_sets(add)
     _add_levels(add)
-    _add_index(builders.add_parser("index", help=_INDEX, description=_INDEX))
+    _add_index(builders.add_parser("index", help=_INDEX, description=_INDEX).add_argument)
     return parser
 
 
@@ -121,21 +121,15 @@ def _add_size(sub: argparse.ArgumentParser, default: str) -> None:
     size.add_argument("--tokens", type=int, help="instead: most tokens a task's text may have")
 
 
-def _add_index(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument(
-        "--corpus", required=True, help='JSON Lines of {"id", "contents"} (.gz too), or a task set'
-    )
-    sub.add_argument(
-        "--out", type=Path, required=True, help="folder; a killed build goes on where it stopped"
-    )
-    sub.add_argument("--index", choices=INDEXES, default="flat", help="(default flat, which is exact)")
-    sub.add_argument("--encoder", help="of a dense index: a hub id or a folder (default intfloat/e5-base-v2)")
-    sub.add_argument("--query-prefix", help="before every query (default: what the encoder wants)")
-    sub.add_argument("--passage-prefix", help="before every passage (default: what the encoder wants)")
-    sub.add_argument(
-        "--max-tokens", type=int, default=256, help="tokens of a text that are read (default 256)"
-    )
-    sub.add_argument("--device", help="of torch (default: a GPU if there is one)")
+def _add_index(add: Callable[..., object]) -> None:
+    add("--corpus", required=True, help='JSON Lines of {"id", "contents"} (.gz too), or a task set')
+    add("--out", type=Path, required=True, help="folder; a killed build goes on where it stopped")
+    add("--index", choices=INDEXES, default="flat", help="(default flat, which is exact)")
+    add("--encoder", help="of a dense index: a hub id or a folder (default intfloat/e5-base-v2)")
+    add("--query-prefix", help="before every query (default: what the encoder wants)")
+    add("--passage-prefix", help="before every passage (default: what the encoder wants)")
+    add("--max-tokens", type=int, default=256, help="tokens of a text that are read (default 256)")
+    add("--device", help="of torch (default: a GPU if there is one)")
 
 
 def _add_levels(add: Add) -> None:

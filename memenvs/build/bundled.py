@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -44,17 +43,11 @@ def tokenizer() -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    backend.train_from_iterator(_prose(), trainer)
-    return backend
-
-
-def _prose() -> Iterator[str]:
     made = generate(3000, 1500, split="validation", seed=1)
-    return itertools.chain(
-        itertools.repeat(_MARKUP, 200),
-        (f"{title}\n{text}" for title, text in made.documents),
-        (question.question for question in made.questions),
-    )
+    prose = (f"{title}\n{text}" for title, text in made.documents)
+    questions = (question.question for question in made.questions)
+    backend.train_from_iterator(itertools.chain([_MARKUP] * 200, prose, questions), trainer)
+    return backend
 
 
 def task_sets(counter: TextTokenizer) -> dict[str, Draft]:

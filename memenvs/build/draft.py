@@ -19,6 +19,7 @@ from memenvs.tasks.taskset import Layout, Task, shown
 from memenvs.tasks.tokens import Gaps, TextTokenizer
 
 T = TypeVar("T")
+Ints = NDArray[np.int64]
 
 _STRIDE = 256  # items a worker makes at once
 _WIDEST = np.iinfo(np.uint16).max  # characters of a token
@@ -54,12 +55,12 @@ class Documents:
         return cls(titles, texts, gaps)
 
     @property
-    def tokens(self) -> np.ndarray:
+    def tokens(self) -> Ints:
         """(D,) tokens of each document as it is shown, headers and separators not counted."""
         return np.fromiter(map(len, self.gaps), np.int64, len(self.gaps))
 
     @property
-    def chars(self) -> np.ndarray:
+    def chars(self) -> Ints:
         """(D,) characters of each document as it is shown."""
         return np.array([len(shown(*pair)) for pair in zip(self.titles, self.texts, strict=True)], np.int64)
 
@@ -125,7 +126,7 @@ def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
     return iter(tqdm(items, total=total, desc=label, delay=1.0, leave=False, disable=None))
 
 
-def renumbered(task: Task, numbers: NDArray[np.int64]) -> Task:
+def renumbered(task: Task, numbers: Ints) -> Task:
     """A task whose document i is now document `numbers[i]`."""
     meta = dict(task.meta)
     if "spans" in meta:
@@ -138,9 +139,7 @@ def renumbered(task: Task, numbers: NDArray[np.int64]) -> Task:
     )
 
 
-def seam_tokens(
-    tokenizer: TextTokenizer, texts: Sequence[str], before: str, behind: str
-) -> NDArray[np.int64]:
+def seam_tokens(tokenizer: TextTokenizer, texts: Sequence[str], before: str, behind: str) -> Ints:
     """(D,) tokens that each text has more between `before` and `behind` than alone, those two included.
 
     Byte-level BPE joins a newline to the word behind it or to another newline, SentencePiece puts a blank
@@ -152,7 +151,7 @@ def seam_tokens(
     return np.array(between, np.int64) - np.array(tokenizer.counts(ends), np.int64)
 
 
-def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> NDArray[np.int64]:
+def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> Ints:
     """(most,) tokens of the headers and separators of a text of the first 1, 2, … `most` documents.
 
     Counted by their gaps as a context does: some tokenizers have no token for a blank line, a gap it has.

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memenvs.build.draft import Documents, Draft, item_rng, make_items, seam_tokens
+from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, seam_tokens
 from memenvs.core.checks import check_whole
 from memenvs.tasks.taskset import Layout, Task, shown
 from memenvs.tasks.tokens import TextTokenizer
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 from memenvs.build.examples import Example
@@ -39,17 +38,18 @@ def _example(record: Record, number: int, source: str) -> Example:
     places = [_place(title, sentence, titles, sentences, where) for title, sentence in facts]
     if not places:
         raise ValueError(f"{where} has no supporting fact; use {_WHAT}")
+    spans = []
+    for paragraph, sentence in places:
+        if sentence < len(sentences[paragraph]):  # the official file names some that are not there
+            start = len("".join(sentences[paragraph][:sentence]))
+            spans.append((paragraph, start, start + len(sentences[paragraph][sentence])))
     return Example(
         id_,
         read_question(record["question"], where),
         read_answers(record["answer"], [], where),
         tuple((title, "".join(parts)) for title, parts in zip(titles, sentences, strict=True)),
         tuple(dict.fromkeys(paragraph for paragraph, _ in places)),
-        tuple(
-            (paragraph, *_characters(sentences[paragraph], sentence))
-            for paragraph, sentence in places
-            if sentence < len(sentences[paragraph])  # the official file names some that are not there
-        ),
+        tuple(spans),
         {key: record[key] for key in ("type", "level") if key in record},
     )
 
@@ -81,9 +81,3 @@ def _place(
             f"{where} has a fact in sentence {sentence!r:.80} of {title!r}; they are numbered from 0"
         )
     return next((i for i in named if sentence < len(sentences[i])), named[0]), sentence
-
-
-def _characters(sentences: Sequence[str], number: int) -> tuple[int, int]:
-    """The characters [start, end) of a sentence in the sentences joined."""
-    ends = list(accumulate(map(len, sentences)))
-    return ends[number] - len(sentences[number]), ends[number]

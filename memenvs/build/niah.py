@@ -17,12 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.build.draft import Documents, Draft, item_rng, make_items, progress, seam_tokens
+from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, progress, seam_tokens
 from memenvs.core.checks import check_choice, check_whole
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
-
-Ints = NDArray[np.int64]
 
 # Our own lists: other words than the packages that the papers' code draws from.
 _TEXTS = Path(__file__).parent / "texts"

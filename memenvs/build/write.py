@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,11 +197,13 @@ def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) ->
     reader = open_reader(tasks, tokenizer)
     rows = (make(task, reader.context(task.documents), i, tasks) for i, task in enumerate(tasks))
     path = folder / f"{form}.{suffix}"
-    if schema is not None:
-        _write_parquet(path, rows, schema)
-    else:
+    if schema is None:
         with path.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    else:
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            while some := list(itertools.islice(rows, _ROWS)):
+                writer.write_table(pa.Table.from_pylist(some, schema))
     return path
 
 
@@ -281,40 +283,25 @@ def _alternatives(task: Task, tasks: TaskSet) -> list[str]:
     return [", ".join(order) for order in itertools.permutations(answers)]
 
 
-def _write_parquet(path: Path, rows: Iterator[Row], schema: pa.Schema) -> None:
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        while some := list(itertools.islice(rows, _ROWS)):
-            writer.write_table(pa.Table.from_pylist(some, schema))
-
-
-def _schema(*, context: bool, truth: pa.DataType, extra: list[tuple[str, pa.DataType]]) -> pa.Schema:
+def _schema(truth: pa.DataType, *, context: bool, **extra: pa.DataType) -> pa.Schema:
     reward = pa.struct([("style", pa.string()), ("ground_truth", truth)])
     fields = [("data_source", pa.string()), ("prompt", _MESSAGES)]
     fields += [("context", pa.large_string())] if context else []
-    fields += [("ability", pa.string()), ("reward_model", reward), ("extra_info", pa.struct(extra))]
+    fields += [
+        ("ability", pa.string()),
+        ("reward_model", reward),
+        ("extra_info", pa.struct([*extra.items()])),
+    ]
     return pa.schema(fields)
 
 
+_TEXT, _NUMBER = pa.string(), pa.int64()
 _Make = Callable[[Task, Context, int, TaskSet], Row]
+_MEMAGENT = _schema(_ANSWERS, context=True, index=_NUMBER, question=_TEXT, num_docs=_NUMBER)
+_VERL = _schema(pa.struct([("target", _ANSWERS)]), context=False, index=_NUMBER, id=_TEXT, question=_TEXT)
 FORMS: dict[str, tuple[str, _Make, pa.Schema | None]] = {
-    "memagent": (
-        "parquet",
-        _memagent,
-        _schema(
-            context=True,
-            truth=_ANSWERS,
-            extra=[("index", pa.int64()), ("question", pa.string()), ("num_docs", pa.int64())],
-        ),
-    ),
-    "verl": (
-        "parquet",
-        _verl,
-        _schema(
-            context=False,
-            truth=pa.struct([("target", _ANSWERS)]),
-            extra=[("index", pa.int64()), ("id", pa.string()), ("question", pa.string())],
-        ),
-    ),
+    "memagent": ("parquet", _memagent, _MEMAGENT),
+    "verl": ("parquet", _verl, _VERL),
     "ruler": ("jsonl", _ruler, None),
     "jsonl": ("jsonl", _jsonl, None),
 }

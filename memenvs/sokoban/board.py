@@ -229,9 +229,7 @@ class BoardLayout:
         return distance
 
 
-@lru_cache(maxsize=4096)
-def _layout(width: int, size: int, floor: int, targets: int) -> BoardLayout:
-    return BoardLayout(width, size, floor, targets)
+_layout = lru_cache(maxsize=4096)(BoardLayout)
 
 
 def read_masks(board: Grid) -> tuple[BoardLayout, int, int]:

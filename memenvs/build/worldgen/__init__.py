@@ -46,18 +46,14 @@ def generate(
     Raises:
         ValueError: an argument out of range, or more questions than the world holds (the line says how many).
     """
-    _check(entities, questions, split, seed, hops)
-    facts = chronicle.build(entities, split, seed)
-    documents = [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
-    asker = Asker(facts, documents, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
-    pairs = asker.ask(questions)
-    return World(tuple((d.title, d.text) for d in documents), tuple(question for _, question in pairs))
-
-
-def _check(entities: int, questions: int, split: str, seed: int, hops: Sequence[int]) -> None:
     check_whole(Range(SMALLEST, LARGEST), entities=entities)  # beyond it names run out
     check_whole(questions=questions)
     check_choice("split", split, SPLITS)
     check_whole(Range(0), seed=seed)
     if not hops or any(h not in (1, 2, 3, 4) for h in hops):
         raise ValueError(f"hops={tuple(hops)} is out of range; use numbers from 1 to 4, such as (1, 2, 3, 4)")
+    facts = chronicle.build(entities, split, seed)
+    documents = [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
+    asker = Asker(facts, documents, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
+    pairs = asker.ask(questions)
+    return World(tuple((d.title, d.text) for d in documents), tuple(question for _, question in pairs))

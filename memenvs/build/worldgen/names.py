@@ -240,10 +240,17 @@ class NameBook:
 
     def work(self, dice: Dice) -> str:
         """A title of ordinary words, such as "The Salt Ledger"."""
+        words = lex.TITLE_WORDS
 
         def title() -> str | None:
-            words = _title(dice)
-            return words if belongs(words, self._split) else None
+            noun = dice.pick(words["noun"])
+            drawn = dice.pick(lex.TITLES).format(
+                noun=noun,
+                a_noun="A" + article(noun)[1:],
+                other=dice.pick([other for other in words["noun"] if other != noun]),
+                **{name: dice.pick(options) for name, options in words.items() if name != "noun"},
+            )
+            return drawn if belongs(drawn, self._split) else None
 
         return self._fresh(title)
 
@@ -274,14 +281,3 @@ class NameBook:
                 self._taken.add(name)
                 return name
         raise ValueError("the word stock gives no new name; ask for fewer entities")
-
-
-def _title(dice: Dice) -> str:
-    words = lex.TITLE_WORDS
-    noun = dice.pick(words["noun"])
-    return dice.pick(lex.TITLES).format(
-        noun=noun,
-        a_noun="A" + article(noun)[1:],
-        other=dice.pick([other for other in words["noun"] if other != noun]),
-        **{name: dice.pick(options) for name, options in words.items() if name != "noun"},
-    )

@@ -135,19 +135,14 @@ class _DocumentWriter:
         text = pattern.text.format_map(words)
         self.stated |= dict.fromkeys(pattern.relations, len(self.sentences))
         self.sentences.append(text[0].upper() + text[1:])
-        self._clash = any(self._alike(relation) for relation in pattern.relations)
+        named = [self.entity.values[name] for name in pattern.relations if lex.RELATIONS[name].links]
+        self._clash = self.entity.pronoun in {self.facts.entities[int(value)].pronoun for value in named}
 
     def _fill(self, name: str) -> str:
         options = [word for word in lex.FILLERS[name] if word not in self._used] or lex.FILLERS[name]
         word = self.rolls.pick(options)
         self._used.add(word)
         return word
-
-    def _alike(self, relation: str) -> bool:
-        value = self.entity.values[relation]
-        if not lex.RELATIONS[relation].links:
-            return False
-        return self.facts.entities[int(value)].pronoun == self.entity.pronoun
 
     def _subject(self) -> dict[str, str]:
         entity, rolls = self.entity, self.rolls

@@ -20,7 +20,7 @@ import memenvs  # noqa: F401
 from benchmarks import timed
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.hotpotqa import read_hotpotqa
-from memenvs.build.world import world_examples
+from memenvs.build.worldgen import generate
 from memenvs.build.write import write_task_set
 from memenvs.tasks.context import Reader
 from memenvs.tasks.taskset import Card, TaskSet, open_tasks
@@ -54,7 +54,8 @@ def build(source: str | None, out: Path) -> tuple[TaskSet, float]:
     if source:
         examples: list[Example] = read_hotpotqa(source, "dev")
     else:
-        examples, extra = world_examples(entities=2000, count=512, split="train", seed=0)
+        world = generate(2000, 512, split="train", seed=0)
+        examples, extra = world.examples("train"), world.documents
     draft = among_distractors(
         examples,
         tokenizer=TOKENIZER,

@@ -24,7 +24,7 @@ from benchmarks.reproduce.world_gpt import save_world_gpt
 from benchmarks.reproduce.world_tasks import Names
 from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
-from memenvs.build.world import world_examples
+from memenvs.build.worldgen import generate
 from memenvs.build.write import write_task_set
 from memenvs.evaluation.discriminate import answer_prompt, corrupt
 from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
@@ -40,7 +40,8 @@ BUNDLED = (1000, "test")  # entities and split of world-test, as `memenvs.build.
 def parts(folder: Path, entities: int, questions: int) -> Iterator[TaskSet]:
     """Task sets of the training world, so many questions each."""
     tokenizer = load_tokenizer("world")
-    examples, extra = world_examples(entities=entities, count=questions, split="train", seed=1)
+    world = generate(entities, questions, split="train", seed=1)
+    examples, extra = world.examples("train"), world.documents
     draft = among_distractors(examples, extra=extra, documents=4, tokenizer=tokenizer, split="train", seed=1)
     for first in range(0, questions, PART):
         card = Card("world", arguments={"entities": entities, "first": first})

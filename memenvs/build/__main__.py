@@ -18,7 +18,7 @@ from memenvs.build.jsonl import read_jsonl, read_pool
 from memenvs.build.multi import multi
 from memenvs.build.musique import read_musique
 from memenvs.build.niah import VARIANTS, niah, read_prose
-from memenvs.build.world import world_examples
+from memenvs.build.worldgen import generate
 from memenvs.build.write import FORMS, check_replaceable, write_task_set
 from memenvs.cli import Parameter, Parser, report_error, shell_form
 from memenvs.core.checks import Range, check_whole
@@ -236,9 +236,9 @@ def _draft(args: argparse.Namespace, **common: Any) -> Draft:
     if args.builder == "world":
         if args.documents is None and args.tokens is None:
             common["documents"] = 50
-        drawn = {"entities": args.entities, "count": args.tasks or 512, "hops": args.hops}
-        examples, documents = world_examples(**drawn, split=args.split, seed=args.seed)
-        return among_distractors(examples, extra=documents, **common)
+        drawn = {"split": args.split, "seed": args.seed, "hops": args.hops}
+        world = generate(args.entities, args.tasks or 512, **drawn)
+        return among_distractors(world.examples(args.split), extra=world.documents, **common)
     pool = getattr(args, "pool", None)
     files = [source for source in (args.source, pool) if source and not source.startswith("hf:")]
     return among_distractors(

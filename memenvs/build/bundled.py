@@ -12,7 +12,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
 from memenvs.build.niah import niah
-from memenvs.build.world import world_examples
 from memenvs.build.worldgen import generate
 from memenvs.build.write import write_task_set
 from memenvs.tasks.taskset import Card
@@ -54,9 +53,14 @@ def task_sets(counter: TextTokenizer) -> dict[str, Draft]:
     """The bundled task sets by name."""
 
     def about(split: str, entities: int, count: int) -> Draft:
-        examples, documents = world_examples(entities=entities, count=count, split=split, seed=0)
+        world = generate(entities, count, split=split, seed=0)
         return among_distractors(
-            examples, tokenizer=counter, split=split, seed=0, documents=200, extra=documents
+            world.examples(split),
+            tokenizer=counter,
+            split=split,
+            seed=0,
+            documents=200,
+            extra=world.documents,
         )
 
     sets = {"world-train": about("train", 1500, 512), "world-test": about("test", 1000, 128)}

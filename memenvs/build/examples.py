@@ -108,21 +108,13 @@ def _sizes(documents: Documents, layout: Layout, tokenizer: TextTokenizer) -> tu
 
 @dataclass(frozen=True)
 class _Question:
-    """An example by document numbers.
-
-    Attributes:
-        example: where the text is.
-        own: its paragraphs.
-        evidence: those it needs, once each.
-        others: the rest, once each, none with the title of an evidence document.
-        excluded: what may not be drawn from the pool: all of these, and what has a title of the evidence.
-    """
+    """An example by document numbers."""
 
     example: Example
-    own: tuple[int, ...]
-    evidence: Ints
-    others: Ints
-    excluded: Ints
+    own: tuple[int, ...]  # its paragraphs
+    evidence: Ints  # those it needs, once each
+    others: Ints  # the rest, once each, none with the title of an evidence document
+    excluded: Ints  # not to be drawn from the pool: all of these, and what has a title of the evidence
 
 
 def _questions(

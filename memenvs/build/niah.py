@@ -212,17 +212,11 @@ class _Haystack:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is drawn for a task.
+    """What is drawn for a task."""
 
-    Attributes:
-        needles: key and value of each, those asked for first.
-        grid: the depth drawn for each, a share of the haystack.
-        pick: chooses the haystack.
-    """
-
-    needles: tuple[tuple[str, str], ...]
-    grid: tuple[float, ...]
-    pick: int
+    needles: tuple[tuple[str, str], ...]  # key and value of each, those asked for first
+    grid: tuple[float, ...]  # the depth drawn for each, a share of the haystack
+    pick: int  # chooses the haystack
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memenvs.build.examples import Example
 from memenvs.build.worldgen import chronicle, prose
 from memenvs.build.worldgen.names import PROSE, SPLITS, dice
 from memenvs.build.worldgen.questions import Asker, Question
@@ -28,6 +29,10 @@ class World:
 
     documents: tuple[tuple[str, str], ...]
     questions: tuple[Question, ...]
+
+    def examples(self, split: str) -> list[Example]:
+        """The questions with ids "world-SPLIT-0", "world-SPLIT-1", … and their evidence alone."""
+        return [_example(self, question, f"world-{split}-{i}") for i, question in enumerate(self.questions)]
 
 
 def generate(
@@ -57,3 +62,16 @@ def generate(
     asker = Asker(facts, documents, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
     pairs = asker.ask(questions)
     return World(tuple((d.title, d.text) for d in documents), tuple(question for _, question in pairs))
+
+
+def _example(world: World, question: Question, name: str) -> Example:
+    positions = {document: position for position, document in enumerate(question.evidence)}
+    return Example(
+        name,
+        question.question,
+        question.answers,
+        tuple(world.documents[document] for document in question.evidence),
+        tuple(range(len(question.evidence))),
+        tuple((positions[document], start, end) for document, start, end in question.spans),
+        {"type": question.kind, "hops": question.hops},
+    )

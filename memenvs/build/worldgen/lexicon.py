@@ -141,19 +141,14 @@ class Culture:
 _PARTS = tuple(field.name for field in fields(Culture))
 
 
-def _syllable_fields(name: str) -> Collection[str] | None:
-    return () if name in ("banned", "reserved") or name.split(" ")[-1] in _PARTS else None
-
-
-_syllables = read_lists(TEXTS / "syllables.txt", _syllable_fields, spaced=True)
+_syllables = read_lists(TEXTS / "syllables.txt", lambda name: (), spaced=True)
 _cultures = dict.fromkeys(name.rpartition(" ")[0] for name in _syllables if " " in name)
 CULTURES = tuple(Culture(*(_syllables[f"{name} {part}"] for part in _PARTS)) for name in _cultures)
 BANNED = _syllables["banned"]
 
 _IN_TITLES = ("adjective", "noun", "plural", "agent", "belonging", "number", "repose", "where")
 _titles = read_lists(
-    TEXTS / "titles.txt",
-    {"titles": (*_IN_TITLES, "a_noun", "other"), **dict.fromkeys(_IN_TITLES, ())}.get,
+    TEXTS / "titles.txt", lambda name: (*_IN_TITLES, "a_noun", "other") if name == "titles" else ()
 )
 TITLES = _titles["titles"]
 TITLE_WORDS = {name: _titles[name] for name in _IN_TITLES}

@@ -63,19 +63,13 @@ def install_line(extra: str) -> str:
         recorded = distribution("memenvs").read_text("direct_url.json")  # PEP 610
     except PackageNotFoundError:
         recorded = None
-    url = _url(json.loads(recorded)) if recorded else ""
-    return f'pip install "memenvs[{extra}]{url}"'
-
-
-def _url(recorded: dict[str, Any]) -> str:
-    """What stands behind a requirement that came from an address."""
-    version = recorded.get("vcs_info")
-    if version is None:
-        return f" @ {recorded['url']}"
-    return f" @ {version['vcs']}+{recorded['url']}@{version['commit_id']}"
-
-
-Release = tuple[int, ...]
+    address = ""
+    if recorded:
+        origin = json.loads(recorded)
+        vcs = origin.get("vcs_info")
+        url = f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin["url"]
+        address = f" @ {url}"
+    return f'pip install "memenvs[{extra}]{address}"'
 
 
 def check_version(package: str, low: str, below: str, extra: str) -> None:
@@ -101,7 +95,7 @@ def check_version(package: str, low: str, below: str, extra: str) -> None:
         raise ImportError(f"{package} {found} is not supported, only {low} up to below {below}; {mend}")
 
 
-def _release(text: str) -> Release:
+def _release(text: str) -> tuple[int, ...]:
     """The numbers of a version, without zeros at its end: (1, 16) of "1.16.0rc1"."""
     found = re.match(r"\d+(?:\.\d+)*", text)
     numbers = [int(part) for part in found.group().split(".")] if found else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -49,14 +48,6 @@ class UnicodeText(Space[str]):
     def is_np_flattenable(self) -> bool:
         """Texts have no array form of fixed size."""
         return False
-
-    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
-        """The texts as plain strings."""
-        return [str(text) for text in sample_n]
-
-    def from_jsonable(self, sample_n: Iterable[Any]) -> list[str]:
-        """The inverse of `to_jsonable`."""
-        return [str(text) for text in sample_n]
 
     def __repr__(self) -> str:
         return f"UnicodeText({self.max_chars})"

@@ -109,7 +109,11 @@ class Stateful:
         return env
 
     def __reduce__(self) -> Any:
-        return _made_again, (type(self), *self._made_with, self.spec, self._state_if_any())
+        try:
+            state = self.get_state()  # type: ignore[attr-defined]
+        except gym.error.ResetNeeded:
+            state = None
+        return _made_again, (type(self), *self._made_with, self.spec, state)
 
     def task_set(self) -> tuple[str, str]:
         """The name and the hash of the tasks; the hash alone is compared. Nothing by default."""
@@ -167,12 +171,6 @@ class Stateful:
             found |= value if handed_on else {name: value}
         hashed = {name: value for name, value in found.items() if name not in self.unhashed}
         return text_hash(json.dumps(hashed, sort_keys=True, default=lambda value: type(value).__qualname__))
-
-    def _state_if_any(self) -> State | None:
-        try:
-            return self.get_state()  # type: ignore[attr-defined]
-        except gym.error.ResetNeeded:
-            return None
 
 
 def _made_again(

@@ -235,9 +235,7 @@ def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path)
     return find
 
 
-def encode_corpus(
-    corpus: Corpus, encoder: Encoder, folder: Path, progress: bool = True
-) -> NDArray[np.float32]:
+def encode_corpus(corpus: Corpus, encoder: Encoder, folder: Path, progress: bool = True) -> Vectors:
     """The (N, d) unit vectors of all passages, memory-mapped; encodes those that the folder lacks.
 
     Args:
@@ -261,7 +259,7 @@ def encode_corpus(
     return open_vectors(folder, len(corpus), encoder.dimension)
 
 
-def open_vectors(folder: Path, count: int, dimension: int) -> NDArray[np.float32]:
+def open_vectors(folder: Path, count: int, dimension: int) -> Vectors:
     """Map the (count, dimension) vectors of a folder.
 
     Raises:
@@ -271,7 +269,7 @@ def open_vectors(folder: Path, count: int, dimension: int) -> NDArray[np.float32
     path = folder / VECTORS
     if not path.exists():
         raise FileNotFoundError(f"no vectors at {path}; build the index again")
-    vectors: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+    vectors: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     if vectors.shape != (count, dimension) or vectors.dtype != np.float32:
         raise ValueError(
             f"{path} holds {vectors.dtype} vectors of shape {vectors.shape}, "

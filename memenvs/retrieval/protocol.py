@@ -96,24 +96,6 @@ class Limits(NamedTuple):
     seconds: float = 30.0
 
 
-def check_search(queries: Sequence[str], k: int) -> list[str]:
-    """The queries as they are searched: clean, and cut at MAX_QUERY_CHARS characters.
-
-    Raises:
-        TypeError: `queries` is one string, or holds something else than strings.
-        ValueError: k is not a whole number of at least 1.
-    """
-    if isinstance(queries, str):
-        raise TypeError(
-            f"queries must be a list of strings, not the string {queries[:80]!r}; wrap it in a list"
-        )
-    for query in queries:
-        if not isinstance(query, str):
-            raise TypeError(f"a query must be a string, not {query!r}")
-    check_whole(k=k)
-    return [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
-
-
 Ranked = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Scores and rows (k,), best first."""
 
@@ -148,8 +130,21 @@ def contenders(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
 
 
 def search_distinct(queries: Sequence[str], k: int, search: Callable[[list[str], int], Hits]) -> Hits:
-    """Check and clean the queries, search each distinct one once, and give every query its own lists."""
-    cleaned = check_search(queries, k)
+    """Search each distinct query once, cleaned and cut at MAX_QUERY_CHARS; give every query its own lists.
+
+    Raises:
+        TypeError: `queries` is one string, or holds something else than strings.
+        ValueError: k is not a whole number of at least 1.
+    """
+    if isinstance(queries, str):
+        raise TypeError(
+            f"queries must be a list of strings, not the string {queries[:80]!r}; wrap it in a list"
+        )
+    for query in queries:
+        if not isinstance(query, str):
+            raise TypeError(f"a query must be a string, not {query!r}")
+    check_whole(k=k)
+    cleaned = [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
     distinct = {query: place for place, query in enumerate(dict.fromkeys(cleaned))}
     found = search(list(distinct), k) if distinct else Hits([], [])
     places = [distinct[query] for query in cleaned]

@@ -416,6 +416,15 @@ def test_credits_come_exactly_when_the_group_is_complete():
     assert [len(credits) for credits in memories] == [1, 2]
 
 
+def test_a_completed_episode_whose_outcome_a_method_replaced_tells_that_outcome():
+    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
+    task = venv.reset(seed=3)[1]["privileged"]["target_wrapped"][0]
+    venv.step([f"<mem>m</mem><think></think>{task}", f"junk {task}"])
+    (group,) = venv.completed_groups
+    assert [sum(episode.outcomes) for episode in group] == [1.0, 1.0]
+    assert [sum(episode.outcome_rewards) for episode in group] == pytest.approx([1.0, 0.0])
+
+
 def test_what_a_group_brings_an_ended_episode_is_paid_late():
     answer, search = FIRST, "<mem>1623</mem><search>x</search>"
     venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)

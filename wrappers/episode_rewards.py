@@ -120,12 +120,24 @@ class MethodStack:
                 return [error_line(error)]
         return [scores for one in requests for scores in self.score_apart([one])]
 
+    def record(self, episode: EpisodeRewards) -> Episode:
+        """An episode for reward methods and learners."""
+        return Episode(
+            turns=episode.turns,
+            outcomes=episode.outcomes,
+            signals=episode.signals,
+            credits=episode.credits,
+            turn_rewards=episode.turn_rewards,
+            error=episode.error,
+            replaces_outcome=self.replaces_outcome,
+        )
+
     def assign_credit(self, method: RewardMethod, episodes: Sequence[EpisodeRewards]) -> list[list[Credit]]:
         """A method's credits of each ended episode: NaN, with the reason, where an error ended it."""
         scored = [episode for episode in episodes if not episode.error]
         # A group stays whole, or its last episode without an error would look like one without a group.
         given = list(episodes) if method.group and scored else scored
-        made = method.assign_credit([episode.record for episode in given]) if given else []
+        made = method.assign_credit([self.record(episode) for episode in given]) if given else []
         credits = dict(zip(map(id, given), made, strict=True))
         return [
             _failed_credits(episode, method.name)
@@ -259,18 +271,6 @@ class EpisodeRewards:
     def last_turn(self) -> Turn:
         """The last of its turns."""
         return self._turn(len(self.actions) - 1, self.end)
-
-    @property
-    def record(self) -> Episode:
-        """The episode for reward methods and learners."""
-        return Episode(
-            turns=self.turns,
-            outcomes=self.outcomes,
-            signals=self.signals,
-            credits=self.credits,
-            turn_rewards=self.turn_rewards,
-            error=self.error,
-        )
 
     @property
     def info(self) -> Info:

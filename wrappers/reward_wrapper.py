@@ -94,7 +94,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
     @property
     def record(self) -> Episode:
         """The episode that is being played or has just ended."""
-        return self._current.record
+        return self._stack.record(self._current)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -232,7 +232,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
 
     def record(self, i: int) -> Episode:
         """Environment i's episode; the others may not have begun any."""
-        return self._groups.current(i).record
+        return self._stack.record(self._groups.current(i))
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -420,7 +420,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
             if group:
                 paid = {j for j in group if ended.get(j) is group[j] or j in late}
                 self._settle([method for method in self.methods if method.group], group, rewards, paid)
-                self.completed_groups.append([episode.record for episode in group.values()])
+                self.completed_groups.append([self._stack.record(episode) for episode in group.values()])
         return late
 
     def _settle(

@@ -205,7 +205,6 @@ class RewardHost(Protocol):
     """What the engine reads of a `memenvs.wrappers.VectorRewardWrapper` around its environments."""
 
     methods: Sequence[Any]
-    replaces_outcome: bool
     group_size: int
 
     def record(self, i: int) -> Episode:
@@ -328,7 +327,7 @@ class Engine:
         episode.turns, episode.outcomes = record.turns, record.outcomes
         episode.signals, episode.credits = record.signals, record.credits
         episode.signal_means = _signal_means(host.methods, record)
-        episode.replaces_outcome = host.replaces_outcome
+        episode.replaces_outcome = record.replaces_outcome
         if not episode.error and (error := _no_outcome(host.methods, record)):
             session.fail(error)
 

@@ -147,7 +147,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         with path_in_errors(args.out):
-            summary = _index(args) if args.builder == "index" else _drawn(args)
+            if args.builder != "index":
+                check_whole(Range(0), **{"--seed": args.seed})
+                check_whole(**{"--workers": args.workers})
+            summary = {"index": _index, "sokoban": _levels}.get(args.builder, _task_set)(args)
     except (ValueError, OSError, ImportError) as error:
         return report_error(f"memenvs.build {args.builder}", error)
     except KeyboardInterrupt:
@@ -173,13 +176,6 @@ def _index(args: argparse.Namespace) -> str:
     card = build_index(corpus, args.out, args.index, encoder, say=lines.append)
     kind = "lexical" if card.kind == "lexical" else "dense"
     return "\n".join([*lines, f"search it: retriever='{kind}:{args.out}'"])
-
-
-def _drawn(args: argparse.Namespace) -> str:
-    """What is drawn by a seed: a task set or levels."""
-    check_whole(Range(0), **{"--seed": args.seed})
-    check_whole(**{"--workers": args.workers})
-    return _levels(args) if args.builder == "sokoban" else _task_set(args)
 
 
 def _play(env: str, **env_args: Any) -> str:

@@ -53,14 +53,9 @@ def task_sets(counter: TextTokenizer) -> dict[str, Draft]:
     """The bundled task sets by name."""
 
     def about(split: str, entities: int, count: int) -> Draft:
-        world = generate(entities, count, split=split, seed=0)
+        made = generate(entities, count, split=split, seed=0)
         return among_distractors(
-            world.examples(split),
-            tokenizer=counter,
-            split=split,
-            seed=0,
-            documents=200,
-            extra=world.documents,
+            made.examples(split), tokenizer=counter, split=split, seed=0, documents=200, extra=made.documents
         )
 
     sets = {"world-train": about("train", 1500, 512), "world-test": about("test", 1000, 128)}

@@ -106,9 +106,13 @@ class LevelSet:
         return levels if split is None else levels.split(split)
 
     def save(self, path: str | Path) -> None:
-        """Write the file whole: a .npz keeps all, any other name the boards in XSB."""
+        """Write the file whole: a .npz keeps all, any other name the boards as text in Boxoban's layout.
+
+        There a line "; n" with the number of the level, from 0, stands before its rows in XSB.
+        """
         path = Path(path)
-        data = _pack(self) if path.suffix == ".npz" else write_boards(self.boards).encode()
+        texts = (f"; {number}\n{to_text(board, XSB)}\n" for number, board in enumerate(self.boards))
+        data = _pack(self) if path.suffix == ".npz" else "\n".join(texts).encode()
         with whole_file(path) as work:
             work.write_bytes(data)
 
@@ -136,11 +140,6 @@ def read_boards(text: str, fill: bool = False) -> Grid:
     height, width = (max(board.shape[axis] for board in boards) for axis in (0, 1))
     padding = [((0, height - board.shape[0]), (0, width - board.shape[1])) for board in boards]
     return np.stack([np.pad(b, p, constant_values=WALL) for b, p in zip(boards, padding, strict=True)])
-
-
-def write_boards(boards: Grid) -> str:
-    """Boards (L, H, W) as text in Boxoban's layout: a line "; n" with the number from 0, then XSB rows."""
-    return "\n".join(f"; {number}\n{to_text(board, XSB)}\n" for number, board in enumerate(boards))
 
 
 def _pack(levels: LevelSet) -> bytes:

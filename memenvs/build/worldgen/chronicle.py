@@ -253,16 +253,11 @@ def _made(world: Chronicle, number: int, relation: str, maker: int, best: str, r
 
 def build(entities: int, split: str, seed: int) -> FactTable:
     """The fact table; `entities` and `split` as `generate` checks them."""
-    kinds = dice(seed, split, 0, LAYOUT).shuffled(_kinds(entities))
-    world = Chronicle(kinds, split, seed)
+    counts = {kind: max(1, int(share * entities)) for kind, share in SHARES.items()}
+    counts["person"] += entities - sum(counts.values())  # what rounding leaves
+    kinds = [kind for kind, count in counts.items() for _ in range(count)]
+    world = Chronicle(dice(seed, split, 0, LAYOUT).shuffled(kinds), split, seed)
     steps = (regions, rivers, towns, waters, schools, persons, companies, careers, offices, works, landmarks)
     for step in steps:
         step(world)
     return world.facts
-
-
-def _kinds(entities: int) -> list[str]:
-    """The kind of every entity, unshuffled: at least one of each, persons taking what rounding leaves."""
-    counts = {kind: max(1, int(share * entities)) for kind, share in SHARES.items()}
-    counts["person"] += entities - sum(counts.values())
-    return [kind for kind, count in counts.items() for _ in range(count)]

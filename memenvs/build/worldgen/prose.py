@@ -38,11 +38,6 @@ class Pattern:
     fields: tuple[str, ...]
     relations: frozenset[str]
 
-    @property
-    def names_subject(self) -> bool:
-        """Whether the sentence says whom it is about; one that does not must follow on clearly."""
-        return not lex.SELF.isdisjoint(self.fields)
-
 
 def _patterns(lines: Sequence[str]) -> tuple[Pattern, ...]:
     out = []
@@ -118,7 +113,9 @@ class _DocumentWriter:
 
     def _choose(self, patterns: list[Pattern] | tuple[Pattern, ...]) -> Pattern:
         fresh = [p for p in patterns if p.text not in self._used] or patterns
-        return self.rolls.pick([p for p in fresh if p.names_subject or not self._clash] or fresh)
+        if self._clash:  # a sentence that does not say whom it is about must follow on clearly
+            fresh = [p for p in fresh if not lex.SELF.isdisjoint(p.fields)] or fresh
+        return self.rolls.pick(fresh)
 
     def _say(self, pattern: Pattern) -> None:
         self._used.add(pattern.text)

@@ -34,7 +34,12 @@ def _example(record: Record, number: int, source: str) -> Example:
     except (TypeError, ValueError, KeyError) as error:
         raise ValueError(f"{source} is not {_WHAT}: question {id_}: {error!r}") from error
     titles = [read_text(title, "title", where) for title, _ in context]
-    sentences = [_sentences(paragraph, where) for _, paragraph in context]
+    for _, paragraph in context:
+        if not isinstance(paragraph, list):
+            raise ValueError(
+                f"{where} has the paragraph {paragraph!r:.80}; a paragraph is a list of sentences"
+            )
+    sentences = [[read_text(part, "sentence", where) for part in paragraph] for _, paragraph in context]
     places = [_place(title, sentence, titles, sentences, where) for title, sentence in facts]
     if not places:
         raise ValueError(f"{where} has no supporting fact; use {_WHAT}")
@@ -59,12 +64,6 @@ def _pairs(column: Any, first: str, second: str) -> list[tuple[Any, Any]]:
     if isinstance(column, dict):
         return list(zip(column[first], column[second], strict=True))
     return [(a, b) for a, b in column]
-
-
-def _sentences(paragraph: Any, where: str) -> list[str]:
-    if not isinstance(paragraph, list):
-        raise ValueError(f"{where} has the paragraph {paragraph!r:.80}; a paragraph is a list of sentences")
-    return [read_text(sentence, "sentence", where) for sentence in paragraph]
 
 
 def _place(

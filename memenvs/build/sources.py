@@ -15,6 +15,7 @@ from memenvs.core.spaces import is_utf8
 from memenvs.tasks.metrics import normalize_answer
 
 Record = dict[str, Any]
+ExampleOf = Callable[[Record, int, str], Example | None]
 
 
 def read_records(source: str, split: str, *, keys: Sequence[str], what: str) -> list[Record]:
@@ -41,12 +42,7 @@ def read_records(source: str, split: str, *, keys: Sequence[str], what: str) -> 
 
 
 def read_examples(
-    source: str,
-    split: str,
-    example: Callable[[Record, int, str], Example | None],
-    *,
-    keys: Sequence[str],
-    what: str,
+    source: str, split: str, example: ExampleOf, *, keys: Sequence[str], what: str
 ) -> list[Example]:
     """`example(record, number, source)` of each record, those left out that it gives None for.
 

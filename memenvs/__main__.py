@@ -50,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not given or not {"-h", "--help", "help"}.isdisjoint(given):
             sys.stdout.write(overview())
             return 0
+        if name.split()[0] == "evaluate":
+            return report_error("memenvs", f"no command {name!r}; give evaluate run or evaluate discriminate")
         known = ", ".join(closest_first(name, COMMANDS))
         return report_error("memenvs", f"no command {name!r}; its commands: {known}")
     module = "build.__main__" if name == "build" else name.replace("evaluate ", "evaluation.")

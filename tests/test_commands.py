@@ -31,6 +31,12 @@ def test_an_unknown_command_is_answered_by_the_closest_ones():
     assert done.stderr.count("\n") == 1
 
 
+def test_evaluate_alone_is_answered_by_its_two_commands(capsys):
+    assert main(["evaluate"]) == 2
+    said = capsys.readouterr().err
+    assert said == "memenvs: error: no command 'evaluate'; give evaluate run or evaluate discriminate\n"
+
+
 def test_a_command_is_the_module_of_its_name():
     done = run("play", "MemSokoban-v0", "--seed", "3")
     assert (done.returncode, done.stderr) == (0, "")

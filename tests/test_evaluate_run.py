@@ -654,6 +654,11 @@ def test_tasks_that_are_none_are_refused(text):
         read_tasks(text, 5)
 
 
+def test_an_empty_range_of_tasks_is_called_one():
+    with pytest.raises(ValueError, match=r"^tasks 4:1: an empty range; there are tasks 0 to 4$"):
+        read_tasks("4:1", 5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

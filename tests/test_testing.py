@@ -81,3 +81,40 @@ def test_an_environment_that_appends_and_states_no_feedback_is_told_so_at_its_fi
     env.reset(seed=0)
     with pytest.raises(NotImplementedError, match=r"Mute has context 'append': write _feedback\(\)"):
         env.step("h")
+
+
+def step_of(**members):
+    """The first step of an environment with members of its own."""
+    env = type("Own", (CallOrGuess,), members)()
+    env.reset(seed=0)
+    return env.step("call")
+
+
+@pytest.mark.parametrize(
+    ("members", "error", "said"),
+    [
+        (
+            {"_play": lambda self, reply: {"bonus": 1.0}},
+            ValueError,
+            r"^Own\._play returned 'bonus'; add it to components = \(",
+        ),
+        (
+            {"_play": lambda self, reply: None},
+            TypeError,
+            r"^Own\._play must return a dictionary, got NoneType$",
+        ),
+        ({"context": "add"}, ValueError, r"^Own\.context must be 'append' or 'rewrite', got 'add'$"),
+    ],
+)
+def test_a_slip_in_an_environment_is_one_line_at_its_first_turn(members, error, said):
+    with pytest.raises(error, match=said):
+        step_of(**members)
+
+
+def test_a_metric_that_is_not_declared_is_refused_at_the_end():
+    def _play(self, reply):
+        self.episode.end = "terminated"
+        return {}
+
+    with pytest.raises(ValueError, match=r"^Own\._metrics returned 'extra'; add it to metric_names = \("):
+        step_of(_play=_play, _metrics=lambda self: {"extra": 1.0})

@@ -50,6 +50,11 @@ class MethodStack:
 
     def __init__(self, methods: Sequence[MethodSpec], scorer: ScorerSpec, template: str | None) -> None:
         self.methods = make_methods(methods)
+        for method in self.methods:
+            if not isinstance(getattr(method, "name", None), str):
+                raise ValueError(
+                    f"{type(method).__name__} has no name; give the class one: name = 'my_method'"
+                )
         self.names = [method.name for method in self.methods]
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise ValueError(
@@ -138,6 +143,7 @@ class MethodStack:
         # A group stays whole, or its last episode without an error would look like one without a group.
         given = list(episodes) if method.group and scored else scored
         made = method.assign_credit([self.record(episode) for episode in given]) if given else []
+        _check_credits(method.name, made, given)
         credits = dict(zip(map(id, given), made, strict=True))
         return [
             _failed_credits(episode, method.name)
@@ -538,6 +544,20 @@ def _failed_credits(episode: EpisodeRewards, name: str) -> list[Credit]:
     """Credits of an episode that an error ended; what was paid at its turn stays paid."""
     signals = enumerate(episode.signals[name])
     return [Credit(k, signal, reason=episode.error * math.isnan(signal)) for k, signal in signals]
+
+
+def _check_credits(name: str, made: Sequence[Sequence[Credit]], episodes: Sequence[EpisodeRewards]) -> None:
+    if len(made) != len(episodes):
+        raise ValueError(
+            f"{name}.assign_credit gave {len(made)} lists of credits for {len(episodes)} episodes"
+        )
+    for credits, episode in zip(made, episodes, strict=True):
+        for credit in credits:
+            if not episode.error and not 0 <= credit.turn < len(episode.actions):
+                raise ValueError(
+                    f"{name}.assign_credit gave a credit of turn {credit.turn}; the episode's turns are 0 to "
+                    f"{len(episode.actions) - 1}"
+                )
 
 
 def _measured(credits: list[Credit], signals: list[float]) -> list[Credit]:

@@ -481,7 +481,7 @@ class _Unscored(RewardWrapper):
 
 
 class TAMTRL(_Scored):
-    """Spread the outcome over the turns by a teacher's view of each memory; settings of `TAMTRLMethod`."""
+    """Give each turn the outcome times a teacher's score of its memory; settings of `TAMTRLMethod`."""
 
     method = "TAMTRL"
 

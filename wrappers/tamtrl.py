@@ -21,7 +21,7 @@ FINAL_TURNS = ("outcome", "teacher")
 
 @dataclass
 class TAMTRLMethod(RewardMethod):
-    """Spread the outcome over the turns by a teacher's view of each memory (TAMTRL eq. 4 to 6).
+    """Give each turn the outcome times a teacher's score of its memory (TAMTRL eq. 4 to 6).
 
         p_t  = mean over the memory's tokens of pi(token given q, C_t, M_t)    eq. 4
         p^_t = (p_t - min p) / (max p - min p)                                 eq. 5

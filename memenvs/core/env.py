@@ -134,6 +134,10 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         modes = self.metadata["render_modes"]
         if render_mode is not None and render_mode not in modes:
             raise ValueError(f"render_mode must be None or one of {modes}, got {render_mode!r}")
+        if self.context not in ("append", "rewrite"):
+            raise ValueError(
+                f"{type(self).__name__}.context must be 'append' or 'rewrite', got {self.context!r}"
+            )
         self.render_mode = render_mode
         self.n_tasks = n_tasks
         self.action_space = UnicodeText(MAX_REPLY_CHARS)
@@ -256,6 +260,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
             raise ResetNeeded(f"the episode is {episode.end}; call reset() before the next step()")
         reply = clean_text(action, MAX_REPLY_CHARS)
         rewards = self._play(reply)
+        self._check_names("_play", rewards, "components")
         episode.turn += 1
         episode.turn_rewards.append(sum(rewards.values(), 0.0))
         self._last = _Last(reply, rewards)
@@ -329,9 +334,18 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
             return int(options["task"])
         return int(self.np_random.integers(self.n_tasks))
 
+    def _check_names(self, method: str, values: dict[str, float], variable: str) -> None:
+        """Refuse what is no dictionary, or has a name that the class variable does not declare."""
+        where, declared = f"{type(self).__name__}.{method}", getattr(self, variable)
+        if not isinstance(values, dict):
+            raise TypeError(f"{where} must return a dictionary, got {type(values).__name__}")
+        if unknown := [name for name in values if name not in declared]:
+            raise ValueError(f"{where} returned {unknown[0]!r}; add it to {variable} = {declared!r}")
+
     def _info(self, rewards: dict[str, float]) -> Info:
         episode = self.episode
         metrics = self._metrics() if episode.end else {}
+        self._check_names("_metrics", metrics, "metric_names")
         appended = episode.turn > 0 and self.context == "append"
         return {
             "task": self._task_id(),

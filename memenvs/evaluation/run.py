@@ -160,7 +160,8 @@ def read_tasks(text: str, n_tasks: int) -> list[int]:
         start = int(first or 0)
         stop = (int(end) if end else n_tasks) if colon else start + 1
         if not start < stop <= n_tasks:
-            raise ValueError(f"tasks {part}: there are tasks 0 to {n_tasks - 1}, and a range holds one")
+            empty = "an empty range; " if stop <= start < n_tasks else ""
+            raise ValueError(f"tasks {part}: {empty}there are tasks 0 to {n_tasks - 1}")
         numbers += range(start, stop)
     return list(dict.fromkeys(numbers))
 

@@ -81,6 +81,19 @@ def test_requests_of_a_caller_that_is_interrupted_are_dropped():
     assert llm.left == {}
 
 
+def test_requests_before_one_that_the_engine_refuses_are_dropped():
+    class Refusing(CountingLLM):
+        def add_request(self, number, prompt, steps):
+            if len(prompt["prompt_token_ids"]) > 1:
+                raise ValueError("the prompt is longer than the window")
+            super().add_request(number, prompt, steps)
+
+    llm = Refusing()
+    with pytest.raises(ValueError, match="window"):
+        generate(llm, [[1], [2, 3]], [1, 1])
+    assert llm.left == {}
+
+
 class Engine:
     """Has a thread that ends when it is shut down."""
 

@@ -213,10 +213,13 @@ def drop(llm: Any, numbers: Collection[str]) -> None:
 
 def generate(llm: Any, prompts: Sequence[list[int]], params: Sequence[Any]) -> list[Any]:
     """The output of each prompt of token ids; requests that others have begun go on beside them."""
-    numbers = [add_request(llm, prompt, own) for prompt, own in zip(prompts, params, strict=True)]
+    numbers: list[str] = []
     outputs: dict[str, Any] = {}
-    left = set(numbers)
+    left: set[str] = set()
     try:
+        for prompt, own in zip(prompts, params, strict=True):
+            numbers.append(add_request(llm, prompt, own))
+            left.add(numbers[-1])
         while left:
             outputs |= wait(llm, left)
             left -= outputs.keys()

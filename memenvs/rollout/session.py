@@ -171,8 +171,8 @@ class Session:
         """Take the final rewards.
 
         Args:
-            info: the last one, when every reward is known: methods that compare a group pay when its last
-                member has ended.
+            info: of the last turn (`session.info`); or a later one, whose rewards are added to that turn's:
+                methods that compare a group pay when its last member has ended.
         """
         episode = self.episode
         self.close()

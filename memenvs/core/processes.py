@@ -48,8 +48,6 @@ def map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) ->
 
 
 def _receive(pipe: Connection, process: BaseProcess, workers: int) -> Any:
-    made: Any
-    error: Exception | None
     try:
         made, error = pipe.recv()
     except (EOFError, OSError) as ended:

@@ -186,11 +186,8 @@ def _write_arrow(sink: Any, passages: Iterable[Passage]) -> str:
         while batch := list(itertools.islice(rows, BATCH)):
             for id, contents in batch:
                 digest.update(f"{len(id)},{len(contents)}:{id}{contents}".encode())
-            columns = [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*batch, strict=True), SCHEMA, strict=True)
-            ]
-            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+            ids, texts = zip(*batch, strict=True)
+            writer.write_batch(pa.RecordBatch.from_pydict({"id": ids, "contents": texts}, schema=SCHEMA))
     return digest.hexdigest()
 
 

@@ -255,7 +255,23 @@ def encode_corpus(corpus: Corpus, encoder: Encoder, folder: Path, progress: bool
     }
     done = check_encoded(folder, plan)
     if done < len(corpus):
-        _encode_from(done, corpus, encoder, folder, plan, progress)
+        partial = folder / (VECTORS + ".partial")
+        if not partial.exists():
+            done = 0
+        if done:
+            vectors = np.lib.format.open_memmap(partial, "r+")
+        else:
+            shape = (len(corpus), encoder.dimension)
+            vectors = np.lib.format.open_memmap(partial, "w+", np.float32, shape)
+        with tqdm(total=len(corpus), initial=done, unit="passage", disable=not progress) as bar:
+            for rows in _chunks(corpus.lengths(), done):
+                vectors[rows] = encoder.passages([corpus.passage(row).contents for row in rows.tolist()])
+                vectors.flush()  # before the note that counts them
+                done += len(rows)
+                write_json(folder / PROGRESS, {**plan, "done": done})
+                bar.update(len(rows))
+        del vectors
+        os.replace(partial, folder / VECTORS)
     return open_vectors(folder, len(corpus), encoder.dimension)
 
 
@@ -276,27 +292,6 @@ def open_vectors(folder: Path, count: int, dimension: int) -> Vectors:
             f"the corpus and the encoder ask for float32 of ({count}, {dimension}); build the index again"
         )
     return vectors.view(np.ndarray)
-
-
-def _encode_from(
-    done: int, corpus: Corpus, encoder: Encoder, folder: Path, plan: dict[str, Any], progress: bool
-) -> None:
-    partial = folder / (VECTORS + ".partial")
-    shape = (len(corpus), encoder.dimension)
-    fresh = not (done and partial.exists())
-    done = 0 if fresh else done
-    vectors = np.lib.format.open_memmap(
-        partial, "w+" if fresh else "r+", np.float32, shape if fresh else None
-    )
-    with tqdm(total=len(corpus), initial=done, unit="passage", disable=not progress) as bar:
-        for rows in _chunks(corpus.lengths(), done):
-            vectors[rows] = encoder.passages([corpus.passage(row).contents for row in rows.tolist()])
-            vectors.flush()  # before the note that counts them
-            done += len(rows)
-            write_json(folder / PROGRESS, {**plan, "done": done})
-            bar.update(len(rows))
-    del vectors
-    os.replace(partial, folder / VECTORS)
 
 
 def _chunks(lengths: NDArray[np.int64], done: int) -> Iterator[NDArray[np.intp]]:

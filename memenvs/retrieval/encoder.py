@@ -69,10 +69,8 @@ class Encoder:
 
     def arguments(self) -> dict[str, Any]:
         """What rebuilds this encoder, and its fingerprint, for the card of an index."""
-        named = {
-            name: getattr(self, name) for name in ("model", "query_prefix", "passage_prefix", "max_tokens")
-        }
-        return {**named, "fingerprint": self.fingerprint}
+        names = ("model", "query_prefix", "passage_prefix", "max_tokens", "fingerprint")
+        return {name: getattr(self, name) for name in names}
 
     @functools.cached_property
     def fingerprint(self) -> str:

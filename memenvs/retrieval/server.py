@@ -107,7 +107,7 @@ def create_app(
     """
     fastapi = require("fastapi", "search")
     batcher = Batcher(partial(look_up, retriever), wait, max_batch)
-    service = Service(batcher, about or {}, default_k, Limits())
+    service = Service(batcher, about or {}, default_k)
     app = fastapi.FastAPI(title="memenvs retrieval", lifespan=service.lifespan, openapi_url=None)
     app.state.service = service
     app.add_route("/retrieve", service.retrieve, methods=["POST"])
@@ -157,11 +157,13 @@ class Service:
         batcher: searches.
         about: shown by `/health`.
         default_k: passages a query where `topk` is null.
+
+    Attributes:
         limits: of a request.
     """
 
-    def __init__(self, batcher: Batcher, about: dict[str, Any], default_k: int, limits: Limits):
-        self.limits = limits
+    def __init__(self, batcher: Batcher, about: dict[str, Any], default_k: int):
+        self.limits = Limits()
         self._batcher, self._about, self._default_k = batcher, about, default_k
         self._handling: set[Any] = set()  # tasks
         self._stopping = False

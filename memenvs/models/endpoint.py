@@ -42,7 +42,9 @@ def served_models(client: JSONClient) -> list[str]:
     try:
         return client.get("/models", lambda found: [str(entry["id"]) for entry in found["data"]])
     except ServerError as error:
-        raise ServerError(f"{client.url} does not list its models ({error}); name one") from error
+        raise ServerError(
+            f"{client.url} does not list its models ({error}); give the model's name"
+        ) from error
 
 
 def read_completion(found: Any) -> Completion:

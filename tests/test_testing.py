@@ -103,6 +103,7 @@ def step_of(**members):
             TypeError,
             r"^Own\._play must return a dictionary, got NoneType$",
         ),
+        ({"metric_names": ("em",)}, ValueError, r"^Own\.metric_names lacks 'success': \('em',\)$"),
         ({"context": "add"}, ValueError, r"^Own\.context must be 'append' or 'rewrite', got 'add'$"),
     ],
 )

@@ -138,6 +138,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
             raise ValueError(
                 f"{type(self).__name__}.context must be 'append' or 'rewrite', got {self.context!r}"
             )
+        if "success" not in self.metric_names:
+            raise ValueError(f"{type(self).__name__}.metric_names lacks 'success': {self.metric_names!r}")
         self.render_mode = render_mode
         self.n_tasks = n_tasks
         self.action_space = UnicodeText(MAX_REPLY_CHARS)

@@ -297,10 +297,12 @@ class JudgeMethod(RewardMethod):
         }
         if self.chat_args:
             body["chat_template_kwargs"] = self.chat_args
-        place = self._place(body)
-        kept = _read_reply(place)
-        if kept is not None:
-            return kept
+        place = None
+        if self.cache is not None:
+            digest = json_sha256(body)
+            place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
+            if (kept := _read_reply(place)) is not None:
+                return kept
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
         reply = complete(self._client(key), body).text
         reply = reply[thought_end(reply) :]
@@ -312,13 +314,6 @@ class JudgeMethod(RewardMethod):
         """A client for one request: the method stays plain data, and keeps no key."""
         return JSONClient(self.url, timeout=self.timeout, tries=self.tries, pause=self.pause, key=key)
 
-    def _place(self, body: dict[str, Any]) -> Path | None:
-        """The file in the cache that keeps the reply to a request."""
-        if self.cache is None:
-            return None
-        digest = json_sha256(body)
-        return Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
-
 
 def transcript(episode: Episode, max_chars: int) -> str:
     """The record of an episode as JSON, each text cut in its middle to about `max_chars` characters."""
@@ -327,7 +322,9 @@ def transcript(episode: Episode, max_chars: int) -> str:
     for number, turn in enumerate(episode.turns, 1):
         entry: dict[str, Any] = {"turn": number}
         if not appended:
-            entry["read"] = excerpt(_text(turn.observation), max_chars)
+            shown = turn.observation
+            text = shown if isinstance(shown, str) else str(shown.get("text", ""))
+            entry["read"] = excerpt(text, max_chars)
         entry["reply"] = excerpt(clean_text(turn.action, MAX_REPLY_CHARS), max_chars)
         if turn.info["feedback"]:
             entry["came_back"] = excerpt(turn.info["feedback"], max_chars)
@@ -338,8 +335,7 @@ def transcript(episode: Episode, max_chars: int) -> str:
 
 def reference(episode: Episode) -> str:
     """The accepted answers as JSON; null where the environment has none."""
-    answers: Sequence[Sequence[str]] | None = episode.turns[-1].info["privileged"].get("answers")
-    return json.dumps(answers, ensure_ascii=False)
+    return json.dumps(episode.turns[-1].info["privileged"].get("answers"), ensure_ascii=False)
 
 
 def excerpt(text: str, limit: int) -> str:
@@ -348,10 +344,6 @@ def excerpt(text: str, limit: int) -> str:
         return text
     half = limit // 2
     return f"{text[:half]} [… {len(text) - 2 * half} characters …] {text[-half:]}"
-
-
-def _text(observation: Any) -> str:
-    return observation if isinstance(observation, str) else str(observation.get("text", ""))
 
 
 def read_verdict(reply: str, count: int | None, low: float, high: float) -> list[Score]:
@@ -418,10 +410,10 @@ def read_lines(reply: str, count: int | None, low: float, high: float) -> list[S
     return [_score(float(match[2]), low, high) for match in matches]
 
 
-def _read_reply(place: Path | None) -> str | None:
+def _read_reply(place: Path) -> str | None:
     """A kept reply; None if there is none, or if what is there is broken."""
     try:
-        kept = json.loads(place.read_text(encoding="utf-8"))["reply"] if place else None
+        kept = json.loads(place.read_text(encoding="utf-8"))["reply"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return kept if isinstance(kept, str) else None

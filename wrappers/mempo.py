@@ -123,21 +123,14 @@ class MemPOMethod(RewardMethod):
             rewards = [trajectory_reward(episode) for episode in episodes]
             advantages = mempo(rewards, signals, eps=self.eps, ddof=self.ddof)
             normal = [turns.tolist() for turns in advantages.memory]
-        memories = [
-            [
-                Credit(k, value, span, advantage=True)
-                for k, (value, span) in enumerate(zip(values, places, strict=True))
-                if span
-            ]
-            for values, places in zip(normal, spans, strict=True)
-        ]
-        results = [self._result(episode) for episode in episodes]
-        return [[*credits, *result] for credits, result in zip(memories, results, strict=True)]
-
-    def _result(self, episode: Episode) -> list[Credit]:
-        if not self.replaces_outcome or not episode.turns:
-            return []
-        return [Credit(len(episode.turns) - 1, trajectory_reward(episode), of_signal=False)]
+        made: list[list[Credit]] = []
+        for episode, places, values in zip(episodes, spans, normal, strict=True):
+            memories = enumerate(zip(values, places, strict=True))
+            credits = [Credit(k, value, span, advantage=True) for k, (value, span) in memories if span]
+            if self.replaces_outcome and episode.turns:
+                credits.append(Credit(len(places) - 1, trajectory_reward(episode), of_signal=False))
+            made.append(credits)
+        return made
 
     def get_state(self) -> dict[str, Any]:
         """The statistics of all memories so far."""

@@ -73,14 +73,11 @@ class SearchRewardsMethod(RewardMethod):
         """The reward of the turn by its parts: `outcome`, or `retrieval`, `format` and `search`."""
         events = turn.info["events"]
         if turn.over:
-            return {"outcome": self._last(turn)}
+            if turn.end == "truncated" or not events["well_formed"]:  # only an answer terminates
+                return {"outcome": self.malformed}
+            return {"outcome": self.exact if turn.info["metrics"]["em"] == 1.0 else self.answered}
         return {
             "retrieval": self.retrieval if events["retrieved_new" if self.once else "retrieved"] else 0.0,
             "format": self.well_formed if events["well_formed"] else self.ill_formed,
             "search": -self.search_cost * events["searches"],
         }
-
-    def _last(self, turn: Turn) -> float:
-        if turn.end == "truncated" or not turn.info["events"]["well_formed"]:  # only an answer terminates
-            return self.malformed
-        return self.exact if turn.info["metrics"]["em"] == 1.0 else self.answered

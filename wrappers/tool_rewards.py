@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.core.checks import check_numbers
@@ -91,12 +91,11 @@ class ToolRewardsMethod(RewardMethod):
             replies: of all turns.
             accepted: accepted answers in lower case.
         """
-        answer = _last_answer(replies)
-        given = "" if answer is None else answer.lower()
-        said = answer is not None
+        pairs = (first_pair(reply, "answer") for reply in reversed(replies))
+        answer = next((pair.text.strip().lower() for pair in pairs if pair is not None), None)
         return {
-            "present": self.present * (said and any(text in given for text in accepted)),
-            "exact": self.exact * (said and any(text == given for text in accepted)),
+            "present": self.present * (answer is not None and any(text in answer for text in accepted)),
+            "exact": self.exact * (answer in accepted),
             "form": self.form * _mean([form_score(reply) for reply in replies]),
             "tags": self.tags * max(0.0, _mean([tag_score(reply) for reply in replies])),
         }
@@ -127,13 +126,6 @@ def tag_score(reply: str) -> float:
         for form in (f"<{tag}>", f"</{tag}>")
     ]
     return _mean([1 - abs(count - 1) for count in counts])
-
-
-def _last_answer(replies: Sequence[str]) -> str | None:
-    answers: Iterator[str] = (
-        pair.text.strip() for reply in reversed(replies) if (pair := first_pair(reply, "answer")) is not None
-    )
-    return next(answers, None)
 
 
 def _accepted(turn: Turn) -> list[str]:

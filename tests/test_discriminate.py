@@ -89,7 +89,7 @@ def test_each_question_is_standardised_by_itself():
 
 def test_overlap_of_words_has_the_papers_ratio_of_a_measure_that_one_corruption_fools(questions):
     # a question's scores are a, b, a: margins 3 / sqrt(2) and 0, mean and std both half of that
-    found = discrimination(information_gain(LexicalScorer())(questions))
+    found = discrimination(information_gain(LexicalScorer(), questions))
     assert found.snr == pytest.approx(1.0, abs=5e-4)
 
 
@@ -102,7 +102,7 @@ def test_a_measure_that_always_tells_alike_has_no_noise():
 
 
 def test_overlap_of_words_sees_what_is_missing_and_not_what_is_swapped(questions):
-    scores = information_gain(LexicalScorer())(questions)
+    scores = information_gain(LexicalScorer(), questions)
     assert (scores[:, 0] > scores[:, 1]).mean() > 0.95
     assert np.median(scores[:, 0] - scores[:, 2]) == 0.0
 
@@ -125,7 +125,7 @@ class Told:
 
 def test_an_embedding_is_asked_by_question_and_answer():
     encoder = Told()
-    similarity(encoder, with_answer=True)([Contexts("Who?", "Ada", "t", ("a", "b"))])
+    similarity(encoder, [Contexts("Who?", "Ada", "t", ("a", "b"))], with_answer=True)
     assert encoder.asked == ["Question: Who? Answer: Ada"]
 
 
@@ -137,7 +137,7 @@ def test_the_likelihood_is_that_of_the_bare_answer():
 
     scorer = Kept()
     for target, scored in (("bare", "Ada"), ("wrapped", "\\boxed{Ada}")):
-        information_gain(scorer, target)([Contexts("Who?", "Ada", "t", ("a", "b"))])
+        information_gain(scorer, [Contexts("Who?", "Ada", "t", ("a", "b"))], target)
         assert {request.continuation for request in scorer.requests} == {scored}
 
 

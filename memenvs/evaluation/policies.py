@@ -152,11 +152,10 @@ class FunctionSampler:
     def answered(self) -> list[Answer]:
         """See `TurnSampler`."""
         waiting, self._waiting = self._waiting, []
-        return [Answer(seat, text_reply(self._reply(seat, session))) for seat, session in waiting]
-
-    def _reply(self, seat: int, session: Session) -> str:
-        text: str = self._policies[seat](session.observation, session.info)
-        return text
+        return [
+            Answer(seat, text_reply(self._policies[seat](session.observation, session.info)))
+            for seat, session in waiting
+        ]
 
 
 class EndpointSampler:
@@ -210,10 +209,8 @@ class EndpointSampler:
     def _send(self, seat: int, fields: dict[str, Any]) -> None:
         try:
             answer = self._complete(seat, fields)
-        except ServerError as error:
-            answer = Answer(seat, error=str(error))
         except Exception as error:  # without an answer the run would wait for ever
-            answer = Answer(seat, error=repr(error))
+            answer = Answer(seat, error=str(error) if isinstance(error, ServerError) else repr(error))
         self._answers.put(answer)
 
     def _complete(self, seat: int, fields: dict[str, Any]) -> Answer:

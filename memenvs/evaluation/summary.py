@@ -88,12 +88,9 @@ class Summary:
     def __str__(self) -> str:
         """A Markdown table, a metric a row, under its title."""
         n = self.samples
-        head = (
-            f"{self.title}: average@{n} over {self.tasks:,} tasks; "
-            f"{self.finished:,} episodes finished, {self.failed:,} failed"
-        )
         lines = [
-            head,
+            f"{self.title}: average@{n} over {self.tasks:,} tasks; "
+            f"{self.finished:,} episodes finished, {self.failed:,} failed",
             "",
             f"| metric | average@{n} | 95% interval | episodes |",
             "| --- " * 4 + "|",
@@ -106,7 +103,7 @@ class Summary:
         return "\n".join(lines) + "\n"
 
 
-def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "", seed: int = 0) -> Summary:
+def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> Summary:
     """The average@n of every metric.
 
     Tasks are resampled, not episodes: those of one task are alike, and taken for independent they would make
@@ -117,7 +114,6 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "", see
         episodes: in any order; failed ones are counted.
         samples: n.
         title: what was evaluated.
-        seed: of the bootstrap.
     """
     played = sorted(episodes, key=lambda episode: (episode.number or 0, episode.member))
     finished = [episode for episode in played if not episode.error]
@@ -128,7 +124,7 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "", see
     rows = {}
     for name, by_task in values.items():
         means = [float(np.mean(given)) for given in by_task.values()]
-        interval = (share_interval if name in SHARES else bootstrap)(means, seed=seed)
+        interval = share_interval(means) if name in SHARES else bootstrap(means)
         rows[name] = MetricSummary(interval, len(means), sum(map(len, by_task.values())))
     reasons = Counter(episode.error for episode in played if episode.error)
     return Summary(
@@ -142,8 +138,8 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "", see
     )
 
 
-def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) -> Interval:
-    """Mean of `values` and its 95% percentile-bootstrap interval.
+def bootstrap(values: Sequence[float], *, resamples: int = 2000) -> Interval:
+    """Mean of `values` and its 95% percentile-bootstrap interval, the same at every call.
 
     Raises:
         ValueError: no values.
@@ -151,7 +147,7 @@ def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) 
     if not len(values):
         raise ValueError("no values to average; play at least one task")
     array = np.asarray(values, np.float64)
-    rng, rows = np.random.default_rng(seed), max(1, _DRAWN // len(array))
+    rng, rows = np.random.default_rng(0), max(1, _DRAWN // len(array))
     sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
     means = np.concatenate([rng.choice(array, (size, len(array))).mean(axis=1) for size in sizes])
     low, high = np.quantile(means, [0.025, 0.975])
@@ -174,9 +170,9 @@ def wilson(values: Sequence[float]) -> Interval:
     return Interval(mean, max(0.0, float(centre - reach)), min(1.0, float(centre + reach)))
 
 
-def share_interval(values: Sequence[float], *, seed: int = 0) -> Interval:
+def share_interval(values: Sequence[float]) -> Interval:
     """Mean of shares (0 to 1) and its 95% interval: `wilson` where each is 0 or 1, else `bootstrap`."""
-    return wilson(values) if {0.0, 1.0}.issuperset(values) else bootstrap(values, seed=seed)
+    return wilson(values) if {0.0, 1.0}.issuperset(values) else bootstrap(values)
 
 
 def _shown(value: float) -> str:

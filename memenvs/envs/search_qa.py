@@ -15,6 +15,7 @@ from memenvs.envs.searching import (
     cut_passages,
     holds_answer,
     holds_known_tag,
+    joined,
     passages_shown,
     several,
 )
@@ -194,20 +195,8 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         self.context = "rewrite" if self.remembers else "append"
         own = ASK_WITH_MEMORY if self.remembers else ASK
         self._ask = replace_templates({"ask": own}, template)["ask"]
-        self._fixed = {
-            "searches": str(max_turns),
-            "shown": SHOWN[keep_turns],
-            "max_memory": str(max_memory),
-        }
-        super().__init__(
-            tasks=tasks,
-            retriever=retriever,
-            k=k,
-            max_answer=max_answer,
-            tokenizer=tokenizer,
-            metric=metric,
-            render_mode=render_mode,
-        )
+        self._fixed = {"searches": str(max_turns), "shown": SHOWN[keep_turns], "max_memory": str(max_memory)}
+        super().__init__(tasks, retriever, k, max_answer, tokenizer, metric, render_mode)
 
     def query_of(self, reply: str) -> str | None:
         """The query that `step(reply)` will run now; None where it runs none."""
@@ -243,11 +232,11 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         `evidence` is what a teacher reads behind the turns.
         """
         if not self.remembers:
-            return (episode.prompts or [self._fill()])[0] + _joined(episode.history) + evidence
+            return (episode.prompts or [self._fill()])[0] + joined(episode.history) + evidence
         if episode.end:
             return ""
         recent = episode.history if self.keep_turns == "all" else episode.history[-int(self.keep_turns) :]
-        shown = _joined(recent[:-1])
+        shown = joined(recent[:-1])
         if recent:  # the memory of the last reply stands above already
             shown += episode.behind_memory + recent[-1][1]
         left = self.last_turn - len(episode.history)
@@ -284,7 +273,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             "reply": (self._last.reply or "") if episode.end else "",
             "prompt_with_memory": self._fill(memory=episode.memory, recent="", turns=turns),
             "prompt_without_memory": self._fill(memory="", recent="", turns=turns),
-            "prompt_with_history": self._fill(memory="", recent=_joined(episode.history), turns=turns),
+            "prompt_with_history": self._fill(memory="", recent=joined(episode.history), turns=turns),
             "teacher_prompt": teacher,
             "teacher_prompt_global": teacher,
         }
@@ -443,7 +432,3 @@ def _read_move(reply: str, *, thought: bool = False) -> Move:
 def information(shown: str) -> str:
     """The feedback of a search; the tag is always closed."""
     return f"\n\n<information>{shown}</information>\n\n"
-
-
-def _joined(turns: list[tuple[str, str]]) -> str:
-    return "".join(reply + feedback for reply, feedback in turns)

@@ -18,7 +18,7 @@ from memenvs.envs.render import conversation_turn
 from memenvs.retrieval import Retriever, load_retriever
 from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, normalize_answer, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, identity_of, open_questions, own_metric
-from memenvs.tasks.tokens import Gaps, TextTokenizer, load_tokenizer
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer, text_gaps
 
 _KNOWN_TAGS = re.compile(
     r"<(/?\s*(?:think|search|answer|information|mem|reasoning|tool|result)\s*)>", re.IGNORECASE
@@ -77,7 +77,6 @@ class SearchingEnv(TextEnv[str, E]):
 
     def __init__(
         self,
-        *,
         tasks: str,
         retriever: str | None,
         k: int,
@@ -90,7 +89,14 @@ class SearchingEnv(TextEnv[str, E]):
         self.questions = open_questions(tasks)
         self.metric = own_metric(self.questions) if metric is None else metric
         get_metric(self.metric)
-        self.retriever = _open_retriever(retriever, self.questions, tasks)
+        if retriever is None:
+            if not isinstance(self.questions, TaskSet) or not self.questions.n_documents:
+                raise ValueError(
+                    f"{tasks} has questions but no documents: pass retriever='lexical:CORPUS.jsonl.gz', "
+                    "'dense:INDEX_DIR' or 'http://host:port'"
+                )
+            retriever = f"lexical:{self.questions.path}"
+        self.retriever = load_retriever(retriever)
         self.tokenizer = load_tokenizer(tokenizer)
         self.k, self.max_answer = k, max_answer
         question = max(len(task.question) for task in self.questions)
@@ -223,6 +229,11 @@ def several(objectives: int) -> str:
     return f": the {objectives} answers in the order of the questions, with ; between them"
 
 
+def joined(history: Iterable[tuple[str, str]]) -> str:
+    """Turns as one text: each reply and the feedback on it."""
+    return "".join(reply + feedback for reply, feedback in history)
+
+
 def harmless(text: str) -> str:
     """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
     return _KNOWN_TAGS.sub("‹\\1›", text)
@@ -248,7 +259,7 @@ def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: 
     Each passage is written and tokenised once and remembered: searches of one task bring the same ones again
     and again.
     """
-    gaps = [_gaps(tokenizer, _block(number, contents)) for number, contents in enumerate(passages, 1)]
+    gaps = [text_gaps(tokenizer, _block(number, contents)) for number, contents in enumerate(passages, 1)]
     shown = show_passages(passages)
     if sum(map(len, gaps)) > max_tokens:
         shown = shown[: int(np.concatenate(gaps)[:max_tokens].sum())]
@@ -291,26 +302,9 @@ def _block(number: int, contents: str) -> str:
     return harmless(f"Doc {number}(Title: {title}) {text}\n")
 
 
-@functools.lru_cache(maxsize=20_000)
-def _gaps(tokenizer: TextTokenizer, block: str) -> Gaps:
-    (gaps,) = tokenizer.gaps([block])
-    return gaps
-
-
 def _search(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:
     """Contents of the best `k` passages of each query, by one call of the retriever."""
     hits = retriever.search(queries, k).ids
     passages = retriever.passages(list(dict.fromkeys(id for ids in hits for id in ids)))
     contents = {passage.id: passage.contents for passage in passages}
     return [[contents[id] for id in ids] for ids in hits]
-
-
-def _open_retriever(retriever: str | None, questions: Sequence[Task], source: str) -> Retriever:
-    if retriever is not None:
-        return load_retriever(retriever)
-    if not isinstance(questions, TaskSet) or not questions.n_documents:
-        raise ValueError(
-            f"{source} has questions but no documents: pass retriever='lexical:CORPUS.jsonl.gz', "
-            "'dense:INDEX_DIR' or 'http://host:port'"
-        )
-    return load_retriever(f"lexical:{questions.path}")

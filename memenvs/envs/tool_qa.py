@@ -17,6 +17,7 @@ from memenvs.envs.searching import (
     cut_passages,
     harmless,
     holds_answer,
+    joined,
     several,
 )
 
@@ -120,15 +121,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         check_whole(max_result=max_result)
         self.max_result = max_result
         self._ask = replace_templates({"ask": PROMPT}, template)["ask"]
-        super().__init__(
-            tasks=tasks,
-            retriever=retriever,
-            k=k,
-            max_answer=max_answer,
-            tokenizer=tokenizer,
-            metric=metric,
-            render_mode=render_mode,
-        )
+        super().__init__(tasks, retriever, k, max_answer, tokenizer, metric, render_mode)
 
     def query_of(self, reply: str) -> str | None:
         """The query that `step(reply)` will run now; None where it runs none."""
@@ -153,7 +146,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         self._start = self._ask.fill(question=task.question, several=several(len(task.answers)))
 
     def _observe(self) -> str:
-        return self._start + "".join(reply + feedback for reply, feedback in self.episode.history)
+        return self._start + joined(self.episode.history)
 
     def _longest(self, question: int, objectives: int) -> int:
         turn = 2 * MAX_REPLY_CHARS + 64 * self.max_result  # an error may repeat the reply
@@ -189,11 +182,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
             return EMPTY
         episode.called = not result.startswith("Error:")
         episode.retrieved = episode.called and holds_answer([result], self._task.answers)[0]
-        episode.events = {
-            "called": 1.0,
-            "ran": float(episode.called),
-            "retrieved": float(episode.retrieved),
-        }
+        episode.events = {"called": 1.0, "ran": float(episode.called), "retrieved": float(episode.retrieved)}
         return _result(harmless(result))
 
     def _search(self, query: str) -> str:

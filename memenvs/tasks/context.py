@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memenvs.tasks.taskset import TaskSet
-from memenvs.tasks.tokens import Gaps, TextTokenizer, pack
+from memenvs.tasks.tokens import Gaps, TextTokenizer, pack, text_gaps
 
 CUTS = ("token", "document")
 FRESH_TOKENS = 20_000_000  # tokens of documents counted afresh that a reader remembers, of 4 bytes each
@@ -96,10 +96,10 @@ class Reader:
         gaps: list[Gaps] = []
         spans, seams = [], []
         chars = tokens = 0
-        separator = _text_gaps(self.tokenizer, layout.separator)
+        separator = text_gaps(self.tokenizer, layout.separator)
         for number, (body, body_gaps) in enumerate(zip(bodies, self._gaps(documents), strict=True), 1):
             header = layout.header.replace("{i}", str(number))
-            header_gaps = _text_gaps(self.tokenizer, header)
+            header_gaps = text_gaps(self.tokenizer, header)
             texts += [header, body, layout.separator]
             gaps += [header_gaps, body_gaps, separator]
             spans.append((chars + len(header), chars + len(header) + len(body)))
@@ -129,9 +129,3 @@ class Reader:
 def open_reader(tasks: TaskSet, tokenizer: TextTokenizer) -> Reader:
     """The reader of a set by a tokenizer, shared inside a process."""
     return Reader(tasks, tokenizer)
-
-
-@functools.lru_cache(maxsize=65536)
-def _text_gaps(tokenizer: TextTokenizer, text: str) -> Gaps:
-    (gaps,) = tokenizer.gaps([text])
-    return gaps

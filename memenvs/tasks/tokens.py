@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from tokenizers.normalizers import NFC
 
 from memenvs.core.checks import check_whole, error_line
@@ -60,8 +60,11 @@ class TextTokenizer:
 
     def gaps(self, texts: Sequence[str]) -> Iterator[Gaps]:
         """Where each text may be cut."""
-        for text, encoding in zip(texts, self._encode(texts), strict=True):
-            yield _gaps(np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2), len(text))
+        for start in range(0, len(texts), _BATCH):
+            batch = list(texts[start : start + _BATCH])
+            encodings = self.backend.encode_batch(batch, add_special_tokens=False)
+            for text, encoding in zip(batch, encodings, strict=True):
+                yield _gaps(np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2), len(text))
 
     def head(self, text: str, max_tokens: int) -> tuple[str, bool]:
         """A beginning of `text` of at most `max_tokens` tokens, and whether anything was cut.
@@ -80,9 +83,8 @@ class TextTokenizer:
 
     def _shortened(self, text: str, tokens: int, max_tokens: int) -> str:
         """The beginning of a text of too many tokens, cut so that it has no more of them alone."""
-        near = text[
-            : len(text) * max_tokens // tokens * 5 // 4 + 16
-        ]  # offsets cost much: ask for those of little more
+        # Offsets cost much: ask for those of little more.
+        near = text[: len(text) * max_tokens // tokens * 5 // 4 + 16]
         (gaps,) = self.gaps([near])
         if len(gaps) <= max_tokens:
             (gaps,) = self.gaps([text])
@@ -106,10 +108,12 @@ class TextTokenizer:
         parts = (self.backend.pre_tokenizer, self.backend.decoder)
         return any(part is not None and b'"ByteLevel"' in part.__getstate__() for part in parts)
 
-    def _encode(self, texts: Sequence[str]) -> Iterator[Encoding]:
-        for start in range(0, len(texts), _BATCH):
-            batch = list(texts[start : start + _BATCH])
-            yield from self.backend.encode_batch(batch, add_special_tokens=False)
+
+@functools.lru_cache(maxsize=20_000)
+def text_gaps(tokenizer: TextTokenizer, text: str) -> Gaps:
+    """Where one text may be cut, remembered: headers and passages come again and again."""
+    (gaps,) = tokenizer.gaps([text])
+    return gaps
 
 
 def _gaps(offsets: NDArray[np.int64], n_chars: int) -> Gaps:

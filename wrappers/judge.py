@@ -274,17 +274,14 @@ class JudgeMethod(RewardMethod):
             return reader(reply, count, self._low, self.high)
 
         try:
-            reply = self._ask(prompt, lambda reply: not any(reason for _, reason in read(reply)))
+            return self._ask(prompt, read)
         except ServerError as error:
             return [(math.nan, f"endpoint: {error}")] * (count or 1)
-        return read(reply)
 
-    def _ask(self, prompt: str, accept: Callable[[str], bool]) -> str:
-        """The reply to one user message without the thought that leads it, from the cache if it is there.
+    def _ask(self, prompt: str, read: Callable[[str], list[Score]]) -> list[Score]:
+        """What `read` makes of the reply to one user message without the thought that leads it.
 
-        Args:
-            prompt: the message.
-            accept: whether a reply is worth keeping; others are asked for again the next time.
+        A reply in the cache is taken from there; one whose scores have no reasons is kept in it.
 
         Raises:
             ServerError: no reply in `tries` tries, or a refusal.
@@ -302,13 +299,14 @@ class JudgeMethod(RewardMethod):
             digest = json_sha256(body)
             place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
             if (kept := _read_reply(place)) is not None:
-                return kept
+                return read(kept)
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
         reply = complete(self._client(key), body).text
         reply = reply[thought_end(reply) :]
-        if place is not None and accept(reply):
+        scores = read(reply)
+        if place is not None and not any(reason for _, reason in scores):
             write_text(place, json.dumps({"reply": reply}))
-        return reply
+        return scores
 
     def _client(self, key: str | None) -> JSONClient:
         """A client for one request: the method stays plain data, and keeps no key."""

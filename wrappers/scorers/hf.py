@@ -21,14 +21,7 @@ from memenvs.models.loading import (
     load_model,
     split_model,
 )
-from memenvs.wrappers.scorers.protocol import (
-    PairTokenizer,
-    ScoreRequest,
-    Spans,
-    TokenPair,
-    TokenScores,
-    Truncate,
-)
+from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
 
 Ints = NDArray[np.int64]
 CPU_BATCH, GPU_BATCH = 4_096, 65_536  # tokens in a pass
@@ -49,7 +42,7 @@ class ScoredSequence(NamedTuple):
     pairs: list[int]
 
 
-class HFScorer:
+class HFScorer(PairScorer):
     """Teacher-forced log-probabilities under a model of Hugging Face transformers; a `SpanScorer`.
 
     The results are those of reading each request alone, one by one (float32: to 1e-4 nats), whatever is
@@ -95,19 +88,11 @@ class HFScorer:
         with evaluating(self.model):
             self._reuse = can_reuse_cache(self._backbone, config, self._device())
         window = getattr(config, "max_position_embeddings", None)
-        self._tokens = PairTokenizer(load_hf_tokenizer(tokenizer, self.model), window, truncate)
+        super().__init__(load_hf_tokenizer(tokenizer, self.model), window, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
         return self.token_logprobs(self.pairs(requests))
-
-    def pairs(self, requests: Sequence[ScoreRequest]) -> list[TokenPair]:
-        """The token ids of requests; see `PairTokenizer.pairs`."""
-        return self._tokens.pairs(requests)
-
-    def spans(self, continuations: Sequence[str]) -> list[Spans]:
-        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""
-        return self._tokens.spans(continuations)
 
     def token_logprobs(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Log-probabilities (T,) of the continuations of pairs, for those who hold ids and not text."""

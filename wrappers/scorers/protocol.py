@@ -145,3 +145,18 @@ class PairTokenizer:
                 + ("shorten the continuation" if kept < 1 else 'shorten the prompt, or pass truncate="left"')
             )
         return TokenPair(prompt[-kept:], continuation)
+
+
+class PairScorer:
+    """What scorers by a model share: the tokens of requests; for the arguments see `PairTokenizer`."""
+
+    def __init__(self, tokenizer: Any, window: int | None, truncate: Truncate):
+        self._tokens = PairTokenizer(tokenizer, window, truncate)
+
+    def pairs(self, requests: Sequence[ScoreRequest]) -> list[TokenPair]:
+        """The token ids of requests; see `PairTokenizer.pairs`."""
+        return self._tokens.pairs(requests)
+
+    def spans(self, continuations: Sequence[str]) -> list[Spans]:
+        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""
+        return self._tokens.spans(continuations)

@@ -11,19 +11,12 @@ import numpy as np
 
 from memenvs.core.checks import check_whole
 from memenvs.core.http import JSONClient
-from memenvs.wrappers.scorers.protocol import (
-    PairTokenizer,
-    ScoreRequest,
-    Spans,
-    TokenPair,
-    TokenScores,
-    Truncate,
-)
+from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
 
 MEND = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
 
 
-class ServerScorer:
+class ServerScorer(PairScorer):
     """Teacher-forced log-probabilities from an OpenAI-compatible vLLM server; a `SpanScorer`.
 
     Each request is one `POST {url}/v1/completions` of token ids with `prompt_logprobs`, several of them under
@@ -61,7 +54,7 @@ class ServerScorer:
         self.model, self.concurrency = model, concurrency
         self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=api_key, mend=MEND)
         self.url = self._client.url
-        self._tokens = PairTokenizer(tokenizer or model, None, truncate)
+        super().__init__(tokenizer or model, None, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`.
@@ -73,7 +66,7 @@ class ServerScorer:
         if not requests:
             return []
         self._tokens.window = self._window
-        pairs = self._tokens.pairs(requests)
+        pairs = self.pairs(requests)
         with ThreadPoolExecutor(min(self.concurrency, len(pairs))) as pool:
             futures = [pool.submit(self._score, pair) for pair in pairs]
             try:
@@ -81,10 +74,6 @@ class ServerScorer:
             finally:
                 for future in futures:
                     future.cancel()  # one has failed: the rest need not be asked
-
-    def spans(self, continuations: Sequence[str]) -> list[Spans]:
-        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""
-        return self._tokens.spans(continuations)
 
     @functools.cached_property
     def _window(self) -> int | None:

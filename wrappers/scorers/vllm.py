@@ -9,17 +9,10 @@ import numpy as np
 
 from memenvs.core.optional import require
 from memenvs.models.vllm import generate, load_engine
-from memenvs.wrappers.scorers.protocol import (
-    PairTokenizer,
-    ScoreRequest,
-    Spans,
-    TokenPair,
-    TokenScores,
-    Truncate,
-)
+from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
 
 
-class VLLMScorer:
+class VLLMScorer(PairScorer):
     """Teacher-forced log-probabilities from a vLLM engine in this process; a `SpanScorer`.
 
     The engine schedules and batches. It makes one token more than it is asked to score, so its window holds
@@ -53,11 +46,11 @@ class VLLMScorer:
             output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
         window = self.llm.llm_engine.model_config.max_model_len - 1
-        self._tokens = PairTokenizer(tokenizer or self.llm.get_tokenizer(), window, truncate)
+        super().__init__(tokenizer or self.llm.get_tokenizer(), window, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
-        pairs = self._tokens.pairs(requests)
+        pairs = self.pairs(requests)
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
         rows = [i for i, pair in enumerate(pairs) if pair.continuation]
         prompts = [[*pairs[i].prompt, *pairs[i].continuation] for i in rows]
@@ -65,10 +58,6 @@ class VLLMScorer:
         for i, output in zip(rows, outputs, strict=True):
             scores[i] = _chosen(output.prompt_logprobs, pairs[i])
         return scores
-
-    def spans(self, continuations: Sequence[str]) -> list[Spans]:
-        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""
-        return self._tokens.spans(continuations)
 
 
 def _chosen(given: Sequence[Mapping[int, Any]], pair: TokenPair) -> TokenScores:

@@ -79,8 +79,8 @@ def place_rewards(
         outcome: R^O, where the turn rewards do not hold it yet; `placement="outcome"` needs it.
     """
     check_choice("placement", placement, PLACEMENTS)
-    rewards, last = one_row("turn_rewards", turn_rewards), _ends(ends, length)
-    _check_turns(rewards, last)
+    rewards = one_row("turn_rewards", turn_rewards)
+    last = _read_ends(ends, length, len(rewards))
     if placement == "outcome" and outcome is None:
         raise ValueError('placement="outcome" rewards the outcome alone, got outcome=None')
     final = one_row("outcome", [0.0 if outcome is None else outcome])
@@ -106,9 +106,8 @@ def spread_turns(values: ArrayLike, ends: ArrayLike, length: int) -> Array:
         ends: see `place_rewards`.
         length: T, tokens.
     """
-    turns, last = one_row("values", values), _ends(ends, length)
-    _check_turns(turns, last)
-    tokens = np.zeros(length)
+    turns = one_row("values", values)
+    last, tokens = _read_ends(ends, length, len(turns)), np.zeros(length)
     owned = np.diff(last, prepend=-1)
     tokens[: owned.sum()] = np.repeat(turns, owned)
     return tokens
@@ -217,17 +216,12 @@ def _pair(values: ArrayLike, mask: ArrayLike) -> tuple[Array, Mask]:
     return array, counts
 
 
-def _ends(ends: ArrayLike, length: int) -> NDArray[np.int64]:
+def _read_ends(ends: ArrayLike, length: int, turns: int) -> NDArray[np.int64]:
     array = np.asarray(ends)
-    if array.size == 0:
-        return np.zeros(0, np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
         raise ValueError(f"ends must be one row of whole numbers, got {array.dtype} of shape {array.shape}")
-    if array[0] < 0 or array[-1] >= length or (np.diff(array) < 0).any():
+    if array.size and (array[0] < 0 or array[-1] >= length or (np.diff(array) < 0).any()):
         raise ValueError(f"ends must rise from 0 to at most {length - 1}, got {array.tolist()}")
-    return array.astype(np.int64)
-
-
-def _check_turns(turns: Array, ends: NDArray[np.int64]) -> None:
-    if len(turns) != len(ends):
-        raise ValueError(f"every turn needs its end, got {len(turns)} turns and {len(ends)} ends")
+    if turns != array.size:
+        raise ValueError(f"every turn needs its end, got {turns} turns and {array.size} ends")
+    return array.reshape(-1).astype(np.int64)

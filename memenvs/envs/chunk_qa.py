@@ -13,7 +13,7 @@ from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
 from memenvs.envs.render import reading_turn
 from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
 from memenvs.tasks.metrics import Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
-from memenvs.tasks.taskset import Task, identity_of, open_tasks, own_metric
+from memenvs.tasks.taskset import Task, open_tasks, own_metric
 from memenvs.tasks.tokens import HEAD_CHARS, load_tokenizer
 
 READ = """\
@@ -171,21 +171,20 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.cut_at, self.answer_format = cut_at, answer_format
         self.metric = own_metric(self.tasks) if metric is None else metric
         check_scoring(self.metric, answer_format)
-        self.n_documents = self._check_documents(n_documents)
+        if n_documents is not None:
+            check_whole(n_documents=n_documents)
+            if n_documents < (most := self.tasks.card.counts["max_evidence"]):
+                raise ValueError(
+                    f"n_documents={n_documents} does not hold the {most} evidence documents of a task"
+                )
+        self.n_documents = n_documents
         self._templates = replace_templates(TEMPLATES, template)
         self._reader = open_reader(self.tasks, self.tokenizer)
         super().__init__(len(self.tasks), self._longest(), render_mode)
 
-    def _check_documents(self, count: int | None) -> int | None:
-        if count is not None:
-            check_whole(n_documents=count)
-            if count < (most := self.tasks.card.counts["max_evidence"]):
-                raise ValueError(f"n_documents={count} does not hold the {most} evidence documents of a task")
-        return count
-
     def task_set(self) -> tuple[str, str]:
         """The task set's name and hash."""
-        return identity_of(self.tasks)
+        return self.tasks.name, self.tasks.hash
 
     def gold_reply(self) -> str:
         """The answer, at a reading turn as the memory."""
@@ -250,9 +249,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         reading = self._reading
         if turn >= len(reading.chunks):
             return self._fill("answer", turn, memory=memory)
-        return self._fill(
-            "read", turn, memory=memory, chunk=reading.section(turn) if section is None else section
-        )
+        shown = reading.section(turn) if section is None else section
+        return self._fill("read", turn, memory=memory, chunk=shown)
 
     def _fill(self, name: str, turn: int, **values: object) -> str:
         task = self._reading.task

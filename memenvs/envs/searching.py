@@ -17,7 +17,7 @@ from memenvs.core.spaces import clean_text
 from memenvs.envs.render import conversation_turn
 from memenvs.retrieval import Retriever, load_retriever
 from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, normalize_answer, wrap_answer
-from memenvs.tasks.taskset import Task, TaskSet, identity_of, open_questions, own_metric
+from memenvs.tasks.taskset import Task, TaskSet, open_questions, own_metric
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer, text_gaps
 
 _KNOWN_TAGS = re.compile(
@@ -160,7 +160,7 @@ class SearchingEnv(TextEnv[str, E]):
 
     def task_set(self) -> tuple[str, str]:
         """The questions' name and hash."""
-        return identity_of(self.questions)
+        return self.questions.name, self.questions.hash
 
     def render(self) -> Any:
         """The turn as a person reads it."""

@@ -176,11 +176,9 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self.separator, self.action_names, self.vocabulary = separator, tuple(action_names), tuple(vocabulary)
         self.weights = read_weights(rewards)
         self._window = Window("memenvs Sokoban")
-        reach = min(max_turns * max_actions, max_steps)
         self.levels, self._levels_name = open_levels(levels, level_split), Path(levels).name
-        self.chosen = choose_levels(
-            self.levels, min_solution, reach if max_solution is None else max_solution
-        )
+        most = min(max_turns * max_actions, max_steps) if max_solution is None else max_solution
+        self.chosen = choose_levels(self.levels, min_solution, most)
         self._prompt = functools.partial(
             PROMPT.fill,
             legend=legend(self.vocabulary),
@@ -403,10 +401,8 @@ class MoveReader:
         answer = first_pair(reply, "answer", thought.end if thought else 0)
         if answer is None:
             return Moves((), False, "There was no <answer>…</answer> with moves in your reply. ")
-        moves = self._listed(
-            answer.text, "Write one thought and one list of moves, and nothing beside them. "
-        )
-        return moves._replace(well_formed=False)
+        remark = "Write one thought and one list of moves, and nothing beside them. "
+        return self._listed(answer.text, remark)._replace(well_formed=False)
 
     def _listed(self, text: str, remark: str) -> Moves:
         most = self._most

@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 from memenvs.core.checks import check_task, check_whole, is_whole
 from memenvs.core.state import Stateful, check_keys, generator_state
 from memenvs.core.vector import one_each, read_mask, read_seeds
-from memenvs.envs.sokoban import (
-    BUNDLED,
-    choose_levels,
-    levels_hash,
-    open_levels,
-    read_weights,
-    replay,
-)
+from memenvs.envs.sokoban import BUNDLED, choose_levels, levels_hash, open_levels, read_weights, replay
 from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
 from memenvs.sokoban.board import CELLS
 
@@ -88,7 +81,8 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         self.max_steps, self.weights, self.channels_first = max_steps, read_weights(rewards), channels_first
         self.render_mode = render_mode
         self.action_space = gym.spaces.Discrete(4)
-        self.observation_space = planes_space(self.levels.boards.shape[1:], channels_first)
+        shape = planes(self.levels.boards[0], channels_first).shape
+        self.observation_space = cast(gym.Space[Planes], gym.spaces.Box(0, 1, shape, np.uint8))
         self._playing: Board | None = None
 
     def reset(
@@ -324,9 +318,8 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
     def _draw(self, row: int) -> int:
         """The next task of a row, drawn a few at once: the same numbers as one by one, sooner."""
         if not self._drawn[row]:
-            self._drawn[row] = (
-                self._generators[row].integers(len(self._single.chosen), size=32)[::-1].tolist()
-            )
+            drawn = self._generators[row].integers(len(self._single.chosen), size=32)
+            self._drawn[row] = drawn[::-1].tolist()
         return self._drawn[row].pop()
 
     def _restart(self, infos: dict[str, Any]) -> dict[str, Any]:
@@ -375,13 +368,6 @@ def planes(cells: NDArray[np.uint8], channels_first: bool = False) -> Planes:
     words = _LANES_AS_WORDS.take(cells)
     lanes = words.view(np.uint8).reshape(*cells.shape, 8)[..., :7]
     return np.moveaxis(lanes, -1, -3) if channels_first else lanes
-
-
-def planes_space(board: tuple[int, ...], channels_first: bool) -> gym.Space[Planes]:
-    """The space of the planes of one board (H, W)."""
-    height, width = board
-    shape = (7, height, width) if channels_first else (height, width, 7)
-    return cast(gym.Space[Planes], gym.spaces.Box(0, 1, shape, np.uint8))
 
 
 def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:

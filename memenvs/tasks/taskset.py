@@ -101,14 +101,21 @@ class Task:
 
 
 class TaskSet(Sequence[Task]):
-    """The tasks of a folder, memory-mapped; open it by `open_tasks`, which shares it inside a process."""
+    """The tasks of a folder, memory-mapped; open it by `open_tasks`, which shares it inside a process.
+
+    Attributes:
+        path: the folder.
+        name: of the folder.
+        card: what the set is.
+        hash: of the card, which tells the set from others.
+    """
 
     def __init__(self, path: Path) -> None:
         if not (path / CARD).is_file():
             raise FileNotFoundError(
                 f"no task set at {path}; build one with `python -m memenvs.build world --out {path}`"
             )
-        self.path = path
+        self.path, self.name = path, path.name
         self.card, self.hash = Card.read(path / CARD), sha256(path / CARD)[:16]
         self._documents = read_table(path, DOCUMENTS, self.card)
         self._tasks = read_table(path, TASKS, self.card)
@@ -171,10 +178,7 @@ class TaskSet(Sequence[Task]):
 
     def shown(self, documents: Sequence[int]) -> list[str]:
         """The numbered documents as they are read (`shown`)."""
-        return [
-            shown(title, text)
-            for title, text in zip(self.titles(documents), self.texts(documents), strict=True)
-        ]
+        return list(map(shown, self.titles(documents), self.texts(documents)))
 
     def stored_gaps(self, documents: Sequence[int]) -> list[Gaps]:
         """The stored gaps of the numbered documents, by the card's tokenizer."""
@@ -239,13 +243,6 @@ def open_questions(source: str) -> TaskSet | Questions:
 def own_metric(questions: Sequence[Task]) -> str:
     """The name of the metric that the questions are made for: what the task set's card says, else `em`."""
     return questions.card.metric if isinstance(questions, TaskSet) else "em"
-
-
-def identity_of(questions: Sequence[Task]) -> tuple[str, str]:
-    """The name of a task set or a file of questions, and a hash that tells it from others."""
-    if isinstance(questions, TaskSet):
-        return questions.path.name, questions.hash
-    return (questions.name, questions.hash) if isinstance(questions, Questions) else ("", "")
 
 
 @functools.lru_cache(maxsize=32)

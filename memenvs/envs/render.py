@@ -34,8 +34,7 @@ def reading_turn(
     if chunk is not None:
         lines += block(f"chunk ({len(chunk):,} characters)", chunk, limit=500)
         for part in evidence:
-            if part:
-                lines += block("evidence inside it", part, limit=500, colour=_GREEN)
+            lines += block("evidence inside it", part, limit=500, colour=_GREEN)
     return "\n".join(lines)
 
 
@@ -79,9 +78,8 @@ def excerpt(text: str, limit: int) -> str:
 
 def printable(text: str) -> str:
     """`text` with control characters, but for line ends and our own colours, shown as U+FFFD."""
-    kept = {ord(c) for c in "\n\t"}
     bare = text.replace(_DIM, "\ue000").replace(_RESET, "\ue001")
-    safe = "".join(c if ord(c) in kept or unicodedata.category(c) != "Cc" else "\ufffd" for c in bare)
+    safe = "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\ufffd" for c in bare)
     return safe.replace("\ue000", _DIM).replace("\ue001", _RESET)
 
 

@@ -496,10 +496,9 @@ def read_weights(rewards: str | dict[str, float]) -> Weights:
         ValueError: no such name or field.
     """
     if isinstance(rewards, dict):
-        if unknown := sorted(set(rewards) - set(asdict(Weights()))):
-            raise ValueError(
-                f"rewards has no field {unknown[0]!r}; its fields are {', '.join(asdict(Weights()))}"
-            )
+        known = asdict(Weights())
+        if unknown := sorted(set(rewards) - set(known)):
+            raise ValueError(f"rewards has no field {unknown[0]!r}; its fields are {', '.join(known)}")
         return Weights(**rewards)
     if rewards not in REWARDS:
         raise ValueError(f"rewards must be one of {', '.join(REWARDS)} or a dictionary, got {rewards!r}")

@@ -36,9 +36,8 @@ class TokenText:
 
     def encode(self, text: str) -> Ids:
         """The ids (T,) of a text, without special tokens around it."""
-        return np.array(
-            self.backend.encode(replace_surrogates(text), add_special_tokens=False).ids, dtype=np.int64
-        )
+        encoding = self.backend.encode(replace_surrogates(text), add_special_tokens=False)
+        return np.array(encoding.ids, dtype=np.int64)
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of ids; bytes that are no character become U+FFFD."""

@@ -225,14 +225,12 @@ class HFPolicy(ChatPolicy):
         with whole_folder(path) as fresh:
             self.model.save_pretrained(fresh)
             self.tokenizer.save_pretrained(fresh)
-            settings: dict[str, Any] = {**asdict(self.sampling_params), "chat": self.chat}
-            settings["chat_args"] = self._tokens.chat_args
-            settings["value_head"] = self.value_head is not None
+            chat = {"chat": self.chat, "chat_args": self._tokens.chat_args}
+            settings = asdict(self.sampling_params) | chat | {"value_head": self.value_head is not None}
             (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
             if self.value_head is not None:
-                require("safetensors.torch", "train").save_file(
-                    self.value_head.state_dict(), fresh / VALUE_HEAD
-                )
+                weights = self.value_head.state_dict()
+                require("safetensors.torch", "train").save_file(weights, fresh / VALUE_HEAD)
 
     def load_weights(self, folder: str | Path) -> None:
         """Load the weights that `save` wrote, in place: optimizers and scorers keep their references.

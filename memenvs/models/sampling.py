@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from memenvs.core.batching import micro_batches, pad_right
 from memenvs.core.optional import require
 from memenvs.models.chat import BROKEN, Ids, TokenText
-from memenvs.models.loading import CausalLM
+from memenvs.models.loading import CausalLM, empty_cache
 from memenvs.models.policy import Reply, SamplingParams
 
 torch = require("torch", "train")
-transformers = require("transformers", "train")
-DynamicLayer: Any = transformers.cache_utils.DynamicLayer
+DynamicLayer: Any = require("transformers", "train").cache_utils.DynamicLayer
 
 SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch goes on
 PREFILL = 16_384  # tokens of prompts in a forward pass, padding included; a longer prompt is read alone
@@ -116,16 +115,13 @@ class StoppingCriteria:
 
     def _completing_tokens(self, vocabulary: int) -> NDArray[np.bool_]:
         """(V,) which tokens could complete a stop string."""
-        completing = np.zeros(vocabulary, dtype=bool)
-        if self._stop:
-            last = {one[-1] for one in self._stop}
-            if not all(letter.isascii() for letter in last):
-                last.add(BROKEN)  # the last byte of such a letter may be a token of its own
-            texts = self.text.backend.decode_batch(
-                [[i] for i in range(vocabulary)], skip_special_tokens=False
-            )
-            completing[:] = [not last.isdisjoint(text) for text in texts]
-        return completing
+        if not self._stop:
+            return np.zeros(vocabulary, dtype=bool)
+        last = {one[-1] for one in self._stop}
+        if not all(letter.isascii() for letter in last):
+            last.add(BROKEN)  # the last byte of such a letter may be a token of its own
+        texts = self.text.backend.decode_batch([[i] for i in range(vocabulary)], skip_special_tokens=False)
+        return np.array([not last.isdisjoint(text) for text in texts])
 
 
 def sample_tokens(logits: Any, uniforms: Any, params: SamplingParams) -> tuple[Any, Any]:
@@ -231,7 +227,7 @@ def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tu
     layers: list[PreallocatedLayer] = []
     last: Any = None
     for batch in micro_batches(lengths, PREFILL, PREFILL_ALIKE):
-        read = transformers.DynamicCache()  # made without a config, it keeps all of a sliding window's prefix
+        read = empty_cache()
         ids = torch.from_numpy(pad_right([distinct[i] for i in batch])).to(device)
         hidden = backbone(input_ids=ids, past_key_values=read, use_cache=True).last_hidden_state
         if last is None:
@@ -244,7 +240,7 @@ def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tu
                 there = slice(layer.used - length, layer.used)
                 layer.keys[target, :, there] = source.keys[place, :, :length]
                 layer.values[target, :, there] = source.values[place, :, :length]
-    cache = transformers.DynamicCache()
+    cache = empty_cache()
     cache.layers = layers
     return cache, last
 
@@ -285,10 +281,8 @@ class _Replies:
     def finish(self, text: TokenText) -> list[Reply]:
         replies = []
         for row, (length, finished) in enumerate(zip(self._lengths, self._finished, strict=True)):
-            ids = self.ids[row, :length].copy()
-            replies.append(
-                Reply(text.reply_text(ids), ids, self._logprobs[row, :length].copy(), bool(finished))
-            )
+            ids, logprobs = self.ids[row, :length].copy(), self._logprobs[row, :length].copy()
+            replies.append(Reply(text.reply_text(ids), ids, logprobs, bool(finished)))
         return replies
 
 

@@ -52,7 +52,7 @@ def test_scores_are_those_of_each_request_alone(tiny_model, budget):
     asked = requests()
     scores = scorer.logprobs(asked)
     assert len(scores) == len(asked)
-    for pair, found in zip(scorer._tokens.pairs(asked), scores, strict=True):
+    for pair, found in zip(scorer.pairs(asked), scores, strict=True):
         np.testing.assert_allclose(found, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
 
 
@@ -71,7 +71,7 @@ def test_probabilities_of_all_next_tokens_sum_to_one(scorer):
 
 def test_scores_are_float64_one_a_token_of_the_continuation_alone(scorer):
     (scores,) = scorer.logprobs([ScoreRequest("Ada Love", "lace")])
-    ids = scorer._tokens._backend.encode("lace", add_special_tokens=False).ids
+    ids = scorer._tokenizer.encode("lace", add_special_tokens=False).ids
     assert scores.dtype == np.float64
     assert scores.shape == (len(ids),)
 
@@ -88,7 +88,7 @@ def test_no_requests_give_no_scores(scorer):
 
 
 def test_special_tokens_that_are_written_out_are_read_as_such(scorer):
-    (pair,) = scorer._tokens.pairs([ScoreRequest(QUESTION, "Ada<|im_end|>")])
+    (pair,) = scorer.pairs([ScoreRequest(QUESTION, "Ada<|im_end|>")])
     assert pair.prompt[0] == 1
     assert pair.continuation[-1] == 2
 
@@ -201,7 +201,7 @@ def test_an_empty_prompt_is_refused(scorer):
 def test_spans_are_where_the_tokens_stand(scorer):
     text = "Ada 1843 😀"
     (spans,) = scorer.spans([text])
-    ids = scorer._tokens.pairs([ScoreRequest("x", text)])[0].continuation
+    ids = scorer.pairs([ScoreRequest("x", text)])[0].continuation
     assert len(spans) == len(ids)
     assert [text[a:b] for a, b in spans if text[a:b].isdigit()] == list("1843")
     assert spans[-1].tolist() == [9, 10]  # each of the emoji's bytes stands for the emoji

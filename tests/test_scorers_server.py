@@ -110,7 +110,7 @@ def test_scores_are_those_of_the_model_behind_it(scorer, local):
 
 def test_a_request_is_token_ids_with_prompt_logprobs(scorer, stub, local):
     scorer.logprobs(REQUESTS[:1])
-    (pair,) = local._tokens.pairs(REQUESTS[:1])
+    (pair,) = local.pairs(REQUESTS[:1])
     ((path, key, fields),) = stub.asked
     assert (path, key) == ("/v1/completions", None)
     assert fields == {

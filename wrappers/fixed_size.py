@@ -24,7 +24,6 @@ from memenvs.envs.sokoban import SokobanEnv
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.tasks.metrics import gold_answer, grade_answer, wrap_answer
 
-Env = gym.Env[Any, str]
 Floats32 = NDArray[np.float32]
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -59,7 +58,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         ValueError: fewer than 2 candidates, or more than a task can have.
     """
 
-    def __init__(self, env: Env, n_answers: int = 4) -> None:
+    def __init__(self, env: gym.Env[Any, str], n_answers: int = 4) -> None:
         RecordConstructorArgs.__init__(self, n_answers=n_answers)
         gym.Wrapper.__init__(self, env)
         check_whole(Range(2), n_answers=n_answers)

@@ -83,8 +83,8 @@ class TokenPair(NamedTuple):
     continuation: list[int]
 
 
-class PairTokenizer:
-    """Tokenises both sides of requests alone, and checks that they fit the window.
+class PairScorer:
+    """Base of scorers by a model: tokenises both sides of requests alone, and checks that they fit.
 
     Args:
         tokenizer: a name that `memenvs.tasks.tokens.load_tokenizer` knows, or a tokenizer of transformers
@@ -96,11 +96,11 @@ class PairTokenizer:
         ValueError: the tokenizer cannot be used, or `truncate` is something else.
     """
 
-    def __init__(self, tokenizer: Any, window: int | None, truncate: Truncate = None):
+    def __init__(self, tokenizer: Any, window: int | None, truncate: Truncate):
         if truncate not in ("left", None):
             raise ValueError(f'truncate must be "left" or None, not {truncate!r}')
         self.window, self.truncate = window, truncate
-        self._backend = (
+        self._tokenizer = (
             load_tokenizer(tokenizer).backend if isinstance(tokenizer, str) else copy_backend(tokenizer)
         )
 
@@ -111,7 +111,7 @@ class PairTokenizer:
             ValueError: a request does not fit, or its prompt is empty; the message names its index.
         """
         texts = list(dict.fromkeys(text for request in requests for text in request))
-        encodings = self._encodings(texts, self._backend.encode_batch_fast)
+        encodings = self._encodings(texts, self._tokenizer.encode_batch_fast)
         ids = {text: encoding.ids for text, encoding in zip(texts, encodings, strict=True)}
         return [self._fit(i, ids[prompt], ids[rest]) for i, (prompt, rest) in enumerate(requests)]
 
@@ -120,7 +120,7 @@ class PairTokenizer:
 
         Many tokenizers leave the white space before a word out of its token's span.
         """
-        encodings = self._encodings(continuations, self._backend.encode_batch)
+        encodings = self._encodings(continuations, self._tokenizer.encode_batch)
         return [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) for encoding in encodings]
 
     def _encodings(self, texts: Sequence[str], encode: Any) -> Iterator[Encoding]:
@@ -145,18 +145,3 @@ class PairTokenizer:
                 + ("shorten the continuation" if kept < 1 else 'shorten the prompt, or pass truncate="left"')
             )
         return TokenPair(prompt[-kept:], continuation)
-
-
-class PairScorer:
-    """What scorers by a model share: the tokens of requests; for the arguments see `PairTokenizer`."""
-
-    def __init__(self, tokenizer: Any, window: int | None, truncate: Truncate):
-        self._tokens = PairTokenizer(tokenizer, window, truncate)
-
-    def pairs(self, requests: Sequence[ScoreRequest]) -> list[TokenPair]:
-        """The token ids of requests; see `PairTokenizer.pairs`."""
-        return self._tokens.pairs(requests)
-
-    def spans(self, continuations: Sequence[str]) -> list[Spans]:
-        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`."""
-        return self._tokens.spans(continuations)

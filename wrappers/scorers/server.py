@@ -65,7 +65,7 @@ class ServerScorer(PairScorer):
         """
         if not requests:
             return []
-        self._tokens.window = self._window
+        self.window = self._served_window  # the server is asked once, at the first call
         pairs = self.pairs(requests)
         with ThreadPoolExecutor(min(self.concurrency, len(pairs))) as pool:
             futures = [pool.submit(self._score, pair) for pair in pairs]
@@ -76,7 +76,7 @@ class ServerScorer(PairScorer):
                     future.cancel()  # one has failed: the rest need not be asked
 
     @functools.cached_property
-    def _window(self) -> int | None:
+    def _served_window(self) -> int | None:
         """Tokens that a pair may have; None where the server does not say."""
         served = self._client.get("/v1/models", _read_models)
         if self.model not in served:

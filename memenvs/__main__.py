@@ -64,23 +64,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def overview() -> str:
     """The commands, with an example each."""
-    shown = [
+    commands = "\n".join(
         f"  {name:23}{text}\n{'':25}python -m memenvs {name} {example}"
         for name, (text, example) in COMMANDS.items()
-    ]
-    return "\n".join(
-        (
-            "usage: python -m memenvs COMMAND …",
-            "",
-            "Text environments for language agents with memory, reward methods and learners.",
-            "",
-            *shown,
-            "",
-            "`python -m memenvs COMMAND --help` shows the options of a command. Arguments of an environment",
-            "are NAME=VALUE … or one JSON object behind --env-args; `python -m memenvs list ID` shows them.",
-            "",
-        )
     )
+    return f"""\
+usage: python -m memenvs COMMAND …
+
+Text environments for language agents with memory, reward methods and learners.
+
+{commands}
+
+`python -m memenvs COMMAND --help` shows the options of a command. Arguments of an environment
+are NAME=VALUE … or one JSON object behind --env-args; `python -m memenvs list ID` shows them.
+"""
 
 
 if __name__ == "__main__":

@@ -162,7 +162,10 @@ class LexicalReader:
         question, memory = _inside(observation, "question"), _inside(observation, "memory").splitlines()
         section = _inside(observation, "section")
         if section:
-            lines = list(dict.fromkeys([*memory, *_sentences(section)]))
+            for document in _HEADER.split(section):
+                title, _, body = document.strip().partition("\n")
+                memory += _sentences(f"{title}: ", body) if body else _sentences("", title)
+            lines = list(dict.fromkeys(memory))
             return "\n".join(_rank(question, lines, follow=_SECOND_HOP)[:_SENTENCES_KEPT])
         answer_format = "tag" if "<answer>" in observation.rpartition("</memory>")[2] else "boxed"
         return wrap_answer(_answer(question, memory), answer_format)
@@ -190,7 +193,11 @@ class LexicalSearcher:
             search = f"<search>{question}</search>"
         if not past.strip():
             return opening + search
-        lines = [line for _, passages in _RESULTS.findall(past) for line in _passage_sentences(passages)]
+        lines = []
+        for _, passages in _RESULTS.findall(past):
+            _, *parts = _PASSAGE.split(passages)
+            for title, text in zip(parts[::2], parts[1::2], strict=True):
+                lines += _sentences(f"{title}: ", text)
         questions = question.split("; ") if _SEVERAL in instructions else [question]
         return opening + wrap_answer("; ".join(_answer(one, lines) for one in questions), "tag")
 
@@ -223,32 +230,15 @@ def _lexical(env: TextEnv[Any, Any]) -> Policy:
     )
 
 
-def _passage_sentences(passages: str) -> list[str]:
-    """Sentences of passages as a search shows them, each behind the title of its passage."""
-    _, *parts = _PASSAGE.split(passages)
-    return [
-        f"{title}: {sentence}"
-        for title, text in zip(parts[::2], parts[1::2], strict=True)
-        for sentence in _SENTENCE_END.split(" ".join(text.split()))
-        if sentence
-    ]
-
-
 def _inside(text: str, tag: str) -> str:
     """What stands between the first opening and the last closing line of a tag."""
     _, opened, rest = text.partition(f"<{tag}>\n")
     return rest.rpartition(f"\n</{tag}>")[0] if opened else ""
 
 
-def _sentences(section: str) -> list[str]:
-    """Sentences of a section, each behind the title of its document where it has one."""
-    lines = []
-    for document in _HEADER.split(section):
-        title, _, body = document.strip().partition("\n")
-        for sentence in _SENTENCE_END.split(" ".join((body or title).split())):
-            if sentence:
-                lines.append(f"{title}: {sentence}" if body else sentence)
-    return lines
+def _sentences(title: str, text: str) -> list[str]:
+    """Sentences of a text, each behind `title`."""
+    return [title + sentence for sentence in _SENTENCE_END.split(" ".join(text.split())) if sentence]
 
 
 def _rank(question: str, lines: Sequence[str], *, follow: float) -> list[str]:

@@ -215,13 +215,12 @@ class TurnAdvantages:
         )
         self._credit = check_credit(credit, methods)
 
-    def pad_rows(self, rows: Sequence[Row]) -> list[Row]:
+    def pad_rows(self: Any, rows: Sequence[Row]) -> list[Row]:
         """The rows and as many empty ones as make their number equal in all processes and divisible."""
-        this: Any = self
-        count = require("torch", "trl").tensor([len(rows)], device=this.accelerator.device)
-        most = int(this.accelerator.gather(count).max())
-        parts = this.args.steps_per_generation if this.model.training else 1
-        return [*rows, *[empty_row(this)] * (-(-most // parts) * parts - len(rows))]
+        count = require("torch", "trl").tensor([len(rows)], device=self.accelerator.device)
+        most = int(self.accelerator.gather(count).max())
+        parts = self.args.steps_per_generation if self.model.training else 1
+        return [*rows, *[empty_row(self)] * (-(-most // parts) * parts - len(rows))]
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
         """As the trainer does; then notes how many steps each tool environment has made."""
@@ -260,16 +259,15 @@ class TurnAdvantages:
             rows += [np.zeros(0)] * max(len(episode.samples), 1) if values is None else episode.split(values)
         return rows
 
-    def _of_tools(self, response_mask: NDArray[np.bool_]) -> list[Floats]:
+    def _of_tools(self: Any, response_mask: NDArray[np.bool_]) -> list[Floats]:
         """Advantages of the sampled tokens of each row, a turn being a run of them."""
-        this: Any = self
-        size = this.num_generations if this.model.training else this.num_generations_eval
+        size = self.num_generations if self.model.training else self.num_generations_eval
         if len(response_mask) % size:
             raise _cut_groups(f"{len(response_mask)} rollouts", size)
         steps = np.array(self._steps).T  # (B, generations)
         episodes = [
             tool_episode(i // size, env, steps[i], row)
-            for i, (env, row) in enumerate(zip(this.environments, response_mask, strict=True))
+            for i, (env, row) in enumerate(zip(self.environments, response_mask, strict=True))
         ]
         return group_advantages(episodes, None, **self._credit)  # type: ignore[arg-type]
 
@@ -298,8 +296,8 @@ class ToolEnv:
         self, methods: Sequence[MethodSpec] = (), scorer: ScorerSpec = None, **settings: Any
     ) -> None:
         _check_trl()
-        self._env = open_env(self._id, settings, methods, scorer)
-        if self._inner.context == "rewrite":
+        self._env: Any = open_env(self._id, settings, methods, scorer)
+        if self._env.get_wrapper_attr("context") == "rewrite":
             raise ValueError(
                 f"{self._id} rewrites its prompts, and a chat with tools only grows; use EpisodeRollout with "
                 "TurnAdvantages"
@@ -331,11 +329,6 @@ class ToolEnv:
         while not self._session.over:
             self._play("")
         return float(sum(self._turn_rewards))
-
-    @property
-    def _inner(self) -> Any:
-        """The environment without its wrappers."""
-        return self._env.unwrapped
 
     @property
     def _task(self) -> str:
@@ -395,7 +388,7 @@ class SearchTools(ToolEnv):
         return self._play(f"<think></think><answer>{answer}</answer>")
 
     def _prompt(self) -> str:
-        env = self._inner
+        env = self._env.unwrapped
         task = env.questions[env.episode.task]
         return SEARCH.fill(question=task.question, searches=env.max_turns, several=several(len(task.answers)))
 
@@ -417,7 +410,7 @@ class SokobanTools(ToolEnv):
         return self._play(f"<think></think><answer>{moves}</answer>")
 
     def _prompt(self) -> str:
-        env = self._inner
+        env = self._env.unwrapped
         return SOKOBAN.fill(
             board=to_text(env.board, env.vocabulary),
             turns=env.max_turns,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +58,11 @@ def install_line(extra: str) -> str:
     root = Path(__file__).resolve().parents[2]
     if (root / "pyproject.toml").is_file():
         return f'pip install -e "{"." if Path.cwd() == root else root}[{extra}]"'
+    from importlib import metadata  # slow: it loads email
+
     try:
-        recorded = distribution("memenvs").read_text("direct_url.json")  # PEP 610
-    except PackageNotFoundError:
+        recorded = metadata.distribution("memenvs").read_text("direct_url.json")  # PEP 610
+    except metadata.PackageNotFoundError:
         recorded = None
     address = ""
     if recorded:
@@ -86,10 +87,12 @@ def check_version(package: str, low: str, below: str, extra: str) -> None:
     Raises:
         ImportError: the trainer is missing, or its version is another; the message names the extra.
     """
+    from importlib import metadata  # slow: it loads email
+
     mend = f"install it with `{install_line(extra)}`"
     try:
-        found = version(package)
-    except PackageNotFoundError:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError:
         raise ImportError(f"{package} is not installed; {mend}") from None
     if not _release(low) <= _release(found) < _release(below):
         raise ImportError(f"{package} {found} is not supported, only {low} up to below {below}; {mend}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memenvs.build.draft import Documents, Draft, item_rng, make_items, renumbered
-from memenvs.tasks.taskset import CARD, Layout, Questions, Task, TaskSet, own_metric
+from memenvs.tasks.taskset import CARD, Layout, Questions, Task, TaskSet
 from memenvs.tasks.tokens import TextTokenizer
 
 LEAST, MOST = 2, 16
@@ -65,7 +65,7 @@ def multi(
         first.card.layout if isinstance(first, TaskSet) else Layout(),
         tuple(source.path / CARD if isinstance(source, TaskSet) else source.path for source in sources),
         environment="MemChunkQA-v0" if pool else "MemSearchQA-v0",
-        metric=own_metric(first),
+        metric=first.metric,
     )
 
 
@@ -88,9 +88,9 @@ def _check_source(source: TaskSet | Questions, first: TaskSet | Questions) -> No
         )
     if several := next((task.id for task in source if len(task.answers) > 1), None):
         raise ValueError(f"task {several} of {source.path} has several objectives already; join single ones")
-    if own_metric(source) != own_metric(first):
+    if source.metric != first.metric:
         raise ValueError(
-            f"{source.path} is scored by {own_metric(source)}, {first.path} by {own_metric(first)}; "
+            f"{source.path} is scored by {source.metric}, {first.path} by {first.metric}; "
             "join sets of one metric"
         )
 

@@ -13,7 +13,7 @@ from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
 from memenvs.envs.render import reading_turn
 from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
 from memenvs.tasks.metrics import Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
-from memenvs.tasks.taskset import Task, open_tasks, own_metric
+from memenvs.tasks.taskset import Task, open_tasks
 from memenvs.tasks.tokens import HEAD_CHARS, load_tokenizer
 
 READ = """\
@@ -169,7 +169,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.thoughts = thoughts
         self.cut_at, self.answer_format = cut_at, answer_format
-        self.metric = own_metric(self.tasks) if metric is None else metric
+        self.metric = self.tasks.metric if metric is None else metric
         check_scoring(self.metric, answer_format)
         if n_documents is not None:
             check_whole(n_documents=n_documents)
@@ -293,7 +293,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return {
             "answers": [list(accepted) for accepted in reading.task.answers],
             "evidence": evidence,
-            "depths": reading.depths(),
+            "depths": [reading.context.depth(position) for position in reading.evidence],
             "evidence_in_chunk": reading.evidence_in(turn),
             "question": reading.task.question,
             "target": target,
@@ -391,10 +391,6 @@ class Reading(NamedTuple):
         """The evidence documents."""
         spans = self.context.spans
         return [self.context.text[slice(*spans[position])] for position in self.evidence]
-
-    def depths(self) -> list[float]:
-        """Where each evidence document begins, as a share of the text, 0 to 1."""
-        return [self.context.depth(position) for position in self.evidence]
 
 
 def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:

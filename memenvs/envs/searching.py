@@ -17,7 +17,7 @@ from memenvs.core.spaces import clean_text
 from memenvs.envs.render import conversation_turn
 from memenvs.retrieval import Retriever, load_retriever
 from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, normalize_answer, wrap_answer
-from memenvs.tasks.taskset import Task, TaskSet, open_questions, own_metric
+from memenvs.tasks.taskset import Task, TaskSet, open_questions
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer, text_gaps
 
 _KNOWN_TAGS = re.compile(
@@ -87,7 +87,7 @@ class SearchingEnv(TextEnv[str, E]):
     ) -> None:
         check_whole(k=k, max_answer=max_answer)
         self.questions = open_questions(tasks)
-        self.metric = own_metric(self.questions) if metric is None else metric
+        self.metric = self.questions.metric if metric is None else metric
         get_metric(self.metric)
         if retriever is None:
             if not isinstance(self.questions, TaskSet) or not self.questions.n_documents:

@@ -269,13 +269,13 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         pushes = episode.moved_box
         rewards = self._move(moves)
         turns = self.max_turns - episode.turn - 1
+        left = f"{turns} turn{'s' if turns > 1 else ''} left."
         if board.solved:
-            episode.end = "terminated"
+            episode.end, left = "terminated", "Solved."
         elif turns == 0 or len(episode.moves) >= self.max_steps:
-            episode.end = "truncated"
+            episode.end, left = "truncated", "No turns are left."
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
-        left = turns_left(0 if episode.end else turns, solved=board.solved)
         self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=board.text(self.vocabulary), left=left)
         episode.history += reply + self._last_feedback
         return rewards
@@ -427,15 +427,6 @@ _NAMES = ("wall", "floor", "target", "box on target", "box", "you", "you on targ
 def legend(vocabulary: Sequence[str]) -> str:
     """What each symbol of a board stands for."""
     return ", ".join(f"{symbol} {name}" for symbol, name in zip(vocabulary, _NAMES, strict=True))
-
-
-def turns_left(turns: int, *, solved: bool) -> str:
-    """The last line of the feedback: how many turns are left."""
-    if solved:
-        return "Solved."
-    if turns == 0:
-        return "No turns are left."
-    return f"{turns} turn{'s' if turns > 1 else ''} left."
 
 
 def _short(word: str) -> str:

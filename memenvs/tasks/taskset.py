@@ -108,6 +108,7 @@ class TaskSet(Sequence[Task]):
         name: of the folder.
         card: what the set is.
         hash: of the card, which tells the set from others.
+        metric: the name of the one that the tasks are made for, by the card.
     """
 
     def __init__(self, path: Path) -> None:
@@ -117,6 +118,7 @@ class TaskSet(Sequence[Task]):
             )
         self.path, self.name = path, path.name
         self.card, self.hash = Card.read(path / CARD), sha256(path / CARD)[:16]
+        self.metric = self.card.metric
         self._documents = read_table(path, DOCUMENTS, self.card)
         self._tasks = read_table(path, TASKS, self.card)
         check_tables(path, self.card, self._documents, self._tasks)
@@ -128,7 +130,7 @@ class TaskSet(Sequence[Task]):
         card = self.card
         return (
             f"TaskSet({str(self.path)!r}: {len(self):,} tasks of {card.source}, "
-            f"{self.n_documents:,} documents, for {card.environment} by {card.metric})"
+            f"{self.n_documents:,} documents, for {card.environment} by {self.metric})"
         )
 
     @property
@@ -220,7 +222,9 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
 
 
 class Questions(list[Task]):
-    """The questions of a file; `path`, `name` and `hash` are the file's."""
+    """The questions of a file, scored by `em`; `path`, `name` and `hash` are the file's."""
+
+    metric = "em"
 
     def __init__(self, tasks: Iterable[Task], path: Path) -> None:
         super().__init__(tasks)
@@ -238,11 +242,6 @@ def open_questions(source: str) -> TaskSet | Questions:
     if path.is_file():
         return _open_lines(path.resolve(), path.stat().st_mtime_ns)
     return open_tasks(source)
-
-
-def own_metric(questions: Sequence[Task]) -> str:
-    """The name of the metric that the questions are made for: what the task set's card says, else `em`."""
-    return questions.card.metric if isinstance(questions, TaskSet) else "em"
 
 
 @functools.lru_cache(maxsize=32)

@@ -22,7 +22,7 @@ from memenvs.core.optional import check_version, require
 from memenvs.credit import grpo, mt_grpo, place_rewards
 from memenvs.models import Ids, Reply
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.rollout.records import Episode, Floats, Sample
+from memenvs.rollout.records import Episode, Sample
 from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
@@ -237,22 +237,22 @@ def rows_of(episode: Episode, log: SamplingLog, end: int) -> list[TurnOutput]:
     else:
         samples = [Sample.prompt(np.array([end])).then(np.array([end]))]
     metrics = {**episode.metrics, "return": float(sum(episode.turn_rewards))}
-    turns = len(episode.replies)
-    return [_row(sample, own, metrics, log, turns) for sample, own in zip(samples, scores, strict=True)]
-
-
-def _row(sample: Sample, own: Floats, metrics: dict[str, float], log: SamplingLog, turns: int) -> TurnOutput:
-    start = int(sample.response_mask.argmax()) if sample.response_mask.any() else 1
-    scores = np.zeros(len(sample.ids))
-    scores[sample.response_mask] = own
-    return TurnOutput(
-        prompt_ids=sample.ids[:start].tolist(),
-        response_ids=sample.ids[start:].tolist(),
-        response_mask=sample.response_mask[start:].astype(int).tolist(),
-        response_logprobs=sample.logprobs[start:].tolist() if log.has_logprobs else None,
-        token_scores=scores[start:].tolist(),
-        reward_score=metrics["return"],  # set, so that verl calls no reward model
-        num_turns=2 * turns,
-        metrics={"generate_sequences": log.sampling, "tool_calls": log.environment},
-        extra_fields={**log.weights, "reward_extra_info": metrics},
-    )
+    rows = []
+    for sample, own in zip(samples, scores, strict=True):
+        mask = sample.response_mask
+        start = int(mask.argmax()) if mask.any() else 1
+        token_scores = np.zeros(len(sample.ids))
+        token_scores[mask] = own
+        row = TurnOutput(
+            prompt_ids=sample.ids[:start].tolist(),
+            response_ids=sample.ids[start:].tolist(),
+            response_mask=mask[start:].astype(int).tolist(),
+            response_logprobs=sample.logprobs[start:].tolist() if log.has_logprobs else None,
+            token_scores=token_scores[start:].tolist(),
+            reward_score=metrics["return"],  # set, so that verl calls no reward model
+            num_turns=2 * len(episode.replies),
+            metrics={"generate_sequences": log.sampling, "tool_calls": log.environment},
+            extra_fields={**log.weights, "reward_extra_info": metrics},
+        )
+        rows.append(row)
+    return rows

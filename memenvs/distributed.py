@@ -93,7 +93,7 @@ class RayTextVectorEnv(TextVectorEnv):
         done = self._pool.work(jobs)
         # All of them: where a step was left by an error, some may still hold what was done for it.
         for number, env in enumerate(self._remote):
-            env.done_ahead(done.get(number))
+            env.ahead = done.get(number)
 
 
 class WorkerDied(RuntimeError):
@@ -103,8 +103,9 @@ class WorkerDied(RuntimeError):
 class RemoteEnv(gym.Env[Any, str]):
     """An environment in an actor, as `TextVectorEnv` sees it.
 
-    A result that the pool computed ahead, with those of all others, is what the next `reset` or `step`
-    returns; without one the worker is asked then.
+    Attributes:
+        ahead: a result that the pool computed with those of all others, which the next `reset` or `step`
+            returns; where it is None the worker is asked then.
 
     Args:
         pool: of the workers.
@@ -115,7 +116,7 @@ class RemoteEnv(gym.Env[Any, str]):
 
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self._pool, self._number = pool, number
-        self._ahead: JobResult | None = None
+        self.ahead: JobResult | None = None
         self.render_mode = None
         vars(self).update(pool.attributes)
         self.episode = SimpleNamespace(end="")  # all of an episode that is read here
@@ -138,10 +139,6 @@ class RemoteEnv(gym.Env[Any, str]):
         self.episode.end = end_of(terminated, truncated)
         return observation, reward, terminated, truncated, info
 
-    def done_ahead(self, done: JobResult | None) -> None:
-        """Set what the next `reset` or `step` returns; None lets it ask the worker."""
-        self._ahead = done
-
     def get_state(self) -> State:
         """The state after the last job."""
         state = self._pool.states[self._number]
@@ -154,7 +151,7 @@ class RemoteEnv(gym.Env[Any, str]):
         self._pool.set_state(self._number, state)
 
     def _take(self, job: Job) -> Any:
-        done, self._ahead = self._ahead or self._pool.work([job])[self._number], None
+        done, self.ahead = self.ahead or self._pool.work([job])[self._number], None
         if done.error is not None:
             raise done.error
         return done.result
@@ -187,7 +184,7 @@ class WorkerPool:
         num_envs: int,
         workers: int,
         options: dict[str, Any],
-        tries: int = 3,
+        tries: int,
     ) -> None:
         check_whole(tries=tries)
         self._ray = require("ray", "ray")

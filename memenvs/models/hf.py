@@ -52,7 +52,7 @@ class HFPolicy(ChatPolicy):
         device: of torch, for a model by name; None: a GPU if there is one.
         dtype: `"bfloat16"` …, for a model by name; None: float32 on a CPU, else the checkpoint's.
         max_batch_tokens: tokens of prompts and replies that are sampled together; bounds the memory of
-            their keys and values. None: 262,144.
+            their keys and values.
         seed: of the value head's first weights.
 
     Raises:
@@ -75,11 +75,10 @@ class HFPolicy(ChatPolicy):
         value_head: bool = False,
         device: str | None = None,
         dtype: str | None = None,
-        max_batch_tokens: int | None = None,
+        max_batch_tokens: int = BATCH,
         seed: int = 0,
     ):
-        if max_batch_tokens is not None:
-            check_whole(max_batch_tokens=max_batch_tokens)
+        check_whole(max_batch_tokens=max_batch_tokens)
         self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
         if chat_args and not hasattr(model, "config"):  # a mistyped name is refused before a model loads
             ChatTokens(load_hf_tokenizer(tokenizer or str(model), None), chat, chat_args=chat_args)
@@ -93,7 +92,7 @@ class HFPolicy(ChatPolicy):
         params, vocabulary = self.sampling_params, self.model.get_output_embeddings().weight.shape[0]
         stopping = StoppingCriteria(self._tokens, params.stop, vocabulary)
         self._sampler = TokenSampler(
-            self._parts, self.device, params, stopping, self.window, max_batch_tokens or BATCH
+            self._parts, self.device, params, stopping, self.window, max_batch_tokens
         )
         self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None
 

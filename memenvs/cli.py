@@ -8,6 +8,7 @@ import difflib
 import importlib
 import inspect
 import json
+import os
 import shlex
 import sys
 import types
@@ -62,7 +63,12 @@ class Parser(argparse.ArgumentParser):
         """
         args = self.parse_args(argv)
         try:
-            return command(args) or 0
+            status = command(args) or 0
+            sys.stdout.flush()
+            return status
+        except BrokenPipeError:  # whoever read the output has stopped, such as `head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+            return 0
         except USER_ERRORS as error:
             return report_error(self.prog, error)
 

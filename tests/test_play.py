@@ -1,5 +1,8 @@
 """`python -m memenvs.play`: an episode on the terminal."""
 
+import subprocess
+import sys
+
 import pytest
 
 from memenvs.play import main
@@ -68,3 +71,11 @@ def test_what_cannot_be_played_is_one_line(arguments, message, capsys):
     assert status(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_a_reader_that_stops_early_ends_the_command_without_a_word():
+    play = [sys.executable, "-m", "memenvs", "play", "MemSokoban-v0", "--seed", "3"]
+    with subprocess.Popen(play, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, b"")

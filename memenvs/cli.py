@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
             sys.stdout.flush()
             return status
         except BrokenPipeError:  # whoever read the output has stopped, such as `head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at its end
             return 0
         except USER_ERRORS as error:
             return report_error(self.prog, error)

@@ -13,7 +13,6 @@ import torch
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 
 from memenvs.adapters.trl import EpisodeRollout, TRLPolicy, episode_return, read_groups, seed_rows
-from memenvs.core import optional as versions
 
 pytestmark = [
     pytest.mark.filterwarnings(
@@ -314,7 +313,7 @@ class TestWhatBreaks:
             read_groups(prompts, 2)
 
     def test_another_version_of_trl_is_refused_at_the_door(self, monkeypatch):
-        monkeypatch.setattr(versions, "version", lambda package: "1.15.2")
+        monkeypatch.setattr("importlib.metadata.version", lambda package: "1.15.2")
         with pytest.raises(ImportError, match=r'trl 1.15.2 is not supported.*\[trl\]"'):
             EpisodeRollout(venv_of("MemSokoban-v0"))
 

@@ -16,7 +16,6 @@ from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 from transformers import AutoTokenizer
 
 from memenvs.adapters.trl import OVER, SearchTools, SokobanTools, tool_episode, tool_tokenizer
-from memenvs.core import optional as versions
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using 'environment_factory':UserWarning"),  # experimental
@@ -173,7 +172,7 @@ class TestToolEnv:
             SearchTools(tasks="world-test", memory_mode="memory")
 
     def test_another_version_of_trl_is_refused_at_the_door(self, monkeypatch):
-        monkeypatch.setattr(versions, "version", lambda package: "1.17.0")
+        monkeypatch.setattr("importlib.metadata.version", lambda package: "1.17.0")
         with pytest.raises(ImportError, match=r"trl 1\.17\.0 is not supported"):
             search_tools()
 

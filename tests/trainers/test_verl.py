@@ -25,7 +25,6 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
 from memenvs.adapters.verl import by_run
-from memenvs.core import optional as versions
 
 PAGES = sorted((Path(__file__).parents[2] / "docs").glob("trainers*.md"))
 PAGE = next(page for page in PAGES if "\n## verl\n" in page.read_text())
@@ -265,7 +264,7 @@ class TestWhatVerlMakesOfIt:
         assert made.tolist() == returns.tolist() == [[3.0, 3.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
 
     def test_another_version_of_verl_is_refused(self, monkeypatch):
-        monkeypatch.setattr(versions, "version", lambda package: "0.8.0")
+        monkeypatch.setattr("importlib.metadata.version", lambda package: "0.8.0")
         with pytest.raises(ImportError, match=r'verl 0.8.0 is not supported.*\[verl\]"'):
             versions.check_version("verl", "0.9.1", "0.9.2", "verl")
 

@@ -266,7 +266,7 @@ class TestWhatVerlMakesOfIt:
     def test_another_version_of_verl_is_refused(self, monkeypatch):
         monkeypatch.setattr("importlib.metadata.version", lambda package: "0.8.0")
         with pytest.raises(ImportError, match=r'verl 0.8.0 is not supported.*\[verl\]"'):
-            versions.check_version("verl", "0.9.1", "0.9.2", "verl")
+            check_version("verl", "0.9.1", "0.9.2", "verl")
 
 
 class TestRecipe:

@@ -25,6 +25,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
 from memenvs.adapters.verl import by_run
+from memenvs.core.optional import check_version
 
 PAGES = sorted((Path(__file__).parents[2] / "docs").glob("trainers*.md"))
 PAGE = next(page for page in PAGES if "\n## verl\n" in page.read_text())

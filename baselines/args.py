@@ -63,8 +63,9 @@ class RunArgs:
     """Seed of all random numbers."""
     device: str | None = None
     """Device of torch; by default a GPU if there is one."""
-    bf16: bool = False
-    """Compute in bfloat16, keep float32 weights (on a GPU)."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Precision of the models: the checkpoint's where the device computes fast in it, or this one. In bfloat16
+    the optimizer keeps float32 master weights."""
     gradient_checkpointing: bool = False
     """Compute activations again instead of keeping them."""
     micro_batch_tokens: Count = 8192

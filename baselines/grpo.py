@@ -13,7 +13,7 @@ from typing import Any, Literal
 from memenvs.baselines.advantages import Estimator, Reward, group_advantages, tree_advantages
 from memenvs.baselines.args import Count, NonNegative, RolloutArgs, Whole, run_command
 from memenvs.baselines.run import RolloutRun, StepLoop, group_seeds, summary
-from memenvs.baselines.update import Experience, ProcessGroup, precision, score, to_experiences, update
+from memenvs.baselines.update import Experience, ProcessGroup, score, to_experiences, update
 from memenvs.credit import overlong_penalty
 from memenvs.rollout.engine import Timer
 from memenvs.rollout.records import Episode, Floats, valid
@@ -190,17 +190,16 @@ def sample_trees(
         The replies with their advantages, the episodes through the trees, and the number of tokens sampled.
     """
     seeds = run.processes.shard(group_seeds(args.seed, step, 0, args.groups))
-    with precision(run.policy, args):
-        roots = collect_trees(
-            run.tree_env,
-            run.sampler,
-            seeds,
-            branches=args.group_size,
-            turns=args.tree_turns,
-            max_new_tokens=args.max_new_tokens,
-            budget=args.tree_budget,
-            timer=timer,
-        )
+    roots = collect_trees(
+        run.tree_env,
+        run.sampler,
+        seeds,
+        branches=args.group_size,
+        turns=args.tree_turns,
+        max_new_tokens=args.max_new_tokens,
+        budget=args.tree_budget,
+        timer=timer,
+    )
     with timer("credit"):
         credited = tree_advantages(roots, alpha=args.alpha, ended=args.ended)
     experiences = [Experience(sample, seeds[number], values) for sample, number, values in credited]

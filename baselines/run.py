@@ -23,7 +23,7 @@ import numpy as np
 
 from memenvs import models
 from memenvs.baselines.args import PPOArgs, RolloutArgs, RunArgs, check_device, check_env, read_methods
-from memenvs.baselines.update import ProcessGroup, precision
+from memenvs.baselines.update import ProcessGroup, make_optimizer
 from memenvs.core.files import path_in_errors, read_json, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.core.vector import TextVectorEnv
@@ -41,6 +41,7 @@ SHOWN = ("loss", "return", "success", "approx_kl", "kl_ref", "entropy", "eval_su
 """Metrics that the line of a step shows, where it has them."""
 PROBLEMS = ("failed", "overlong_prompts", "eval_failed", "eval_overlong_prompts", "skipped", "nonfinite")
 """Counts that it shows where they are not 0."""
+MASTER = ".master"  # behind a parameter's number: the name of its master weight in a checkpoint
 
 
 class Run:
@@ -110,10 +111,9 @@ class Run:
     def play(self, venv: Any, seeds: Sequence[int], group_size: int, timer: Timer) -> list[Episode]:
         """Roll out a group of episodes for each seed, shared among all processes; in order of the seeds."""
         limit = self.args.max_new_tokens
-        with precision(self.policy, self.args):
-            mine = collect(
-                venv, self.sampler, self.processes.shard(seeds), group_size, max_new_tokens=limit, timer=timer
-            )
+        mine = collect(
+            venv, self.sampler, self.processes.shard(seeds), group_size, max_new_tokens=limit, timer=timer
+        )
         if not hasattr(venv, "methods"):  # only reward methods read turns, and texts are much to gather
             mine = [replace(episode, turns=[]) for episode in mine]
         order = {seed: number for number, seed in enumerate(seeds)}
@@ -189,12 +189,11 @@ class Run:
             own = self.critic.critic_parameters(shared=self.critic is self.policy)
             rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
             groups.append({"params": own, "full_lr": rate, "flag": "critic_lr"})
-        adamw = require("torch", "train").optim.AdamW
-        return adamw(groups, lr=args.lr, betas=args.betas, weight_decay=args.weight_decay)
+        return make_optimizer(groups, lr=args.lr, betas=args.betas, weight_decay=args.weight_decay)
 
     def _start_engine(self) -> VLLMPolicy | None:
         args = self.args
-        engine = {"dtype": "bfloat16" if args.bf16 else "float32"} | args.sampler_args
+        engine = {"dtype": str(self.policy.model.dtype).removeprefix("torch.")} | args.sampler_args
         if args.sampler == "hf":
             return None
         if self.processes.size > 1:
@@ -206,7 +205,7 @@ class Run:
             model,
             value_head=value_head,
             device=self.processes.device,
-            dtype="float32",
+            dtype=self.args.dtype,
             seed=self.args.seed,
             **self._sampling,
         )
@@ -458,7 +457,7 @@ class Checkpoints:
             args: of the run, compared when it is resumed.
             best: the best evaluation, its checkpoint among those in the folder, or this one.
         """
-        tensors, numbers = _flat(optimizer.state_dict())
+        tensors, numbers = _flat(optimizer)
         state = {"step": step, "args": args, "optimizer": numbers, "best": best and best._asdict()}
         with whole_folder(self._at(step)) as fresh:
             for name, model in models.items():
@@ -487,6 +486,9 @@ class Checkpoints:
 
         Returns:
             Steps done, and the best evaluation so far.
+
+        Raises:
+            ValueError: the checkpoint is of a run in another precision.
         """
         if self.newest is None:
             raise FileNotFoundError(f"{self._folder} holds no checkpoint")
@@ -494,6 +496,14 @@ class Checkpoints:
             model.load_weights(self.newest / name)
         state = self._state(self.newest)
         tensors = require("safetensors.torch", "train").load_file(self.newest / "optimizer.safetensors")
+        masters = _masters(optimizer)
+        if masters.keys() != {name for name in tensors if name.endswith(MASTER)}:
+            this, other = ("bfloat16", "float32") if masters else ("float32", "bfloat16")
+            raise ValueError(
+                f"{self.newest} was computed in {other}, now {this}; resume with --dtype {other}"
+            )
+        for name, master in masters.items():
+            master.data.copy_(tensors.pop(name))
         loaded = state["optimizer"]
         loaded["state"] = {}
         for name, tensor in tensors.items():
@@ -609,9 +619,17 @@ def _lines_until(file: Path, step: int) -> list[str]:
     return kept
 
 
-def _flat(state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """An optimizer's state as named tensors, and the rest of it as plain data."""
-    tensors = {
+def _masters(optimizer: Any) -> dict[str, Any]:
+    """The optimizer's master weights, by their names in a checkpoint; see `make_optimizer`."""
+    stepped = [weight for group in optimizer.param_groups for weight in group["params"]]
+    return {f"{i}{MASTER}": weight for i, weight in enumerate(stepped) if hasattr(weight, "rounded")}
+
+
+def _flat(optimizer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An optimizer's state and master weights as named tensors, and the rest of it as plain data."""
+    state = optimizer.state_dict()
+    tensors = {name: master.detach() for name, master in _masters(optimizer).items()}
+    tensors |= {
         f"{number}.{part}": tensor.contiguous()
         for number, parts in state["state"].items()
         for part, tensor in parts.items()

@@ -82,7 +82,7 @@ def train(run: SFTRun, args: SFTArgs) -> None:
             # Score and loss: the mean of -log pi over the tokens of the batch
             run.optimizer.zero_grad(set_to_none=True)
             for part in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
-                logprobs = evaluate_in(run.policy, [mine[i] for i in part], args).logprobs
+                logprobs = evaluate_in(run.policy, [mine[i] for i in part]).logprobs
                 loss = -logprobs.sum() / tokens
                 loss.backward()
                 nats += float(loss.detach())

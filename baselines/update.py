@@ -6,7 +6,6 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -66,26 +65,27 @@ def score(
     """Write into the samples what an update compares with, before anything changes.
 
     That is `values` by a critic and `ref_logprobs` by a reference model, where there are such. Where the
-    update computes otherwise than the sampling did (another engine, or bfloat16), the policy's own
+    update rounds otherwise than the sampling did (another engine, or bfloat16), the policy's own
     log-probabilities replace the sampled ones, and the metric `kl_sampler` is how far these were, in nats.
     Every process scores its share.
     """
-    rescore = args.sampler != "hf" or args.bf16
+    torch = require("torch", "train")
+    rescore = args.sampler != "hf" or policy.model.dtype != torch.float32
     if critic is None and ref_model is None and not rescore:
         return {}
     mine = list(samples) if processes is None else processes.shard(samples)
     scores: list[dict[str, Floats]] = [{} for _ in mine]
-    with require("torch", "train").no_grad():
+    with torch.no_grad():
         for batch in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
             part, columns = [mine[i] for i in batch], dict[str, Any]()
             if rescore:
-                output = evaluate_in(policy, part, args)
+                output = evaluate_in(policy, part)
                 columns["logprobs"] = output.logprobs
             if critic is not None:
                 shared = rescore and critic is policy
-                columns["values"] = output.values if shared else values_in(critic, part, args)
+                columns["values"] = output.values if shared else values_in(critic, part)
             if ref_model is not None:
-                columns["ref_logprobs"] = evaluate_in(ref_model, part, args).logprobs
+                columns["ref_logprobs"] = evaluate_in(ref_model, part).logprobs
             cuts = np.cumsum([sample.response_mask.sum() for sample in part])[:-1]
             for name, column in columns.items():
                 for i, values in zip(batch, np.split(_array(column), cuts), strict=True):
@@ -154,7 +154,8 @@ def update(
                     loss.backward()
                     seen.append(({name: float(n.detach()) for name, n in numbers.items()}, len(weights)))
             if critic_only:
-                policy.model.zero_grad(set_to_none=True)
+                for weight in master_weights(policy.model_parameters()):
+                    weight.grad = None
             finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
             norms = apply_gradients(
                 optimizer, list(trained.values()), args.max_grad_norm, processes, finite=finite
@@ -183,7 +184,7 @@ def apply_gradients(
 
     Args:
         optimizer: of the parameters.
-        groups: of parameters with the gradients of this process; the norm of each is clipped by itself.
+        groups: of parameters in training; the norm of each group's gradients is clipped by itself.
         max_norm: above 0.
         processes: that train together.
         finite: whether the loss of this process was finite.
@@ -193,9 +194,10 @@ def apply_gradients(
         finite: then nothing is changed, neither weights nor the optimizer's state.
     """
     clip = require("torch", "train").nn.utils.clip_grad_norm_
-    for parameters in groups:
-        processes.sum_gradients(parameters)
-    norms = [float(clip(parameters, max_norm)) for parameters in groups]
+    masters = [master_weights(parameters) for parameters in groups]
+    for weights in masters:
+        processes.sum_gradients(weights)
+    norms = [float(clip(weights, max_norm)) for weights in masters]
     # The norms are the same in all processes.
     if processes.any(not finite) or not all(map(math.isfinite, norms)):
         optimizer.zero_grad(set_to_none=True)
@@ -204,27 +206,59 @@ def apply_gradients(
     return norms
 
 
-def precision(policy: HFPolicy, args: RunArgs) -> AbstractContextManager[Any]:
-    """Context in which the policy computes in the run's precision: bfloat16 with `bf16`."""
-    if not args.bf16:
-        return nullcontext()
+def make_optimizer(groups: Sequence[dict[str, Any]], **settings: Any) -> Any:
+    """AdamW over float32 weights.
+
+    Of a parameter in bfloat16 it steps a float32 copy, its master weight (Micikevicius et al., 2018, section
+    3.1): a step below the rounding of bfloat16 is not lost. A gradient is added to the master's in float32 as
+    soon as a backward pass has made it, and after each step the master is rounded into the parameter.
+
+    Args:
+        groups: of parameters, as for `torch.optim.AdamW`, each with settings of its own.
+        settings: of all groups.
+    """
+    masters = [{**group, "params": [_add_master(weight) for weight in group["params"]]} for group in groups]
+    optimizer = require("torch", "train").optim.AdamW(masters, **settings)
+    optimizer.register_step_post_hook(lambda *_: _round_masters(optimizer))
+    return optimizer
+
+
+def master_weights(parameters: Iterable[Any]) -> list[Any]:
+    """What `make_optimizer` steps of these parameters: their master weights, or in float32 themselves."""
+    return [getattr(weight, "master", weight) for weight in parameters]
+
+
+def _add_master(weight: Any) -> Any:
     torch = require("torch", "train")
-    autocast: AbstractContextManager[Any] = torch.autocast(policy.device.type, torch.bfloat16)
-    return autocast
+    if weight.dtype == torch.float32:
+        return weight
+    master = weight.detach().float().requires_grad_()
+    weight.master, master.rounded = master, weight
+
+    def move_gradient(weight: Any) -> None:
+        gradient, weight.grad = weight.grad, None
+        master.grad = gradient.float() if master.grad is None else master.grad.add_(gradient)
+
+    weight.register_post_accumulate_grad_hook(move_gradient)
+    return master
 
 
-def evaluate_in(
-    policy: HFPolicy, samples: Sequence[Sample], args: RunArgs, *, entropy: bool = False
-) -> PolicyOutput:
-    """Log-probabilities of a micro-batch under the policy as it is now, in the run's precision."""
-    with precision(policy, args):
-        return policy.forward([s.ids for s in samples], [s.response_mask for s in samples], entropy=entropy)
+def _round_masters(optimizer: Any) -> None:
+    with require("torch", "train").no_grad():
+        for group in optimizer.param_groups:
+            for master in group["params"]:
+                if hasattr(master, "rounded"):
+                    master.rounded.copy_(master)
 
 
-def values_in(critic: HFPolicy, samples: Sequence[Sample], args: RunArgs) -> Any:
-    """The critic's values (N,) of a micro-batch now, in the run's precision."""
-    with precision(critic, args):
-        return critic.values([s.ids for s in samples], [s.response_mask for s in samples])
+def evaluate_in(policy: HFPolicy, samples: Sequence[Sample], *, entropy: bool = False) -> PolicyOutput:
+    """Log-probabilities of a micro-batch under the policy as it is now."""
+    return policy.forward([s.ids for s in samples], [s.response_mask for s in samples], entropy=entropy)
+
+
+def values_in(critic: HFPolicy, samples: Sequence[Sample]) -> Any:
+    """The critic's values (N,) of a micro-batch now."""
+    return critic.values([s.ids for s in samples], [s.response_mask for s in samples])
 
 
 class ProcessGroup:
@@ -344,7 +378,7 @@ def _losses(
     """
     samples, shared = [one.sample for one in experiences], critic is policy
     if shared or not critic_only:
-        now = evaluate_in(policy, samples, args, entropy=bool(args.entropy_coef))
+        now = evaluate_in(policy, samples, entropy=bool(args.entropy_coef))
         loss, metrics = _policy_loss(now, experiences, weights, args)
         if shared:
             value_loss, value_metrics = _value_loss(now.values, experiences, weights, args)
@@ -352,7 +386,7 @@ def _losses(
             metrics |= value_metrics
         yield loss, metrics
     if critic is not None and not shared:
-        yield _value_loss(values_in(critic, samples, args), experiences, weights, args)
+        yield _value_loss(values_in(critic, samples), experiences, weights, args)
 
 
 def _policy_loss(

@@ -75,12 +75,13 @@ class TestLearning:
             (mt_ppo, {"reward": "turn", "groups": 64}),
             (mt_ppo, {"reward": "turn", "groups": 64, "critic": "shared", "value_coef": 0.02}),
             (grpo, {"reward": "outcome", "groups": 8}),
+            (grpo, {"reward": "outcome", "groups": 8, "dtype": "bfloat16"}),
             (grpo, {"reward": "turn", "groups": 8, "estimator": "rloo", "lr": 5e-4}),
             (grpo, {"reward": "outcome", "groups": 64, "group_size": 1, "estimator": "reinforce"}),
             (grpo, {"reward": "merged", "groups": 8, "clip_high": 0.28, "dynamic_sampling": 1}),
             (grpo, {"reward": "turn", "groups": 8, "tree_turns": 1}),
         ],
-        ids=["mt_ppo", "shared", "grpo", "mt_rloo", "reinforce", "dapo", "tree"],
+        ids=["mt_ppo", "shared", "grpo", "bfloat16", "mt_rloo", "reinforce", "dapo", "tree"],
     )
     def test_success_rises(self, learner, options, game, tmp_path):
         lines = run(learner, game, tmp_path / "run", steps=16, **options)
@@ -205,8 +206,13 @@ class TestReports:
 class TestResuming:
     @pytest.mark.parametrize(
         ("learner", "own"),
-        [(mt_ppo, {"critic": "separate", "kl_coef": 0.1}), (mt_ppo, {"critic": "shared"}), (grpo, {})],
-        ids=["separate", "shared", "grpo"],
+        [
+            (mt_ppo, {"critic": "separate", "kl_coef": 0.1}),
+            (mt_ppo, {"critic": "shared"}),
+            (grpo, {}),
+            (grpo, {"dtype": "bfloat16"}),
+        ],
+        ids=["separate", "shared", "grpo", "bfloat16"],
     )
     def test_a_resumed_run_is_the_run_that_was_not_stopped(self, learner, own, game, tmp_path):
         options = {"groups": 8, "group_size": 4, **own}

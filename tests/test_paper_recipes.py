@@ -204,9 +204,9 @@ def test_a_switch_of_a_recipe_can_be_turned_off():
 
 
 def test_a_recipe_may_be_a_file(tmp_path):
-    (tmp_path / "mine.txt").write_text("# mine\n\n--steps 3   # few\n--stop '</a>' '# b'\n--bf16\n")
+    (tmp_path / "mine.txt").write_text("# mine\n\n--steps 3   # few\n--stop '</a>' '# b'\n--dtype bfloat16\n")
     args = read("mt_ppo", "--recipe", str(tmp_path / "mine.txt"))
-    assert (args.steps, args.stop, args.bf16) == (3, ("</a>", "# b"), True)
+    assert (args.steps, args.stop, args.dtype) == (3, ("</a>", "# b"), "bfloat16")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,14 @@ from memenvs.core.checks import check_whole
 from memenvs.core.files import whole_folder
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
-from memenvs.models.loading import can_reuse_cache, evaluating, load_hf_tokenizer, load_model, split_model
+from memenvs.models.loading import (
+    Dtype,
+    can_reuse_cache,
+    evaluating,
+    load_hf_tokenizer,
+    load_model,
+    split_model,
+)
 from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
 
@@ -50,7 +57,8 @@ class HFPolicy(ChatPolicy):
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
         value_head: a linear layer from hidden states to values, float32.
         device: of torch, for a model by name; None: a GPU if there is one.
-        dtype: `"bfloat16"` …, for a model by name; None: float32 on a CPU, else the checkpoint's.
+        dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it, else
+            float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens of prompts and replies that are sampled together; bounds the memory of
             their keys and values.
         seed: of the value head's first weights.
@@ -74,7 +82,7 @@ class HFPolicy(ChatPolicy):
         chat_args: Mapping[str, Any] | None = None,
         value_head: bool = False,
         device: str | None = None,
-        dtype: str | None = None,
+        dtype: Dtype = "auto",
         max_batch_tokens: int = BATCH,
         seed: int = 0,
     ):
@@ -238,7 +246,7 @@ class HFPolicy(ChatPolicy):
             FileNotFoundError: there is no policy in the folder.
             ValueError: the weights are of a model of another form.
         """
-        saved = HFPolicy.load(folder, device=str(self.device), dtype=str(self.model.dtype).split(".")[-1])
+        saved = HFPolicy.load(folder, device=str(self.device))
         if (self.value_head is None) != (saved.value_head is None):
             raise ValueError("one of the two policies has a value head, the other has none")
         try:

@@ -6,35 +6,60 @@ import functools
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
+from memenvs.core.checks import check_choice
 from memenvs.core.optional import require
 
+Dtype = Literal["auto", "bfloat16", "float32"]
+"""What a model by name computes in; `load_model` says what `"auto"` is."""
 
-def load_model(model: Any, device: str | None = None, dtype: str | None = None) -> Any:
+
+def load_model(model: Any, device: str | None = None, dtype: Dtype = "auto") -> Any:
     """A causal model in evaluation mode: safetensors only, and no code of the model is run.
 
     Args:
         model: a folder, or a name on the hub; or a model in memory, which is given back as it is.
         device: of torch; None: a GPU if there is one.
-        dtype: `"bfloat16"` …; None: float32 on a CPU, else the checkpoint's.
+        dtype: of `Dtype`. `"auto"` is the checkpoint's own where the device computes in it at least as
+            fast as in float32, and else float32: float16 on a CPU, and bfloat16 on one without instructions
+            for it (AVX512-BF16 or AMX) or on a GPU that only emulates it.
 
     Raises:
         FileNotFoundError: there is no such model.
-        ValueError: a device or a dtype is given for a model in memory.
+        ValueError: another dtype; or a device or a dtype is given for a model in memory.
     """
+    check_choice("dtype", dtype, get_args(Dtype))
     if hasattr(model, "config"):
-        if device is not None or dtype is not None:
+        if device is not None or dtype != "auto":
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
         return model
-    name = str(model)
-    torch, transformers = require("torch", "train"), require("transformers", "train")
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if dtype is None:
-        dtype = "float32" if torch.device(device).type == "cpu" else "auto"
+    torch = require("torch", "train")
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    loaded = _read_model(str(model), dtype)
+    if dtype == "auto" and not computes_fast(place, loaded.dtype):
+        del loaded  # read again, not cast: some models make constants in the dtype that they are loaded in
+        loaded = _read_model(str(model), "float32")
+    return loaded.to(place).eval()
+
+
+def computes_fast(device: Any, dtype: Any) -> bool:
+    """Whether a device of torch computes in a dtype of torch at least as fast as in float32."""
+    torch = require("torch", "train")
+    kind = torch.device(device).type
+    if dtype == torch.float32 or kind not in ("cpu", "cuda"):
+        return True
+    if kind == "cuda":
+        return dtype != torch.bfloat16 or torch.cuda.is_bf16_supported(including_emulation=False)
+    if dtype != torch.bfloat16:
+        return False
+    # Of torch's private names the ones that are there in every version from 2.6 on.
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def _read_model(name: str, dtype: str) -> Any:
     try:
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
             name, dtype=dtype, trust_remote_code=False, use_safetensors=True
         )
     except OSError as error:
@@ -42,7 +67,6 @@ def load_model(model: Any, device: str | None = None, dtype: str | None = None) 
             f"no model {name!r}: give the folder of a causal model with safetensors weights, or a name that "
             f"the Hugging Face hub knows and this machine has cached or can reach ({error})"
         ) from error
-    return loaded.to(device).eval()
 
 
 def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:

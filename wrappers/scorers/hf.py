@@ -12,6 +12,7 @@ from memenvs.core.batching import micro_batches, pad_right
 from memenvs.core.checks import check_whole
 from memenvs.core.optional import require
 from memenvs.models.loading import (
+    Dtype,
     can_reuse_cache,
     copy_cache,
     depends_on_length,
@@ -56,7 +57,8 @@ class HFScorer(PairScorer):
             model in memory, scored by its present weights, so that it may be a policy in training.
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         device: of torch, for a model by name; None: a GPU if there is one.
-        dtype: `"bfloat16"` …, for a model by name; None: float32 on a CPU, else the checkpoint's.
+        dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it, else
+            float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens in a pass of the model, padding and cached prompts included; bounds memory. A
             longer prompt is read in several passes. None: 4,096 on a CPU, 65,536 elsewhere.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
@@ -71,7 +73,7 @@ class HFScorer(PairScorer):
         model: Any,
         tokenizer: Any = None,
         device: str | None = None,
-        dtype: str | None = None,
+        dtype: Dtype = "auto",
         max_batch_tokens: int | None = None,
         truncate: Truncate = None,
     ):

@@ -1,0 +1,124 @@
+"""bfloat16 and float32: which a model is computed in, and how far apart their numbers are."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from memenvs.models import HFPolicy  # noqa: E402
+from memenvs.models.loading import computes_fast, load_model  # noqa: E402
+from memenvs.wrappers.registry import make_scorer  # noqa: E402
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest  # noqa: E402
+
+PROMPTS = ["Where does Ada Lovelace work?", "A moth", "London is in England. Where is London?"]
+REQUESTS = [ScoreRequest(prompt, " the engine of Babbage, 1843.") for prompt in PROMPTS]
+# bfloat16 keeps 8 bits of a number. Measured, of log-probabilities from -14 to -6: at most 0.08 nats a token and
+# 0.024 in the mean.
+MOST_NATS, MEAN_NATS = 0.2, 0.06
+
+
+@pytest.fixture(scope="module")
+def stored(tiny_model, tmp_path_factory):
+    """The tiny model in a dtype of its checkpoint."""
+
+    def store(dtype):
+        folder = tmp_path_factory.mktemp(dtype)
+        model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype=dtype)
+        model.save_pretrained(folder)
+        transformers.AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder)
+        return folder
+
+    return {dtype: store(dtype) for dtype in ("bfloat16", "float16", "float32")}
+
+
+def instructions(monkeypatch, *, avx512=False, amx=False):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+
+
+@pytest.mark.parametrize("fast", [{"avx512": True}, {"amx": True}])
+def test_auto_is_the_checkpoints_dtype_where_the_cpu_has_instructions_for_it(stored, monkeypatch, fast):
+    instructions(monkeypatch, **fast)
+    assert load_model(stored["bfloat16"], "cpu").dtype == torch.bfloat16
+    assert load_model(stored["float32"], "cpu").dtype == torch.float32
+
+
+def test_auto_is_float32_on_a_cpu_without_them(stored, monkeypatch):
+    instructions(monkeypatch)
+    model = load_model(stored["bfloat16"], "cpu")
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+def test_auto_is_float32_for_float16_on_a_cpu(stored, monkeypatch):
+    instructions(monkeypatch, avx512=True)
+    assert load_model(stored["float16"], "cpu").dtype == torch.float32
+
+
+def test_a_gpu_computes_fast_in_bfloat16_unless_it_emulates_it(monkeypatch):
+    native = True
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native)
+    assert computes_fast("cuda:0", torch.bfloat16)
+    native = False
+    assert not computes_fast("cuda:0", torch.bfloat16)
+    assert computes_fast("cuda:0", torch.float16)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_dtype_that_is_given_is_that_of_the_weights(stored, dtype):
+    for folder in stored.values():
+        assert load_model(folder, "cpu", dtype).dtype == getattr(torch, dtype)
+
+
+@pytest.mark.parametrize("make", [load_model, HFPolicy, HFScorer])
+@pytest.mark.parametrize("dtype", ["bf16", "float16", None])
+def test_a_mistyped_dtype_is_refused_with_the_choices(make, dtype):
+    with pytest.raises(ValueError, match="dtype must be one of auto, bfloat16, float32, got"):
+        make("/nowhere", dtype=dtype)
+
+
+def test_a_mistyped_dtype_of_a_scorer_by_name_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match='must be "auto" or "bfloat16" or "float32", got \'bf16\''):
+        make_scorer(["hf", {"model": "/nowhere", "dtype": "bf16"}])
+
+
+def test_a_dtype_is_not_for_a_model_in_memory(tiny_model):
+    with pytest.raises(ValueError, match="move a model in memory yourself"):
+        load_model(load_model(tiny_model, "cpu"), dtype="float32")
+
+
+def test_scores_in_bfloat16_are_near_those_in_float32(tiny_model):
+    exact, near = (HFScorer(tiny_model, device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    apart = np.concatenate(near.logprobs(REQUESTS)) - np.concatenate(exact.logprobs(REQUESTS))
+    assert 0 < np.abs(apart).max() < MOST_NATS
+    assert np.abs(apart).mean() < MEAN_NATS
+
+
+def test_log_probabilities_of_a_policy_in_bfloat16_are_near_those_in_float32(tiny_model):
+    exact, near = (HFPolicy(tiny_model, device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    sequences, masks = sampled(exact)
+    with torch.no_grad():
+        apart = near.forward(sequences, masks).logprobs - exact.forward(sequences, masks).logprobs
+    assert 0 < apart.abs().max() < MOST_NATS
+    assert apart.abs().mean() < MEAN_NATS
+
+
+def test_sampled_log_probabilities_in_bfloat16_are_those_of_forward(tiny_model):
+    policy = HFPolicy(tiny_model, device="cpu", dtype="bfloat16")
+    replies = policy.sample(
+        [policy.encode(prompt) for prompt in PROMPTS], [np.random.default_rng(i) for i in range(3)], 12
+    )
+    sequences, masks = sampled(policy)
+    with torch.no_grad():
+        again = policy.forward(sequences, masks).logprobs.numpy()
+    # Sampling reads behind a cache and `forward` at once, which rounds differently.
+    np.testing.assert_allclose(np.concatenate([r.logprobs for r in replies]), again, atol=MOST_NATS)
+
+
+def sampled(policy):
+    """Twelve tokens behind each prompt, with their masks."""
+    prompts = [policy.encode(prompt) for prompt in PROMPTS]
+    replies = policy.sample(prompts, [np.random.default_rng(i) for i in range(3)], 12)
+    sequences = [np.concatenate([p, r.ids]) for p, r in zip(prompts, replies, strict=True)]
+    masks = [np.arange(len(s)) >= len(p) for s, p in zip(sequences, prompts, strict=True)]
+    return sequences, masks

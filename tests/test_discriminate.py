@@ -7,13 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from memenvs import open_tasks
+from memenvs import models, open_tasks
 from memenvs.build.__main__ import main as build
 from memenvs.evaluation.discriminate import (
     Contexts,
+    answer_prompt,
+    answered,
     corrupt,
     discrimination,
+    distract,
     information_gain,
+    intervals,
     kind,
     main,
     similarity,
@@ -98,7 +102,7 @@ def test_a_measure_that_cannot_tell_has_no_signal():
 
 
 def test_a_measure_that_always_tells_alike_has_no_noise():
-    assert discrimination(np.array([[1.0, 0, 0], [5, 4, 4]])) == (1.0, math.inf)
+    assert discrimination(np.array([[1.0, 0, 0], [5, 4, 4]])) == (1.0, math.inf, 1.0)
 
 
 def test_overlap_of_words_sees_what_is_missing_and_not_what_is_swapped(questions):
@@ -110,6 +114,78 @@ def test_overlap_of_words_sees_what_is_missing_and_not_what_is_swapped(questions
 def test_the_command_prints_a_table(capsys):
     assert main(["--measure", "lexical"]) == 0
     assert "information gain, lexical" in capsys.readouterr().out
+
+
+def test_the_share_ahead_counts_equal_scores_half():
+    # question 1 is ahead of both, question 2 of one and level with the other: (2 + 1.5) / 4
+    assert discrimination(np.array([[3.0, 2, 1], [2, 2, 1]])).ahead == pytest.approx(3.5 / 4)
+
+
+def test_intervals_hold_the_values_and_shrink_with_more_questions():
+    scores = np.random.default_rng(0).normal([0.5, 0, 0], size=(30, 3))
+    for few, many, value in zip(
+        intervals(scores), intervals(np.tile(scores, (8, 1))), discrimination(scores), strict=True
+    ):
+        assert few.mean == pytest.approx(many.mean) == pytest.approx(value)
+        assert few.low < many.low < value < many.high < few.high
+
+
+def test_distractors_are_as_long_as_the_evidence_and_hold_no_answer():
+    found = distract(open_tasks("world-test"))
+    assert len(found) == 128
+    for one in found:
+        assert one.answer in one.true
+        assert [len(text) for text in one.corrupted] == [len(one.true)] * 2
+        assert not any(one.answer in text for text in one.corrupted)
+    assert all(set(one.corrupted[0].split("\n")).isdisjoint(one.corrupted[1].split("\n")) for one in found)
+
+
+def test_overlap_of_words_puts_evidence_ahead_of_distractors():
+    scores = information_gain(LexicalScorer(), distract(open_tasks("world-test")))
+    assert discrimination(scores).ahead > 0.95
+
+
+class Reader:
+    """A policy that knows Bob by heart, and else what the context says; a prompt's ids are its characters."""
+
+    def __init__(self, model, temperature, chat):
+        assert (model, temperature, chat) == ("model", 0.0, None)
+
+    def encode(self, prompt):
+        return np.array([ord(letter) for letter in prompt])
+
+    def sample(self, prompts, rngs, limit):
+        texts = ["".join(map(chr, ids)) for ids in prompts]
+        said = ["It is the Ada!" if "by Ada" in text else "Bob" for text in texts]
+        return [models.Reply(text, np.zeros(0), np.zeros(0), True) for text in said]
+
+
+def test_questions_that_are_known_by_heart_or_not_answered_are_left_out(monkeypatch):
+    monkeypatch.setattr(models, "HFPolicy", Reader)
+    of_context = Contexts("Who?", "Ada", "by Ada", ("x", "y"))
+    by_heart = Contexts("Who?", "Bob", "by Bob", ("x", "y"))
+    unread = Contexts("Who?", "Cy", "by Cy", ("x", "y"))
+    assert answered("model", [of_context, by_heart, unread]) == [of_context]
+    with pytest.raises(ValueError, match="model answers none of 2 questions"):
+        answered("model", [by_heart, unread])
+
+
+def test_a_template_stands_around_the_prompt():
+    plain = answer_prompt("Who {prompt}?", "It was Ada.")
+    assert answer_prompt("Who {prompt}?", "It was Ada.", "<user>{prompt}<reply>") == f"<user>{plain}<reply>"
+
+
+def test_a_model_is_asked_in_its_chat_template_where_it_has_one(tiny_model, capsys, monkeypatch):
+    command = ["--measure", f"hf:{tiny_model}", "--questions", "2"]
+    tables = []
+    for more in ([], ["--chat"], ["--no-chat"]):
+        assert main([*command, *more]) == 0
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1] != tables[2]
+    assert "2 questions of world-test" in tables[0]
+    assert [line.split(",")[0] for line in tables[0].splitlines()[2:]] == [
+        "information gain", "attention mass", "attention top1"
+    ]  # fmt: skip
 
 
 class Told:
@@ -145,7 +221,7 @@ def test_contexts_that_were_corrupted_elsewhere_are_read(tmp_path, capsys):
     record = {"question": "Who?", "answer": "Ada", "context": "It was Ada.", "corrupted": ["It was.", "Bob"]}
     (tmp_path / "contexts.jsonl").write_text(json.dumps(record) + "\n")
     assert main(["--contexts", str(tmp_path / "contexts.jsonl")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[-2:] == ["1.000", "inf"]
+    assert capsys.readouterr().out.splitlines()[-1].split()[-6:-3] == ["inf", "[inf,", "inf]"]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +268,14 @@ def test_questions_of_hotpotqa_are_corrupted_by_their_supporting_facts(tmp_path)
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--task-set", "niah"], ["--task-set", "no"], ["--contexts", "no.jsonl"]],
+    [
+        ["--task-set", "niah"],
+        ["--task-set", "niah", "--against", "distractors"],
+        ["--task-set", "no"],
+        ["--contexts", "no.jsonl"],
+        ["--questions", "0"],
+        ["--chat"],
+    ],
 )
 def test_a_wrong_command_line_is_one_line(arguments, capsys):
     assert main(arguments) == 2

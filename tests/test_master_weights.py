@@ -138,6 +138,6 @@ def test_a_checkpoint_of_another_precision_is_refused(tiny_model, tmp_path):
     with torch.no_grad():
         optimizer.param_groups[0]["params"][0].zero_()
     checkpoints.restore(models, optimizer)
-    fresh, others = state("bfloat16")
+    _, others = state("bfloat16")
     for one, other in zip(optimizer.param_groups[0]["params"], others.param_groups[0]["params"], strict=True):
         assert torch.equal(one, other)

@@ -188,7 +188,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def gold_reply(self) -> str:
         """The answer, at a reading turn as the memory."""
-        answering = self._answering
+        answering = self.answering
         answer = gold_answer(self._reading.task.answers, self.metric)
         return wrap_answer(answer, self.answer_format) if answering else answer
 
@@ -313,7 +313,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     def _play(self, reply: str) -> dict[str, float]:
         episode = self.episode
         start = thought_end(reply, self.thoughts)
-        if not self._answering:
+        if not self.answering:
             memory, cut = self.tokenizer.head(reply[start:], self.max_memory)
             episode.memories.append(memory)
             episode.memory_span = (start, start + len(memory)) if memory else None
@@ -356,7 +356,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return self._reading.task.id
 
     @property
-    def _answering(self) -> bool:
+    def answering(self) -> bool:
+        """Whether every chunk has been read, so that the next reply is the answer."""
         return self.episode.turn >= len(self._reading.chunks)
 
 

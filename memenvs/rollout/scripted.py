@@ -15,13 +15,14 @@ from tqdm import tqdm
 
 from memenvs.core.env import Info, TextEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.envs.searching import SearchingEnv
+from memenvs.envs.searching import SearchingEnv, holds_answer
 from memenvs.envs.sokoban_grid import SokobanGridEnv
+from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.sokoban import solve
 from memenvs.tasks.metrics import wrap_answer
 
 Policy = Callable[[Any, Info], Any]
-"""Called with an observation and its info, gives the action; only `gold` looks at more than these."""
+"""Called with an observation and its info, gives the action; `gold` and `careful` look at more than these."""
 
 POLICIES = {
     "gold": "Knows the answer; it asks the environment.",
@@ -29,6 +30,9 @@ POLICIES = {
     "random_text": "Replies with random words of the observation, and random tags.",
     "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
     "chunked reading, searching and the one tool call, in their own wording.",
+    "careful": "Knows which sentences are needed and notes them as it reads, with slips and distractors, or "
+    "calls the tool for the question; it answers only what it has read. A teacher for chunked reading and "
+    "the one tool call.",
 }
 """What each policy of a text environment does, by its name."""
 
@@ -53,6 +57,7 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
             "silent": lambda: lambda observation, info: "",
             "random_text": lambda: RandomText(seed),
             "lexical": lambda: _lexical(inner),
+            "careful": lambda: _careful(inner, seed),
         }
     elif isinstance(inner, SokobanGridEnv):
         makers = {"gold": lambda: _Solution(inner), "random": lambda: _random_moves(env, seed)}
@@ -202,6 +207,82 @@ class LexicalSearcher:
         return opening + wrap_answer("; ".join(_answer(one, lines) for one in questions), "tag")
 
 
+class CarefulReader:
+    """A teacher of memories: it knows which sentences are needed, and may still slip.
+
+    At a chunk the memory is the notes before it and, one a line, the sentences of the chunk that the task set
+    marks as needed, as the text has them; one that does not name its document stands behind the title. A
+    needed sentence is missed with probability `slip`. With probability `distractor` a sentence that is not
+    needed is noted: the one, of three drawn, that shares the most words with the question. The answer is the
+    gold one where the notes hold it, else "unknown".
+
+    Args:
+        env: that it plays; its task set marks sentences, as HotpotQA's and the world's do.
+        seed: of slips and distractors.
+        slip: probability, a needed sentence.
+        distractor: probability, a chunk.
+    """
+
+    def __init__(self, env: ChunkQAEnv, seed: int = 0, slip: float = 0.1, distractor: float = 0.2) -> None:
+        self._env, self._rng = env, np.random.default_rng(seed)
+        self._slip, self._distractor = slip, distractor
+
+    def __call__(self, observation: str, info: Info) -> str:
+        """The new memory, or the answer once every chunk has been read."""
+        env, notes = self._env, self._env.episode.memories[-1].splitlines()
+        if env.answering:
+            return _known_answer(env.answer_format, notes, info)
+        needed, others = (
+            [line for line in lines if line not in notes] for lines in self._sentences(observation)
+        )
+        kept = [line for line in needed if self._rng.random() >= self._slip]
+        if others and self._rng.random() < self._distractor:
+            asked = set(_words(env.tasks[env.episode.task].question))
+            drawn = self._rng.choice(len(others), min(3, len(others)), replace=False)
+            likeliest = max(drawn, key=lambda i: len(asked.intersection(_words(others[i]))))
+            kept.append(others[likeliest])
+        return "\n".join([*notes, *kept])
+
+    def _sentences(self, observation: str) -> tuple[list[str], list[str]]:
+        """The sentences that an observation shows whole, as notes: those that are needed, and the others."""
+        tasks, documents = self._env.tasks, self._env.episode.documents
+        spans = tasks[self._env.episode.task].meta.get("spans", [])
+        needed, others = list[str](), list[str]()
+        titles, texts = tasks.titles(documents), tasks.texts(documents)
+        for document, title, text in zip(documents, titles, texts, strict=True):
+            marked = [text[start:end].strip() for number, start, end in spans if number == document]
+            for sentence in _SENTENCE_END.split(text):
+                if sentence and sentence in observation:
+                    line = sentence if title in sentence else f"{title}: {sentence}"
+                    wanted = any(sentence in one or one in sentence for one in marked)
+                    (needed if wanted else others).append(line)
+        return needed, others
+
+
+class CarefulCaller:
+    """A teacher of the one tool call: it calls for the question and answers what the result holds.
+
+    The reasoning of the answer is the first sentence of the result that holds it; an answer that no passage
+    holds is "unknown".
+
+    Args:
+        env: that it plays.
+    """
+
+    def __init__(self, env: ToolQAEnv) -> None:
+        self._env = env
+
+    def __call__(self, observation: str, info: Info) -> str:
+        """The call at the first turn, then the answer."""
+        env = self._env
+        if not env.episode.history:
+            call = json.dumps({"name": "wiki_search", "args": {"query": info["privileged"]["question"]}})
+            return f"<reasoning>I look it up.</reasoning>\n<tool>\n{call}\n</tool>"
+        read = _SENTENCE_END.split(" ".join(env.episode.history[-1][1].split()))
+        said = next((one for one in read if holds_answer([one], info["privileged"]["answers"])[0]), "")
+        return f"<reasoning>{said}</reasoning>\n" + _known_answer("tag", [said], info)
+
+
 class _Solution:
     """Makes the moves of a shortest solution of the level, then up."""
 
@@ -217,6 +298,23 @@ class _Solution:
 def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
     env.action_space.seed(seed)
     return lambda observation, info: env.action_space.sample()
+
+
+def _careful(env: TextEnv[Any, Any], seed: int) -> Policy:
+    if isinstance(env, ChunkQAEnv):
+        return CarefulReader(env, seed)
+    if isinstance(env, ToolQAEnv):
+        return CarefulCaller(env)
+    raise ValueError(
+        f"policy 'careful' reads chunks or calls a tool, and {type(env).__name__} has none; choose gold"
+    )
+
+
+def _known_answer(answer_format: str, read: Sequence[str], info: Info) -> str:
+    """The gold answer where what was read holds it, else "unknown"."""
+    privileged = info["privileged"]
+    known, _ = holds_answer(read, privileged["answers"])
+    return wrap_answer(privileged["target"] if known else "unknown", answer_format)
 
 
 def _lexical(env: TextEnv[Any, Any]) -> Policy:

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from memenvs.models import HFPolicy
+from memenvs.models.sampling import _Decoder
 
 SMALL = {
     "vocab_size": 4096,
@@ -31,6 +32,8 @@ FAMILIES = {
     "GPT2": {},
     "Gemma2": {"head_dim": 16, "sliding_window": 16, "final_logit_softcapping": 2.0},
     "Mistral": {"sliding_window": 16},
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 16},
     "Cohere": {"logit_scale": 0.3},
     "Granite": {"logits_scaling": 4.0},
     "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 16},
@@ -55,14 +58,32 @@ def build(family, **changes):
 def test_padded_rows_with_a_cache_give_what_reading_at_once_gives(family, tokenizer):
     policy = HFPolicy(build(family), tokenizer, chat=False)
     rng = np.random.default_rng(0)
-    prompts = [rng.integers(3, 4096, length) for length in (3, 40, 17, 40)]
-    found = policy.sample(prompts, [np.random.default_rng(i) for i in range(4)], [50, 30, 12, 56])
+    prompts = [rng.integers(3, 4096, length) for length in (3, 40, 17, 40, 3, 5)]
+    prompts[4:] = [np.concatenate([prompts[1][:38], own]) for own in prompts[4:]]  # three share a prefix
+    limits = [50, 30, 12, 56, 20, 50]
+    found = policy.sample(prompts, [np.random.default_rng(i) for i in range(6)], limits)
     for prompt, reply in zip(prompts, found, strict=True):
         ids = np.concatenate([prompt, reply.ids])
         with torch.no_grad():
             logits = policy.model(torch.from_numpy(ids)[None]).logits[0].log_softmax(-1)
         wanted = logits[np.arange(len(prompt) - 1, len(ids) - 1), reply.ids]
         np.testing.assert_allclose(reply.logprobs, wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "own"),
+    [
+        ("Llama", {}, True),
+        ("Mistral", {"sliding_window": None}, True),
+        ("Qwen2", {}, True),
+        ("Qwen3", {}, True),
+        ("Mistral", {}, False),  # its window slides
+        ("Gemma2", {}, False),
+        ("GPT2", {}, False),
+    ],
+)
+def test_models_of_known_layers_decode_without_the_parts_for_longer_inputs(family, changes, own):
+    assert _Decoder.serves(build(family, **changes).base_model) is own
 
 
 def test_a_model_without_keys_and_values_is_refused(tokenizer):

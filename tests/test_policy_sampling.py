@@ -8,7 +8,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import torch
+
 from memenvs.models import HFPolicy
+from memenvs.models.loading import PackedLinears
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +21,10 @@ def policy(tiny_model):
 
 @pytest.fixture
 def reads(policy):
-    """Shapes (rows, tokens) of what the model was given since."""
+    """Shapes (rows, tokens) of what the model has read since."""
     shapes = []
-    hook = policy.model.model.register_forward_pre_hook(
-        lambda module, args, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
+    hook = policy.model.model.embed_tokens.register_forward_pre_hook(
+        lambda module, args: shapes.append((*args[0].shape, 1)[:2])
     )
     yield shapes
     hook.remove()
@@ -67,5 +70,78 @@ def test_a_batch_keeps_to_its_budget_of_tokens(tiny_model, policy, reads):
 
 def test_prompts_of_like_length_are_read_together(policy, reads):
     # 95 is at least 90% of 100 and is padded to it, 50 and 49 are not; 49 is of 50
-    policy.sample([np.full(n, 100) for n in (50, 100, 49, 95)], rngs(4), 1)
+    policy.sample([np.full(n, 100 + n) for n in (50, 100, 49, 95)], rngs(4), 1)
     assert reads == [(2, 100), (2, 50)]
+
+
+def alike(count, shared, own=5):
+    """Prompts that begin with the same tokens and end in different ones, of different lengths."""
+    draw = np.random.default_rng(0)
+    head = draw.integers(100, 4000, shared)
+    return [np.concatenate([head, draw.integers(100, 4000, own + i)]) for i in range(count)]
+
+
+def test_a_prefix_that_prompts_share_is_read_once(policy, reads):
+    policy.sample(alike(4, 60), rngs(4), 1)
+    # 60 tokens for all; then 5 to 8 of their own, where at most a tenth of a pass is padding
+    assert reads[0] == (1, 60)
+    assert sum(rows * length for rows, length in reads[1:]) == 5 + 6 + 7 + 8
+
+
+def test_a_prefix_too_short_to_pay_is_read_with_each_prompt(policy, reads):
+    policy.sample(alike(2, 30, own=200), rngs(2), 1)
+    assert reads == [(2, 231)]
+
+
+def test_rows_that_share_a_prefix_sample_what_each_samples_alone(policy):
+    first, second, copies, alone = alike(3, 80), alike(2, 50)[::-1], alike(1, 40) * 3, alike(1, 7)
+    prompts = [first[0], second[0], copies[0], first[1], alone[0], first[2], second[1], *copies[1:]]
+    limits = [30, 9, 30, 2, 30, 30, 12, 5, 20]  # rows leave, and with them whole groups
+    together = policy.sample(prompts, rngs(9), limits)
+    for i, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
+        reply = policy.sample([prompt], rngs(9)[i : i + 1], limit)[0]
+        assert reply.ids.tolist() == together[i].ids.tolist()
+        np.testing.assert_allclose(reply.logprobs, together[i].logprobs, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("change", ["counted", "uncounted", "replaced"])
+def test_replies_follow_weights_that_have_changed_since(tiny_model, change):
+    policy, fresh = (HFPolicy(tiny_model, chat=False, device="cpu") for _ in range(2))
+    prompts = [np.arange(100, 110)]
+    policy.sample(prompts, rngs(1), 4)  # its weights are packed
+    for layer in (policy.model.model.layers[0].mlp, fresh.model.model.layers[0].mlp):
+        weight = layer.up_proj.weight
+        if change == "counted":
+            with torch.no_grad():
+                weight.mul_(-2)
+        elif change == "uncounted":
+            weight.data.mul_(-2)
+        else:
+            layer.up_proj.weight = torch.nn.Parameter(weight.detach() * -2)
+    found, wanted = (one.sample(prompts, rngs(1), 8)[0] for one in (policy, fresh))
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    np.testing.assert_array_equal(found.logprobs, wanted.logprobs)
+
+
+def test_layers_are_as_before_once_replies_are_sampled(policy):
+    policy.sample([np.arange(100, 110)], rngs(1), 2)
+    assert not [module for module in policy.model.modules() if "forward" in vars(module)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed_layers_give_the_products_of_plain_ones(dtype):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(48, 24), torch.nn.Linear(24, 7, bias=False)).to(dtype)
+        states = torch.randn(3, 5, 48, dtype=dtype)
+        wanted = model(states)
+        with PackedLinears([model])():
+            assert all("forward" in vars(layer) for layer in model) or not packs(dtype)
+            found = model(states)
+    np.testing.assert_allclose(
+        found.float(), wanted.float(), rtol=0, atol=1e-5 if dtype == torch.float32 else 2e-2
+    )
+
+
+def packs(dtype):
+    return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -96,7 +96,7 @@ class CausalLM(NamedTuple):
     """
 
     backbone: Any
-    lm_head: Callable[[Any], Any]
+    lm_head: _LMHead
 
 
 def split_model(model: Any) -> CausalLM:
@@ -194,14 +194,98 @@ def copy_cache(cache: Any, length: int, rows: int) -> Any:
     return copy
 
 
+class PackedLinears:
+    """Linear layers that multiply by weights in the order in which oneDNN reads them.
+
+    On a CPU a product with few rows waits for its weights: `torch.nn.functional.linear` puts them into that
+    order anew each time. Here they are kept in it, in a second copy of the weights, made when they are first
+    used and again for a layer whose weights have changed. Products are the same but for the order of sums.
+
+    Layers are left as they are where this does not apply: on another device, in another dtype than float32
+    or bfloat16, with a forward method of their own, and from `PACKED` bytes on.
+
+    Args:
+        modules: whose layers, those inside them included; each layer is packed once.
+    """
+
+    def __init__(self, modules: Iterable[Any]):
+        nn = require("torch", "train").nn
+        layers = (layer for module in modules for layer in module.modules())
+        self._layers = [layer for layer in dict.fromkeys(layers) if type(layer) is nn.Linear]
+        self._packed: dict[Any, _PackedWeight] = {}
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Use the packed weights; only under `torch.no_grad()`, and while the weights stay as they are."""
+        used, room = [], PACKED
+        for layer in self._layers:
+            room -= layer.weight.nbytes
+            if room < 0 or not _can_pack(layer):
+                self._packed.pop(layer, None)
+                continue
+            packed = self._packed.get(layer)
+            if packed is None or not packed.is_of(layer.weight):
+                packed = self._packed[layer] = _PackedWeight(layer.weight)
+            layer.forward = functools.partial(packed.product, layer)
+            used.append(layer)
+        try:
+            yield
+        finally:
+            for layer in used:
+                del layer.forward
+
+
+PACKED = 2**33  # bytes of weights that are kept a second time
+PACKED_FOR = 16  # rows for which oneDNN chooses the order; it serves any number
+
+
+class _PackedWeight:
+    """A layer's weight (out, in) in oneDNN's order."""
+
+    def __init__(self, weight: Any):
+        self._torch = require("torch", "train")
+        self._version, self._sum = self._state(weight)
+        self._weight = self._torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR)
+
+    def is_of(self, weight: Any) -> bool:
+        """Whether the weight is still the one that was packed.
+
+        Some in-place changes count no version, so the bits are summed: as much to read as for one token.
+        """
+        return self._state(weight) == (self._version, self._sum)
+
+    def _state(self, weight: Any) -> tuple[Any, int]:
+        flat = weight.detach().view(-1)
+        wide = flat[: flat.numel() // 4 * 4].view(self._torch.int64)
+        version = None if weight.is_inference() else weight._version
+        return (weight.data_ptr(), weight.shape, weight.dtype, version), int(wide.sum())
+
+    def product(self, layer: Any, states: Any) -> Any:
+        if states.dtype != layer.weight.dtype:  # autocast
+            return self._torch.nn.functional.linear(states, layer.weight, layer.bias)
+        return self._torch.ops.mkldnn._linear_pointwise(states, self._weight, layer.bias, "none", [], "")
+
+
+def _can_pack(layer: Any) -> bool:
+    torch, weight = require("torch", "train"), layer.weight
+    if type(weight) not in (torch.nn.Parameter, torch.Tensor) or "forward" in vars(layer):
+        return False
+    if weight.device.type != "cpu" or not weight.is_contiguous() or weight.storage_offset() % 4:
+        return False
+    if not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
+        return False
+    fast = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return bool(fast or weight.dtype == torch.float32)
+
+
 class _LMHead:
     """Output embeddings, wherever their weights are, and what the model does to its logits."""
 
     def __init__(self, embeddings: Any, change: Callable[[Any], Any]):
-        self._embeddings, self._change = embeddings, change
+        self.embeddings, self._change = embeddings, change
 
     def __call__(self, hidden: Any) -> Any:
-        return self._change(self._embeddings(hidden.to(self._embeddings.weight.device)))
+        return self._change(self.embeddings(hidden.to(self.embeddings.weight.device)))
 
 
 def _changes(config: Any) -> Iterator[Callable[[Any], Any]]:

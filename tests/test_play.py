@@ -1,5 +1,6 @@
 """`python -m memenvs.play`: an episode on the terminal."""
 
+import json
 import subprocess
 import sys
 
@@ -53,6 +54,29 @@ def test_false_behind_a_name_is_false(capsys):
     assert turns == {"true": True, "false": False}
 
 
+def test_a_model_plays_as_an_evaluation_of_it_does(tiny_model, tmp_path, capsys):
+    from memenvs.evaluation.run import main as evaluate
+
+    options = ["--policy", f"hf:{tiny_model}", "--temperature", "0", "--max-new-tokens", "8", "--task", "2"]
+    assert evaluate(["--env", "MemSokoban-v0", *options, "--out", str(tmp_path)]) == 0
+    (line,) = map(json.loads, (tmp_path / "episodes.jsonl").read_text(encoding="utf-8").splitlines())
+    capsys.readouterr()
+    assert main(["MemSokoban-v0", *options]) == 0
+    shown = capsys.readouterr().out
+    assert f"return {line['metrics']['return']:g}; " in shown
+    words = " ".join(shown.split())
+    assert [reply for reply in line["replies"] if " ".join(reply.split()) not in words] == []
+
+
+def test_a_models_replies_are_drawn_by_the_seed(tiny_model, capsys):
+    shown = []
+    for seed in ("1", "1", "2"):
+        play = ["MemSokoban-v0", "--policy", f"hf:{tiny_model}", "--max-new-tokens", "8", "--task", "2"]
+        assert main([*play, "--seed", seed]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != shown[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -62,6 +86,15 @@ def test_false_behind_a_name_is_false(capsys):
         (["MemSokoban-v0", "--env-args", "render_mode=human"], "has no argument 'render_mode'"),
         (["MemSokobanGrid-v0", "--policy", "lexical"], "choose one of gold, random"),
         (["MemSokoban-v0", "--policy", "nobody"], "choose one of gold, silent"),
+        (["MemSokobanGrid-v0", "--policy", "hf:small"], "hf:small plays environments of texts"),
+        (["MemSokoban-v0", "--policy", "hf:/nowhere"], "no model '/nowhere'"),
+        (["MemSokoban-v0", "--policy", "gold", "--temperature", "0"], "temperature is for models, not for"),
+        (
+            ["MemSokoban-v0", "--policy", "gold", "--dtype", "float32"],
+            "dtype is for hf:MODEL, not for policy gold",
+        ),
+        (["MemSokoban-v0", "--policy", "hf:x", "--dtype", "bf16"], "invalid choice: 'bf16' (choose from"),
+        (["MemSokoban-v0", "--policy", "hf:x", "--max-new-tokens", "0"], "max_new_tokens must be"),
         (["Nothing-v0"], "Nothing"),
         (["nothing:Nothing-v0"], "No module named 'nothing'"),
         (["MemChunkQA-v0", "--env-args", "tasks=nothing"], "no task set named 'nothing'"),

@@ -73,7 +73,7 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
 
     Args:
         scorer: `"lexical"`, `"hf:MODEL"`, `"vllm:MODEL"`, or a name of `SCORERS` with settings
-            (`["hf", {"model": MODEL, "device": "cpu"}]`), or a `Scorer`.
+            (`["hf", {"model": MODEL, "dtype": "float32"}]`, also as the text of this JSON), or a `Scorer`.
 
     Raises:
         ValueError: no such scorer, settings that it does not take, or a spec recorded with an object.
@@ -87,10 +87,12 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
             f"this spec was recorded with a scorer that has no name ({scorer[len(_UNNAMED) :]}); "
             f"give it by name from the start: {SCORER_FORMS}"
         )
+    if isinstance(scorer, str) and scorer.lstrip().startswith("["):
+        scorer = _parsed(scorer)
     if isinstance(scorer, str):
         name, _, model = scorer.partition(":")
         settings = {"model": model} if model else {}
-    elif isinstance(scorer, Sequence) and len(scorer) == 2:
+    elif isinstance(scorer, Sequence) and len(scorer) == 2 and isinstance(scorer[1], Mapping):
         pair: Sequence[Any] = scorer
         name, settings = str(pair[0]), dict(pair[1])
     else:
@@ -110,6 +112,15 @@ def plain_scorer(scorer: ScorerSpec) -> str | list[Any] | None:
     if isinstance(scorer, str) or not isinstance(scorer, Sequence):
         return scorer
     return list(scorer)
+
+
+def _parsed(text: str) -> list[Any]:
+    """A scorer's name and settings out of JSON, as a command line gives them."""
+    try:
+        pair: list[Any] = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"a scorer is {SCORER_FORMS}; got {text!r}, which is no JSON ({error})") from error
+    return pair
 
 
 @functools.lru_cache(maxsize=8)

@@ -146,7 +146,7 @@ def _rows(
     name: str, questions: Sequence[Contexts], target: str, chat: bool | None
 ) -> list[tuple[str, Array]]:
     scores: dict[str, Array] = {}
-    if name.partition(":")[0] in SCORERS:
+    if name.partition(":")[0] in SCORERS or name.startswith("["):
         scorer: Any = make_scorer(name)
         if not isinstance(scorer, HFScorer):
             if chat:

@@ -10,17 +10,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 import gymnasium as gym
 
 from memenvs import models
-from memenvs.core.checks import Range, check_numbers, check_whole
+from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import SamplingParams
 from memenvs.models.endpoint import complete, served_models
+from memenvs.models.loading import Dtype
+from memenvs.models.packaged import MODELS, resolve
 from memenvs.rollout.engine import Answer, Request, TurnSampler, turn_sampler
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.scripted import Policy, make_policy
@@ -34,6 +36,7 @@ _log = logging.getLogger(__name__)
 _PAUSE = 0.5  # seconds before the second try
 _SAVED = "policy.json"  # what a folder of `HFPolicy.save` holds
 _OF_ENDPOINTS = ("model", "conversation", "body", "timeout", "tries")
+_OF_PROCESS = ("dtype",)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class ModelOptions:
         max_new_tokens: tokens of a reply.
         stop: strings that end a reply.
         chat_args: arguments of the chat template.
+        dtype: of a model in this process; see `memenvs.models.loading.load_model`.
         model: name of the model at the endpoint; None where it serves one.
         conversation: send an endpoint the episodes of context `"append"` as messages.
         body: more fields of a request to the endpoint; None leaves one out.
@@ -55,7 +59,7 @@ class ModelOptions:
         tries: of a request, before its episode fails.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of its range, or the dtype is none.
     """
 
     temperature: float = 1.0
@@ -65,6 +69,7 @@ class ModelOptions:
     max_new_tokens: int = 1024
     stop: Sequence[str] = ()
     chat_args: Mapping[str, Any] = field(default_factory=dict)
+    dtype: Dtype = "auto"
     model: str | None = None
     conversation: bool = False
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -76,6 +81,7 @@ class ModelOptions:
         SamplingParams(**{name: value for name, value in given.items() if value is not None})
         check_whole(max_new_tokens=self.max_new_tokens, tries=self.tries)
         check_numbers(Range(above=0), timeout=self.timeout)
+        check_choice("dtype", self.dtype, get_args(Dtype))
 
 
 class PolicySpec(NamedTuple):
@@ -110,13 +116,15 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     kind, _, place = policy.partition(":")
     if kind in ("hf", "openai") and not place:
         raise ValueError(f"policy {policy} names nothing; give hf:MODEL or openai:http://host:port/v1")
+    default = ModelOptions()
+    for option in {"hf": _OF_ENDPOINTS, "openai": _OF_PROCESS}.get(kind, asdict(default)):
+        if getattr(options, option) != getattr(default, option):
+            owner = {**dict.fromkeys(_OF_ENDPOINTS, "openai:URL"), **dict.fromkeys(_OF_PROCESS, "hf:MODEL")}
+            raise ValueError(
+                f"{option} is for {owner.get(option, 'models')}, not for policy {policy}; leave it out"
+            )
     if kind == "openai":
         return _endpoint(place, options)
-    default = ModelOptions()
-    for option in _OF_ENDPOINTS if kind == "hf" else asdict(default):
-        if getattr(options, option) != getattr(default, option):
-            owner = "openai:URL" if option in _OF_ENDPOINTS else "models"
-            raise ValueError(f"{option} is for {owner}, not for policy {policy}; leave it out")
     if kind == "hf":
         return _hf(place, options)
     make = functools.partial(make_policy, policy)
@@ -262,26 +270,33 @@ def _object_policy(policy: Any, options: ModelOptions) -> PolicySpec:
 
 
 def _hf(model: str, options: ModelOptions) -> PolicySpec:
-    """A model of transformers, by its folder or hub name.
+    """A model of transformers, by its folder, its hub name or a packaged model's name.
 
     One that `HFPolicy.save` wrote keeps its own settings, as it was trained with, but for the temperature and
     for what is given.
     """
     sampling = {name: value for name, value in asdict(options).items() if name not in _OF_ENDPOINTS}
-    setting = {"policy": f"hf:{model}", **sampling, "files": _files(Path(model))}
+    setting = {"policy": f"hf:{model}", **sampling, "files": _files(model)}
     max_new_tokens = sampling.pop("max_new_tokens")
     given = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
 
     def make(venv: TextVectorEnv) -> tuple[TurnSampler, PromptEncoder]:
-        load = models.HFPolicy.load if (Path(model) / _SAVED).is_file() else models.HFPolicy
-        policy = load(model, **given)
+        place = resolve(model)
+        load = models.HFPolicy.load if (Path(place) / _SAVED).is_file() else models.HFPolicy
+        policy = load(place, **given)
         return turn_sampler(policy, max_new_tokens), policy
 
     return PolicySpec(setting, make)
 
 
-def _files(folder: Path) -> list[list[Any]]:
-    """Name, bytes and time of a model's files, so that a folder with new ones is another setting."""
+def _files(model: str) -> list[list[Any]]:
+    """Name, bytes and time of a model's files, so that a folder with new ones is another setting.
+
+    Of a packaged model, whose folder may be made anew, it is the file that it comes from, with its SHA-256.
+    """
+    if model in MODELS:
+        return [[MODELS[model].file, MODELS[model].sha256]]
+    folder = Path(model)
     files = sorted(file for file in folder.iterdir() if file.is_file()) if folder.is_dir() else []
     return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 

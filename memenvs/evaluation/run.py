@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -25,6 +25,7 @@ from memenvs.core.vector import TextVectorEnv
 from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise
+from memenvs.models.loading import Dtype
 from memenvs.retrieval.load import fingerprint
 from memenvs.rollout.engine import Engine
 from memenvs.rollout.records import Episode
@@ -246,8 +247,8 @@ def run_parser() -> Parser:
     add(
         "--policy",
         required=True,
-        help="lexical, gold, silent, random_text, hf:MODEL (a folder or a hub name) or openai:URL "
-        "(its key, if it wants one, in OPENAI_API_KEY)",
+        help="lexical, gold, silent, random_text, hf:MODEL (a folder, a hub name or a packaged model's, as "
+        "hf:smollm2) or openai:URL (its key, if it wants one, in OPENAI_API_KEY)",
     )
     add("--task", default=":", help="numbers and ranges: 0:100, 7, 3,5,90: (default all)")
     add("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
@@ -262,6 +263,7 @@ def run_parser() -> Parser:
     add("--max-new-tokens", type=int, help="of a reply (default 1024)")
     add("--stop", nargs="+", metavar="TEXT", help="a reply ends behind it")
     add("--chat-args", **NAMED, help="arguments of the chat template: enable_thinking=false")
+    add("--dtype", choices=get_args(Dtype), help="hf: auto is the checkpoint's where that is fast (default)")
     add("--model", help="openai: its name there (default: the one that is served)")
     add("--conversation", action="store_true", help="openai: send a growing episode as messages")
     add("--body", **NAMED, help="openai: more fields of a request, as top_p=0.9, or one JSON object")

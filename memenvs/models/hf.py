@@ -42,8 +42,8 @@ class HFPolicy(ChatPolicy):
     of sampling; gradient checkpointing wants training mode).
 
     Args:
-        model: a folder, or a name on the hub (safetensors only, no code of the model is run); or a causal
-            model in memory.
+        model: a folder, a name on the hub (safetensors only, no code of the model is run) or of a packaged
+            model (`smollm2`, see `memenvs.models.packaged`); or a causal model in memory.
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         temperature: of sampling and of all log-probabilities; 0 takes the likeliest token, and
             log-probabilities are then those at 1.
@@ -89,7 +89,7 @@ class HFPolicy(ChatPolicy):
         check_whole(max_batch_tokens=max_batch_tokens)
         self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
         if chat_args and not hasattr(model, "config"):  # a mistyped name is refused before a model loads
-            ChatTokens(load_hf_tokenizer(tokenizer or str(model), None), chat, chat_args=chat_args)
+            ChatTokens(load_hf_tokenizer(tokenizer or model, None), chat, chat_args=chat_args)
         self.model = load_model(model, device, dtype)
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         self._parts = split_model(self.model)

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from memenvs.core.checks import check_choice
 from memenvs.core.optional import require
+from memenvs.models.packaged import resolve
 
 Dtype = Literal["auto", "bfloat16", "float32"]
 """What a model by name computes in; `load_model` says what `"auto"` is."""
@@ -19,7 +20,8 @@ def load_model(model: Any, device: str | None = None, dtype: Dtype = "auto") -> 
     """A causal model in evaluation mode: safetensors only, and no code of the model is run.
 
     Args:
-        model: a folder, or a name on the hub; or a model in memory, which is given back as it is.
+        model: a folder, a name on the hub or of a packaged model (`memenvs.models.packaged`); or a model in
+            memory, which is given back as it is.
         device: of torch; None: a GPU if there is one.
         dtype: of `Dtype`. `"auto"` is the checkpoint's own where the device computes in it at least as
             fast as in float32, and else float32: float16 on a CPU, and bfloat16 on one without instructions
@@ -27,6 +29,7 @@ def load_model(model: Any, device: str | None = None, dtype: Dtype = "auto") -> 
 
     Raises:
         FileNotFoundError: there is no such model.
+        ImportError: the package of a packaged model is not installed.
         ValueError: another dtype; or a device or a dtype is given for a model in memory.
     """
     check_choice("dtype", dtype, get_args(Dtype))
@@ -36,10 +39,11 @@ def load_model(model: Any, device: str | None = None, dtype: Dtype = "auto") -> 
         return model
     torch = require("torch", "train")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    loaded = _read_model(str(model), dtype)
+    name = str(resolve(model))
+    loaded = _read_model(name, dtype)
     if dtype == "auto" and not computes_fast(place, loaded.dtype):
         del loaded  # read again, not cast: some models make constants in the dtype that they are loaded in
-        loaded = _read_model(str(model), "float32")
+        loaded = _read_model(name, "float32")
     return loaded.to(place).eval()
 
 
@@ -70,7 +74,7 @@ def _read_model(name: str, dtype: str) -> Any:
 
 
 def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
-    """A tokenizer of transformers: the one given, the one of that name, or the one beside the model.
+    """A tokenizer of transformers: the one given, the one of that name or model, or the one beside the model.
 
     Raises:
         FileNotFoundError: there is no tokenizer of that name.
@@ -78,7 +82,7 @@ def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
     """
     if tokenizer is not None and not isinstance(tokenizer, str) and hasattr(tokenizer, "encode"):
         return tokenizer
-    name = str(tokenizer) if tokenizer is not None else model.config._name_or_path
+    name = str(resolve(tokenizer)) if tokenizer is not None else model.config._name_or_path
     if not name:
         raise ValueError("a model that was made in memory has no tokenizer beside it; give tokenizer=")
     try:

@@ -15,6 +15,7 @@ import numpy as np
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
 from memenvs.models.loading import load_hf_tokenizer
+from memenvs.models.packaged import resolve
 from memenvs.models.policy import Limit, Reply, SamplingParams, reply_limits
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class VLLMPolicy(ChatPolicy):
     those of transformers by the precision of both.
 
     Args:
-        model: a folder or a name on the hub, loaded here; or a `vllm.LLM`.
+        model: a folder, a name on the hub or of a packaged model, loaded here; or a `vllm.LLM`.
         tokenizer: a name, a folder or a fast tokenizer; None: the engine's own.
         temperature: as in `HFPolicy`, as are `top_p`, `top_k`, `min_p`, `stop`, `chat` and `chat_args`.
         top_p: at a temperature other than 0 and 1 it must be 1, and `top_k` and `min_p` 0: the engine would
@@ -166,7 +167,7 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
     work.
 
     Args:
-        model: a folder or a name on the hub; or a `vllm.LLM`, which is given back as it is.
+        model: a folder, a name on the hub or of a packaged model; or a `vllm.LLM`, given back as it is.
         arguments: of `vllm.LLM`; None: none but the defaults.
         **defaults: of `vllm.LLM`, where `arguments` have none of the name.
 
@@ -178,7 +179,7 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
             raise ValueError("engine holds arguments for a model by name; this one is made already")
         return model
     before = set(threading.enumerate())
-    engine = require("vllm", "vllm").LLM(str(model), **{**defaults, **(arguments or {})})
+    engine = require("vllm", "vllm").LLM(str(resolve(model)), **{**defaults, **(arguments or {})})
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine

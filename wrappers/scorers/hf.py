@@ -53,8 +53,9 @@ class HFScorer(PairScorer):
     the continuations' positions alone, in slices.
 
     Args:
-        model: a folder, or a name on the hub (safetensors only, no code of the model is run); or a causal
-            model in memory, scored by its present weights, so that it may be a policy in training.
+        model: a folder, a name on the hub (safetensors only, no code of the model is run) or of a packaged
+            model (`smollm2`, see `memenvs.models.packaged`); or a causal model in memory, scored by its
+            present weights, so that it may be a policy in training.
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         device: of torch, for a model by name; None: a GPU if there is one.
         dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it, else

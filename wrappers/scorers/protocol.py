@@ -11,6 +11,7 @@ from tokenizers import Encoding
 
 from memenvs.core.spaces import replace_surrogates
 from memenvs.models.chat import copy_backend
+from memenvs.models.packaged import resolve
 from memenvs.tasks.tokens import load_tokenizer
 
 TokenScores = NDArray[np.float64]
@@ -87,8 +88,8 @@ class PairScorer:
     """Base of scorers by a model: tokenises both sides of requests alone, and checks that they fit.
 
     Args:
-        tokenizer: a name that `memenvs.tasks.tokens.load_tokenizer` knows, or a tokenizer of transformers
-            that is backed by the tokenizers library, which is copied.
+        tokenizer: a name that `memenvs.tasks.tokens.load_tokenizer` knows, or a packaged model's; or a
+            tokenizer of transformers that is backed by the tokenizers library, which is copied.
         window: tokens that the model can read, prompt and continuation; None: any number.
         truncate: `"left"` drops the first tokens of a prompt that does not fit; None refuses it.
 
@@ -101,7 +102,9 @@ class PairScorer:
             raise ValueError(f'truncate must be "left" or None, not {truncate!r}')
         self.window, self.truncate = window, truncate
         self._tokenizer = (
-            load_tokenizer(tokenizer).backend if isinstance(tokenizer, str) else copy_backend(tokenizer)
+            load_tokenizer(str(resolve(tokenizer))).backend
+            if isinstance(tokenizer, str)
+            else copy_backend(tokenizer)
         )
 
     def pairs(self, requests: Sequence[ScoreRequest]) -> list[TokenPair]:

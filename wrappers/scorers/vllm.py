@@ -19,7 +19,8 @@ class VLLMScorer(PairScorer):
     one less than its model's, and it must give raw log-probabilities (its default).
 
     Args:
-        model: a folder or a name on the hub, loaded here; or a `vllm.LLM`, such as the one that rolls out.
+        model: a folder, a name on the hub or of a packaged model, loaded here; or a `vllm.LLM`, such as the
+            one that rolls out.
         tokenizer: a `tokenizer.json`, a folder that holds one, a name on the hub, or a fast tokenizer; None:
             the engine's own.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.

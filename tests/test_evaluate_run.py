@@ -577,15 +577,16 @@ def letters(monkeypatch):
 
 def test_a_model_is_made_as_the_command_line_says(letters):
     options = ("--temperature", "0", "--top-p", "0.9", "--top-k", "20", "--min-p", "0.05")
-    options += ("--stop", "</answer>", "--chat-args", "enable_thinking=false")
+    options += ("--stop", "</answer>", "--chat-args", "enable_thinking=false", "--dtype", "bfloat16")
     run(*TOOL, "--policy", "hf:some/model", "--task", "0", *options)
     settings = {"temperature": 0.0, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "stop": ["</answer>"]}
-    assert letters[0].made == ("some/model", {**settings, "chat_args": {"enable_thinking": False}})
+    settings |= {"chat_args": {"enable_thinking": False}, "dtype": "bfloat16"}
+    assert letters[0].made == ("some/model", settings)
 
 
 def test_what_is_not_asked_for_is_the_models_own(letters):
     run(*TOOL, "--policy", "hf:some/model", "--task", "0")
-    assert letters[0].made == ("some/model", {"temperature": 1.0})
+    assert letters[0].made == ("some/model", {"temperature": 1.0, "dtype": "auto"})
 
 
 @pytest.mark.parametrize(

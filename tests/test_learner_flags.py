@@ -1,6 +1,7 @@
 """What a learner's command line refuses, before it loads anything, and what it says without torch."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("tyro")
 
 from memenvs.baselines import grpo, mt_ppo, sft
+from memenvs.models import HFPolicy
 
 
 def refusal(learner, flags, tmp_path, capsys):
@@ -139,3 +141,27 @@ def test_help_without_the_libraries_of_the_learners_is_one_line():
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("python -m memenvs.baselines.grpo: error: No module named 'tyro'")
+
+
+@pytest.fixture
+def plain_model(tiny_model, tmp_path):
+    """The tiny model without its chat template."""
+    folder = tmp_path / "plain"
+    shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("chat_template*"))
+    return folder
+
+
+def test_a_model_without_a_chat_template_reads_plain_text(plain_model, tmp_path):
+    flags = ["--model", str(plain_model), "--teacher", "gold", "--episodes", "1", "--epochs", "1"]
+    assert sft.main([*flags, "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    policy = HFPolicy(tmp_path / "run" / "last" / "policy", device="cpu")
+    assert policy.chat is False
+    assert policy.tokenizer.decode(policy.encode("a moth")) == "a moth"
+
+
+def test_a_chat_with_a_model_without_a_template_is_refused_in_one_line(plain_model, tmp_path, capsys):
+    flags = ["--model", str(plain_model), "--teacher", "gold", "--chat", "True", "--device", "cpu"]
+    assert sft.main([*flags, "--out", str(tmp_path / "run")]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]  # transformers draws its progress bar before
+    assert line.startswith("python -m memenvs.baselines.sft: error: chat=True wants a chat template, and ")
+    assert "pass chat=False" in line

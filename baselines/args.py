@@ -66,6 +66,12 @@ class RunArgs:
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Precision of the models: the checkpoint's where the device computes fast in it, or this one. In
     bfloat16 the optimizer keeps float32 master weights."""
+    lora_rank: Whole = 0
+    """Train a LoRA adapter of this rank in the place of the weights; 0: none, or that of a model's folder."""
+    lora_alpha: Positive | None = None
+    """The adapter's change is scaled by alpha / rank; by default alpha is twice the rank."""
+    lora_targets: tuple[str, ...] = ("all-linear",)
+    """Layers that get an adapter, such as q_proj v_proj; by default all linear ones but the lm_head."""
     gradient_checkpointing: bool = False
     """Compute activations again instead of keeping them."""
     micro_batch_tokens: Count = 8192
@@ -125,6 +131,8 @@ class RunArgs:
                 for value in values:
                     if isinstance(value, int | float):
                         check_numbers(bounds, **{name: value})
+        if not self.lora_rank and (self.lora_alpha is not None or self.lora_targets != ("all-linear",)):
+            raise ValueError("lora_alpha and lora_targets are of a new adapter; give --lora-rank too")
 
     def plain(self) -> dict[str, Any]:
         """Every flag by name, as a JSON file holds it."""

@@ -80,17 +80,19 @@ class Run:
         self.best: BestEvaluation | None = None
         self._eval_venv = self._make_eval_venv() if args.eval_every else None
         critic = args.critic if isinstance(args, PPOArgs) else ""
-        self.policy = self._load(args.model, value_head=critic == "shared")
+        self.policy = self._load(args.model, value_head=critic == "shared", lora=self._lora)
         self.critic = self.policy if critic == "shared" else None
         self._models = {"policy": self.policy}
         if critic == "separate":
-            self.critic = self._models["critic"] = self._load(args.model, value_head=True)
+            self.critic = self._models["critic"] = self._load_critic()
         if args.gradient_checkpointing:
             for model in self._models.values():
                 _checkpoint_gradients(model.model)
         self.optimizer = self._make_optimizer()
         self._engine = self._start_engine()
         self.sampler: Policy = self._engine or self.policy
+        if self._begun_from_adapter:
+            self.refresh_sampler()  # the engine has the weights without it
         self.restore()
 
     def restore(self) -> None:
@@ -198,17 +200,33 @@ class Run:
             return None
         if self.processes.size > 1:
             raise ValueError("sampler vllm works in one process; use --sampler hf with several")
-        return models.VLLMPolicy(args.model, engine=engine, **self._sampling)
+        return models.VLLMPolicy(self.policy.adapter_of or args.model, engine=engine, **self._sampling)
 
-    def _load(self, model: str, *, value_head: bool = False) -> HFPolicy:
-        return models.HFPolicy(
-            model,
-            value_head=value_head,
-            device=self.processes.device,
-            dtype=self.args.dtype,
-            seed=self.args.seed,
-            **self._sampling,
-        )
+    def _load(self, model: str, *, value_head: bool = False, lora: models.LoRA | None = None) -> HFPolicy:
+        options = {**self._sampling, "device": self.processes.device, "dtype": self.args.dtype}
+        policy = models.HFPolicy(model, value_head=value_head, lora=lora, seed=self.args.seed, **options)
+        if str(policy.model.dtype) == "torch.float16":
+            raise ValueError(
+                f"{model} is in float16, in which gradients vanish; give --dtype bfloat16 or float32"
+            )
+        return policy
+
+    def _load_critic(self) -> HFPolicy:
+        """The model of a separate critic, begun as the policy; beside an adapter one on the same weights."""
+        if self.policy.adapter_of is None:
+            return self._load(self.args.model, value_head=True)
+        return self.policy.twin(value_head=True, seed=self.args.seed)
+
+    @property
+    def _begun_from_adapter(self) -> bool:
+        return self.policy.adapter_of is not None and not self.args.lora_rank
+
+    @property
+    def _lora(self) -> models.LoRA | None:
+        args = self.args
+        if not args.lora_rank:
+            return None
+        return models.LoRA(args.lora_rank, args.lora_alpha, args.lora_targets, args.seed)
 
     @property
     def _sampling(self) -> dict[str, Any]:
@@ -237,7 +255,7 @@ class RolloutRun(Run):
     def __init__(self, args: RolloutArgs, processes: ProcessGroup, methods: Sequence[Any] = ()) -> None:
         super().__init__(args, processes)
         self._methods = read_methods(args.methods)
-        self.ref_model = self._load(args.ref_model or args.model) if args.kl_coef else None
+        self.ref_model = self._load_reference() if args.kl_coef else None
         self._scorer: TimedScorer | None = None
         self.venv = self._with_methods([*self._methods, *methods])
 
@@ -254,6 +272,13 @@ class RolloutRun(Run):
         # Part 1 of step 0 is what evaluations play.
         seeds = group_seeds(self.args.seed, step, part, self.args.groups)
         return self.play(self.venv, seeds, self.args.group_size, timer)
+
+    def _load_reference(self) -> HFPolicy:
+        """The reference model; beside an adapter it has the same weights, and the adapter as it began."""
+        name = self.args.model
+        if self.args.ref_model or self.policy.adapter_of is None:
+            return self._load(self.args.ref_model or name)
+        return self.policy.frozen(name if self._begun_from_adapter else None)
 
     @functools.cached_property
     def tree_env(self) -> gym.Env[Any, Any]:

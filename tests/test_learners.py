@@ -211,8 +211,10 @@ class TestResuming:
             (mt_ppo, {"critic": "shared"}),
             (grpo, {}),
             (grpo, {"dtype": "bfloat16"}),
+            (grpo, {"lora_rank": 2, "kl_coef": 0.1}),
+            (mt_ppo, {"lora_rank": 2, "critic": "separate", "dtype": "bfloat16"}),
         ],
-        ids=["separate", "shared", "grpo", "bfloat16"],
+        ids=["separate", "shared", "grpo", "bfloat16", "lora", "lora-separate"],
     )
     def test_a_resumed_run_is_the_run_that_was_not_stopped(self, learner, own, game, tmp_path):
         options = {"groups": 8, "group_size": 4, **own}
@@ -220,10 +222,25 @@ class TestResuming:
         run(learner, game, tmp_path / "parts", steps=2, **options)
         parts = run(learner, game, tmp_path / "parts", steps=4, resume=True, **options)
         assert curve(parts) == curve(whole)
-        files = ["policy/model.safetensors", "optimizer.safetensors"]
+        weights = "adapter_model" if "lora_rank" in own else "model"
+        files = [f"policy/{weights}.safetensors", "optimizer.safetensors"]
         for name in files + ["critic/value_head.safetensors"] * (own.get("critic") == "separate"):
             one, other = (tmp_path / run / "last" / name for run in ("whole", "parts"))
             assert one.read_bytes() == other.read_bytes()
+
+    def test_cloning_an_adapter_goes_on_as_the_run_that_was_not_stopped(self, game, tmp_path):
+        def clone(out, **options):
+            args = sft.SFTArgs(
+                model=game[1], out=out, env_args=game[0], teacher="easy_sokoban:any_move", lora_rank=2,
+                learn_from="all", episodes=64, batch_size=32, lr=1e-3, **options, **SMALL,
+            )  # fmt: skip
+            cloning = sft.prepare(args)
+            sft.train(cloning, args)
+            return (out / "last" / "policy" / "adapter_model.safetensors").read_bytes()
+
+        whole = clone(tmp_path / "whole", epochs=2)
+        clone(tmp_path / "parts", epochs=1)
+        assert clone(tmp_path / "parts", epochs=2, resume=True) == whole
 
     def test_steps_logged_after_the_checkpoint_are_run_again(self, game, tmp_path):
         out = tmp_path / "run"
@@ -293,6 +310,80 @@ class TestResuming:
         assert process.wait(60) == 0
         found = Checkpoints(tmp_path / "run").newest
         assert json.loads((found / "state.json").read_text())["step"] == len(read(tmp_path / "run"))
+
+
+class TestAdapters:
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_success_rises(self, dtype, game, tmp_path):
+        options = {"groups": 8, "lora_rank": 8, "lr": 4e-3, "dtype": dtype}
+        success = [line["success"] for line in run(grpo, game, tmp_path / "run", steps=16, **options)]
+        assert success[0] < 0.3  # any move solves one board in four
+        assert np.mean(success[-3:]) > 0.4
+
+    def test_an_adapter_goes_on_learning_and_its_reference_is_the_adapter_as_it_began(self, game, tmp_path):
+        warm = {"steps": 2, "groups": 8, "lr": 1e-2}
+        run(grpo, game, tmp_path / "warm", lora_rank=2, **warm)
+        adapter = str(tmp_path / "warm" / "last" / "policy")
+        options = {"steps": 2, "groups": 8, "lr": 1e-2, "kl_coef": 0.1}
+        first, second = run(grpo, (game[0], adapter), tmp_path / "run", **options)
+        assert abs(first["kl_ref"]) < 1e-9 < second["kl_ref"]
+        before, after = (
+            load_file(tmp_path / name / "last" / "policy" / "adapter_model.safetensors")
+            for name in ("warm", "run")
+        )
+        assert before.keys() == after.keys()
+        assert not all((one == after[name]).all() for name, one in before.items())
+        config = json.loads((tmp_path / "run" / "last" / "policy" / "adapter_config.json").read_text())
+        assert config["base_model_name_or_path"] == game[1]
+
+    @pytest.mark.parametrize("critic", ["separate", "shared"])
+    def test_models_of_a_run_share_the_weights(self, critic, game, tmp_path):
+        args = arguments(
+            mt_ppo, game, tmp_path / "run", lora_rank=2, kl_coef=0.1, critic=critic, steps=1, groups=8
+        )
+        training = mt_ppo.prepare(args)
+        policy, others = training.policy.model, [training.critic.model, training.ref_model.model]
+        for other in others:
+            named = dict(other.named_parameters())
+            for name, weight in policy.named_parameters():
+                plain = name.replace(".base_layer", "")
+                if ".lora_" in name:
+                    assert other is policy or weight is not named.get(name)
+                else:
+                    assert weight is named[name if name in named else plain]
+        frozen = [weight for weight in policy.parameters() if not weight.requires_grad]
+        before = [weight.clone() for weight in frozen]
+        mt_ppo.train(training, args)
+        assert all((one == other).all() for one, other in zip(before, frozen, strict=True))
+
+    def test_an_adapter_with_checkpointed_gradients_learns_the_same(self, game, tmp_path):
+        options = {"steps": 1, "groups": 8, "lora_rank": 2}
+        (plain,) = run(grpo, game, tmp_path / "plain", **options)
+        (again,) = run(grpo, game, tmp_path / "again", gradient_checkpointing=True, **options)
+        assert plain["grad_norm"] > 0
+        assert again["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
+
+    @pytest.mark.parametrize(
+        ("flags", "message"),
+        [
+            (["--lora-rank", "-1"], "lora_rank must be at least 0, got -1"),
+            (["--lora-alpha", "8"], "lora_alpha and lora_targets are of a new adapter; give --lora-rank too"),
+            (["--lora-targets", "q_proj"], "give --lora-rank too"),
+            (["--lora-rank", "2", "--lora-targets", "q_proj"], "all-linear or some of c_attn, c_fc, c_proj"),
+        ],
+    )
+    def test_flags_that_make_no_adapter_are_one_line(self, flags, message, game, tmp_path, capsys):
+        given = ["--model", game[1], "--env-args", json.dumps(game[0]), "--out", str(tmp_path / "run")]
+        assert grpo.main([*given, *flags]) == 2
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
+        assert message in line
+
+    def test_a_new_adapter_on_an_adapter_is_one_line(self, game, tmp_path, capsys):
+        run(grpo, game, tmp_path / "warm", steps=1, groups=2, lora_rank=2)
+        adapter = str(tmp_path / "warm" / "last" / "policy")
+        given = ["--model", adapter, "--env-args", json.dumps(game[0]), "--out", str(tmp_path / "run")]
+        assert grpo.main([*given, "--lora-rank", "2"]) == 2
+        assert "has an adapter, which goes on learning as it is" in capsys.readouterr().err
 
 
 class TestRates:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memenvs.models.chat import Ids
+from memenvs.models.lora import LoRA
 from memenvs.models.policy import Policy, PolicyOutput, Reply, SamplingParams, ScriptedPolicy
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HFPolicy",
     "Ids",
+    "LoRA",
     "Policy",
     "PolicyOutput",
     "Reply",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,6 +24,21 @@ from memenvs.models.loading import (
     load_hf_tokenizer,
     load_model,
     split_model,
+)
+from memenvs.models.lora import (
+    NAME,
+    LoRA,
+    MergedModel,
+    add_adapter,
+    belongs_to,
+    has_adapter,
+    is_adapter,
+    load_adapter,
+    model_reference,
+    read_adapter,
+    save_adapter,
+    twin,
+    without_adapter,
 )
 from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
@@ -56,6 +72,9 @@ class HFPolicy(ChatPolicy):
         chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
         value_head: a linear layer from hidden states to values, float32.
+        lora: an adapter to train in the place of the model, whose weights are shared and frozen; None: that
+            of the model's folder, if it is an adapter's. On a CPU its sum with the weights samples, which
+            computes faster and is rounded anew.
         device: of torch, for a model by name; None: a GPU if there is one.
         dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it, else
             float32 (see `memenvs.models.loading.load_model`).
@@ -81,6 +100,7 @@ class HFPolicy(ChatPolicy):
         chat: bool | None = None,
         chat_args: Mapping[str, Any] | None = None,
         value_head: bool = False,
+        lora: LoRA | None = None,
         device: str | None = None,
         dtype: Dtype = "auto",
         max_batch_tokens: int = BATCH,
@@ -90,18 +110,23 @@ class HFPolicy(ChatPolicy):
         self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
         if chat_args and not hasattr(model, "config"):  # a mistyped name is refused before a model loads
             ChatTokens(load_hf_tokenizer(tokenizer or model, None), chat, chat_args=chat_args)
-        self.model = load_model(model, device, dtype)
+        self.model = load_model(model, device, dtype, merge_adapter=False)
+        if lora is not None and has_adapter(self.model):
+            raise ValueError(
+                "a new adapter (lora) is for a model without one, and this one has an adapter, which goes on "
+                "learning as it is; leave lora out, or give what HFPolicy.load(FOLDER).merged().save(OTHER) "
+                "writes"
+            )
+        if lora is not None:
+            base = "" if hasattr(model, "config") else model_reference(model)
+            self.model = add_adapter(self.model, lora, base)
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         self._parts = split_model(self.model)
         super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
         config = self.model.config.get_text_config()
         self._check_model(config)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
-        params, vocabulary = self.sampling_params, self.model.get_output_embeddings().weight.shape[0]
-        stopping = StoppingCriteria(self._tokens, params.stop, vocabulary)
-        self._sampler = TokenSampler(
-            self._parts, self.device, params, stopping, self.window, max_batch_tokens
-        )
+        self._max_batch_tokens = max_batch_tokens
         self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None
 
     def _check_model(self, config: Any) -> None:
@@ -118,6 +143,18 @@ class HFPolicy(ChatPolicy):
                     f"{type(self.model).__name__} keeps another state than keys and values of each token, "
                     "which HFPolicy cannot go on from; sample with VLLMPolicy"
                 )
+
+    @functools.cached_property
+    def _merged(self) -> MergedModel | None:
+        """What samples in the place of an adapter; on a GPU nothing, where it would cost scarce memory."""
+        return MergedModel(self.model) if has_adapter(self.model) and self.device.type == "cpu" else None
+
+    @functools.cached_property
+    def _sampler(self) -> TokenSampler:
+        parts = self._parts if self._merged is None else split_model(self._merged.model)
+        params, vocabulary = self.sampling_params, self.model.get_output_embeddings().weight.shape[0]
+        stopping = StoppingCriteria(self._tokens, params.stop, vocabulary)
+        return TokenSampler(parts, self.device, params, stopping, self.window, self._max_batch_tokens)
 
     @property
     def device(self) -> Any:
@@ -169,6 +206,8 @@ class HFPolicy(ChatPolicy):
         limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
         uniforms = [rng.random(limit) for rng, limit in zip(rngs, limits, strict=True)]
         rows = [np.ascontiguousarray(prompt, dtype=np.int64) for prompt in prompts]
+        if self._merged is not None:
+            self._merged.refresh()
         with torch.no_grad(), evaluating(self.model):
             return self._sampler(rows, uniforms)
 
@@ -223,6 +262,9 @@ class HFPolicy(ChatPolicy):
     def save(self, folder: str | Path) -> None:
         """Write weights, tokenizer, settings and value head; a policy that is there is replaced whole.
 
+        Of a model with an adapter the adapter is written, which names the model, and no weights of the model;
+        the tokenizer only if it is not the model's own.
+
         Raises:
             ValueError: the folder holds something else than a policy.
         """
@@ -230,14 +272,56 @@ class HFPolicy(ChatPolicy):
         if path.exists() and not (path / SETTINGS).is_file() and any(path.iterdir()):
             raise ValueError(f"{folder} is there and holds no policy; choose another folder or remove it")
         with whole_folder(path) as fresh:
-            self.model.save_pretrained(fresh)
-            self.tokenizer.save_pretrained(fresh)
-            chat = {"chat": self.chat, "chat_args": self._tokens.chat_args}
-            settings = asdict(self.sampling_params) | chat | {"value_head": self.value_head is not None}
+            if has_adapter(self.model):
+                save_adapter(self.model, fresh)
+            else:
+                self.model.save_pretrained(fresh)
+            if not (has_adapter(self.model) and belongs_to(self.model, self.tokenizer.name_or_path)):
+                self.tokenizer.save_pretrained(fresh)
+            settings = self._settings() | {"value_head": self.value_head is not None}
             (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
             if self.value_head is not None:
                 weights = self.value_head.state_dict()
                 require("safetensors.torch", "train").save_file(weights, fresh / VALUE_HEAD)
+
+    def merged(self) -> HFPolicy:
+        """A policy without an adapter, whose model has it added to its weights; no value head.
+
+        Without an adapter it has the very same model.
+        """
+        model = MergedModel(self.model).model if has_adapter(self.model) else self.model
+        return HFPolicy(model, self.tokenizer, max_batch_tokens=self._max_batch_tokens, **self._settings())
+
+    @property
+    def adapter_of(self) -> str | None:
+        """The name of the model that an adapter is trained beside; None without an adapter."""
+        return self.model.peft_config[NAME].base_model_name_or_path if has_adapter(self.model) else None
+
+    def twin(self, *, value_head: bool = False, seed: int = 0) -> HFPolicy:
+        """A policy on the same frozen weights with a copy of the adapter, which learns by itself.
+
+        Args:
+            value_head: as in the constructor, as is `seed`.
+            seed: of the value head.
+        """
+        options = self._settings() | {"value_head": value_head, "seed": seed}
+        return HFPolicy(twin(self.model), self.tokenizer, **options)
+
+    def frozen(self, adapter: str | Path | None = None) -> HFPolicy:
+        """A policy on the same frozen weights without the adapter, or with one in a folder, frozen too.
+
+        Raises:
+            ValueError: the folder's adapter is of another model.
+        """
+        model = without_adapter(self.model)
+        if adapter is not None:
+            model = load_adapter(model, adapter, trainable=False)
+        return HFPolicy(model, self.tokenizer, **self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        """What a policy is made with, beside its model, tokenizer and value head."""
+        chat = {"chat": self.chat, "chat_args": self._tokens.chat_args}
+        return asdict(self.sampling_params) | chat
 
     def load_weights(self, folder: str | Path) -> None:
         """Load the weights that `save` wrote, in place: optimizers and scorers keep their references.
@@ -246,6 +330,10 @@ class HFPolicy(ChatPolicy):
             FileNotFoundError: there is no policy in the folder.
             ValueError: the weights are of a model of another form.
         """
+        if has_adapter(self.model) and is_adapter(folder):
+            read_adapter(self.model, folder)
+            _read_value_head(self.value_head, Path(folder))
+            return
         saved = HFPolicy.load(folder, device=str(self.device))
         if (self.value_head is None) != (saved.value_head is None):
             raise ValueError("one of the two policies has a value head, the other has none")
@@ -271,9 +359,8 @@ class HFPolicy(ChatPolicy):
             )
         saved = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
         policy = cls(path, **saved | changes)
-        if policy.value_head is not None and saved["value_head"]:
-            weights = require("safetensors.torch", "train").load_file(path / VALUE_HEAD)
-            policy.value_head.load_state_dict(weights)
+        if saved["value_head"]:
+            _read_value_head(policy.value_head, path)
         return policy
 
 
@@ -321,3 +408,9 @@ def _value_head(width: int, seed: int) -> Any:
         head.weight.copy_(torch.from_numpy(weights))
         head.bias.zero_()
     return head
+
+
+def _read_value_head(head: Any, folder: Path) -> None:
+    """Read the weights that a folder has for a value head; without one nothing is read."""
+    if head is not None:
+        head.load_state_dict(require("safetensors.torch", "train").load_file(folder / VALUE_HEAD))

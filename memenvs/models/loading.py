@@ -6,26 +6,32 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from memenvs.core.checks import check_choice
 from memenvs.core.optional import require
+from memenvs.models import lora
 from memenvs.models.packaged import resolve
 
 Dtype = Literal["auto", "bfloat16", "float32"]
 """What a model by name computes in; `load_model` says what `"auto"` is."""
 
 
-def load_model(model: Any, device: str | None = None, dtype: Dtype = "auto") -> Any:
+def load_model(
+    model: Any, device: str | None = None, dtype: Dtype = "auto", *, merge_adapter: bool = True
+) -> Any:
     """A causal model in evaluation mode: safetensors only, and no code of the model is run.
 
     Args:
         model: a folder, a name on the hub or of a packaged model (`memenvs.models.packaged`); or a model in
-            memory, which is given back as it is.
+            memory, which is given back as it is. The folder of a LoRA adapter names the model that it belongs
+            to, which is loaded with it.
         device: of torch; None: a GPU if there is one.
         dtype: of `Dtype`. `"auto"` is the checkpoint's own where the device computes in it at least as
             fast as in float32, and else float32: float16 on a CPU, and bfloat16 on one without instructions
             for it (AVX512-BF16 or AMX) or on a GPU that only emulates it.
+        merge_adapter: add an adapter to the model's weights; False: keep it beside them, to be trained.
 
     Raises:
         FileNotFoundError: there is no such model.
@@ -37,6 +43,8 @@ def load_model(model: Any, device: str | None = None, dtype: Dtype = "auto") -> 
         if device is not None or dtype != "auto":
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
         return model
+    if lora.is_adapter(str(model)):
+        return _load_adapted(str(model), device, dtype, merge_adapter)
     torch = require("torch", "train")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     name = str(resolve(model))
@@ -61,6 +69,21 @@ def computes_fast(device: Any, dtype: Any) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def _load_adapted(folder: str, device: str | None, dtype: Dtype, merge: bool) -> Any:
+    base = lora.base_of(folder)
+    try:
+        model = load_model(base, device, dtype)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"the adapter in {folder} belongs to a model that is not here: {error}"
+        ) from error
+    adapted = lora.load_adapter(model, folder)
+    if merge:
+        adapted = lora.MergedModel(adapted).model
+    adapted.config._name_or_path = folder  # where a tokenizer may stand
+    return adapted
+
+
 def _read_model(name: str, dtype: str) -> Any:
     try:
         return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
@@ -83,6 +106,8 @@ def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
     if tokenizer is not None and not isinstance(tokenizer, str) and hasattr(tokenizer, "encode"):
         return tokenizer
     name = str(resolve(tokenizer)) if tokenizer is not None else model.config._name_or_path
+    if lora.is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
+        name = str(resolve(lora.base_of(name)))
     if not name:
         raise ValueError("a model that was made in memory has no tokenizer beside it; give tokenizer=")
     try:

@@ -15,6 +15,7 @@ import numpy as np
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
 from memenvs.models.loading import load_hf_tokenizer
+from memenvs.models.lora import is_adapter
 from memenvs.models.packaged import resolve
 from memenvs.models.policy import Limit, Reply, SamplingParams, reply_limits
 
@@ -132,7 +133,7 @@ class VLLMPolicy(ChatPolicy):
             self.llm.reset_prefix_cache()
             return
         with tempfile.TemporaryDirectory(prefix="memenvs-weights-") as folder:
-            weights.model.save_pretrained(folder)
+            weights.merged().model.save_pretrained(folder)
             self.load_weights(folder)
 
     def _settings(self, seed: int, limit: int) -> Any:
@@ -172,12 +173,17 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
         **defaults: of `vllm.LLM`, where `arguments` have none of the name.
 
     Raises:
-        ValueError: arguments are given for an engine that is made already.
+        ValueError: arguments are given for an engine that is made already, or the folder holds an adapter.
     """
     if hasattr(model, "generate"):
         if arguments is not None:
             raise ValueError("engine holds arguments for a model by name; this one is made already")
         return model
+    if is_adapter(str(model)):
+        raise ValueError(
+            f"vLLM is given whole models here, and {model} holds an adapter; write one by "
+            f"HFPolicy.load({str(model)!r}).merged().save(FOLDER)"
+        )
     before = set(threading.enumerate())
     engine = require("vllm", "vllm").LLM(str(resolve(model)), **{**defaults, **(arguments or {})})
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]

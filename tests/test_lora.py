@@ -1,0 +1,268 @@
+"""LoRA: adapters that begin as nothing, are saved alone, and share the weights of their model."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+import peft
+import torch
+import transformers
+
+from memenvs.models import HFPolicy
+from memenvs.models.lora import (
+    LoRA,
+    MergedModel,
+    add_adapter,
+    has_adapter,
+    linear_layers,
+    load_adapter,
+    twin,
+    without_adapter,
+)
+from memenvs.models.small_gpt import save_small_gpt
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest
+
+TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40)
+
+
+@pytest.fixture
+def policy(tiny_model):
+    return HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(4))
+
+
+@pytest.fixture(params=["qwen3", "gpt2"])
+def any_policy(request, tiny_model, tmp_path):
+    """An adapter on a model of linear layers, and on one of GPT-2's turned ones."""
+    name = tiny_model if request.param == "qwen3" else save_small_gpt(tmp_path / "gpt", ["go"], width=64)
+    return HFPolicy(str(name), chat=False, device="cpu", lora=LoRA(4))
+
+
+def learned(policy, size=0.1, seed=0):
+    """The policy with an adapter that says something."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in policy.model_parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator) * size)
+    return policy
+
+
+def sequences(policy):
+    ids = [policy.encode(text) for text in TEXTS]
+    return ids, [np.arange(len(one)) > 0 for one in ids]
+
+
+def logprobs(policy):
+    with torch.no_grad():
+        return policy.forward(*sequences(policy)).logprobs
+
+
+def test_a_fresh_adapter_computes_as_its_model_to_the_last_bit(any_policy):
+    plain = HFPolicy(without_adapter(any_policy.model), any_policy.tokenizer, chat=False)
+    assert torch.equal(logprobs(any_policy), logprobs(plain))
+
+
+def test_a_fresh_adapter_depends_on_its_seed_alone(tiny_model):
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype="float32")
+    before = torch.random.get_rng_state()
+    one, same, other = (add_adapter(model, LoRA(4, seed=seed)) for seed in (0, 0, 1))
+    assert torch.equal(before, torch.random.get_rng_state())
+    weights = [
+        [weight for weight in adapted.parameters() if weight.requires_grad] for adapted in (one, same, other)
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(weights[0], weights[1], strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(weights[0], weights[2], strict=True))
+    assert not has_adapter(model)
+
+
+def test_all_linear_layers_but_the_head_get_an_adapter(policy):
+    # 7 linear layers in each of 2 blocks, A and B of each
+    assert len(policy.model_parameters()) == 2 * 7 * 2
+    assert all(".lora_" in name for name, w in policy.model.named_parameters() if w.requires_grad)
+
+
+def test_the_adapter_is_in_the_models_precision(tiny_model):
+    policy = HFPolicy(str(tiny_model), chat=False, device="cpu", dtype="bfloat16", lora=LoRA(4))
+    assert {weight.dtype for weight in policy.model_parameters()} == {torch.bfloat16}
+
+
+def test_the_change_is_scaled_by_alpha_over_rank(tiny_model):
+    # W x + alpha / r B A x by its definition, at one layer
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype="float32")
+    adapted = add_adapter(model, LoRA(4, alpha=6, targets=["o_proj"]))
+    layer = adapted.model.layers[1].self_attn.o_proj
+    down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    with torch.no_grad():
+        up.normal_(generator=torch.Generator().manual_seed(0))
+        x = torch.randn(3, down.shape[1], generator=torch.Generator().manual_seed(1))
+        wanted = x @ layer.base_layer.weight.T + 6 / 4 * x @ down.T @ up.T
+        torch.testing.assert_close(layer(x), wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, "lora_rank must be a whole number, at least 1, got 0"),
+        ({"rank": -2}, "lora_rank must be a whole number, at least 1, got -2"),
+        ({"rank": 4, "alpha": 0.0}, "lora_alpha must be above 0, got 0.0"),
+        (
+            {"rank": 4, "targets": ["q_proj", "query"]},
+            "lora_targets must be all-linear or some of down_proj, gate_proj, k_proj, o_proj, q_proj, "
+            "up_proj, v_proj, got 'query'",
+        ),
+        ({"rank": 4, "targets": ["lm_head"]}, "got 'lm_head'"),
+        ({"rank": 4, "targets": ["proj"]}, "got 'proj'"),
+    ],
+)
+def test_what_cannot_be_an_adapter_is_one_line(options, message, tiny_model):
+    with pytest.raises(ValueError, match=message):
+        HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(**options))
+
+
+def test_an_adapter_is_saved_alone_and_comes_back_whole(any_policy, tmp_path):
+    saved = learned(any_policy)
+    saved.save(tmp_path / "adapter")
+    assert sorted(path.name for path in (tmp_path / "adapter").iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "policy.json",
+    ]
+    again = HFPolicy.load(tmp_path / "adapter", device="cpu")
+    assert torch.equal(logprobs(again), logprobs(saved))
+    assert len(again.model_parameters()) == len(saved.model_parameters())
+    again.save(tmp_path / "again")
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        assert (tmp_path / "adapter" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_a_tokenizer_of_ones_own_is_saved_beside_the_adapter(tiny_model, tmp_path):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.add_tokens(["<mine>"])
+    tokenizer.save_pretrained(tmp_path / "mine")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype="float32")
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.save_pretrained(tmp_path / "larger")
+    made = HFPolicy(str(tmp_path / "larger"), str(tmp_path / "mine"), chat=False, device="cpu", lora=LoRA(2))
+    made.save(tmp_path / "adapter")
+    assert HFPolicy.load(tmp_path / "adapter", device="cpu").encode("<mine>").tolist() == [len(tokenizer) - 1]
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # peft asks for it
+def test_peft_reads_what_is_saved(any_policy, tmp_path):
+    saved = learned(any_policy)
+    saved.save(tmp_path / "adapter")
+    base = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype="float32")
+    by_peft = peft.PeftModel.from_pretrained(model, tmp_path / "adapter").eval()
+    ids = torch.from_numpy(saved.encode(TEXTS[1]))[None]
+    with torch.no_grad():
+        torch.testing.assert_close(by_peft(ids).logits, saved.model(ids).logits, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # peft asks for it
+def test_what_peft_saved_is_read(tiny_model, tmp_path):
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, dtype="float32")
+    config = peft.LoraConfig(r=3, target_modules=["q_proj", "up_proj"], init_lora_weights=False)
+    made = peft.get_peft_model(model, config).eval()
+    made.save_pretrained(tmp_path / "adapter")
+    policy = HFPolicy(str(tmp_path / "adapter"), chat=False, device="cpu")
+    ids = torch.from_numpy(policy.encode(TEXTS[1]))[None]
+    with torch.no_grad():
+        torch.testing.assert_close(policy.model(ids).logits, made(ids).logits)
+
+
+def test_scorers_read_an_adapters_folder(policy, tmp_path):
+    learned(policy).save(tmp_path / "adapter")
+    requests = [ScoreRequest("Ada Lovelace", " wrote the first program")]
+    (live,) = HFScorer(policy.model, policy.tokenizer).logprobs(requests)
+    (read,) = HFScorer(str(tmp_path / "adapter"), device="cpu").logprobs(requests)
+    np.testing.assert_allclose(read, live, atol=1e-4)
+
+
+def test_what_is_sampled_is_what_the_adapter_gives(any_policy):
+    learned(any_policy)
+    for seed in (0, 1):  # the second time with other weights: what samples is renewed
+        learned(any_policy, seed=seed)
+        prompts = [any_policy.encode(text) for text in TEXTS]
+        replies = any_policy.sample(prompts, [np.random.default_rng(i) for i in range(3)], 12)
+        whole = [np.concatenate([p, r.ids]) for p, r in zip(prompts, replies, strict=True)]
+        masks = [np.arange(len(w)) >= len(p) for w, p in zip(whole, prompts, strict=True)]
+        with torch.no_grad():
+            wanted = any_policy.forward(whole, masks).logprobs.numpy()
+        np.testing.assert_allclose(np.concatenate([r.logprobs for r in replies]), wanted, rtol=0, atol=1e-3)
+
+
+def test_a_merged_policy_is_a_whole_model(policy, tmp_path):
+    learned(policy).merged().save(tmp_path / "whole")
+    whole = HFPolicy.load(tmp_path / "whole", device="cpu")
+    assert not has_adapter(whole.model)
+    torch.testing.assert_close(logprobs(whole), logprobs(policy), rtol=0, atol=1e-3)
+
+
+def test_merging_leaves_the_model_in_training_as_it_is(policy):
+    before = [weight.clone() for weight in learned(policy).model.parameters()]
+    MergedModel(policy.model)
+    assert all(torch.equal(one, other) for one, other in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_a_twin_shares_the_weights_and_has_an_adapter_of_its_own(policy):
+    other = twin(policy.model)
+    for (name, one), two in zip(policy.model.named_parameters(), other.parameters(), strict=True):
+        assert (one is two) == (".lora_" not in name)
+    assert has_adapter(other)
+
+
+def test_an_adapter_of_another_model_is_one_line(policy, tiny_model, tmp_path):
+    policy.save(tmp_path / "adapter")
+    gpt = save_small_gpt(tmp_path / "gpt", ["go"], width=64)
+    path = tmp_path / "adapter" / "adapter_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "base_model_name_or_path": str(gpt)}))
+    with pytest.raises(ValueError, match="of another model") as info:
+        HFPolicy.load(tmp_path / "adapter", device="cpu")
+    assert "\n" not in str(info.value)
+    path.write_text(json.dumps({**config, "r": 8}))
+    with pytest.raises(
+        ValueError, match=r"is of another model, or of other layers: \S+ is \(\d+, \d+\) there"
+    ):
+        HFPolicy.load(tmp_path / "adapter", device="cpu")
+
+
+def test_an_adapter_whose_model_is_not_here_is_one_line(policy, tmp_path):
+    policy.save(tmp_path / "adapter")
+    path = tmp_path / "adapter" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": "nowhere"}))
+    with pytest.raises(FileNotFoundError, match=r"belongs to a model that is not here: no model 'nowhere'"):
+        HFPolicy.load(tmp_path / "adapter", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"use_dora": True}, "with use_dora, which is not plain LoRA; merge it into its model with peft"),
+        ({"peft_type": "IA3"}, "peft_type IA3"),
+        ({"base_model_name_or_path": None}, "names no base_model_name_or_path"),
+    ],
+)
+def test_adapters_of_other_kinds_are_one_line(change, message, policy, tmp_path):
+    policy.save(tmp_path / "adapter")
+    path = tmp_path / "adapter" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=message):
+        HFPolicy.load(tmp_path / "adapter", device="cpu")
+
+
+def test_a_second_adapter_on_top_is_refused(policy):
+    with pytest.raises(ValueError, match="is for a model without one, and this one has an adapter"):
+        HFPolicy(policy.model, policy.tokenizer, lora=LoRA(4))
+
+
+def test_a_frozen_adapter_has_nothing_to_train(policy, tmp_path):
+    policy.save(tmp_path / "adapter")
+    frozen = load_adapter(without_adapter(policy.model), tmp_path / "adapter", trainable=False)
+    assert not any(weight.requires_grad for weight in frozen.parameters())
+    assert len(linear_layers(without_adapter(frozen))) == 14

@@ -18,7 +18,6 @@ import numpy as np
 from memenvs.baselines.args import Count, NonNegative, RunArgs, run_command
 from memenvs.baselines.run import Run, StepLoop, group_seeds
 from memenvs.baselines.update import ProcessGroup, apply_gradients, evaluate_in
-from memenvs.core.batching import micro_batches
 from memenvs.rollout.demonstrations import (
     Demonstration,
     find_teacher,
@@ -81,7 +80,7 @@ def train(run: SFTRun, args: SFTArgs) -> None:
 
             # Score and loss: the mean of -log pi over the tokens of the batch
             run.optimizer.zero_grad(set_to_none=True)
-            for part in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
+            for part in run.policy.micro_batches([sample.ids for sample in mine], args.micro_batch_tokens):
                 logprobs = evaluate_in(run.policy, [mine[i] for i in part]).logprobs
                 loss = -logprobs.sum() / tokens
                 loss.backward()

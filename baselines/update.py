@@ -6,15 +6,14 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import PPOArgs, RunArgs, UpdateArgs
-from memenvs.core.batching import micro_batches, padding_share
+from memenvs.baselines.args import PPOArgs, UpdateArgs
 from memenvs.core.optional import require
-from memenvs.models import PolicyOutput
+from memenvs.models import Ids, PolicyOutput
 from memenvs.rollout.records import Episode, Floats, Sample
 
 if TYPE_CHECKING:
@@ -53,10 +52,26 @@ def to_experiences(
     return experiences
 
 
+def old_logprobs_from(
+    policy: HFPolicy, args: UpdateArgs, critic: HFPolicy | None = None
+) -> Literal["sampling", "scoring", "update"]:
+    """Where the log-probabilities come from that an update compares with.
+
+    They are those of sampling where the update computes as sampling did. Where it rounds otherwise (another
+    engine, or bfloat16) they are the policy's own: those of the update's one pass, if it has only one, and
+    measured before it otherwise. They are also measured before where that costs nothing, because the critic
+    is the policy itself, and where the penalties of rewards need them.
+    """
+    if args.sampler == "hf" and policy.model.dtype == require("torch", "train").float32:
+        return "sampling"
+    needed = critic is policy or (args.kl_coef and not args.kl_in_loss)
+    return "scoring" if needed or args.epochs > 1 or args.minibatches > 1 else "update"
+
+
 def score(
     policy: HFPolicy,
     samples: Sequence[Sample],
-    args: RunArgs,
+    args: UpdateArgs,
     *,
     processes: ProcessGroup | None = None,
     critic: HFPolicy | None = None,
@@ -64,19 +79,18 @@ def score(
 ) -> dict[str, float]:
     """Write into the samples what an update compares with, before anything changes.
 
-    That is `values` by a critic and `ref_logprobs` by a reference model, where there are such. Where the
-    update rounds otherwise than the sampling did (another engine, or bfloat16), the policy's own
-    log-probabilities replace the sampled ones, and the metric `kl_sampler` is how far these were, in nats.
-    Every process scores its share.
+    That is `values` by a critic and `ref_logprobs` by a reference model, where there are such. Where
+    `old_logprobs_from` says so, the policy's own log-probabilities replace the sampled ones, and the metric
+    `kl_sampler` is how far these were, in nats. Every process scores its share.
     """
-    torch = require("torch", "train")
-    rescore = args.sampler != "hf" or policy.model.dtype != torch.float32
+    rescore = old_logprobs_from(policy, args, critic) == "scoring"
     if critic is None and ref_model is None and not rescore:
         return {}
-    mine = list(samples) if processes is None else processes.shard(samples)
+    chosen = share([sample.ids for sample in samples], processes)
+    mine, ids = [samples[i] for i in chosen], [samples[i].ids for i in chosen]
     scores: list[dict[str, Floats]] = [{} for _ in mine]
-    with torch.no_grad():
-        for batch in micro_batches([len(sample.ids) for sample in mine], args.micro_batch_tokens):
+    with require("torch", "train").no_grad():
+        for batch in policy.micro_batches(ids, args.micro_batch_tokens):
             part, columns = [mine[i] for i in batch], dict[str, Any]()
             if rescore:
                 output = evaluate_in(policy, part)
@@ -90,13 +104,30 @@ def score(
             for name, column in columns.items():
                 for i, values in zip(batch, np.split(_array(column), cuts), strict=True):
                     scores[i][name] = values
+    numbered = list(zip(chosen, scores, strict=True))
+    everything = numbered if processes is None else processes.gather(numbered)
     drift: list[Floats] = []
-    for sample, own in zip(samples, scores if processes is None else processes.gather(scores), strict=True):
+    for i, own in sorted(everything, key=lambda one: one[0]):
+        sample = samples[i]
         sample.values, sample.ref_logprobs = own.get("values"), own.get("ref_logprobs")
         if rescore:
             drift.append(sample.logprobs[sample.response_mask] - own["logprobs"])
             sample.logprobs[sample.response_mask] = own["logprobs"]
     return {"kl_sampler": float(np.concatenate(drift).mean())} if drift else {}
+
+
+def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]:
+    """Numbers of the sequences that are this process's: neighbours in order of their ids, which begin alike.
+
+    Every process has about as many tokens.
+    """
+    # Big-endian bytes of whole numbers from 0 sort as the numbers do.
+    order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i8").tobytes())
+    if processes is None or processes.size == 1:
+        return order
+    ends = np.cumsum([len(sequences[i]) for i in order])
+    owners = (ends - 1) * processes.size // max(1, ends[-1])
+    return [i for i, owner in zip(order, owners, strict=True) if owner == processes.rank]
 
 
 def update(
@@ -135,6 +166,7 @@ def update(
     if not experiences:
         return {"skipped": 1.0}
     trained = _trained(policy, critic, critic_only)
+    own = old_logprobs_from(policy, args, critic) == "update"
     total, nonfinite = MeanMetrics(), 0
     for epoch in range(args.epochs):
         rng = np.random.default_rng([*seed, epoch])
@@ -143,14 +175,14 @@ def update(
             seen: list[
                 tuple[dict[str, float], int]
             ] = []  # metrics and the number of tokens they are means of
-            whole = sorted(minibatch, key=lambda one: len(one.sample.ids))
-            lengths = [len(one.advantages) for one in whole]
-            mine = processes.shard(whole)
-            batches = micro_batches([len(one.sample.ids) for one in mine], args.micro_batch_tokens)
+            lengths = [len(one.advantages) for one in minibatch]
+            mine = [minibatch[i] for i in share([one.sample.ids for one in minibatch], processes)]
+            ids = [one.sample.ids for one in mine]
+            batches = policy.micro_batches(ids, args.micro_batch_tokens)
             for batch in batches:
                 part = [mine[i] for i in batch]
                 weights = _weights(part, lengths, args, policy.device)
-                for loss, numbers in _losses(policy, critic, part, weights, args, critic_only):
+                for loss, numbers in _losses(policy, critic, part, weights, args, critic_only, own):
                     loss.backward()
                     seen.append(({name: float(n.detach()) for name, n in numbers.items()}, len(weights)))
             if critic_only:
@@ -163,10 +195,10 @@ def update(
             if norms is None:
                 nonfinite += 1
                 continue
-            padding = padding_share([len(one.sample.ids) for one in mine], batches)
+            computed = policy.computed(ids, batches) / max(1, sum(map(len, ids)))
             for numbers, weight in [
                 *seen,
-                ({**dict(zip(trained, norms, strict=True)), "padding": padding}, 1),
+                ({**dict(zip(trained, norms, strict=True)), "computed": computed}, 1),
             ]:
                 total.add(numbers, weight)
     return {**total.means(processes), "nonfinite": float(nonfinite)}
@@ -365,6 +397,7 @@ def _losses(
     weights: Any,
     args: UpdateArgs,
     critic_only: bool,
+    own: bool,
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The losses of one micro-batch with their metrics, each to be propagated before the next is made.
 
@@ -375,11 +408,12 @@ def _losses(
         weights: (N,) of each token in the loss of the minibatch.
         args: as in `update`.
         critic_only: as in `update`.
+        own: compare the policy with itself as it is in this pass: the optimizer's step is the only one.
     """
     samples, shared = [one.sample for one in experiences], critic is policy
     if shared or not critic_only:
         now = evaluate_in(policy, samples, entropy=bool(args.entropy_coef))
-        loss, metrics = _policy_loss(now, experiences, weights, args)
+        loss, metrics = _policy_loss(now, experiences, weights, args, own)
         if shared:
             value_loss, value_metrics = _value_loss(now.values, experiences, weights, args)
             loss = value_loss if critic_only else loss + value_loss
@@ -390,10 +424,11 @@ def _losses(
 
 
 def _policy_loss(
-    now: PolicyOutput, experiences: Sequence[Experience], weights: Any, args: UpdateArgs
+    now: PolicyOutput, experiences: Sequence[Experience], weights: Any, args: UpdateArgs, own: bool
 ) -> tuple[Any, dict[str, Any]]:
     samples = [one.sample for one in experiences]
-    old = _tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
+    sampled = _tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
+    old = now.logprobs.detach() if own else sampled
     advantages = _tensor([one.advantages for one in experiences], now.logprobs)
     clipped = losses.policy_loss(
         now.logprobs, old, advantages, clip=args.clip, clip_high=args.clip_high, dual_clip=args.dual_clip
@@ -405,6 +440,8 @@ def _policy_loss(
         "entropy": -old.mean(),  # of what was sampled, at its temperature
         "approx_kl": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
     }
+    if own:
+        metrics["kl_sampler"] = (sampled - old).mean()
     if args.kl_coef:
         reference = _tensor([_scored(sample.ref_logprobs) for sample in samples], now.logprobs)
         penalty = losses.kl_penalty(now.logprobs, reference, args.kl_estimator)

@@ -1,4 +1,4 @@
-"""Groups of sequences that begin alike, worked out by hand."""
+"""Groups of sequences that begin alike, worked out by hand; reading them at once, against each by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,19 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.models.prefixes import PrefixGroup, group_by_prefix
+import torch
+import transformers
+
+from memenvs.models import HFPolicy
+from memenvs.models.prefixes import (
+    PackedBatch,
+    PrefixGroup,
+    can_read_packed,
+    group_by_prefix,
+    pack_batches,
+    packed_tokens,
+    read_packed,
+)
 
 
 def ids(*parts):
@@ -75,3 +87,194 @@ def saved(sequences, partition):
 def test_no_sequences_are_no_groups():
     assert group_by_prefix([]) == []
     assert group_by_prefix([ids(), ids((1, 1))]) == [PrefixGroup(0, [0]), PrefixGroup(0, [1])]
+
+
+def test_groups_stay_whole_where_they_fit_into_a_batch():
+    a, b = [[ids((task, 50), (member, 10)) for member in (3, 4)] for task in (1, 2)]
+    # each group computes 50 + 10 + 10 tokens; in order of length alone the four would be cut by turns
+    assert pack_batches([a[0], b[0], a[1], b[1]], 100) == [[0, 2], [1, 3]]
+    assert pack_batches([a[0], b[0], a[1], b[1]], 140) == [[0, 2, 1, 3]]
+
+
+def test_a_group_larger_than_a_batch_is_cut_and_reads_its_prefix_again():
+    sequences = [ids((1, 50), (member, 10)) for member in (3, 4, 5)]
+    # 50 + 10 + 10 tokens fit, and 10 more do not
+    assert pack_batches(sequences, 75) == [[0, 1], [2]]
+    assert pack_batches(sequences, 5) == [[0], [1], [2]]
+    assert pack_batches([], 5) == []
+    with pytest.raises(ValueError, match="budget must be a whole number, at least 1, got 0"):
+        pack_batches(sequences, 0)
+
+
+def test_a_shared_prefix_counts_once():
+    # 50 + 3 * 10 of one group, and 7
+    assert packed_tokens([ids((1, 50), (member, 10)) for member in (3, 4, 5)] + [ids((9, 7))]) == 87
+
+
+SMALL = {
+    "vocab_size": 512,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+FAMILIES = {
+    "Llama": {},
+    "GPT2": {"n_positions": 512},
+    "Gemma2": {
+        "head_dim": 16,
+        "sliding_window": 16,
+        "final_logit_softcapping": 2.0,
+        "attn_logit_softcapping": 5.0,
+    },
+    "Gemma3Text": {"head_dim": 16, "sliding_window": 16},
+    "Mistral": {"sliding_window": 16},
+    "Qwen2": {},
+    "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 32},
+    "GPTNeoX": {},
+}
+
+
+def build(family, **changes):
+    config = getattr(transformers, f"{family}Config")(**SMALL | FAMILIES.get(family, {}) | changes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def alike():
+    """Sequences of two groups, one longer than a block of queries, one there twice; lone ones, an empty one."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(3, 500, 150), rng.integers(3, 500, 70)
+    made = [np.concatenate([a, rng.integers(3, 500, n)]) for n in (5, 30, 17, 140)]
+    made += [np.concatenate([b, rng.integers(3, 500, n)]) for n in (9, 50)]
+    made += [rng.integers(3, 500, n) for n in (1, 200)]
+    return [*made, made[0].copy(), rng.integers(3, 500, 0)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_states_and_gradients_are_those_of_each_sequence_alone(family):
+    model = build(family).double()
+    backbone, sequences = model.base_model, alike()
+    assert can_read_packed(backbone, model.config, "cpu")
+    weights = [
+        torch.randn(len(s), 32, generator=torch.Generator().manual_seed(i)) for i, s in enumerate(sequences)
+    ]
+    loss = 0.0
+    for one, own in zip(sequences, weights, strict=True):
+        if len(one):
+            states = backbone(input_ids=torch.from_numpy(one)[None], use_cache=False).last_hidden_state[0]
+            loss += (states * own).sum()
+    wanted = torch.autograd.grad(loss, list(backbone.parameters()), allow_unused=True)
+    batch = PackedBatch(sequences, "cpu")
+    assert len(batch.ids) == packed_tokens(sequences) < sum(map(len, sequences)) - 500
+    states = read_packed(backbone, batch)
+    again = sum((states[places] * own).sum() for places, own in zip(batch.places, weights, strict=True))
+    torch.testing.assert_close(again, loss, rtol=1e-6, atol=1e-5)
+    found = torch.autograd.grad(again, list(backbone.parameters()), allow_unused=True)
+    for one, other in zip(found, wanted, strict=True):
+        if other is not None:
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-8 + 1e-5 * float(other.abs().max()))
+
+
+@pytest.mark.parametrize("window", [None, 700])
+def test_long_sequences_keep_no_scores_and_give_the_same(window):
+    model = build("Mistral", max_position_embeddings=4096, sliding_window=window).double()
+    rng = np.random.default_rng(0)
+    start = rng.integers(3, 500, 1200)
+    sequences = [np.concatenate([start, rng.integers(3, 500, n)]) for n in (900, 1000)]
+    batch = PackedBatch(sequences, "cpu")
+    states = read_packed(model.base_model, batch)
+    for ids_, places in zip(sequences, batch.places, strict=True):
+        alone = model.base_model(input_ids=torch.from_numpy(ids_)[None], use_cache=False).last_hidden_state[0]
+        torch.testing.assert_close(states[places], alone, rtol=0, atol=1e-4)
+
+
+def test_the_models_own_attention_is_left_as_it_was():
+    model = build("Llama")
+    before = model.config._attn_implementation
+    read_packed(model.base_model, PackedBatch(alike(), "cpu"))
+    assert model.config._attn_implementation == before != "memenvs_packed"
+
+
+@pytest.mark.parametrize("family", ["Bloom", "Rwkv", "LongRoPE"])
+def test_models_whose_attention_is_not_handed_over_are_refused(family):
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10_000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [4.0] * 4,
+        "original_max_position_embeddings": 32,
+    }
+    changes = {
+        "Bloom": {"n_head": 4},
+        "Rwkv": {"attention_hidden_size": 32},
+        "LongRoPE": {"rope_parameters": rope, "original_max_position_embeddings": 32},
+    }[family]
+    model = build("Phi3" if family == "LongRoPE" else family, **changes)
+    assert not can_read_packed(model.base_model, model.config, "cpu")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model):
+    return transformers.AutoTokenizer.from_pretrained(tiny_model)
+
+
+def group(rng):
+    """Eight sequences of a prompt that is mostly shared, and masks of replies; one reply is empty."""
+    start = rng.integers(3, 500, 60)
+    sequences, masks = [], []
+    for n in range(8):
+        prompt = np.concatenate([start, rng.integers(3, 500, 3 * n + 1)])
+        sequences.append(np.concatenate([prompt, rng.integers(3, 500, 5 * n)]))
+        masks.append(np.arange(len(sequences[-1])) >= len(prompt))
+    return sequences, masks
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma2", "GPT2"])
+def test_forward_gives_what_padded_rows_give(family, tokenizer):
+    policy = HFPolicy(build(family, vocab_size=4096), tokenizer, chat=False, value_head=True)
+    sequences, masks = group(np.random.default_rng(0))
+    outputs = []
+    for packs in (True, False):
+        assert policy._packs or not packs
+        policy._packs = packs
+        output = policy.forward(sequences, masks, entropy=True)
+        torch.testing.assert_close(policy.values(sequences, masks), output.values)
+        policy.model.zero_grad()
+        (output.logprobs.sum() + output.values.square().sum()).backward()
+        outputs.append([*output, *(weight.grad.clone() for weight in policy.model_parameters())])
+    for one, other in zip(*outputs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-4 * max(1.0, float(other.abs().max())))
+
+
+def test_forward_reads_a_shared_prompt_once_and_nothing_behind_the_last_response_token(tokenizer):
+    policy = HFPolicy(build("Llama", vocab_size=4096), tokenizer, chat=False)
+    start, shapes = np.arange(3, 103), []
+    sequences = [np.concatenate([start, np.full(4, 200 + n)]) for n in range(8)]
+    policy.model.base_model.register_forward_pre_hook(
+        lambda module, args, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
+    )
+    policy.forward(sequences, [np.arange(104) >= 100] * 8)
+    # 100 tokens of the prompt and three of each reply: the last one predicts nothing
+    assert shapes == [(1, 124)]
+
+
+def test_with_gradient_checkpointing_rows_are_padded(tokenizer):
+    policy = HFPolicy(build("Llama", vocab_size=4096), tokenizer, chat=False)
+    sequences, _ = group(np.random.default_rng(0))
+    together = policy.micro_batches(sequences, 10_000)
+    assert policy.computed(sequences, together) == packed_tokens(sequences)
+    policy.model.train()
+    policy.model.gradient_checkpointing_enable()
+    assert not policy.packs
+    # lengths from 61 to 117: those within 15% of the longest are a batch
+    apart = policy.micro_batches(sequences, 10_000)
+    assert len(apart) > 1
+    assert policy.computed(sequences, apart) >= sum(map(len, sequences))

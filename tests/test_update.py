@@ -9,9 +9,10 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
+import transformers
 
 from memenvs.baselines.args import PPOArgs, UpdateArgs
-from memenvs.baselines.update import Experience, ProcessGroup, score, update
+from memenvs.baselines.update import Experience, ProcessGroup, make_optimizer, score, share, update
 from memenvs.models import HFPolicy
 from memenvs.rollout.records import Sample
 
@@ -146,3 +147,64 @@ def test_nothing_to_learn_from_changes_nothing(policy):
     assert metrics == {"skipped": 1.0}
     for one, other in zip(before, after, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def half(tiny_model):
+    return HFPolicy(
+        transformers.AutoModelForCausalLM.from_pretrained(tiny_model).bfloat16(), str(tiny_model), chat=False
+    )
+
+
+def passes(policy):
+    """Counts what the model reads from now on."""
+    seen = []
+    policy.model.base_model.register_forward_pre_hook(lambda *_: seen.append(1))
+    return seen
+
+
+@pytest.fixture
+def measured(tiny_model):
+    """A policy in bfloat16, its samples off by 0.25 nats, and their advantages."""
+    policy, draws, experiences = half(tiny_model), np.random.default_rng(0), []
+    for length in (5, 9, 7):
+        prompt, reply = draws.integers(5, 500, 4), draws.integers(5, 500, length)
+        alone = Sample.prompt(prompt).then(reply, np.zeros(length), 0)
+        with torch.no_grad():
+            own = policy.forward([alone.ids], [alone.response_mask]).logprobs.double().numpy()
+        sample = Sample.prompt(prompt).then(reply, own + 0.25, 0)
+        experiences.append(Experience(sample, 1, draws.normal(size=length)))
+    return policy, experiences
+
+
+def test_one_pass_compares_the_policy_with_itself_and_measures_nothing_before(measured):
+    policy, experiences = measured
+    args, seen = UpdateArgs(lr=0.1), passes(policy)
+    assert score(policy, [one.sample for one in experiences], args) == {}
+    assert seen == []
+    optimizer = make_optimizer([{"params": policy.parameters()}], lr=0.1)
+    metrics = update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+    assert len(seen) == 1
+    assert metrics["approx_kl"] == metrics["clip_fraction"] == 0.0
+    assert metrics["kl_sampler"] == pytest.approx(0.25, abs=0.02)
+    # -A * 1, over tokens
+    wanted = -np.mean(np.concatenate([one.advantages for one in experiences]))
+    assert metrics["policy_loss"] == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "several", [{"epochs": 2}, {"minibatches": 2}, {"kl_coef": 0.1, "kl_in_loss": False}]
+)
+def test_what_a_later_pass_or_a_reward_compares_with_is_measured_before(measured, several):
+    policy, experiences = measured
+    args, samples = UpdateArgs(**several), [one.sample for one in experiences]
+    assert score(policy, samples, args)["kl_sampler"] == pytest.approx(0.25, abs=0.02)
+
+
+def test_sequences_that_begin_alike_are_of_one_process():
+    class Half(ProcessGroup):
+        def __init__(self, rank):
+            self.rank, self.size = rank, 2
+
+    ids = [np.array([first, 5, last]) for last in (1, 2, 3) for first in (7, 900)]
+    assert [share(ids, Half(rank)) for rank in (0, 1)] == [[0, 2, 4], [1, 3, 5]]
+    assert share(ids, None) == [0, 2, 4, 1, 3, 5]

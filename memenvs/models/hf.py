@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.batching import pad_right
+from memenvs.core.batching import micro_batches, pad_right
 from memenvs.core.checks import check_whole
 from memenvs.core.files import whole_folder
 from memenvs.core.optional import require
@@ -41,6 +41,7 @@ from memenvs.models.lora import (
     without_adapter,
 )
 from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
+from memenvs.models.prefixes import PackedBatch, can_read_packed, pack_batches, packed_tokens, read_packed
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
 
 torch = require("torch", "train")
@@ -125,6 +126,7 @@ class HFPolicy(ChatPolicy):
         super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
         config = self.model.config.get_text_config()
         self._check_model(config)
+        self._packs = can_read_packed(self._parts.backbone, config, self.device)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
         self._max_batch_tokens = max_batch_tokens
         self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None
@@ -216,8 +218,10 @@ class HFPolicy(ChatPolicy):
     ) -> PolicyOutput:
         """Log-probabilities, entropies and values at response tokens, with gradients where torch keeps them.
 
-        One forward pass over all sequences, padded at the right; logits are made at response tokens alone.
-        The N response tokens are those of the first sequence in order, then those of the next.
+        One forward pass over all sequences, in which a prefix that several begin with is read once, and
+        nothing is padded; a model that `can_read_packed` refuses, or one with gradient checkpointing, reads
+        them as rows padded at the right. Logits are made at response tokens alone. The N response tokens are
+        those of the first sequence in order, then those of the next.
 
         Args:
             sequences: (T,) ids each, prompts and replies.
@@ -251,8 +255,42 @@ class HFPolicy(ChatPolicy):
         hidden, _ = self._states_before(sequences, response_masks)
         return self.value_head(hidden.float())[:, 0]
 
+    @property
+    def packs(self) -> bool:
+        """Whether `forward` reads a shared prefix once; not with gradient checkpointing."""
+        checkpoints = any(getattr(part, "gradient_checkpointing", False) for part in self.model.modules())
+        return self._packs and not checkpoints
+
+    def micro_batches(self, sequences: Sequence[Ids], budget: int) -> list[list[int]]:
+        """Numbers of sequences in batches for `forward`, each of at most `budget` tokens that it computes.
+
+        Sequences that begin alike come together; otherwise those of like length.
+
+        Args:
+            sequences: (T,) ids each.
+            budget: tokens, at least 1; a longer sequence is a batch of its own.
+        """
+        if self.packs:
+            return pack_batches(sequences, budget)
+        return micro_batches([len(ids) for ids in sequences], budget)
+
+    def computed(self, sequences: Sequence[Ids], batches: Sequence[Sequence[int]]) -> int:
+        """Positions that `forward` computes for batches: padding counts, a shared prefix counts once."""
+        if self.packs:
+            return sum(packed_tokens([sequences[i] for i in batch]) for batch in batches)
+        return sum(len(batch) * max(len(sequences[i]) for i in batch) for batch in batches)
+
     def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
         """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""
+        if self.packs and any(mask.any() for mask in masks):
+            ends = [int(np.flatnonzero(mask)[-1]) if mask.any() else 0 for mask in masks]
+            read = [ids[:end] for ids, end in zip(sequences, ends, strict=True)]
+            batch = PackedBatch(read, self.device)
+            places = [own[np.flatnonzero(m) - 1] for own, m in zip(batch.places, masks, strict=True)]
+            tokens = [np.asarray(ids)[mask] for ids, mask in zip(sequences, masks, strict=True)]
+            states = read_packed(self._parts.backbone, batch)
+            chosen = torch.from_numpy(np.concatenate(places)).to(states.device)
+            return states.index_select(0, chosen), torch.from_numpy(np.concatenate(tokens)).to(self.device)
         nonzero = np.nonzero(pad_right(masks, np.bool_))
         rows, places = (torch.from_numpy(indices).to(self.device) for indices in nonzero)
         inputs = torch.from_numpy(pad_right(sequences)).to(self.device)

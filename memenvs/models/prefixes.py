@@ -1,16 +1,34 @@
-"""Sequences that begin alike: groups whose common prefix a model reads once."""
+"""Sequences that begin alike: what they share is read once, in one pass without padding, with gradients.
+
+A pass reads the tokens of many sequences as one row, each shared prefix once and nothing padded, so that the
+linear layers compute every token once. Attention alone knows which token is whose: `attend` shows a sequence
+the keys and values of its prefix and its own. Gradients are those of reading each sequence by itself.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from memenvs.core.batching import micro_batches
+from memenvs.core.checks import check_whole
+from memenvs.core.optional import require
 from memenvs.models.chat import Ids
+from memenvs.models.loading import depends_on_length, evaluating
 
+torch = require("torch", "train")
+transformers = require("transformers", "train")
+
+ATTENTION = "memenvs_packed"  # name of `attend` among the attention implementations of transformers
 PREFIX = 32  # tokens that a shared prefix must save: about what one more row of a pass costs
+ALIKE = 0.75  # shortest to longest segment of one attention call; nothing else is padded
+CALL = 16_384  # tokens of one attention call, padding included; bounds the memory of its scores
+BLOCK = 128  # queries whose scores are computed at once, against no key behind them
+UNKNOWN = ("s_aux", "position_bias", "cache")  # parts of attention that only other implementations have
+LONG = 2_048  # tokens from which on scores kept for a gradient would take most of the memory
 
 
 class PrefixGroup(NamedTuple):
@@ -75,3 +93,333 @@ def _common(a: Ids, b: Ids) -> int:
     length = min(len(a), len(b))
     apart = np.flatnonzero(a[:length] != b[:length])
     return int(apart[0]) if len(apart) else length
+
+
+def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
+    """Numbers of sequences in batches for `PackedBatch`, each of at most `budget` tokens to compute.
+
+    Groups stay whole where they fit; a larger one is cut, and each part reads the prefix again. A sequence
+    longer than the budget is a batch of its own. The longest come first, so that what does not fit the memory
+    fails at once.
+
+    Args:
+        sequences: (T,) ids each.
+        budget: tokens, shared prefixes counted once; at least 1.
+    """
+    check_whole(budget=budget)
+    parts: list[tuple[int, list[int]]] = []  # tokens to compute, and numbers of sequences
+    for prefix, rows in group_by_prefix(sequences):
+        tokens, part = prefix, list[int]()
+        for row in rows:
+            own = len(sequences[row]) - prefix
+            if part and tokens + own > budget:
+                parts.append((tokens, part))
+                tokens, part = prefix, []
+            tokens += own
+            part.append(row)
+        parts.append((tokens, part))
+    batches: list[list[int]] = []
+    used: list[int] = []
+    for tokens, part in sorted(parts, key=lambda one: -one[0]):
+        number = next((i for i, others in enumerate(used) if others + tokens <= budget), len(used))
+        if number == len(used):
+            used.append(0)
+            batches.append([])
+        used[number] += tokens
+        batches[number] += part
+    return batches
+
+
+def packed_tokens(sequences: Sequence[Ids]) -> int:
+    """Tokens of a `PackedBatch`: each shared prefix counts once."""
+    groups = group_by_prefix(sequences)
+    return sum(map(len, sequences)) - sum(prefix * (len(rows) - 1) for prefix, rows in groups)
+
+
+class Segment(NamedTuple):
+    """Tokens `start` to `end` of sequence `row`."""
+
+    row: int
+    start: int
+    end: int
+
+
+class AttentionCall(NamedTuple):
+    """Segments whose attention is computed together, padded to the longest.
+
+    Attributes:
+        segments: at least one.
+        prefix: number of the segment that stands before each of them; None: nothing does.
+    """
+
+    segments: list[Segment]
+    prefix: int | None
+
+    @property
+    def width(self) -> int:
+        """Tokens of the longest segment."""
+        return max(segment.end - segment.start for segment in self.segments)
+
+
+class PackedBatch:
+    """Sequences as one row of N tokens: the segments of each attention call, one behind the other.
+
+    Attributes:
+        calls: of attention; those of shared prefixes and of sequences that share nothing come first.
+        lengths: tokens of each segment.
+        ids: (N,) tokens.
+        positions: (N,) position of each token in its sequence.
+        index: (M,) which of the N tokens stands at each place of the padded calls; padding repeats one.
+        inverse: (N,) of each token, its place in the padded calls.
+        places: of each sequence, where its tokens (T,) stand among the N.
+        windows: whether a layer has said its sliding window.
+
+    Args:
+        sequences: (T,) ids each, not all empty.
+        device: of torch.
+        groups: of the sequences; None: those of `group_by_prefix`.
+    """
+
+    def __init__(self, sequences: Sequence[Ids], device: Any, groups: Sequence[PrefixGroup] | None = None):
+        groups = group_by_prefix(sequences) if groups is None else groups
+        groups = [group for group in groups if len(sequences[group.rows[0]])]
+        first = [Segment(rows[0], 0, prefix or len(sequences[rows[0]])) for prefix, rows in groups]
+        self.calls = [AttentionCall(segments, None) for segments in _alike(first)]
+        numbers = {one.row: i for i, one in enumerate(one for call in self.calls for one in call.segments)}
+        for prefix, rows in groups:
+            if prefix:
+                rest = [Segment(row, prefix, len(sequences[row])) for row in rows]
+                self.calls += [AttentionCall(segments, numbers[rows[0]]) for segments in _alike(rest)]
+        segments = [one for call in self.calls for one in call.segments]
+        self.lengths = [one.end - one.start for one in segments]
+        ends = np.cumsum(self.lengths)
+        own = [np.arange(end - length, end) for end, length in zip(ends, self.lengths, strict=True)]
+        self.places = [np.zeros(0, np.int64)] * len(sequences)
+        index, inverse, padded = list[Any](), list[Any](), 0
+        for call in self.calls:
+            for _ in call.segments:
+                number = len(index)
+                row, length = segments[number].row, self.lengths[number]
+                before = [] if call.prefix is None else [own[call.prefix]]
+                self.places[row] = np.concatenate([*before, own[number]])
+                index.append(own[number][np.minimum(np.arange(call.width), length - 1)])
+                inverse.append(padded + np.arange(length))
+                padded += call.width
+        ids = [sequences[one.row][one.start : one.end] for one in segments]
+        positions = [np.arange(one.start, one.end) for one in segments]
+        self.ids, self.positions, self.index, self.inverse = (
+            torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
+            for parts in (ids, positions, index, inverse)
+        )
+        self.windows = False
+        self._masks = dict[Any, Any]()
+
+    def mask(self, first: int, last: int, window: int | None, like: Any) -> Any:
+        """(last - first, last) what is added to the scores of queries from place `first` to `last`."""
+        key = (first, last, window, like.dtype, like.device)
+        if key not in self._masks:
+            places = torch.arange(last, device=like.device)
+            apart = places[first:, None] - places
+            hidden = apart < 0 if window is None else (apart < 0) | (apart >= window)
+            self._masks[key] = like.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
+        return self._masks[key]
+
+
+def _alike(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Segments of like length together."""
+    batches = micro_batches([one.end - one.start for one in segments], CALL, ALIKE)
+    return [[segments[i] for i in batch] for batch in batches]
+
+
+def read_packed(backbone: Any, batch: PackedBatch) -> Any:
+    """Hidden states (N, H) of a batch's tokens, with gradients where torch keeps them."""
+    config = backbone.config.get_text_config()
+    before = config._attn_implementation
+    config._attn_implementation = ATTENTION
+    try:
+        output = backbone(
+            input_ids=batch.ids[None], position_ids=batch.positions[None], use_cache=False, packed=batch
+        )
+    finally:
+        config._attn_implementation = before
+    return output.last_hidden_state[0]
+
+
+def can_read_packed(backbone: Any, config: Any, device: Any) -> bool:
+    """Whether a model can read packed sequences: all its layers leave attention, whole, to `attend`.
+
+    Two short sequences that share four tokens must give what each gives by itself. A sliding window is longer
+    than they are: it must be handed over.
+    """
+    if depends_on_length(config):
+        return False
+    first = np.arange(8) * 7 % config.vocab_size
+    second = np.concatenate([first[:4], (first[4:6] + 1) % config.vocab_size])
+    batch = PackedBatch([first, second], device, [PrefixGroup(4, [0, 1])])
+    with torch.no_grad(), evaluating(backbone):
+        try:
+            packed = read_packed(backbone, batch)
+        except (
+            AttributeError,
+            IndexError,
+            KeyError,
+            NotImplementedError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ):
+            return False
+        slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+        if slides and not batch.windows:
+            return False
+        for ids, places in zip((first, second), batch.places, strict=True):
+            inputs = torch.from_numpy(ids)[None].to(device)
+            alone = backbone(input_ids=inputs, use_cache=False).last_hidden_state[0].float()
+            # One that attends otherwise is off by the size of the states themselves, in any precision.
+            if not (packed[places].float() - alone).norm() <= 0.05 * alone.norm():
+                return False
+    return True
+
+
+def attend(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    *,
+    packed: PackedBatch | None = None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **others: Any,
+) -> tuple[Any, None]:
+    """Attention of a packed batch, in the form that transformers calls.
+
+    Args:
+        module: the layer.
+        query: (1, heads, N, D).
+        key: (1, key heads, N, D).
+        value: (1, key heads, N, D).
+        attention_mask: None.
+        packed: whose tokens these are.
+        scaling: of the scores; None: 1 / sqrt(D).
+        dropout: share of the attention weights that are dropped.
+        sliding_window: the number of tokens that a token sees, itself included; None: all before it.
+        softcap: c in scores = c tanh(scores / c); None: no cap.
+        others: for other implementations.
+
+    Returns:
+        (1, N, heads, D), and None in place of the weights.
+
+    Raises:
+        NotImplementedError: the layer's attention has parts that are not here.
+    """
+    if packed is None or attention_mask is not None or any(others.get(name) is not None for name in UNKNOWN):
+        raise NotImplementedError(f"{type(module).__name__} cannot read packed sequences")
+    packed.windows |= sliding_window is not None
+    heads, key_heads = query.shape[1], key.shape[1]
+    query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if query.dtype != value.dtype:  # autocast leaves the rotated ones in float32
+        query, key = query.to(value.dtype), key.to(value.dtype)
+    rows = [states[0].transpose(0, 1).reshape(states.shape[2], -1) for states in (query, key, value)]
+    index, inverse = packed.index.to(query.device), packed.inverse.to(query.device)
+    sizes = [len(call.segments) * call.width for call in packed.calls]
+    padded = [_Pad.apply(states, index, inverse).split(sizes) for states in rows]
+    keys, values = (states.split(packed.lengths) for states in rows[1:])
+    outputs = []
+    for number, (segments, prefix) in enumerate(packed.calls):
+        q, k, v = (
+            _by_head(states[number], len(segments), count)
+            for states, count in zip(padded, (heads, key_heads, key_heads), strict=True)
+        )
+        if prefix is not None:
+            k, v = (
+                torch.cat([_by_head(before[prefix], 1, key_heads).expand(len(segments), -1, -1, -1), own], 2)
+                for before, own in ((keys, k), (values, v))
+            )
+        output = _attention(packed, q, k, v, dropout, sliding_window, softcap)
+        outputs.append(output.transpose(1, 2).reshape(sizes[number], -1))
+    whole = _Unpad.apply(torch.cat(outputs), index, inverse)
+    return whole.view(1, len(whole), heads, -1), None
+
+
+def _by_head(states: Any, rows: int, heads: int) -> Any:
+    """(rows, heads, T, D) of (rows * T, heads * D)."""
+    return states.view(rows, len(states) // rows, heads, -1).transpose(1, 2)
+
+
+def _attention(
+    packed: PackedBatch, q: Any, k: Any, v: Any, dropout: float, window: int | None, cap: float | None
+) -> Any:
+    """Attention (B, heads, S, D) of scaled queries, the last S of T tokens; keys and values are (B, K, T, D).
+
+    On a CPU two matrix products and a softmax for blocks of queries are three times as fast, forward and
+    backward, as `scaled_dot_product_attention`, which computes scores anew in the backward pass; but where
+    sequences are long these scores would fill the memory.
+    """
+    (count, heads, queries, _), (_, key_heads, total, _) = q.shape, k.shape
+    shared = heads // key_heads
+    long = total > LONG and torch.is_grad_enabled()
+    if cap is None and (long or q.device.type != "cpu"):
+        whole = window is None and queries == total
+        return torch.nn.functional.scaled_dot_product_attention(
+            q,
+            k.repeat_interleave(shared, 1),
+            v.repeat_interleave(shared, 1),
+            attn_mask=None if whole else packed.mask(total - queries, total, window, q),
+            dropout_p=dropout,
+            is_causal=whole,
+            scale=1.0,
+        )
+    k, v = k.flatten(0, 1), v.flatten(0, 1)
+    blocks = []
+    for start in range(0, queries, BLOCK):
+        first, last = total - queries + start, total - queries + min(start + BLOCK, queries)
+        # The heads that share keys stand one behind the other, so that keys are not repeated.
+        block = q[:, :, start : start + BLOCK].reshape(count * key_heads, -1, q.shape[-1])
+        mask = packed.mask(first, last, window, q).repeat(shared, 1)
+        seen = k[:, :last].transpose(1, 2)
+        if cap is None:
+            scores = torch.baddbmm(mask, block, seen)
+        else:
+            scores = torch.bmm(block, seen).div(cap).tanh().mul(cap) + mask
+        weights = scores.softmax(-1)
+        if dropout:
+            weights = torch.nn.functional.dropout(weights, dropout)
+        blocks.append(torch.bmm(weights, v[:, :last]).view(count, heads, last - first, -1))
+    return torch.cat(blocks, 2)
+
+
+class _Pad(torch.autograd.Function):  # type: ignore[name-defined]
+    """Rows (N, D) at their places in padded calls (M, D); padding has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Any, index: Any, inverse: Any) -> Any:
+        ctx.save_for_backward(inverse)
+        return states.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (inverse,) = ctx.saved_tensors
+        return gradient.index_select(0, inverse), None, None
+
+
+class _Unpad(torch.autograd.Function):  # type: ignore[name-defined]
+    """The way back: (N, D) of (M, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Any, index: Any, inverse: Any) -> Any:
+        ctx.save_for_backward(inverse)
+        ctx.rows = len(index)
+        return states.index_select(0, inverse)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (inverse,) = ctx.saved_tensors
+        whole = gradient.new_zeros(ctx.rows, gradient.shape[1])
+        return whole.index_copy_(0, inverse, gradient), None, None
+
+
+transformers.AttentionInterface.register(ATTENTION, attend)

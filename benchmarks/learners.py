@@ -1,4 +1,4 @@
-"""What a training step costs beside the model: peak memory by turns, padding, and the share of credit.
+"""What a training step costs beside the model: peak memory by turns, and the share of credit.
 
 `python -m benchmarks.learners`; each memory is that of a process of its own.
 """
@@ -60,7 +60,7 @@ def measure(turns: int, context: str) -> dict[str, float]:
         "tokens": tokens,
         "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
         "rate": tokens / (time.perf_counter() - start),
-        "padding": metrics["padding"],
+        "computed": metrics["computed"],
     }
 
 
@@ -72,7 +72,7 @@ def main() -> int:
     if args.one:
         print(json.dumps(measure(int(args.one[0]), args.one[1])))
         return 0
-    print("| context | turns | tokens of 8 episodes | memory of the update | padding | tokens/s |")
+    print("| context | turns | tokens of 8 episodes | memory of the update | computed | tokens/s |")
     print("| --- | --- | --- | --- | --- | --- |")
     for context in ("rewrite", "append"):
         for turns in TURNS:
@@ -80,7 +80,7 @@ def main() -> int:
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             row = json.loads(done.stdout.splitlines()[-1])
             print(
-                f"| {context} | {turns} | {row['tokens']:,} | {row['peak']:.0f} MB | {row['padding']:.1%} "
+                f"| {context} | {turns} | {row['tokens']:,} | {row['peak']:.0f} MB | {row['computed']:.1%} "
                 f"| {row['rate']:,.0f} |",
                 flush=True,
             )

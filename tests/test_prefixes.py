@@ -149,7 +149,7 @@ def build(family, **changes):
 
 
 def alike():
-    """Sequences of two groups, one longer than a block of queries, one there twice; lone ones, an empty one."""
+    """Sequences of two groups, one longer than a block of queries, one twice; lone ones, an empty one."""
     rng = np.random.default_rng(0)
     a, b = rng.integers(3, 500, 150), rng.integers(3, 500, 70)
     made = [np.concatenate([a, rng.integers(3, 500, n)]) for n in (5, 30, 17, 140)]

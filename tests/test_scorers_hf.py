@@ -112,21 +112,50 @@ def shapes_read(scorer, pairs):
 PROMPT = list(range(3, 203))
 
 
-def test_a_shared_prompt_is_read_once(scorer):
+def test_what_requests_begin_with_is_read_once_and_nothing_is_padded(scorer):
+    pairs = [TokenPair([*PROMPT, *range(500 + 20 * i, 500 + 22 * i)], [5, 6, 7]) for i in range(8)]
+    # the prompt's 200 tokens, then 2 i of each request's own and two of its continuation
+    assert shapes_read(scorer, pairs) == [(1, 200 + 56 + 16)]
+
+
+def test_what_fits_no_pass_with_others_is_read_in_another(tiny_model):
+    small = HFScorer(str(tiny_model), max_batch_tokens=205)
+    pairs = [TokenPair(PROMPT, [5 + i, 7]) for i in range(8)]
+    # 200 tokens of the prompt and one of each continuation: five fit, and the other three read it again
+    assert shapes_read(small, pairs) == [(1, 205), (1, 203)]
+
+
+@pytest.fixture
+def padding(scorer, monkeypatch):
+    """A scorer of a model that cannot read packed sequences."""
+    monkeypatch.setattr(scorer, "_packs", False)
+    return scorer
+
+
+@pytest.mark.parametrize("budget", [7, 100, None])
+def test_padded_scores_are_those_of_each_request_alone(tiny_model, budget, monkeypatch):
+    scorer = HFScorer(str(tiny_model), max_batch_tokens=budget)
+    monkeypatch.setattr(scorer, "_packs", False)
+    asked = requests()
+    for pair, found in zip(scorer.pairs(asked), scorer.logprobs(asked), strict=True):
+        np.testing.assert_allclose(found, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
+
+
+def test_padding_rows_a_shared_prompt_is_read_once(padding):
     pairs = [TokenPair(PROMPT, [5, 6 + i, 7]) for i in range(8)]
     # all but the prompt's last token, then that and two tokens of each continuation
-    assert shapes_read(scorer, pairs) == [(1, 199), (8, 3)]
+    assert shapes_read(padding, pairs) == [(1, 199), (8, 3)]
 
 
-def test_continuations_that_differ_in_their_last_token_are_one_row(scorer):
-    assert shapes_read(scorer, [TokenPair(PROMPT, [5, 6, i]) for i in range(3, 11)]) == [(1, 202)]
+def test_continuations_that_differ_in_their_last_token_are_one_row(padding):
+    assert shapes_read(padding, [TokenPair(PROMPT, [5, 6, i]) for i in range(3, 11)]) == [(1, 202)]
 
 
-def test_a_shared_prompt_that_saves_less_than_a_pass_costs_is_read_with_each(scorer):
+def test_a_shared_prompt_that_saves_less_than_a_pass_costs_is_read_with_each(padding):
     # a second continuation saves the prompt without its last token: 64, which is what a pass costs, or 65
     for length, shapes in ((65, [(2, 66)]), (66, [(1, 65), (2, 2)])):
         pairs = [TokenPair(PROMPT[:length], [5 + i, 7]) for i in range(2)]
-        assert shapes_read(scorer, pairs) == shapes
+        assert shapes_read(padding, pairs) == shapes
 
 
 def test_a_prompt_longer_than_a_pass_is_read_in_parts(tiny_model):
@@ -134,8 +163,9 @@ def test_a_prompt_longer_than_a_pass_is_read_in_parts(tiny_model):
     assert shapes_read(small, [TokenPair(PROMPT, [5, 6])]) == [(1, 80), (1, 80), (1, 39), (1, 2)]
 
 
-def test_a_pass_counts_the_prompt_of_each_row(tiny_model):
+def test_a_padded_pass_counts_the_prompt_of_each_row(tiny_model, monkeypatch):
     small = HFScorer(str(tiny_model), max_batch_tokens=420)
+    monkeypatch.setattr(small, "_packs", False)
     # 199 + 2 tokens a row: two rows fit
     pairs = [TokenPair(PROMPT, [5 + i, 7]) for i in range(3)]
     assert shapes_read(small, pairs) == [(1, 199), (2, 2), (1, 2)]

@@ -1,16 +1,16 @@
-"""A scorer by a model of transformers: logits only where they are wanted, shared prompts read once."""
+"""A scorer by a model of transformers: logits only where they are wanted, shared beginnings read once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches, pad_right
 from memenvs.core.checks import check_whole
-from memenvs.core.optional import require
+from memenvs.core.optional import Lazy, require
 from memenvs.models.loading import (
     Dtype,
     can_reuse_cache,
@@ -23,6 +23,11 @@ from memenvs.models.loading import (
     split_model,
 )
 from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
+
+if TYPE_CHECKING:
+    from memenvs.models import prefixes
+else:
+    prefixes = Lazy("memenvs.models.prefixes", "train")
 
 Ints = NDArray[np.int64]
 CPU_BATCH, GPU_BATCH = 4_096, 65_536  # tokens in a pass
@@ -49,8 +54,9 @@ class HFScorer(PairScorer):
     The results are those of reading each request alone, one by one (float32: to 1e-4 nats), whatever is
     scored beside it. No gradient is kept, and the model's mode (train or eval) is afterwards as before.
 
-    Within a call a prompt with several continuations is read once, as are equal requests. Logits are made at
-    the continuations' positions alone, in slices.
+    Within a call what several requests begin with is read once, and nothing is padded; where a model's
+    attention does not allow that, a prompt with several continuations is read once, and rows are padded.
+    Logits are made at the continuations' positions alone, in slices.
 
     Args:
         model: a folder, a name on the hub (safetensors only, no code of the model is run) or of a packaged
@@ -60,8 +66,8 @@ class HFScorer(PairScorer):
         device: of torch, for a model by name; None: a GPU if there is one.
         dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it, else
             float32 (see `memenvs.models.loading.load_model`).
-        max_batch_tokens: tokens in a pass of the model, padding and cached prompts included; bounds memory. A
-            longer prompt is read in several passes. None: 4,096 on a CPU, 65,536 elsewhere.
+        max_batch_tokens: tokens that a pass of the model computes, or holds in padding and cached prompts;
+            bounds memory. A longer prompt is read in several passes. None: 4,096 on a CPU, 65,536 elsewhere.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
 
     Raises:
@@ -90,6 +96,7 @@ class HFScorer(PairScorer):
         self._slice = max(1, LOGITS // config.vocab_size)
         with evaluating(self.model):
             self._reuse = can_reuse_cache(self._backbone, config, self._device())
+        self._packs = prefixes.can_read_packed(self._backbone, config, self._device())
         window = getattr(config, "max_position_embeddings", None)
         super().__init__(load_hf_tokenizer(tokenizer, self.model), window, truncate)
 
@@ -101,7 +108,10 @@ class HFScorer(PairScorer):
         """Log-probabilities (T,) of the continuations of pairs, for those who hold ids and not text."""
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
         with require("torch", "train").no_grad(), evaluating(self.model):
-            for prefix, rows in self._by_prefix(pairs):
+            packed, others = self._by_length(pairs)
+            for number, logprobs in self._score_packed(pairs, packed):
+                scores[number] = logprobs
+            for prefix, rows in self._by_prefix(pairs, others):
                 cache, lengths = self._read_prefix(prefix), [len(row.ids) for row in rows]
                 for batch in micro_batches(lengths, self.max_batch_tokens, self._alike, len(prefix)):
                     chosen = [rows[i] for i in batch]
@@ -109,17 +119,43 @@ class HFScorer(PairScorer):
                         scores[number] = logprobs
         return scores
 
-    def _by_prefix(self, pairs: Sequence[TokenPair]) -> Iterator[tuple[list[int], list[ScoredSequence]]]:
+    def _by_length(self, pairs: Sequence[TokenPair]) -> tuple[list[int], list[int]]:
+        """Numbers of the pairs read without padding, and of the others: those too long for a pass."""
+        scored = [number for number, pair in enumerate(pairs) if pair.continuation]
+        if not self._packs:
+            return [], scored
+        fits = [len(pair.prompt) + len(pair.continuation) <= self.max_batch_tokens + 1 for pair in pairs]
+        return [i for i in scored if fits[i]], [i for i in scored if not fits[i]]
+
+    def _score_packed(
+        self, pairs: Sequence[TokenPair], numbers: Sequence[int]
+    ) -> Iterator[tuple[int, TokenScores]]:
+        """Numbers of pairs and their scores; what several sequences begin with is read once."""
+        # The last token of a continuation predicts nothing.
+        read = [np.array([*pairs[i].prompt, *pairs[i].continuation[:-1]]) for i in numbers]
+        for rows in prefixes.pack_batches(read, self.max_batch_tokens):
+            batch = prefixes.PackedBatch([read[row] for row in rows], self._device())
+            targets = [pairs[numbers[row]].continuation for row in rows]
+            places = [own[-len(ids) :] for own, ids in zip(batch.places, targets, strict=True)]
+            hidden = prefixes.read_packed(self._backbone, batch)
+            chosen = require("torch", "train").from_numpy(np.concatenate(places)).to(hidden.device)
+            logprobs = self._logprobs(hidden.index_select(0, chosen), np.concatenate(targets))
+            ends = np.cumsum([len(ids) for ids in targets])
+            for row, own in zip(rows, np.split(logprobs, ends[:-1]), strict=True):
+                yield numbers[row], own
+
+    def _by_prefix(
+        self, pairs: Sequence[TokenPair], chosen: Sequence[int]
+    ) -> Iterator[tuple[list[int], list[ScoredSequence]]]:
         """Prefixes that are read once, and the distinct rows behind each.
 
         A prompt is such a prefix where that saves more than a pass costs, because several continuations share
         it, or where it is too long for one pass. All other rows stand behind an empty prefix.
         """
         prompts: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
-        for number, (prompt, continuation) in enumerate(pairs):
-            if continuation:
-                rest = prompts.setdefault(tuple(prompt), {}).setdefault(tuple(continuation[:-1]), [])
-                rest.append(number)
+        for number in chosen:
+            prompt, continuation = pairs[number]
+            prompts.setdefault(tuple(prompt), {}).setdefault(tuple(continuation[:-1]), []).append(number)
         alone: list[ScoredSequence] = []
         for ids, rests in prompts.items():
             prefix, last = list(ids[:-1]), ids[-1]  # the last token of a prompt predicts the first behind it

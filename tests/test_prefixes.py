@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 
+from memenvs.baselines.run import _checkpoint_gradients
 from memenvs.models import HFPolicy
 from memenvs.models.prefixes import (
     PackedBatch,
@@ -249,7 +250,12 @@ def test_forward_gives_what_padded_rows_give(family, tokenizer):
         torch.testing.assert_close(policy.values(sequences, masks), output.values)
         policy.model.zero_grad()
         (output.logprobs.sum() + output.values.square().sum()).backward()
-        outputs.append([*output, *(weight.grad.clone() for weight in policy.model_parameters())])
+        outputs.append(
+            [
+                *(one.detach() for one in output),
+                *(weight.grad.clone() for weight in policy.model_parameters()),
+            ]
+        )
     for one, other in zip(*outputs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-4 * max(1.0, float(other.abs().max())))
 
@@ -271,8 +277,7 @@ def test_with_gradient_checkpointing_rows_are_padded(tokenizer):
     sequences, _ = group(np.random.default_rng(0))
     together = policy.micro_batches(sequences, 10_000)
     assert policy.computed(sequences, together) == packed_tokens(sequences)
-    policy.model.train()
-    policy.model.gradient_checkpointing_enable()
+    _checkpoint_gradients(policy.model)
     assert not policy.packs
     # lengths from 61 to 117: those within 15% of the longest are a batch
     apart = policy.micro_batches(sequences, 10_000)

@@ -191,12 +191,10 @@ def test_one_pass_compares_the_policy_with_itself_and_measures_nothing_before(me
     assert metrics["policy_loss"] == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "several", [{"epochs": 2}, {"minibatches": 2}, {"kl_coef": 0.1, "kl_in_loss": False}]
-)
+@pytest.mark.parametrize("several", [{"epochs": 2}, {"minibatches": 2}, {"kl_coef": 0.1, "kl_in": "reward"}])
 def test_what_a_later_pass_or_a_reward_compares_with_is_measured_before(measured, several):
     policy, experiences = measured
-    args, samples = UpdateArgs(**several), [one.sample for one in experiences]
+    args, samples = PPOArgs(**several), [one.sample for one in experiences]
     assert score(policy, samples, args)["kl_sampler"] == pytest.approx(0.25, abs=0.02)
 
 

@@ -301,9 +301,10 @@ def _can_pack(layer: Any) -> bool:
         return False
     if weight.device.type != "cpu" or not weight.is_contiguous() or weight.storage_offset() % 4:
         return False
-    if not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
+    ops = torch.ops.mkldnn  # there with oneDNN, for compiled models
+    if not hasattr(ops, "_linear_pointwise") or torch.is_autocast_enabled("cpu"):
         return False
-    fast = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    fast = weight.dtype == torch.bfloat16 and ops._is_mkldnn_bf16_supported()
     return bool(fast or weight.dtype == torch.float32)
 
 

@@ -21,6 +21,7 @@ DynamicLayer: Any = require("transformers", "train").cache_utils.DynamicLayer
 
 SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch goes on
 PREFILL = 16_384  # tokens of prompts in a forward pass, padding included; a longer prompt is read alone
+SLOTS = 32  # by which a cache grows; oneDNN compiles a product for each length that it meets
 PREFILL_ALIKE = 0.9  # at most a tenth of such a pass is padding
 
 
@@ -78,7 +79,7 @@ class TokenSampler:
         if self._decoder is None:
             active = _ActiveRows(self, prompts, numbers.shape[1])
         else:
-            active = _GroupedRows(self, self._decoder, prompts, numbers.shape[1])
+            active = _GroupedRows(self, self._decoder, prompts)
         for step in range(numbers.shape[1]):
             rows = active.rows
             chance = torch.from_numpy(numbers[rows, step]).to(self.device)
@@ -416,7 +417,7 @@ class _GroupedRows:
     A row's tokens behind its group's prefix are its own; these are padded at the left to the longest.
     """
 
-    def __init__(self, sampler: TokenSampler, decoder: _Decoder, prompts: Sequence[Ids], room: int):
+    def __init__(self, sampler: TokenSampler, decoder: _Decoder, prompts: Sequence[Ids]):
         self._decoder, self._window = decoder, sampler.window
         plan = _Prompts(prompts)
         lengths = np.array([len(prompt) for prompt in prompts])
@@ -431,27 +432,27 @@ class _GroupedRows:
         lengths = lengths[self.rows]
         width = int((lengths - self._shared).max())
         self._padding, self._used = width - (lengths - self._shared), width
+        self._slots = (width // SLOTS + 1) * SLOTS
         self._positions = torch.from_numpy(lengths)
         self._layers: list[_GroupedLayer] = []
-        self._fill(plan.read(sampler.model.backbone, sampler.device), width, room)
+        self._fill(plan.read(sampler.model.backbone, sampler.device))
         self._regroup()
 
-    def _fill(self, passes: Iterator[_Pass], width: int, room: int) -> None:
+    def _fill(self, passes: Iterator[_Pass]) -> None:
         place_of = np.argsort(self.rows)
         for read in passes:
             if not self._layers:
                 self.hidden = read.last.new_empty(len(self.rows), read.last.shape[-1])
                 self._layers = [
-                    _GroupedLayer(keys, values, len(self.rows), width + room) for keys, values in read.layers
+                    _GroupedLayer(keys, values, len(self.rows), self._slots) for keys, values in read.layers
                 ]
             for place, (rows, length) in enumerate(zip(read.rows, read.lengths, strict=True)):
                 targets = place_of[rows]
                 shared, group = int(self._shared[targets[0]]), int(self._group[targets[0]])
                 self.hidden[torch.from_numpy(targets)] = read.last[place]
                 for layer, (keys, values) in zip(self._layers, read.layers, strict=True):
-                    layer.fill(
-                        targets, group, shared, keys[place, :, :length], values[place, :, :length], width
-                    )
+                    states = keys[place, :, :length], values[place, :, :length]
+                    layer.fill(targets, group, shared, *states, self._used)
 
     def _regroup(self) -> None:
         """Find the groups' rows, and what of their own part is padding, anew."""
@@ -463,32 +464,37 @@ class _GroupedRows:
             for group, count, end in zip(present, counts, ends, strict=True)
             if first[int(group)]
         ]
-        widest = max((one.length for one in self._groups), default=0)
-        self._room = widest
-        hidden = np.zeros((len(self.rows), widest + self._layers[0].room), dtype=np.float32)
-        slots = np.arange(hidden.shape[1])
-        hidden[slots < widest - self._shared[:, None]] = -np.inf
-        hidden[(slots >= widest) & (slots < widest + self._padding[:, None])] = -np.inf
-        self._bias = torch.from_numpy(hidden)[:, None, None] if hidden.any() else None
+        self._prefix = max((one.length for one in self._groups), default=0)
+        bias = np.full((len(self.rows), self._prefix + self._slots), -np.inf, dtype=np.float32)
+        slots = np.arange(bias.shape[1])
+        bias[(slots >= self._prefix - self._shared[:, None]) & (slots < self._prefix)] = 0
+        own = self._prefix + self._padding[:, None]
+        bias[(slots >= own) & (slots < self._prefix + self._used)] = 0
+        self._bias = torch.from_numpy(bias)[:, None, None]
 
     def read(self, tokens: Any, active: NDArray[np.bool_]) -> None:
         """Read the tokens (B,) just sampled; `active` (B,) says which rows go on."""
         if active.mean() <= SHRINK:
             tokens = self._shrink(tokens, active)
+        if self._used == self._slots:
+            self._slots += SLOTS
+            self._bias = torch.nn.functional.pad(self._bias, (0, SLOTS), value=-np.inf)
+            for layer in self._layers:
+                layer.grow()
         positions = self._positions
         if self._window is not None:  # rows that have ended go on past the last position
             positions = positions.clamp(max=self._window - 1)
-        self._used += 1
-        bias = None if self._bias is None else self._bias[..., : self._room + self._used]
-        attend = _Attention(self._groups, self._room, self._used, bias)
+        self._bias[..., self._prefix + self._used] = 0
+        attend = _Attention(self._groups, self._prefix, self._used, self._bias)
         self.hidden = self._decoder(tokens, positions, self._layers, attend)
         self._positions += 1
+        self._used += 1
 
     def _shrink(self, tokens: Any, active: NDArray[np.bool_]) -> Any:
         self.rows, self._padding = self.rows[active], self._padding[active]
         self._shared, self._group = self._shared[active], self._group[active]
-        trim = int(self._padding.min())
-        self._padding, self._used = self._padding - trim, self._used - trim
+        trim = int(self._padding.min()) // SLOTS * SLOTS
+        self._padding, self._used, self._slots = self._padding - trim, self._used - trim, self._slots - trim
         kept = torch.from_numpy(np.flatnonzero(active))
         self._positions = self._positions[kept]
         for layer in self._layers:
@@ -508,17 +514,19 @@ class _SharedRows(NamedTuple):
 class _GroupedLayer:
     """Keys and values of one layer: each row's own, and those of prefixes that many rows share.
 
-    Keys lie so that their product with a query reads them in order: (B, heads, D, room) in bfloat16.
+    Keys are (B, heads, D, slots), values (B, heads, slots, D). Of keys a product reads in order the slots in
+    bfloat16, and D in float32: that is how oneDNN and MKL multiply fast. Slots without a token are zeros,
+    because masked values must be finite.
     """
 
-    def __init__(self, keys: Any, values: Any, rows: int, room: int):
+    def __init__(self, keys: Any, values: Any, rows: int, slots: int):
         heads, width = keys.shape[1], keys.shape[3]
-        self.room, self._in_order = room, keys.dtype == torch.bfloat16
-        if self._in_order:
-            self.keys = keys.new_zeros(rows, heads, width, room)
+        self._by_slot = keys.dtype == torch.bfloat16
+        if self._by_slot:
+            self.keys = keys.new_zeros(rows, heads, width, slots)
         else:
-            self.keys = keys.new_zeros(rows, heads, room, width).transpose(2, 3)
-        self.values = values.new_zeros(rows, heads, room, values.shape[3])
+            self.keys = keys.new_zeros(rows, heads, slots, width).mT
+        self.values = values.new_zeros(rows, heads, slots, values.shape[3])
         self.shared: dict[int, tuple[Any, Any]] = {}
 
     def fill(self, rows: Ids, group: int, shared: int, keys: Any, values: Any, width: int) -> None:
@@ -530,10 +538,15 @@ class _GroupedLayer:
             self.keys[rows, :, :, there] = keys[:, shared:].mT
             self.values[rows, :, there] = values[:, shared:]
 
+    def grow(self) -> None:
+        """Add slots."""
+        pad = torch.nn.functional.pad
+        self.keys = pad(self.keys, (0, SLOTS)) if self._by_slot else pad(self.keys.mT, (0, 0, 0, SLOTS)).mT
+        self.values = pad(self.values, (0, 0, 0, SLOTS))
+
     def keep(self, rows: Any, trim: int) -> None:
-        """Keep only these rows, without their first `trim` own tokens."""
-        self.room -= trim
-        if self._in_order:
+        """Keep only these rows, without their first `trim` slots."""
+        if self._by_slot:
             self.keys = self.keys[rows, :, :, trim:]
         else:
             self.keys = self.keys.mT[rows, :, trim:].mT
@@ -546,23 +559,23 @@ class _Attention(NamedTuple):
     Attributes:
         groups: rows that share a prefix.
         prefix: the longest prefix.
-        used: slots of the rows' own that are used, this token's included.
-        bias: (B, 1, 1, prefix + used) float32, -inf where there is no token; None: all are there.
+        slot: of the tokens, among the rows' own.
+        bias: (B, 1, 1, prefix + slots) float32, -inf where there is no token.
     """
 
     groups: list[_SharedRows]
     prefix: int
-    used: int
+    slot: int
     bias: Any
 
     def __call__(self, query: Any, key: Any, value: Any, layer: _GroupedLayer, scaling: float) -> Any:
         """Queries (B, H, D), keys and values (B, heads, D) of new tokens; gives (B, H * D)."""
         rows, heads, width = key.shape
-        layer.keys[..., self.used - 1], layer.values[:, :, self.used - 1] = key, value
-        query = query.view(rows, heads, -1, width)
-        own = torch.matmul(query, layer.keys[..., : self.used])
+        layer.keys[..., self.slot], layer.values[:, :, self.slot] = key, value
+        query = query.reshape(rows, heads, -1, width)
+        own = torch.matmul(query, layer.keys)
         if self.groups:
-            scores = own.new_zeros(*own.shape[:3], self.prefix + self.used, dtype=torch.float32)
+            scores = own.new_zeros(*own.shape[:3], self.bias.shape[-1], dtype=torch.float32)
             scores[..., self.prefix :] = own
             for group, some, length in self.groups:
                 asked = query[some].transpose(0, 1).reshape(heads, -1, width)
@@ -570,11 +583,9 @@ class _Attention(NamedTuple):
                 scores[some, ..., self.prefix - length : self.prefix] = _by_row(found, heads, query[some])
         else:
             scores = own.float()
-        scores *= scaling
-        if self.bias is not None:
-            scores += self.bias
+        scores = torch.add(self.bias, scores, alpha=scaling)
         weights = scores.softmax(-1).to(query.dtype)
-        mixed = torch.matmul(weights[..., self.prefix :], layer.values[:, :, : self.used])
+        mixed = torch.matmul(weights[..., self.prefix :], layer.values)
         for group, some, length in self.groups:
             asked = weights[some, ..., self.prefix - length : self.prefix]
             found = torch.matmul(asked.transpose(0, 1).reshape(heads, -1, length), layer.shared[group][1])

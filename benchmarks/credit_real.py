@@ -143,17 +143,18 @@ def read(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
     tokenizer, task = load_tokenizer("world"), inner.tasks[number]
     evidence, others = list[str](), list[str]()
     apart = [document for document in task.documents if document not in task.evidence][:20]
-    unread = list(lines("", list(zip(inner.tasks.titles(apart), inner.tasks.texts(apart), strict=True))))
+    documents = list(zip(inner.tasks.titles(apart), inner.tasks.texts(apart), strict=True))
+    unread = [title + sentence for title, sentence in lines("", documents)]
 
     def write(observation: str, before: dict[str, Any]) -> tuple[str, bool]:
         section = observation.partition("<section>\n")[2].rpartition("\n</section>")[0]
         if not section:
-            return "\\boxed{}", False
-        new = [line for line in needed(inner.tasks, task) if line.partition(": ")[2] in section]
+            return inner.gold_reply(), False
+        new = [title + sentence for title, sentence in needed(inner.tasks, task) if sentence in section]
         rest = section
         for part in before["privileged"]["evidence_in_chunk"]:
             rest = rest.replace(part, "")
-        other = list(lines(rest))
+        other = [title + sentence for title, sentence in lines(rest)]
         evidence.extend(new)
         others.extend(fill([*other, *unread], len("\n".join(new))))
         memory = {
@@ -173,19 +174,21 @@ def search(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
     inner: Any = env.unwrapped
     task = inner.questions[number]
     titles, wanted = inner.questions.titles(task.evidence), needed(inner.questions, task)
+    sentences = {sentence for _, sentence in wanted}
     kept = {"evidence": list[str](), "distractor": [], "passages": [], "nothing": []}
 
     def write(observation: str, before: dict[str, Any]) -> tuple[str, bool]:
         passages = _PASSAGE.findall(observation.rpartition("</mem>")[2])
-        new = [line for line in wanted if any(line.partition(": ")[2] in text for _, text in passages)]
-        said = [line for line in lines("", passages) if line.partition(": ")[2] not in "\n".join(wanted)]
+        new = [title + one for title, one in wanted if any(one in text for _, text in passages)]
+        said = [title + one for title, one in lines("", passages) if one not in sentences]
         kept["evidence"] += [line for line in new if line not in kept["evidence"]]
         kept["distractor"] += fill(said, len("\n".join(new)))
         kept["passages"] += [f"{title}: {text}" for title, text in passages]
         memory = "\n".join(kept[kind]) or "nothing yet"
         title = next(titles_left, None)
-        move = f"<search>{title}</search>" if title else "<answer></answer>"
-        return f"<mem>{memory}</mem><think></think>{move}", bool(new)
+        answer = inner.gold_reply().rpartition("</think>")[2]
+        reply = "<think></think>" + (f"<search>{title}</search>" if title else answer)
+        return (f"<mem>{memory}</mem>" if inner.remembers else "") + reply, bool(new)
 
     titles_left = iter(titles)
     return play(env, number, kind, write)
@@ -226,20 +229,30 @@ def signals(
     }
 
 
-def needed(tasks: TaskSet, task: Task) -> list[str]:
-    """The sentences that the answer needs, behind the titles of their documents."""
-    numbers = [document for document, _, _ in task.meta["spans"]]
-    parts = zip(tasks.titles(numbers), tasks.texts(numbers), task.meta["spans"], strict=True)
-    return [f"{title}: {text[start:end].strip()}" for title, text, (_, start, end) in parts]
+def needed(tasks: TaskSet, task: Task) -> list[tuple[str, str]]:
+    """The sentences that the answer needs, with the titles of their documents; needles are documents."""
+    spans = task.meta.get("spans", [(document, 0, None) for document in task.evidence])
+    numbers = [document for document, _, _ in spans]
+    parts = zip(tasks.titles(numbers), tasks.texts(numbers), spans, strict=True)
+    return [(heading(title), text[start:end].strip()) for title, text, (_, start, end) in parts]
 
 
-def lines(section: str, documents: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
-    """The sentences of a section's documents, or of documents, each behind its title."""
+def lines(section: str, documents: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """The sentences of a section's documents, and of documents, with their titles."""
     for document in _HEADER.split(section):
         title, _, text = document.strip().partition("\n")
         documents = [*documents, (title, text)]
-    for title, text in documents:
-        yield from (f"{title}: {sentence}" for sentence in _SENTENCE_END.split(text.strip()) if sentence)
+    return [
+        (heading(title), sentence)
+        for title, text in documents
+        for sentence in _SENTENCE_END.split(text.strip())
+        if sentence
+    ]
+
+
+def heading(title: str) -> str:
+    """What stands before a sentence of a document."""
+    return f"{title}: " if title else ""
 
 
 def fill(sentences: Sequence[str], characters: int) -> list[str]:

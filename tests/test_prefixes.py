@@ -283,3 +283,18 @@ def test_with_gradient_checkpointing_rows_are_padded(tokenizer):
     apart = policy.micro_batches(sequences, 10_000)
     assert len(apart) > 1
     assert policy.computed(sequences, apart) >= sum(map(len, sequences))
+
+
+def test_logits_in_slices_give_the_same(tokenizer, monkeypatch):
+    policy = HFPolicy(build("Llama", vocab_size=4096), tokenizer, chat=False)
+    sequences, masks = group(np.random.default_rng(0))
+    outputs = []
+    for numbers in (4096 * 1000, 4096 * 9):  # 140 response tokens in one slice, or nine tokens each
+        monkeypatch.setattr("memenvs.models.hf.LOGITS", numbers)
+        output = policy.forward(sequences, masks, entropy=True)
+        policy.model.zero_grad()
+        (output.logprobs.sum() + output.entropy.square().sum()).backward()
+        gradients = [weight.grad.clone() for weight in policy.model_parameters()]
+        outputs.append([output.logprobs.detach(), output.entropy.detach(), *gradients])
+    for one, other in zip(*outputs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4 * max(1.0, float(other.abs().max())))

@@ -48,6 +48,7 @@ torch = require("torch", "train")
 
 Masks = Sequence[NDArray[np.bool_]]
 BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
+LOGITS = 2**26  # numbers in a slice of logits: 256 MB in float32
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 
 
@@ -236,12 +237,24 @@ class HFPolicy(ChatPolicy):
         if not any(map(len, sequences)):
             return PolicyOutput(*[torch.zeros(0, device=self.device)] * 3)
         hidden, tokens = self._states_before(sequences, response_masks)
-        temperature = self.sampling_params.temperature
-        logprobs = scale_logits(self._parts.lm_head(hidden), temperature).log_softmax(-1)
-        chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
-        spread = entropy_of(logprobs) if entropy else None
+        rows = max(1, LOGITS // self.model.get_output_embeddings().weight.shape[0])
+        parts = list(zip(hidden.split(rows), tokens.split(rows), strict=True))
+        if len(parts) > 1 and torch.is_grad_enabled():
+            # Logits are made anew in the backward pass; kept, they would take most of the memory.
+            checkpoint = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
+            found = [checkpoint(self._logprobs, *part, entropy) for part in parts]
+        else:
+            found = [self._logprobs(*part, entropy) for part in parts]
+        logprobs, spreads = zip(*found, strict=True)
         values = None if self.value_head is None else self.value_head(hidden.float())[:, 0]
-        return PolicyOutput(chosen, spread, values)
+        return PolicyOutput(torch.cat(logprobs), torch.cat(spreads) if entropy else None, values)
+
+    def _logprobs(self, hidden: Any, tokens: Any, entropy: bool) -> tuple[Any, Any]:
+        """Log-probabilities (N,) of tokens behind hidden states (N, H), and entropies (N,) or None."""
+        logits = self._parts.lm_head(hidden)
+        logprobs = scale_logits(logits, self.sampling_params.temperature).log_softmax(-1)
+        chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
+        return chosen, entropy_of(logprobs) if entropy else None
 
     def values(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
         """The value head's values (N,) alone, as `forward` gives them; no logits are made.

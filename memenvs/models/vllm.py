@@ -118,17 +118,19 @@ class VLLMPolicy(ChatPolicy):
         """Sample with these weights from now on: a policy's present ones, or those saved in a folder.
 
         They go through files, because the engine may run in other processes; what it remembers of prompts
-        that it has read is thrown away.
+        that it has read is thrown away. An adapter is added to the weights that are written.
 
         Raises:
             FileNotFoundError: there is no such folder.
-            ValueError: the engine runs on a CPU and ties the lm_head to the embeddings.
+            ValueError: the engine runs on a CPU and ties the lm_head to the embeddings, or the folder holds
+                an adapter.
         """
         config = self.llm.llm_engine.model_config.hf_config
         check_lm_head(self._vllm.platforms.current_platform.is_cpu(), bool(config.tie_word_embeddings))
         if isinstance(weights, str | Path):
             if not Path(weights).is_dir():
                 raise FileNotFoundError(f"no folder of weights at {weights}; HFPolicy.save writes one")
+            refuse_adapter(weights)
             self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(weights)})
             self.llm.reset_prefix_cache()
             return
@@ -179,16 +181,21 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
         if arguments is not None:
             raise ValueError("engine holds arguments for a model by name; this one is made already")
         return model
-    if is_adapter(str(model)):
-        raise ValueError(
-            f"vLLM is given whole models here, and {model} holds an adapter; write one by "
-            f"HFPolicy.load({str(model)!r}).merged().save(FOLDER)"
-        )
+    refuse_adapter(str(model))
     before = set(threading.enumerate())
     engine = require("vllm", "vllm").LLM(str(resolve(model)), **{**defaults, **(arguments or {})})
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine
+
+
+def refuse_adapter(folder: str | Path) -> None:
+    """Raise a one-line `ValueError` if a folder holds an adapter and no whole model."""
+    if is_adapter(folder):
+        raise ValueError(
+            f"vLLM is given whole models here, and {folder} holds an adapter; give the folder that "
+            f"HFPolicy({str(folder)!r}).merged().save(FOLDER) writes"
+        )
 
 
 def add_request(llm: Any, prompt: list[int], params: Any) -> str:

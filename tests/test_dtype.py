@@ -89,7 +89,7 @@ def test_a_mistyped_dtype_of_a_scorer_by_name_is_refused_with_the_choices():
 def test_an_evaluation_plays_in_the_dtype_that_is_given_and_keeps_it(tiny_model, tmp_path, monkeypatch):
     made = []
     real = loading.load_model
-    monkeypatch.setattr(hf, "load_model", lambda *args: made.append(real(*args)) or made[-1])
+    monkeypatch.setattr(hf, "load_model", lambda *args, **more: made.append(real(*args, **more)) or made[-1])
     arguments = [
         "--env",
         "MemSokoban-v0",

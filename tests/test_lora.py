@@ -1,6 +1,7 @@
 """LoRA: adapters that begin as nothing, are saved alone, and share the weights of their model."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import peft
 import torch
 import transformers
 
+from memenvs import evaluate
+from memenvs.evaluation.policies import ModelOptions
 from memenvs.models import HFPolicy
 from memenvs.models.lora import (
     LoRA,
@@ -21,10 +24,12 @@ from memenvs.models.lora import (
     has_adapter,
     linear_layers,
     load_adapter,
+    model_reference,
     twin,
     without_adapter,
 )
 from memenvs.models.small_gpt import save_small_gpt
+from memenvs.models.vllm import load_engine
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40)
@@ -254,6 +259,38 @@ def test_adapters_of_other_kinds_are_one_line(change, message, policy, tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match=message):
         HFPolicy.load(tmp_path / "adapter", device="cpu")
+
+
+def test_an_adapter_without_peft_is_one_line(tiny_model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ImportError, match=r"peft.*pip install.*\[lm\]") as info:
+        HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(4))
+    assert "\n" not in str(info.value)
+
+
+def test_an_adapter_names_a_folder_by_its_absolute_path_and_a_packaged_model_by_its_name(
+    tiny_model, monkeypatch
+):
+    monkeypatch.chdir(tiny_model.parent)
+    assert model_reference(tiny_model.name) == str(tiny_model)
+    assert model_reference("smollm2") == "smollm2"
+    assert model_reference("someone/model") == "someone/model"
+
+
+def test_vllm_is_not_given_an_adapters_folder(policy, tmp_path):
+    policy.save(tmp_path / "adapter")
+    with pytest.raises(ValueError, match=r"vLLM is given whole models here, and \S+ holds an adapter"):
+        load_engine(tmp_path / "adapter", None)
+
+
+def test_an_adapters_folder_is_evaluated_as_the_policy_that_saved_it(policy, tmp_path):
+    learned(policy).save(tmp_path / "adapter")
+    options = {"tasks": [0, 1], "options": ModelOptions(max_new_tokens=4)}
+    one, other = (
+        evaluate("MemSokoban-v0", given, **options) for given in (f"hf:{tmp_path / 'adapter'}", policy)
+    )
+    assert (one.finished, one.failed) == (2, 0)
+    assert one.metrics == other.metrics
 
 
 def test_a_second_adapter_on_top_is_refused(policy):

@@ -90,6 +90,19 @@ def test_steps_below_the_rounding_of_bfloat16_add_up():
     assert seen[-1] == 1 + 2.0**-7
 
 
+def test_processes_sum_the_gradients_of_masters():
+    class TwoAlike(ProcessGroup):
+        def sum_gradients(self, parameters):
+            for weight in parameters:
+                assert weight.dtype == torch.float32
+                weight.grad.mul_(2)
+
+    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    optimizer = make_optimizer([{"params": [weight]}], lr=0.1)
+    (3 * weight).sum().backward()
+    assert apply_gradients(optimizer, [[weight]], 100.0, TwoAlike("cpu")) == [6.0]
+
+
 def test_a_step_that_is_not_finite_leaves_masters_as_they_are():
     weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
     optimizer = make_optimizer([{"params": [weight]}], lr=0.5)

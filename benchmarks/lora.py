@@ -1,0 +1,113 @@
+"""A LoRA adapter on a real model: its passes in the model's dtype and in float32, and sampling with its sums.
+
+python -m benchmarks.lora [--model smollm2] [--rank 8] [--rows 16] [--tokens 24]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from memenvs.models import HFPolicy, LoRA
+from memenvs.models.lora import MergedModel, twin, without_adapter
+
+TEXT = "Ada Lovelace wrote the first program for the engine. " * 12
+
+
+class UnmergedPolicy(HFPolicy):
+    """Samples through the adapter's own products, as on a GPU."""
+
+    _merged = None  # type: ignore[assignment]
+
+
+def seconds(work: Callable[[], Any], times: int = 3) -> float:
+    """Processor seconds of a call, the fastest of some."""
+    found = []
+    for _ in range(times):
+        start = time.process_time()
+        work()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def passes(model: Any, ids: Any) -> tuple[float, float]:
+    """Seconds of a forward pass without gradients, and of one with a backward pass; 0 without parameters."""
+
+    def learn() -> None:
+        model.base_model(input_ids=ids, use_cache=False).last_hidden_state.float().square().mean().backward()
+
+    with torch.no_grad():
+        read = seconds(lambda: model.base_model(input_ids=ids, use_cache=False))
+    return read, seconds(learn) if any(one.requires_grad for one in model.parameters()) else 0.0
+
+
+def difference(policy: HFPolicy, rows: int, tokens: int) -> str:
+    """Sampled log-probabilities minus those of the update's pass, in nats."""
+    prompts = [policy.encode(f"{TEXT}{row}") for row in range(rows)]
+    replies = policy.sample(prompts, [np.random.default_rng(row) for row in range(rows)], tokens)
+    whole = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, replies, strict=True)]
+    masks = [np.arange(len(ids)) >= len(prompt) for ids, prompt in zip(whole, prompts, strict=True)]
+    with torch.no_grad():
+        now = policy.forward(whole, masks).logprobs.numpy()
+    apart = np.concatenate([reply.logprobs for reply in replies]) - now
+    return (
+        f"mean {apart.mean():+.4f}, mean size {np.abs(apart).mean():.4f}, largest {np.abs(apart).max():.2f}"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=24)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    policy = HFPolicy(args.model, chat=False, lora=LoRA(args.rank))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if ".lora_B." in name:
+                weight.copy_(torch.randn(weight.shape, generator=generator) * 3e-3)
+    count = sum(weight.numel() for weight in policy.model_parameters())
+    print(f"{policy.model.dtype}, adapter of {count:,} parameters")
+
+    ids = torch.randint(0, policy.model.config.vocab_size, (2, 256), generator=generator)
+    plain = without_adapter(policy.model)
+    whole = copy.deepcopy(plain).requires_grad_()
+    exact = twin(policy.model)
+    for name, weight in exact.named_parameters():
+        if ".lora_" in name:
+            weight.data = weight.data.float()
+    for name, model in {
+        "model alone": plain,
+        "all weights learn": whole,
+        "adapter in the model's dtype": policy.model,
+        "adapter in float32": exact,
+    }.items():
+        read, learn = passes(model, ids)
+        print(f"{name}: forward {read:.2f} s, forward and backward {learn:.2f} s of 512 tokens", flush=True)
+    del whole, exact
+
+    print(f"sums of weights and adapter: {seconds(lambda: MergedModel(policy.model), 1):.2f} s")
+    unmerged = UnmergedPolicy(policy.model, policy.tokenizer, chat=False)
+    for name, one in {"sums": policy, "adapter": unmerged}.items():
+        prompts = [one.encode(f"{TEXT}{row}") for row in range(args.rows)]
+
+        def sample(one: HFPolicy = one, prompts: Any = prompts) -> None:
+            one.sample(prompts, [np.random.default_rng(row) for row in range(args.rows)], args.tokens)
+
+        print(
+            f"sampling by the {name}: {seconds(sample, 2):.2f} s; {difference(one, args.rows, args.tokens)}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,7 @@ import memenvs  # noqa: F401
 from memenvs.build.multi import multi
 from memenvs.build.niah import niah
 from memenvs.build.write import write_task_set
-from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.envs.chunk_qa import WORDINGS, ChunkQAEnv
 from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.metrics import BOX_METRICS, METRICS
 from memenvs.tasks.taskset import CARD, Card
@@ -308,6 +308,18 @@ def test_fewer_documents_are_as_many_as_asked_for_where_the_haystack_repeats_som
     env.reset(seed=0, options={"task": 0})
     assert len(env.episode.documents) == 10
     assert tasks[0].evidence[0] in env.episode.documents
+
+
+def test_the_short_wording_shows_the_memory_behind_the_section(make):
+    env = make(template="short")
+    observation, info = env.reset(seed=0)
+    observation, _, _, _, _ = env.step("what was noted")
+    assert observation.endswith(
+        "Notes:\nwhat was noted\n\n" + WORDINGS["short"]["read"].rpartition("\n\n")[2]
+    )
+    assert info["privileged"]["teacher_prompt"].startswith("Question: ")
+    with pytest.raises(ValueError, match="template must be one of short, got 'long'"):
+        make(template="long")
 
 
 def test_another_template_is_used_and_its_braces_kept(make):

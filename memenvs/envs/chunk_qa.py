@@ -58,6 +58,16 @@ TEMPLATES = {
     "answer": Template(ANSWER, required=("question", "memory"), optional=_PLACES, name="answer"),
 }
 
+WORDINGS = {
+    "short": {
+        "read": "Question: {question}\n\nText:\n{chunk}\n\nNotes:\n{memory}\n\n"
+        "Write the notes again and add what the text says for the question.",
+        "answer": "Question: {question}\n\nNotes:\n{memory}\n\nAnswer from the notes: {format}",
+    }
+}
+"""Other wordings by name. `short` asks for no more than a small model needs, and has the memory behind the
+chunk, so that the episodes of a group share what stands before it."""
+
 
 @dataclass
 class ReadingEpisode(EpisodeState):
@@ -119,7 +129,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
             `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
-            used. Own wording by default.
+            used. Or `"short"`, a wording for small models. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
         thoughts: `"strip"` drops a leading `<think>…</think>`, and what stands before a lone `</think>`;
             `"opened"` also takes a reply without `</think>` for a thought that was cut, as it is where the
@@ -149,7 +159,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         tokenizer: str = "world",
         cut_at: str = "token",
         n_documents: int | None = None,
-        template: dict[str, str] | None = None,
+        template: dict[str, str] | str | None = None,
         answer_format: str = "boxed",
         thoughts: str = "strip",
         metric: str | None = None,
@@ -178,6 +188,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
                     f"n_documents={n_documents} does not hold the {most} evidence documents of a task"
                 )
         self.n_documents = n_documents
+        if isinstance(template, str):
+            check_choice("template", template, tuple(WORDINGS))
+            template = WORDINGS[template]
         self._templates = replace_templates(TEMPLATES, template)
         self._reader = open_reader(self.tasks, self.tokenizer)
         super().__init__(len(self.tasks), self._longest(), render_mode)

@@ -80,6 +80,9 @@ class RunArgs:
     """Learning rate (AdamW)."""
     lr_warmup: NonNegative = 0
     """Steps over which the learning rate rises to it; below 1 a share of all steps."""
+    lr_end: Share = 1.0
+    """The share of the learning rates that the last step has; from the end of their rise they fall to it
+    linearly."""
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     """Decay rates of the mean gradient and of its square (AdamW)."""
     weight_decay: NonNegative = 0.0
@@ -160,10 +163,11 @@ class RunArgs:
     def resumable(self) -> frozenset[str]:
         """The flags that a resumed run may have different.
 
-        Where a warm-up is a share of the run, the length of the run is none of them.
+        Where the learning rate's course depends on the length of the run, that is none of them.
         """
         shares = [getattr(self, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
-        return RESUMABLE if any(0 < share < 1 for share in shares) else RESUMABLE | {self.LENGTH}
+        depends = self.lr_end < 1 or any(0 < share < 1 for share in shares)
+        return RESUMABLE if depends else RESUMABLE | {self.LENGTH}
 
 
 @dataclass

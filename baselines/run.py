@@ -130,7 +130,9 @@ class Run:
         """Set the learning rates of a step of a run with so many steps."""
         for group in self.optimizer.param_groups:
             rise = self.args.warmup_steps(f"{group['flag']}_warmup", last)
-            group["lr"] = group["full_lr"] * min(1.0, step / max(rise, 1))
+            fallen = max(0.0, (step - rise) / max(last - rise, 1))
+            share = min(1.0, step / max(rise, 1)) * (1 - (1 - self.args.lr_end) * fallen)
+            group["lr"] = group["full_lr"] * share
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Metrics `eval_NAME` on fixed tasks; none where this step is not one to evaluate at."""

@@ -397,6 +397,21 @@ class TestRates:
         training.set_rate(3, 500)
         assert critic["lr"] == pytest.approx(1e-5 * 3 / 7)
 
+    def test_it_falls_linearly_from_the_end_of_its_rise_to_its_share_at_the_last_step(self, game, tmp_path):
+        training = grpo.prepare(
+            arguments(grpo, game, tmp_path / "run", lr=1e-3, lr_warmup=2, lr_end=0.1, steps=12)
+        )
+        rates = {}
+        for step in range(1, 13):
+            training.set_rate(step, 12)
+            rates[step] = training.optimizer.param_groups[0]["lr"]
+        assert rates[1] == pytest.approx(0.5e-3)
+        assert (rates[2], rates[7], rates[12]) == (
+            pytest.approx(1e-3),
+            pytest.approx(0.55e-3),
+            pytest.approx(0.1e-3),
+        )
+
     @pytest.mark.parametrize(
         ("rates", "policy_stays", "critic_stays"),
         [({"lr": 0.0, "critic_lr": 1e-3}, True, False), ({"critic_lr": 0.0}, False, True)],
@@ -410,10 +425,11 @@ class TestRates:
         stays = [bool((one == other).all()) for one, other in zip(before, after, strict=True)]
         assert stays == [policy_stays, critic_stays]
 
-    def test_the_length_of_a_run_is_fixed_where_its_warm_up_is_a_share_of_it(self, game, tmp_path, capsys):
-        run(grpo, game, tmp_path / "run", steps=2, groups=2, lr_warmup=0.5)
+    @pytest.mark.parametrize("course", [{"lr_warmup": 0.5}, {"lr_end": 0.5}])
+    def test_the_length_of_a_run_is_fixed_where_its_rates_depend_on_it(self, course, game, tmp_path):
+        run(grpo, game, tmp_path / "run", steps=2, groups=2, **course)
         with pytest.raises(ValueError, match="was begun with steps 2, now 4"):
-            run(grpo, game, tmp_path / "run", steps=4, groups=2, lr_warmup=0.5, resume=True)
+            run(grpo, game, tmp_path / "run", steps=4, groups=2, resume=True, **course)
 
 
 class TestCheckpoints:

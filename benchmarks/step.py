@@ -1,14 +1,17 @@
 """The parts of a learner's step with a real model, each beside the plain way to compute it.
 
 python -m benchmarks.step decode [--model smollm2] [--rows 1 16 64] [--dtypes bfloat16 float32]
+python -m benchmarks.step update [--model smollm2] [--groups 8] [--dtypes bfloat16 float32]
+python -m benchmarks.step score [--model smollm2] [--groups 8] [--dtypes bfloat16 float32]
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +19,12 @@ import transformers
 from numpy.typing import NDArray
 
 from memenvs import TextVectorEnv
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, prefixes
 from memenvs.models.chat import Ids
+from memenvs.models.prefixes import PrefixGroup
 from memenvs.models.sampling import sample_tokens
+from memenvs.wrappers.scorers import HFScorer
+from memenvs.wrappers.scorers.protocol import TokenPair
 
 GROUP, SHARED, OWN = 8, 250, 100  # prompts of a group, tokens that they share, about as many of each alone
 BORDER = 1e-5  # of the cumulative distribution: draws this near to the next token may go either way
@@ -146,22 +152,153 @@ def decode(args: argparse.Namespace) -> None:
             )
 
 
+class Reading(NamedTuple):
+    """Training sequences of the reading task, the members of a group behind each other.
+
+    Attributes:
+        sequences: (T,) ids each.
+        masks: (T,) each, True at the reply.
+    """
+
+    sequences: list[Ids]
+    masks: list[NDArray[np.bool_]]
+
+
+def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> Reading:
+    """Prompts and replies of one turn: a group shares task and section, memories and replies differ."""
+    venv = TextVectorEnv("MemChunkQA-v0", groups, autoreset_mode="Disabled", chunk_size=220)
+    observations, _ = venv.reset(seed=list(range(groups)))
+    draws = np.random.default_rng(0)
+    sequences, masks = list[Ids](), list[NDArray[np.bool_]]()
+    for text in observations:
+        before, rest = text.split("<memory>\n")
+        _, rest = rest.split("</memory>\n\n")
+        section, after = rest.split("</section>\n\n")
+        words = section.split()
+        for _ in range(GROUP):
+            memory, reply = (
+                " ".join(words[start : start + int(draws.integers(*lengths))])
+                for start, lengths in ((int(draws.integers(20)), (0, 60)), (int(draws.integers(60)), (8, 50)))
+            )
+            parts = [f"<memory>\n{memory}\n</memory>\n\n", f"{section}</section>\n\n"]
+            whole = "".join([before, *(parts[::-1] if section_first else parts), after])
+            prompt, answer = (policy.tokenizer(one)["input_ids"] for one in (whole, reply))
+            sequences.append(np.array([*prompt, *answer, policy.tokenizer.eos_token_id]))
+            masks.append(np.arange(len(sequences[-1])) >= len(prompt))
+    return Reading(sequences, masks)
+
+
+@contextmanager
+def reading(policy: HFPolicy, way: str) -> Iterator[None]:
+    """Read sequences as padded rows, without padding ("packed"), or prefixes once too ("shared")."""
+    whole, packs = prefixes.group_by_prefix, policy._packs
+    policy._packs = way != "padded"
+    if way == "packed":
+        prefixes.group_by_prefix = lambda rows, *_: [PrefixGroup(0, [i]) for i in range(len(rows))]
+    try:
+        yield
+    finally:
+        prefixes.group_by_prefix, policy._packs = whole, packs
+
+
+def update(args: argparse.Namespace) -> None:
+    """Print the table of an update's forward and backward passes."""
+    print(
+        "| dtype | first | passes | tokens computed | forward, CPU s | backward | ratio "
+        "| loss apart | gradient apart |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for dtype in args.dtypes:
+        policy = HFPolicy(args.model, dtype=dtype, chat=False)
+        for section_first in (False, True):
+            data = reading_sequences(policy, args.groups, section_first=section_first)
+            draws = np.random.default_rng(1)
+            advantages = [torch.from_numpy(draws.normal(size=mask.sum())).float() for mask in data.masks]
+            plain: tuple[float, Any, float] | None = None
+            update_pass(policy, Reading(data.sequences[:2], data.masks[:2]), advantages)  # kernels are made
+            for way in ("padded", "packed", "shared"):
+                seconds, computed, loss, gradient = [], 0, 0.0, None
+                for _ in range(args.rounds):
+                    with reading(policy, way):
+                        computed, loss, *found = update_pass(policy, data, advantages)
+                    seconds.append(found)
+                gradient = torch.cat([w.grad.flatten().float() for w in policy.model_parameters()])
+                forward, backward = min(seconds, key=sum)
+                plain = plain or (loss, gradient, forward + backward)
+                print(
+                    f"| {dtype} | {'section' if section_first else 'memory'} | {way} | {computed:,} "
+                    f"| {forward:.1f} | {backward:.1f} | **{plain[2] / (forward + backward):.2f}** "
+                    f"| {abs(loss - plain[0]) / abs(plain[0]):.1e} "
+                    f"| {float((gradient - plain[1]).norm() / plain[1].norm()):.1e} |",
+                    flush=True,
+                )
+
+
+def update_pass(
+    policy: HFPolicy, data: Reading, advantages: Sequence[Any]
+) -> tuple[int, float, float, float]:
+    """Tokens computed, the loss, and processor seconds of forward and backward of all micro-batches."""
+    policy.model.zero_grad(set_to_none=True)
+    batches = policy.micro_batches(data.sequences, 8_192)
+    forward = backward = total = 0.0
+    for batch in batches:
+        start = time.process_time()
+        output = policy.forward([data.sequences[i] for i in batch], [data.masks[i] for i in batch])
+        loss = -(torch.cat([advantages[i] for i in batch]) * output.logprobs).sum()
+        middle = time.process_time()
+        loss.backward()
+        forward, backward = forward + middle - start, backward + time.process_time() - middle
+        total += float(loss.detach())
+    return policy.computed(data.sequences, batches), total, forward, backward
+
+
+def score(args: argparse.Namespace) -> None:
+    """Print the table of a scorer's passes."""
+    print("| dtype | first | padded to shared, CPU s | ratio | log-probabilities apart, mean |")
+    print("| --- | --- | --- | --- | --- |")
+    for dtype in args.dtypes:
+        policy = HFPolicy(args.model, dtype=dtype, chat=False)
+        scorer = HFScorer(policy.model, policy.tokenizer)
+        for section_first in (False, True):
+            data = reading_sequences(policy, args.groups, section_first=section_first)
+            pairs = [
+                TokenPair(ids[~mask].tolist(), ids[mask].tolist())
+                for ids, mask in zip(data.sequences, data.masks, strict=True)
+            ]
+            seconds, scores = list[float](), list[Any]()
+            for packs in (False, True):
+                scorer._packs, best = packs, np.inf
+                for _ in range(args.rounds):
+                    start = time.process_time()
+                    found = np.concatenate(scorer.token_logprobs(pairs))
+                    best = min(best, time.process_time() - start)
+                seconds.append(best)
+                scores.append(found)
+            first = "section" if section_first else "memory"
+            print(
+                f"| {dtype} | {first} | {seconds[0]:.1f} to {seconds[1]:.1f} "
+                f"| **{seconds[0] / seconds[1]:.2f}** | {np.abs(scores[0] - scores[1]).mean():.1g} |",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Measure one part and print its table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["decode"])
+    parser.add_argument("part", choices=["decode", "update", "score"])
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--groups", type=int, default=8, help="of 8 sequences that share task and section")
     parser.add_argument("--tokens", type=int, default=33, help="of a reply")
     parser.add_argument("--rounds", type=int, default=2, help="of both ways; the least seconds are reported")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     transformers.logging.set_verbosity_error()
-    {"decode": decode}[args.part](args)
+    {"decode": decode, "update": update, "score": score}[args.part](args)
 
 
 if __name__ == "__main__":

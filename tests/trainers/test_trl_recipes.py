@@ -14,10 +14,13 @@ from trl.chat_template_utils import qwen3_chat_template
 
 PAGES = Path(__file__).parents[2] / "docs"
 SECTION = re.compile(r"^## TRL$(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+TEXTS = [
+    *(part for page in sorted(PAGES.glob("trainers*.md")) for part in SECTION.findall(page.read_text())),
+    (PAGES / "tutorials" / "train_with_trl.md").read_text(),
+]
 RECIPES = [
     recipe
-    for page in sorted(PAGES.glob("trainers*.md"))
-    for section in SECTION.findall(page.read_text())
+    for section in TEXTS
     for recipe in re.findall(r"^```py\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
 ]
 

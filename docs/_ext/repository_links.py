@@ -1,0 +1,128 @@
+"""Markdown that code hosts show, as pages of the site.
+
+Some pages stand outside docs/, and pages link to files outside docs/. A code host shows both; Sphinx knows
+neither. So a page of docs/ that only points to another one is given that one's text, and a link to a file of
+the repository leads to a page with that file's text.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[2]
+OUTSIDE = {
+    "overview": "README.md",
+    "contributing": "CONTRIBUTING.md",
+    "changelog": "CHANGELOG.md",
+    "data": "data/README.md",
+}
+PICTURES = (".png", ".svg", ".jpg")
+LEXERS = {".py": "python", ".toml": "toml", ".yml": "yaml", ".cff": "yaml", ".json": "json"}
+SHOWN = 200_000  # characters of a file
+
+_FENCED = re.compile(r"^( *```+).*?^\1 *$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]+)?\)")
+
+
+def rewrite(text: str, place: str, docname: str) -> str:
+    """A page's Markdown with links that Sphinx resolves.
+
+    Args:
+        text: Markdown.
+        place: the file it stands in, from the root of the repository.
+        docname: the page that it becomes, from docs/.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        image, label, target, anchor = match.groups()
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
+        page = next((name for name, outside in OUTSIDE.items() if outside == path), None)
+        if page is not None:
+            path = f"docs/{page}.md"
+        if not (ROOT / path).exists():
+            return match[0]  # Sphinx warns
+        inside = path.startswith("docs/") and path.endswith(".md")
+        if inside or (image and path.endswith(PICTURES)):
+            return f"{image}[{label}]({_relative(path, f'docs/{docname}')}{anchor or ''})"
+        return f'<a class="source" href="{_relative(source_page(path), docname)}.html">{label}</a>'
+
+    parts, last = [], 0
+    for fence in _FENCED.finditer(text):
+        parts += [_LINK.sub(link, text[last : fence.start()]), fence[0]]
+        last = fence.end()
+    return "".join([*parts, _LINK.sub(link, text[last:])])
+
+
+def source_page(path: str) -> str:
+    """The page that shows a file or lists a folder."""
+    return f"source/{path}/index" if (ROOT / path).is_dir() else f"source/{path}"
+
+
+@functools.cache
+def linked_files() -> list[str]:
+    """Files and folders outside the site that its pages link to, and what those folders hold."""
+    found: set[str] = set()
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        docname = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        place = OUTSIDE.get(docname, f"docs/{docname}.md")
+        text = rewrite((ROOT / place).read_text(encoding="utf-8"), place, docname)
+        for target in re.findall(r'class="source" href="([^"]+)\.html"', text):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(docname), target))
+            path = path.removeprefix("source/").removesuffix("/index")
+            found.add(path)
+            if (ROOT / path).is_dir():
+                found.update(f"{path}/{child.name}" for child in (ROOT / path).iterdir() if child.is_file())
+    return sorted(found)
+
+
+def _relative(path: str, start: str) -> str:
+    return posixpath.relpath(path, posixpath.dirname(start) or ".")
+
+
+def _read(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Before a page is parsed."""
+    place = OUTSIDE.get(docname)
+    if place is not None:
+        app.env.note_dependency(str(ROOT / place))
+        source[0] = (ROOT / place).read_text(encoding="utf-8")
+    if docname == "index":
+        source[0] = source[0].replace("<!-- other pages -->", "\n".join(_others(source[0])))
+    source[0] = rewrite(source[0], place or f"docs/{docname}.md", docname)
+
+
+def _others(index: str) -> list[str]:
+    """Pages of docs/ that the index does not name."""
+    pages = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+    named = {*re.findall(r"^(?:.* <)?([\w/]+)>?$", index, re.MULTILINE), "index"}
+    return [name for name in pages if name not in named]
+
+
+def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """A page for each linked file."""
+    for path in linked_files():
+        if (ROOT / path).is_dir():
+            names = sorted(child.name for child in (ROOT / path).iterdir() if child.is_file())
+            body = "".join(f'<li><a href="{name}.html"><code>{name}</code></a></li>' for name in names)
+            body = f"<ul>{body}</ul>"
+        else:
+            text = (ROOT / path).read_text(encoding="utf-8")[:SHOWN]
+            lexer = LEXERS.get(os.path.splitext(path)[1], "text")
+            body = app.builder.highlighter.highlight_block(text, lexer, linenos="inline")
+        title = f"<h1><code>{path}</code></h1>"
+        yield source_page(path), {"title": path, "body": title + body, "parents": []}, "page.html"
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect to Sphinx."""
+    app.connect("source-read", _read)
+    app.connect("html-collect-pages", _pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,70 @@
+"""Check a built site: every internal link and anchor leads somewhere, nothing is loaded from another host.
+
+python docs/check_site.py build/html
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
+NOT_LOADED = ("canonical", "index", "search", "prev", "next", "author")  # rel of <link>
+
+
+class Page(HTMLParser):
+    """The ids of a page, where its links lead, and what it loads."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note one tag."""
+        given = {name: value or "" for name, value in attrs}
+        self.ids.update(given[name] for name in ("id", "name") if name in given)
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        elif tag in LOADED and given.get("rel") not in NOT_LOADED and LOADED[tag] in given:
+            self.loaded.append(given[LOADED[tag]])
+
+
+def problems(site: Path) -> Iterator[str]:
+    """A line for each link that leads nowhere and each file of another host."""
+    pages = {path: Page(path) for path in sorted(site.resolve().rglob("*.html"))}
+    for path, page in pages.items():
+        name = path.relative_to(site.resolve())
+        for address in page.loaded:
+            parts = urlsplit(address)
+            if parts.netloc:
+                yield f"{name}: loads {address}, which is on another host"
+            elif parts.scheme != "data" and not (path.parent / unquote(parts.path)).exists():
+                yield f"{name}: loads {address}, which is not there"
+        for address in page.links:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists():
+                yield f"{name}: {address} leads nowhere"
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids:
+                yield f"{name}: {address} has no such anchor"
+
+
+def main() -> int:
+    """Check the site that is named."""
+    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "index.html").exists():
+        sys.exit("usage: python docs/check_site.py FOLDER, one that `make docs` built")
+    found = list(problems(Path(sys.argv[1])))
+    sys.stderr.writelines(f"{line}\n" for line in found)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

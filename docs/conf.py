@@ -1,0 +1,64 @@
+"""The documentation site: `make docs` builds it into build/html, offline, with warnings as errors."""
+
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent)]
+
+import memenvs  # noqa: E402  # of this checkout
+
+project = "memenvs"
+author = "The memenvs authors"
+copyright = author
+version = release = memenvs.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "myst_parser",
+    "docstrings",
+    "reference_pages",
+    "repository_links",
+]
+exclude_patterns = ["results"]
+
+# Markdown as code hosts read it: the same anchors, and bare addresses are links.
+myst_heading_anchors = 6
+myst_enable_extensions = ["colon_fence"]
+suppress_warnings = ["myst.header"]  # the README has no heading of level 2 before some of level 3
+
+# Docstrings are Google's, with code in single backticks.
+default_role = "literal"
+highlight_language = "none"  # a block without a language is a command or a drawing
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True  # attributes are members already
+napoleon_attr_annotations = False  # their types stand in the signature
+napoleon_custom_sections = [
+    *("Action", "Observation", "Reward", "End", "Info", "Metrics", "Privileged", "Version"),
+]
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = {name: name for name in ("ArrayLike", "Array", "Mask", "Floats", "Ids")}
+python_maximum_signature_line_length = 88
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+html_theme = "furo"
+html_title = f"memenvs {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_copyright = False
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+# `make docs-links` asks for every address outside.
+linkcheck_anchors = False
+linkcheck_timeout = 20
+linkcheck_retries = 2
+linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost)"]

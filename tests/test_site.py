@@ -1,0 +1,142 @@
+"""The parts of the documentation site: links, docstrings, pages, pictures; and the citation file."""
+
+import base64
+import importlib.util
+import re
+import sys
+import zlib
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import memenvs
+from memenvs.cli import env_parameters
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+IDS = sorted(name for name in gym.registry if name.startswith("Mem"))
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(Path(name).stem, DOCS / name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+links = load("_ext/repository_links.py")
+docstrings = load("_ext/docstrings.py")
+reference = load("_ext/reference_pages.py")
+pictures = load("pictures.py")
+check_site = load("check_site.py")
+
+
+def test_a_link_to_a_page_outside_leads_to_the_page_that_has_its_text():
+    found = links.rewrite("[x](../README.md#play) and [y](rewards.md)", "docs/learners.md", "learners")
+    assert found == "[x](overview.md#play) and [y](rewards.md)"
+    found = links.rewrite("[x](docs/rewards.md#how-fast)", "README.md", "overview")
+    assert found == "[x](rewards.md#how-fast)"
+    assert links.rewrite("[x](../rewards.md)", "docs/tutorials/a.md", "tutorials/a") == "[x](../rewards.md)"
+
+
+def test_a_link_to_a_source_file_leads_to_a_page_that_shows_it():
+    found = links.rewrite("[`g`](../baselines/grpo.py)", "docs/learners.md", "learners")
+    assert found == '<a class="source" href="source/baselines/grpo.py.html">`g`</a>'
+    assert "baselines/grpo.py" in links.linked_files()
+
+
+def test_code_and_links_that_lead_nowhere_are_left_as_they_are():
+    text = "```\n[a](../README.md)\n```\n[b](../nothing.md) [c](https://a.org/x) [d](#here)\n"
+    assert links.rewrite(text, "docs/learners.md", "learners") == text
+
+
+def test_a_page_that_the_index_does_not_name_is_listed():
+    index = "```{toctree}\nOverview <overview>\nrewards\n```\n"
+    found = links._others(index)
+    assert {"learners", "papers"} <= set(found)
+    assert not {"index", "overview", "rewards"} & set(found)
+
+
+def test_a_docstring_keeps_its_code_equations_and_signs():
+    lines = ["Of `a_b` and *c*:", "", "    R_k = r_k * x_", "", "Args:", "    x: a `y`.", "", "    more"]
+    found = docstrings.to_rst(lines)
+    assert found[0] == r"Of ``a_b`` and \*c\*:"
+    assert found[2:5] == ["::", "", "    R_k = r_k * x_"]
+    assert found[-3:] == ["    x: a ``y``.", "", "    more"]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_an_environment_has_a_page_with_every_argument_explained(name):
+    assert (DOCS / "envs" / f"{name}.md").exists()
+    assert f"({name}.md)" in (DOCS / "envs" / "index.md").read_text()
+    page = reference.environment_page(name)
+    for title in ("Action", "Observation", "Reward", "End", "Arguments"):
+        assert f"\n## {title}\n" in page
+    for parameter in env_parameters(name):
+        (row,) = re.findall(rf"^\| `{parameter.name}` \|.*$", page, re.MULTILINE)
+        assert re.search(r"\| [^|]+ \|$", row), row
+
+
+def test_a_class_that_extends_another_has_its_contract_on_the_page():
+    page = reference.environment_page("MemSokobanImage-v0")
+    assert "+10 solved" in page
+    assert "the board now, and the text of" in page  # its own observation, not the other's
+
+
+@pytest.mark.parametrize("name", list(reference.MODULES))
+def test_a_page_of_the_reference_has_every_public_name(name):
+    page = reference.module_page(name)
+    assert (DOCS / "api" / f"{name}.md").exists()
+    assert f"({name}.md)" in (DOCS / "api" / "index.md").read_text()
+    for public in getattr(sys.modules[name], "__all__", ()):
+        assert f"{name}.{public}\n" in page
+
+
+def unpacked(svg):
+    """An SVG with the pixels of its pictures, since one picture may be compressed in many ways."""
+
+    def pixels(match):
+        data = base64.b64decode(match[1])
+        start = data.index(b"IDAT") + 4
+        return zlib.decompressobj().decompress(data[start:]).hex()
+
+    return re.sub(r"base64,([\w+/=]+)", pixels, svg)
+
+
+@pytest.mark.parametrize("shot", pictures.SHOTS, ids=lambda shot: shot.env)
+def test_a_picture_shows_what_the_environment_renders_now(shot):
+    kept = (DOCS / "images" / f"{shot.env}.svg").read_text(encoding="utf-8")
+    assert unpacked(pictures.draw(shot)) == unpacked(kept), "draw them anew: python docs/pictures.py"
+
+
+def test_every_environment_has_a_picture():
+    assert sorted(shot.env for shot in pictures.SHOTS) == IDS
+
+
+def test_a_built_page_with_a_dead_link_or_a_foreign_script_is_found(tmp_path):
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top">x</h1><a href="#top">a</a><a href="other.html#no">b</a><a href="gone.html">c</a>'
+        '<script src="https://cdn.org/x.js"></script><a href="https://a.org">d</a>'
+    )
+    (tmp_path / "other.html").write_text('<a href="index.html#top">e</a>')
+    assert list(check_site.problems(tmp_path)) == [
+        "index.html: loads https://cdn.org/x.js, which is on another host",
+        "index.html: other.html#no has no such anchor",
+        "index.html: gone.html leads nowhere",
+    ]
+
+
+def test_the_citation_file_is_of_its_format_and_of_this_version():
+    yaml = pytest.importorskip("yaml")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert {"title", "message", "authors", "license", "type"} <= set(cited)
+    assert str(cited["version"]) == memenvs.__version__
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'\nversion = "{memenvs.__version__}"\n' in pyproject
+    assert f'\nlicense = "{cited["license"]}"\n' in pyproject
+    for reference in cited["references"]:
+        assert {"type", "title", "authors"} <= set(reference)
+        assert all("name" in author for author in reference["authors"])

@@ -28,7 +28,7 @@ RECIPES = Path(__file__).parent / "recipes"
 """Folder of the recipes that ship, one file for each setting of a paper."""
 RESUMABLE = frozenset(
     "recipe out resume save_every keep device gradient_checkpointing micro_batch_tokens num_envs "
-    "sampler_args eval_every eval_episodes eval_env_args best_metric".split()
+    "save_episodes sampler_args eval_every eval_episodes eval_env_args best_metric".split()
 )
 """Flags that a resumed run may have different, beside its length: they change how it computes or reports."""
 
@@ -115,6 +115,9 @@ class RunArgs:
     """Episodes of an evaluation, one of each of so many tasks, the same every time."""
     eval_env_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment that differ in evaluations: level_split=test."""
+    save_episodes: Whole = 0
+    """Write so many episodes of every step, and of every evaluation, to OUT/episodes.jsonl, whole: what was
+    read and replied, what each turn and token earned (`python -m memenvs.view OUT`)."""
     best_metric: str | None = None
     """The evaluation's metric whose highest value, the earliest of equal ones, makes a checkpoint OUT/best;
     by default success."""

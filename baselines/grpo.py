@@ -115,6 +115,7 @@ def train(run: RolloutRun, args: GRPOArgs) -> None:
                 )
             with timer("refresh"):
                 run.refresh_sampler()
+            run.save_episodes(step, "train", episodes)
             informative = {one.group for one in experiences if one.advantages.any()}
             metrics["informative"] = len(informative) / len({episode.group for episode in episodes})
             loop.end(summary(episodes) | metrics, tokens)

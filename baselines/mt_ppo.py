@@ -86,6 +86,7 @@ def train(run: RolloutRun, args: MTPPOArgs) -> None:
                 )
             with timer("refresh"):
                 run.refresh_sampler()
+            run.save_episodes(step, "train", episodes)
             loop.end(summary(episodes) | metrics, tokens=sum(episode.tokens for episode in episodes))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -29,7 +29,7 @@ from memenvs.core.optional import require
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Policy
 from memenvs.rollout.engine import Timer, collect
-from memenvs.rollout.records import Episode, valid
+from memenvs.rollout.records import Episode, EpisodeWriter, valid
 from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
 from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
@@ -41,6 +41,7 @@ SHOWN = ("loss", "return", "success", "approx_kl", "kl_ref", "entropy", "eval_su
 """Metrics that the line of a step shows, where it has them."""
 PROBLEMS = ("failed", "overlong_prompts", "eval_failed", "eval_overlong_prompts", "skipped", "nonfinite")
 """Counts that it shows where they are not 0."""
+EPISODES = "episodes.jsonl"
 MASTER = ".master"  # behind a parameter's number: the name of its master weight in a checkpoint
 
 
@@ -117,7 +118,8 @@ class Run:
             venv, self.sampler, self.processes.shard(seeds), group_size, max_new_tokens=limit, timer=timer
         )
         if not hasattr(venv, "methods"):  # only reward methods read turns, and texts are much to gather
-            mine = [replace(episode, turns=[]) for episode in mine]
+            kept = self.args.save_episodes
+            mine = [*mine[:kept], *(replace(episode, turns=[]) for episode in mine[kept:])]
         order = {seed: number for number, seed in enumerate(seeds)}
         return sorted(self.processes.gather(mine), key=lambda episode: order[episode.group])
 
@@ -140,7 +142,17 @@ class Run:
             return {}
         seeds = group_seeds(self.args.seed, 0, 1, self.args.eval_episodes)
         episodes = self.play(self._eval_venv, seeds, 1, Timer())
+        self.save_episodes(step, "eval", episodes)
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
+
+    def save_episodes(self, step: int, phase: Literal["train", "eval"], episodes: Sequence[Episode]) -> None:
+        """Append the first `args.save_episodes` episodes to OUT/episodes.jsonl, by the first process."""
+        if not self.args.save_episodes or not self.processes.is_main:
+            return
+        whole = [episode for episode in episodes if episode.turns][: self.args.save_episodes]
+        with EpisodeWriter(self.args.out / EPISODES) as writer:
+            for episode in whole:
+                writer.write(replace(episode, step=step, phase=phase), self.policy)
 
     def is_best(self, step: int, evaluation: dict[str, float]) -> bool:
         """Whether a step's evaluation is better than all before it; then it is the best from now on.
@@ -400,6 +412,8 @@ class TrainingLog:
             return
         folder.mkdir(parents=True, exist_ok=True)
         write_text(self._file, "".join(_lines_until(self._file, step)))
+        if (folder / EPISODES).exists():
+            write_text(folder / EPISODES, "".join(_lines_until(folder / EPISODES, step)))
         board = require("torch.utils.tensorboard", "train")
         self._board = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
@@ -637,10 +651,10 @@ def _checkpoint_gradients(model: Any) -> None:
 def _lines_until(file: Path, step: int) -> list[str]:
     """The lines of steps up to `step`; a torn last line is dropped."""
     kept = []
-    for line in file.read_text().splitlines(keepends=True) if file.exists() else ():
+    for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else ():
         try:
             if json.loads(line)["step"] <= step:
-                kept.append(line)
+                kept.append(f"{line}\n")
         except ValueError:
             continue
     return kept

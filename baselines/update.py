@@ -41,9 +41,13 @@ class Experience(NamedTuple):
 def to_experiences(
     episodes: Sequence[Episode], advantages: Sequence[Floats], returns: Sequence[Floats] | None = None
 ) -> list[Experience]:
-    """The samples of episodes with their parts of the episodes' advantages and returns (N,)."""
+    """The samples of episodes with their parts of the episodes' advantages and returns (N,).
+
+    The episodes keep their advantages, for those who look at them.
+    """
     experiences = []
     for number, (episode, values) in enumerate(zip(episodes, advantages, strict=True)):
+        episode.advantages = values
         targets: Sequence[Any] = (
             [None] * len(episode.samples) if returns is None else episode.split(returns[number])
         )

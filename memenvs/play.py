@@ -21,7 +21,7 @@ from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.models.loading import Dtype
 from memenvs.rollout.engine import Request
-from memenvs.rollout.records import Episode
+from memenvs.rollout.records import Episode, RecordEpisodes
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.rollout.session import Session
 
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--task", type=int, help="number of the task (default: drawn by the seed)")
     parser.add_argument("--seed", type=int, default=0, help="of the episode (default 0)")
+    parser.add_argument("--save", metavar="FILE", help="append the episode to a file, for memenvs.view")
     add = parser.add_argument_group("models").add_argument
     add("--temperature", type=float, default=1.0, help="of sampling, 0 for the likeliest (default 1.0)")
     add("--max-new-tokens", type=int, default=1024, help="of a reply (default 1024)")
@@ -54,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def play(args: argparse.Namespace) -> None:
     """Play the episode that the options describe, and show it turn by turn."""
     made = make_env(args.env, args.env_args, render_mode="ansi")
+    if args.save:
+        made = RecordEpisodes(made, args.save)
     env = gym.wrappers.RecordEpisodeStatistics(made)  # its info["episode"]["r"] is the return
     reading = isinstance(env.unwrapped, ChunkQAEnv)
     name = args.policy or ("lexical" if reading else "gold")

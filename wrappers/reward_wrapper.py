@@ -16,6 +16,7 @@ from memenvs.core.checks import Range, check_whole, is_whole
 from memenvs.core.env import Info, end_of
 from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.vector import Mask, Step, TextVectorEnv, read_mask
+from memenvs.envs.render import with_rewards
 from memenvs.rollout.records import Episode
 from memenvs.wrappers.episode_rewards import METHOD_FIELDS, EpisodeRewards, Groups, MethodStack, Scores, Slot
 from memenvs.wrappers.method import RewardMethod
@@ -94,7 +95,9 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
     @property
     def record(self) -> Episode:
         """The episode that is being played or has just ended."""
-        return self._stack.record(self._current)
+        record = self._stack.record(self._current)
+        record.env = self.spec.id if self.spec else type(self.unwrapped).__name__
+        return record
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -117,6 +120,20 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
                 (credits,) = stack.assign_credit(method, [episode])
                 reward += episode.settle(method.name, credits)
         return observation, reward, terminated, truncated, episode.info
+
+    def render(self) -> Any:
+        """What the environment renders; of a text, the reward is this wrapper's, with signals and credits.
+
+        Signals are those of the last turn, credits those of it that are known; at the end every turn's are.
+        """
+        drawn = self.env.render()
+        episode = self._episode
+        if not isinstance(drawn, str) or episode is None or not episode.actions or episode.unpaid:
+            return drawn
+        info = episode.info
+        return with_rewards(
+            drawn, info["rewards"], info["signals"], info["credits"], turn_rewards=info["turn_rewards"]
+        )
 
     def get_state(self) -> State:
         """The state of the environment, of this episode's rewards, and the methods with what they remember.

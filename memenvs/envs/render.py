@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 _WIDTH = 88
 _BOLD, _DIM, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
@@ -57,6 +60,70 @@ def conversation_turn(
     return "\n".join([*lines, f"{_BOLD}the episode is {end}{_RESET}"] if end else lines)
 
 
+_EARNED = re.compile(
+    rf"^{re.escape(_YELLOW)}(?:reward|signals|credits|turn rewards){re.escape(_RESET)}.*\n?(?:  turn .*\n?)*",
+    re.MULTILINE,
+)
+"""What says how a turn was paid; no reply can hold its colours (`printable`)."""
+
+
+def with_rewards(
+    drawn: str,
+    rewards: Mapping[str, float],
+    signals: Mapping[str, float],
+    credits: Mapping[str, Sequence[Any]],
+    turn_rewards: Sequence[float],
+) -> str:
+    """A turn that was drawn by an environment, with what a reward wrapper around it has paid.
+
+    Args:
+        drawn: by the environment; its own reward, if it says one, is replaced where it stands.
+        rewards: the components of the last turn.
+        signals: of each method at the last turn.
+        credits: of each method: `memenvs.rollout.records.Credit`s.
+        turn_rewards: of every turn; shown where credits are known.
+    """
+    earned = earned_lines(rewards, signals, credits, turn_rewards)
+    text = "\n".join(earned) + "\n"
+    plain = _EARNED.sub("", drawn)
+    first = _EARNED.search(drawn)
+    place = first.start() if first else len(plain)
+    head, tail = plain[:place], plain[place:]
+    return f"{head}{'' if not head or head.endswith(chr(10)) else chr(10)}{text}{tail}".rstrip("\n")
+
+
+def earned_lines(
+    rewards: Mapping[str, float],
+    signals: Mapping[str, float],
+    credits: Mapping[str, Sequence[Any]],
+    turn_rewards: Sequence[float],
+) -> list[str]:
+    """How a turn was paid, and at the end of an episode how every turn was; see `with_rewards`."""
+    lines = [reward_line(rewards)]
+    if signals:
+        measured = ", ".join(f"{name} {value:.4g}" for name, value in signals.items())
+        lines.append(f"{_YELLOW}signals{_RESET} {measured}")
+    if any(credits.values()):
+        lines.append(f"{_YELLOW}credits{_RESET}")
+        for turn, reward in enumerate(turn_rewards):
+            lines.append(f"  turn {turn + 1}: {reward:+.2f} in all{credits_of(credits, turn)}")
+    return lines
+
+
+def credits_of(credits: Mapping[str, Sequence[Any]], turn: int) -> str:
+    """A turn's credits by method, behind commas, each with the characters it is for."""
+    parts = []
+    for name, some in credits.items():
+        for credit in some:
+            if credit.turn == turn:
+                place = f" at characters {credit.span[0]} to {credit.span[1]}" if credit.span else ""
+                kind = " (advantage)" if credit.advantage else ""
+                why = f" ({credit.reason})" if credit.reason else ""
+                value = "none" if math.isnan(credit.value) else f"{credit.value:+.3g}"
+                parts.append(f", {name} {value}{kind}{place}{why}")
+    return printable("".join(parts)).replace("\n", " ")
+
+
 def block(label: str, text: str, *, limit: int, colour: str = "") -> list[str]:
     """A labelled, indented paragraph of at most about `limit` characters, its middle left out."""
     shown = printable(excerpt(text, limit)).strip() or "(empty)"
@@ -83,7 +150,8 @@ def printable(text: str) -> str:
     return safe.replace("\ue000", _DIM).replace("\ue001", _RESET)
 
 
-def reward_line(rewards: dict[str, float]) -> str:
-    """The reward of a turn and the components that made it."""
+def reward_line(rewards: Mapping[str, float]) -> str:
+    """The reward of a turn and the components that made it; one that could not be measured counts nothing."""
     parts = ", ".join(f"{name} {value:+.2f}" for name, value in rewards.items() if value) or "none"
-    return f"{_YELLOW}reward{_RESET} {sum(rewards.values()):+.2f} ({parts})"
+    total = sum(value for value in rewards.values() if not math.isnan(value))
+    return f"{_YELLOW}reward{_RESET} {total:+.2f} ({parts})"

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from memenvs.core.files import path_in_errors, read_json, write_json, write_text
-from memenvs.core.spaces import replace_surrogates
-from memenvs.rollout.records import Episode
+from memenvs.core.files import read_json, write_json, write_text
+from memenvs.rollout.records import Episode, EpisodeWriter, read_records
 
 SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
 LOCK = ".lock"
@@ -31,15 +30,17 @@ class RunLog:
     Args:
         folder: made if it is not there; None keeps nothing on disk.
         setting: what decides an episode, plain data; a folder holds episodes of one setting.
+        texts: keep what was read too; see `EpisodeWriter`.
 
     Raises:
         ValueError: the folder is of another setting, holds something else, its lines cannot be read, or
             another run is writing to it.
     """
 
-    def __init__(self, folder: Path | None, setting: dict[str, Any]) -> None:
+    def __init__(self, folder: Path | None, setting: dict[str, Any], *, texts: bool = True) -> None:
         self.episodes: dict[Pair, Episode] = {}
-        self._file: TextIO | None = None
+        self._texts = texts
+        self._writer: EpisodeWriter | None = None
         self._lock: TextIO | None = None
         if folder is None:
             return
@@ -51,28 +52,28 @@ class RunLog:
             self.close()
             raise
 
-    def keep(self, episode: Episode) -> None:
-        """Write an episode to the folder, at once."""
-        self.episodes[_pair(episode)] = replace(episode, turns=[], replies=[], samples=[])
-        if self._file:
-            with path_in_errors(self._file.name):
-                self._file.write(_line(episode))
-                self._file.flush()
+    def keep(self, episode: Episode, policy: Any = None) -> None:
+        """Write an episode to the folder, at once; with a policy that has `spans`, its tokens' places."""
+        self.episodes[_pair(episode)] = _results(episode)
+        if self._writer:
+            self._writer.write(episode, policy)
 
     def close(self) -> None:
         """Close the file, and let another run have the folder."""
-        for held in (self._file, self._lock):
+        for held in (self._writer, self._lock):
             if held:
                 held.close()
 
     def _open(self, folder: Path, setting: dict[str, Any]) -> None:
         """Take over what an earlier run left."""
         path = folder / EPISODES
-        kept = {_pair(episode): episode for episode in _read(path) if not episode.error}
-        check_folder(folder, setting, begun=bool(kept))
-        write_text(path, "".join(map(_line, kept.values())))
-        self.episodes = {pair: replace(episode, replies=[]) for pair, episode in kept.items()}
-        self._file = path.open("a", encoding="utf-8")
+        lines: dict[Pair, str] = {}
+        for line, _, episode in read_records(path) if path.exists() else ():
+            if not episode.error:
+                lines[_pair(episode)], self.episodes[_pair(episode)] = line, _results(episode)
+        check_folder(folder, setting, begun=bool(lines))
+        write_text(path, "".join(lines.values()))
+        self._writer = EpisodeWriter(path, texts=self._texts)
 
 
 def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
@@ -129,18 +130,6 @@ def _pair(episode: Episode) -> Pair:
     return Pair(-1 if episode.number is None else episode.number, episode.member)
 
 
-def _line(episode: Episode) -> str:
-    """A line of the file; lone surrogates, which UTF-8 has not, are replaced as environments do."""
-    return replace_surrogates(episode.to_json()) + "\n"
-
-
-def _read(path: Path) -> list[Episode]:
-    """Episodes of a file; a last line without an end was torn when a run died."""
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    episodes = []
-    for number, line in enumerate(lines, 1):
-        try:
-            episodes.append(Episode.from_json(line.decode("utf-8")))
-        except ValueError as error:
-            raise ValueError(f"{path}:{number} is no episode ({error}); remove the line") from error
-    return episodes
+def _results(episode: Episode) -> Episode:
+    """An episode without its texts and tokens, which may be long."""
+    return replace(episode, turns=[], replies=[], samples=[], credits={}, advantages=None)

@@ -56,6 +56,7 @@ def evaluate(
     seed: int = 0,
     concurrency: int = 16,
     out: str | Path | None = None,
+    texts: bool = True,
     options: ModelOptions | None = None,
 ) -> Summary:
     """Play every task n times by one policy and average every metric, with 95% intervals.
@@ -74,6 +75,7 @@ def evaluate(
         concurrency: episodes under way at once.
         out: folder that keeps each episode as it ends, and the results. The same call again plays what is
             not there yet.
+        texts: keep also what was read, for `memenvs.view`; without, an episode takes some kilobytes.
         options: of a model.
 
     Raises:
@@ -104,7 +106,10 @@ def evaluate(
         "seed": seed,
         "memenvs": memenvs.__version__,
     }
-    with path_in_errors(out), contextlib.closing(RunLog(Path(out) if out else None, setting)) as log:
+    with (
+        path_in_errors(out),
+        contextlib.closing(RunLog(Path(out) if out else None, setting, texts=texts)) as log,
+    ):
         if missing := [pair for pair in pairs if pair not in log.episodes]:
             copies = [lambda: first, *[make] * (min(concurrency, len(missing)) - 1)]
             _play(copies, chosen, seed, missing, log, len(pairs))
@@ -134,7 +139,7 @@ def _play(
         sampler, encoder = policy.make(venv)
         sessions = ([Session(encoder, *begin(seed, pair))] for pair in pairs)
         for (session,) in Engine(venv, sampler).play(sessions):
-            log.keep(completed(session))
+            log.keep(completed(session), encoder)
             failed += bool(session.episode.error)
             bar.update()
             bar.set_postfix(failed=failed)
@@ -255,6 +260,7 @@ def run_parser() -> Parser:
     add("--concurrency", type=int, default=16, help="episodes under way at once (default 16)")
     add("--seed", type=int, default=0, help="decides every random choice (default 0)")
     add("--out", type=Path, metavar="FOLDER", help="keeps episodes and results, and is gone on from")
+    add("--no-texts", action="store_true", help="keep replies alone, not what was read (smaller files)")
     add = parser.add_argument_group("models").add_argument
     add("--temperature", type=float, help="of sampling, 0 for the likeliest (default 1.0)")
     add("--top-p", type=float, help="only the likeliest tokens that together have this share are drawn")
@@ -285,6 +291,7 @@ def _run(args: argparse.Namespace) -> int:
             seed=args.seed,
             concurrency=args.concurrency,
             out=args.out,
+            texts=not args.no_texts,
             options=options,
         )
     except KeyboardInterrupt:

@@ -319,7 +319,8 @@ class Engine:
     def _finish(self, seat: int, session: Session) -> None:
         """Complete an episode's record: the final rewards, and what reward methods measured."""
         session.finish(self._host.infos_list[seat])
-        episode = session.episode
+        episode, spec = session.episode, self.venv.unwrapped.spec
+        episode.env = spec.id if spec else type(self.venv.unwrapped.envs[seat].unwrapped).__name__
         if not hasattr(self._host, "record") or not episode.replies:
             return
         host: RewardHost = self._host

@@ -1,17 +1,26 @@
-"""The record of an episode: its turns, what they earned, and the token ids that a model is trained on."""
+"""The record of an episode: its turns, what they earned, the token ids that a model is trained on; its file.
+
+A file of episodes has one line of JSON for each, and is only ever appended to. `EpisodeWriter` writes it,
+`read_records` and `read_episodes` read it; docs/view.md lists the fields.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from memenvs.core.env import End, Info
+from memenvs.core.env import MAX_REPLY_CHARS, End, Info, TextEnv, end_of
+from memenvs.core.files import path_in_errors
+from memenvs.core.spaces import clean_text, replace_surrogates
 from memenvs.core.state import plain_record
 from memenvs.models import Ids, Policy, Reply
 
@@ -114,7 +123,8 @@ class Episode:
     was, the replies with their token ids, and how it ended. What was not recorded is empty.
 
     Attributes:
-        turns: (K,) what was read, replied and returned; empty in an episode that was read from a file.
+        turns: (K,) what was read, replied and returned; of one that was read from a file the infos hold what
+            the file has of them.
         outcomes: (K,) the outcome component of each turn, as the environment paid it.
         signals: for each reward method by name, the signal (K,) of each turn.
         credits: for each reward method by name, its credits; empty until it has assigned them.
@@ -126,7 +136,10 @@ class Episode:
         task: the task's id.
         number: number of the task in its task set; None where the seed draws it.
         member: which of the episodes of its group or task it is, from 0.
-        seed: of the reset, so that the replies can be played again.
+        seed: of the reset, so that the replies can be played again; -1 where it was not given.
+        env: id of the environment.
+        step: of the training run that played it; None elsewhere.
+        phase: `"train"` or `"eval"` in a training run.
         replies: (K,) as they were sampled; of a turn whose prompt did not fit the window an empty one.
         samples: its training sequences in order: one for an episode whose prompts grow (`"append"`), one a
             turn where every prompt is fresh (`"rewrite"`). Each holds a sampled token.
@@ -138,6 +151,7 @@ class Episode:
         length_penalty: what a learner adds to the result for its length (DAPO), at most 0.
         truncated_replies: number of replies that ended at their limit of tokens.
         overlong_prompts: number of turns whose prompt left no room for a reply, which was then empty.
+        advantages: (N,) of its sampled tokens, where a learner has computed them.
     """
 
     turns: list[Turn] = field(default_factory=list)
@@ -152,6 +166,9 @@ class Episode:
     number: int | None = None
     member: int = 0
     seed: int = 0
+    env: str = ""
+    step: int | None = None
+    phase: Literal["", "train", "eval"] = ""
     replies: list[Reply] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -161,6 +178,7 @@ class Episode:
     length_penalty: float = 0.0
     truncated_replies: int = 0
     overlong_prompts: int = 0
+    advantages: Floats | None = None
 
     @property
     def over(self) -> bool:
@@ -244,36 +262,6 @@ class Episode:
         """Numbers (K,) of turns, given to each token (N,) that the turn sampled."""
         return np.repeat(np.asarray(turns, np.float64), [len(reply.ids) for reply in self.replies])
 
-    def to_json(self) -> str:
-        """The episode in one line of JSON: its task, end, turn rewards, metrics and the replies' texts."""
-        kept = {name: getattr(self, name) for name in _KEPT}
-        return json.dumps(kept | {"replies": [reply.text for reply in self.replies]}, ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, line: str) -> Episode:
-        """Read a line of `to_json`; the replies have no token ids.
-
-        Raises:
-            ValueError: the line is no episode; the message says why.
-        """
-        try:
-            kept = json.loads(line)
-            episode = cls(**{**kept, "replies": [text_reply(text) for text in kept["replies"]]})
-            whole = isinstance(episode.number, int | None) and isinstance(episode.member, int)
-            numbers = [*episode.metrics.values(), *episode.turn_rewards]
-        except (TypeError, AttributeError, KeyError, RecursionError) as error:
-            raise ValueError(repr(error)) from error
-        if set(kept) != {*_KEPT, "replies"}:
-            raise ValueError(
-                f"an episode has the fields {', '.join(_KEPT)} and replies, got {', '.join(kept)}"
-            )
-        if not whole or not all(isinstance(value, (int, float)) for value in numbers):
-            raise ValueError("number, member, metrics or turn_rewards hold something that is no number")
-        return episode
-
-
-_KEPT = ("task", "number", "member", "seed", "end", "error", "turn_rewards", "metrics")
-
 
 def text_reply(text: str) -> Reply:
     """A reply of which nothing is known but its text."""
@@ -296,3 +284,367 @@ def component_sums(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def valid(episodes: Sequence[Episode]) -> list[Episode]:
     """The episodes that a learner can use: nothing broke, and a token was sampled."""
     return [episode for episode in episodes if episode.end != "failed" and episode.tokens]
+
+
+# The file of episodes.
+
+VERSION = 1
+"""Of the lines that are written; lines without one are of memenvs before 0.1.0 and have fewer fields."""
+
+_ALWAYS = {"task", "number", "member", "seed", "end", "error", "turn_rewards", "metrics", "replies"}
+_SINCE_1 = {
+    *("version", "env", "group", "step", "phase", "context", "replaces_outcome", "truncated_replies"),
+    *("overlong_prompts", "rewards", "signals", "credits", "question", "answers", "target", "evidence"),
+    *("turns", "tokens"),
+}
+
+
+class EpisodeWriter:
+    """Appends episodes to a file, each at once, as one line of JSON.
+
+        with EpisodeWriter("episodes.jsonl") as writer:
+            writer.write(episode)
+
+    An episode is that of a `Session`, of `collect`, or `record` of a `RewardWrapper`; a loop over a plain
+    environment has none and wraps it in `RecordEpisodes`. A last line without an end, which a killed process
+    left, is cut off first.
+
+    Args:
+        path: of the file; folders above it are made.
+        texts: keep what was read (observations, memories, evidence); without, a line is some kilobytes.
+
+    Raises:
+        OSError: it cannot be written; with the path.
+    """
+
+    def __init__(self, path: str | Path, *, texts: bool = True) -> None:
+        self.path, self.texts = Path(path), texts
+        with path_in_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO = self.path.open("ab+")
+            _cut_torn_line(self._file)
+
+    def __enter__(self) -> EpisodeWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def write(self, episode: Episode, policy: Any = None) -> None:
+        """Write an episode; with a policy that has `spans`, also which characters its tokens stand for."""
+        line = json.dumps(to_record(episode, policy, texts=self.texts), ensure_ascii=False)
+        with path_in_errors(self.path):
+            self._file.write(replace_surrogates(line).encode("utf-8") + b"\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
+    """Write every episode that a text environment ends to a file; for loops that keep no `Episode`.
+
+    What reward methods inside of it measured and paid is written too.
+
+    Args:
+        env: a text environment, wrapped or not.
+        path: of the file, which is appended to.
+
+    Raises:
+        ValueError: it is no text environment.
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], path: str | Path) -> None:
+        if not isinstance(env.unwrapped, TextEnv):
+            raise ValueError(
+                f"episodes of text environments are recorded, not of {type(env.unwrapped).__name__}"
+            )
+        RecordConstructorArgs.__init__(self, path=str(path))
+        gym.Wrapper.__init__(self, env)
+        self._path = Path(path)
+        EpisodeWriter(path).close()  # raises here, not at the end of the first episode
+        self._episode, self._last = Episode(), ("", Info())
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; one that had not ended is not written."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        inner: Any = self.env.unwrapped
+        name = self.spec.id if self.spec else type(inner).__name__
+        self._episode = Episode(
+            env=name, task=str(info["task"]), number=inner.episode.task, seed=-1 if seed is None else seed
+        )
+        self._last = observation, info
+        return observation, info
+
+    def step(self, action: str) -> tuple[Any, Any, bool, bool, Info]:
+        """Play a reply; the last one of an episode writes it."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        end = end_of(terminated, truncated)
+        self._episode.turns.append(Turn(self._last[0], action, self._last[1], observation, info, end))
+        self._last = observation, info
+        if end:
+            with EpisodeWriter(self._path) as writer:
+                writer.write(self._episode)
+        return observation, reward, terminated, truncated, info
+
+
+def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> dict[str, Any]:
+    """An episode as plain data, a line of its file; numbers that could not be measured (NaN) are None.
+
+    What the episode itself does not know is taken from its turns' infos, which those of reward wrappers
+    around the environment are too.
+
+    Args:
+        episode: ended or not.
+        policy: says by `spans` which characters a reply's tokens stand for.
+        texts: see `EpisodeWriter`.
+    """
+    turns = episode.turns
+    first: Info = turns[0].before if turns else {}
+    last: Info = turns[-1].info if turns else {}
+    signals, credits = episode.signals, episode.credits
+    if not signals:
+        names = last.get("signals", {})
+        signals = {name: [turn.info["signals"][name] for turn in turns] for name in names}
+        credits = last.get("credits", {})
+    components = [
+        {name: value for name, value in turn.info["rewards"].items() if name not in signals} for turn in turns
+    ]
+    privileged = first.get("privileged", {}) if texts else {}
+    return {
+        "version": VERSION,
+        "env": episode.env,
+        "task": episode.task or str(first.get("task", "")),
+        "number": episode.number,
+        "group": episode.group,
+        "member": episode.member,
+        "seed": episode.seed,
+        "step": episode.step,
+        "phase": episode.phase,
+        "context": first.get("context", ""),
+        "end": episode.end or (turns[-1].end if turns else ""),
+        "error": episode.error,
+        "turn_rewards": episode.turn_rewards or list(last.get("turn_rewards", [])),
+        "metrics": episode.metrics or (dict(last.get("metrics", {})) if episode.over else {}),
+        "rewards": _named(episode.rewards or component_sums(components)),
+        "replaces_outcome": episode.replaces_outcome,
+        "truncated_replies": episode.truncated_replies,
+        "overlong_prompts": episode.overlong_prompts,
+        "signals": {name: [_number(value) for value in values] for name, values in signals.items()},
+        "credits": {
+            name: [credit._asdict() | {"value": _number(credit.value)} for credit in some]
+            for name, some in credits.items()
+        },
+        "question": str(privileged.get("question", "")),
+        "answers": privileged.get("answers", []),
+        "target": str(privileged.get("target", "")),
+        "evidence": privileged.get("evidence", []),
+        "turns": _turns(turns, components, texts),
+        "tokens": _tokens(episode, policy),
+        "replies": [reply.text for reply in episode.replies] or [turn.action for turn in turns],
+    }
+
+
+def to_episode(record: Mapping[str, Any]) -> Episode:
+    """The episode of a line's data. Its turns hold what the file has of them, its replies their tokens.
+
+    Raises:
+        ValueError: the data is no episode, or of a later version; the message says why.
+    """
+    version = record.get("version", 0) if isinstance(record, Mapping) else None
+    if not isinstance(version, int) or version > VERSION:
+        raise ValueError(
+            f"it is of version {version!r} and this memenvs reads up to {VERSION}: update memenvs"
+        )
+    if unknown := (_ALWAYS - record.keys()) | (record.keys() - _ALWAYS - _SINCE_1):
+        raise ValueError(f"an episode has not the fields it should: {', '.join(sorted(unknown))}")
+    try:
+        episode = _read(record)
+        whole = isinstance(episode.number, int | None) and isinstance(episode.member, int)
+        numbers = [*episode.metrics.values(), *episode.turn_rewards]
+    except (TypeError, AttributeError, KeyError, IndexError, ValueError) as error:
+        raise ValueError(repr(error)) from error
+    if not whole or not all(isinstance(value, (int, float)) for value in numbers):
+        raise ValueError("number, member, metrics or turn_rewards hold something that is no number")
+    return episode
+
+
+def read_records(path: str | Path) -> Iterator[tuple[str, dict[str, Any], Episode]]:
+    """The lines of a file of episodes, each with its data and the episode.
+
+    A last line without an end was torn, or is being written, and is left out.
+
+    Raises:
+        ValueError: a line is no episode; it is named.
+        OSError: the file cannot be read.
+    """
+    with Path(path).open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            if not raw.endswith(b"\n"):
+                return
+            try:
+                line = raw.decode("utf-8")
+                record = json.loads(line)
+                episode = to_episode(record)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{path}:{number} is no episode ({error}); remove the line") from error
+            yield line, record, episode
+
+
+def read_episodes(path: str | Path) -> list[Episode]:
+    """The episodes of a file; see `read_records`."""
+    return [episode for _, _, episode in read_records(path)]
+
+
+def _turns(
+    turns: Sequence[Turn], components: Sequence[dict[str, float]], texts: bool
+) -> list[dict[str, Any]]:
+    """Of each turn what it read and what came back.
+
+    An observation is None where it is the one before, the reply and its feedback: it is told by them.
+    """
+    found: list[dict[str, Any]] = []
+    follows: str | None = None
+    for turn, rewards in zip(turns, components, strict=True):
+        shown, before, after = _text(turn.observation), turn.before, turn.info
+        feedback = str(after.get("feedback", ""))
+        told: dict[str, Any] = {"rewards": _named(rewards), "feedback": feedback}
+        if texts:
+            read, left = before.get("privileged", {}), after.get("privileged", {})
+            fresh = after.get("context") == "rewrite"
+            told |= {
+                "observation": None if shown == follows else shown,
+                "evidence_in_chunk": read.get("evidence_in_chunk", []),
+                "memory": left.get("memory") if fresh else None,
+                "memory_span": left.get("memory_span"),
+            }
+        follows = shown + clean_text(turn.action, MAX_REPLY_CHARS) + feedback
+        found.append(told)
+    return found
+
+
+def _tokens(episode: Episode, policy: Any) -> list[dict[str, Any]]:
+    """Of each reply its ids, log-probabilities and, as far as they are known, characters and advantages."""
+    if not any(len(reply.ids) for reply in episode.replies):
+        return []
+    lengths = np.cumsum([len(reply.ids) for reply in episode.replies])[:-1]
+    parts: Any = [None] * len(episode.replies)
+    if episode.advantages is not None and len(episode.advantages) == episode.tokens:
+        parts = np.split(episode.advantages, lengths)
+    spans = getattr(policy, "spans", None)
+    return [
+        {
+            "ids": reply.ids.tolist(),
+            "logprobs": np.round(reply.logprobs, 4).tolist(),
+            "finished": reply.finished,
+            "spans": spans(reply.ids).tolist() if spans and len(reply.ids) else None,
+            "advantages": None if part is None else [_number(float(f"{value:.4g}")) for value in part],
+        }
+        for reply, part in zip(episode.replies, parts, strict=True)
+    ]
+
+
+def _read(record: Mapping[str, Any]) -> Episode:
+    replies = [str(text) for text in record["replies"]]
+    tokens = record.get("tokens") or []
+    episode = Episode(
+        **{name: record[name] for name in _ALWAYS - {"replies"}},
+        **{name: record[name] for name in ("env", "group", "step", "phase") if name in record},
+        replies=[text_reply(text) for text in replies],
+        replaces_outcome=record.get("replaces_outcome", False),
+        truncated_replies=record.get("truncated_replies", 0),
+        overlong_prompts=record.get("overlong_prompts", 0),
+        rewards={name: _value(value) for name, value in record.get("rewards", {}).items()},
+        signals={name: list(map(_value, some)) for name, some in record.get("signals", {}).items()},
+        credits={name: list(map(_credit, some)) for name, some in record.get("credits", {}).items()},
+    )
+    if tokens:
+        episode.replies = [
+            Reply(
+                text, np.array(own["ids"], np.int64), np.array(own["logprobs"], np.float64), own["finished"]
+            )
+            for text, own in zip(replies, tokens, strict=True)
+        ]
+        if all(own["advantages"] is not None for own in tokens):
+            flat = [_value(value) for own in tokens for value in own["advantages"]]
+            episode.advantages = np.array(flat, np.float64)
+    observation, info = "", _info(record, {}, 0)
+    for k, (told, reply) in enumerate(zip(record.get("turns", []), replies, strict=False)):
+        shown = told.get("observation")
+        observation = observation if shown is None else str(shown)
+        info["privileged"]["evidence_in_chunk"] = told.get("evidence_in_chunk", [])
+        after = _info(record, told, k + 1)
+        following = observation + clean_text(reply, MAX_REPLY_CHARS) + told["feedback"]
+        end = episode.end if k + 1 == len(record["turns"]) and episode.end != "failed" else ""
+        episode.turns.append(Turn(observation, reply, info, following, after, end))
+        episode.outcomes.append(after["rewards"].get("outcome", 0.0))
+        observation, info = following, after
+    for turn, following_turn in zip(list(episode.turns), episode.turns[1:], strict=False):
+        index = turn.before["turn"]
+        episode.turns[index] = turn._replace(next_observation=following_turn.observation)
+    return episode
+
+
+def _info(record: Mapping[str, Any], told: Mapping[str, Any], turn: int) -> Info:
+    """What the file has of the info that came after so many turns."""
+    known = {name: record.get(name, empty) for name, empty in (("question", ""), ("target", ""))}
+    return {
+        "task": record["task"],
+        "turn": turn,
+        "context": record.get("context", ""),
+        "feedback": told.get("feedback", ""),
+        "rewards": {name: _value(value) for name, value in told.get("rewards", {}).items()},
+        "turn_rewards": record["turn_rewards"][:turn],
+        "metrics": record["metrics"] if turn == len(record["replies"]) else {},
+        "privileged": {
+            **known,
+            "answers": record.get("answers", []),
+            "evidence": record.get("evidence", []),
+            "evidence_in_chunk": [],
+            "memory": told.get("memory"),
+            "memory_span": told.get("memory_span"),
+        },
+    }
+
+
+def _credit(plain: Mapping[str, Any]) -> Credit:
+    span = plain["span"]
+    return Credit(**{**plain, "value": _value(plain["value"]), "span": span and (span[0], span[1])})
+
+
+def _text(observation: Any) -> str:
+    """The text of an observation, also of one that has a picture beside it."""
+    if isinstance(observation, Mapping):
+        observation = observation.get("text", "")
+    return replace_surrogates(observation) if isinstance(observation, str) else ""
+
+
+def _named(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _number(value: float) -> float | None:
+    """A number as JSON has it; None for NaN and infinities."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _value(number: float | None) -> float:
+    return math.nan if number is None else float(number)
+
+
+def _cut_torn_line(file: BinaryIO) -> None:
+    """Cut a file that is open for appending behind its last line end."""
+    end = file.seek(0, 2)
+    while end:
+        start = max(0, end - 65536)
+        file.seek(start)
+        place = file.read(end - start).rfind(b"\n")
+        if place >= 0:
+            file.truncate(start + place + 1)
+            return
+        end = start
+    file.truncate(0)

@@ -1,0 +1,222 @@
+"""Files of episodes: what they hold, and that reading gives back what was written."""
+
+import json
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import memenvs  # noqa: F401  # registers the environments
+from memenvs import TextVectorEnv, collect
+from memenvs.models import Reply, ScriptedPolicy
+from memenvs.play import main as play
+from memenvs.rollout.records import (
+    Credit,
+    Episode,
+    EpisodeWriter,
+    RecordEpisodes,
+    read_episodes,
+    read_records,
+    to_record,
+)
+from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
+
+READING = {"tasks": "world-test", "n_documents": 6, "chunk_size": 300}
+
+
+def one(path):
+    (episode,) = read_episodes(path)
+    return episode
+
+
+def record(path):
+    ((_, found, _),) = read_records(path)
+    return found
+
+
+def read_by_lexical(path, methods=("TAMTRL", "InfoMem")):
+    """A reading episode under reward methods, written by the loop of a user."""
+    inner = gym.make("MemChunkQA-v0", **READING)
+    env = RewardWrapper(inner, list(methods), scorer="lexical")
+    play_episode(env, make_policy("lexical", env), task=3, seed=5)
+    with EpisodeWriter(path) as writer:
+        writer.write(env.record)
+    return env.record
+
+
+def test_two_lines_write_what_each_turn_read_was_paid_and_why(tmp_path):
+    played = read_by_lexical(tmp_path / "a" / "episodes.jsonl")
+    again = one(tmp_path / "a" / "episodes.jsonl")
+    assert again.env == "MemChunkQA-v0"
+    assert again.task == played.turns[0].before["task"]
+    assert again.turn_rewards == played.turn_rewards
+    assert again.signals == played.signals
+    assert again.credits == played.credits
+    assert again.outcomes == played.outcomes
+    assert again.end == "terminated"
+    for turn, wanted in zip(again.turns, played.turns, strict=True):
+        assert (turn.observation, turn.action, turn.end) == (wanted.observation, wanted.action, wanted.end)
+        for name in ("question", "answers", "evidence", "evidence_in_chunk"):
+            assert turn.before["privileged"][name] == wanted.before["privileged"][name]
+        assert turn.info["privileged"]["memory"] == wanted.info["privileged"]["memory"]
+
+
+def test_the_components_and_credits_of_a_line_add_up_to_the_turn_rewards(tmp_path):
+    read_by_lexical(tmp_path / "e.jsonl")
+    found = record(tmp_path / "e.jsonl")
+    assert found["replaces_outcome"]  # TAMTRL does
+    for number, (turn, reward) in enumerate(zip(found["turns"], found["turn_rewards"], strict=True)):
+        own = sum(value for name, value in turn["rewards"].items() if name != "outcome")
+        credits = [c["value"] for some in found["credits"].values() for c in some if c["turn"] == number]
+        assert math.isclose(own + sum(credits), reward, abs_tol=1e-12)
+
+
+def test_a_growing_episode_is_written_once_and_read_whole(tmp_path):
+    env = RecordEpisodes(gym.make("MemSearchQA-v0", tasks="world-test"), tmp_path / "e.jsonl")
+    shown = []
+
+    def policy(observation, info):
+        shown.append(observation)
+        return "<think></think><search>the mayor \ud800</search>" if len(shown) < 3 else "<answer>A</answer>"
+
+    play_episode(env, policy, task=1, seed=2)
+    assert [turn["observation"] for turn in record(tmp_path / "e.jsonl")["turns"]] == [shown[0], None, None]
+    again = one(tmp_path / "e.jsonl")
+    assert [turn.observation for turn in again.turns] == shown
+    assert (again.number, again.seed, again.env) == (1, 2, "MemSearchQA-v0")
+
+
+def test_a_recorder_outside_reward_methods_writes_their_signals_and_credits(tmp_path):
+    inner = RewardWrapper(gym.make("MemChunkQA-v0", **READING), ["TAMTRL"], scorer="lexical")
+    env = RecordEpisodes(inner, tmp_path / "e.jsonl")
+    play_episode(env, make_policy("lexical", env), task=3, seed=5)
+    again = one(tmp_path / "e.jsonl")
+    assert again.signals == inner.record.signals
+    assert again.credits == inner.record.credits
+    assert again.turn_rewards == inner.record.turn_rewards
+    assert set(again.turns[0].info["rewards"]) == {"outcome"}  # what methods paid stands in the credits
+
+
+def test_an_episode_of_no_texts_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="episodes of text environments are recorded, not of SokobanGridEnv"):
+        RecordEpisodes(gym.make("MemSokobanGrid-v0"), tmp_path / "e.jsonl")
+
+
+def test_tokens_are_written_with_their_characters_log_probabilities_and_advantages(tmp_path):
+    policy = ScriptedPolicy(lambda prompt: "<think></think><answer>Up</answer>")
+    episode, *_ = collect(TextVectorEnv("MemSokoban-v0", 1, autoreset_mode="Disabled"), policy, [0])
+    episode.replies[0] = episode.replies[0]._replace(logprobs=np.full(len(episode.replies[0].ids), -0.25))
+    episode.advantages = np.arange(episode.tokens) / 4
+    with EpisodeWriter(tmp_path / "e.jsonl") as writer:
+        writer.write(episode, policy)
+    (first, *_) = record(tmp_path / "e.jsonl")["tokens"]
+    assert "".join(episode.replies[0].text[a:b] for a, b in first["spans"]) == episode.replies[0].text
+    assert set(first["logprobs"]) == {-0.25}
+    again = one(tmp_path / "e.jsonl")
+    assert again.advantages.tolist() == episode.advantages.tolist()
+    assert [reply.ids.tolist() for reply in again.replies] == [
+        reply.ids.tolist() for reply in episode.replies
+    ]
+
+
+def test_what_could_not_be_measured_is_null_in_the_file_and_nan_when_it_is_read(tmp_path):
+    episode = Episode(turn_rewards=[0.0], replies=[Reply("a", np.zeros(0, int), np.zeros(0), True)])
+    episode.signals, episode.credits = {"m": [math.nan]}, {"m": [Credit(0, math.nan, (0, 1), "no target")]}
+    with EpisodeWriter(tmp_path / "e.jsonl") as writer:
+        writer.write(episode)
+    json.loads((tmp_path / "e.jsonl").read_text(), parse_constant=pytest.fail)
+    again = one(tmp_path / "e.jsonl")
+    assert math.isnan(again.signals["m"][0])
+    (credit,) = again.credits["m"]
+    assert math.isnan(credit.value)
+    assert (credit.span, credit.reason) == ((0, 1), "no target")
+
+
+def test_a_torn_last_line_is_not_read_and_is_cut_by_the_next_writer(tmp_path):
+    path = tmp_path / "e.jsonl"
+    for number in range(3):
+        with EpisodeWriter(path) as writer:
+            writer.write(Episode(number=number))
+        if number == 1:
+            path.write_bytes(path.read_bytes()[:-10])
+            assert [episode.number for episode in read_episodes(path)] == [0]
+    assert [episode.number for episode in read_episodes(path)] == [0, 2]
+
+
+def test_a_line_of_a_later_version_is_refused_with_the_mend(tmp_path):
+    (tmp_path / "e.jsonl").write_text(json.dumps({**to_record(Episode()), "version": 99}) + "\n")
+    with pytest.raises(ValueError, match=r"e.jsonl:1 is no episode .*version 99 .* update memenvs"):
+        read_episodes(tmp_path / "e.jsonl")
+
+
+def test_a_line_from_before_versions_is_read(tmp_path):
+    names = "task number member seed end error turn_rewards metrics replies".split()
+    old = {name: value for name, value in to_record(Episode(number=7)).items() if name in names}
+    (tmp_path / "e.jsonl").write_text(json.dumps(old) + "\n")
+    assert one(tmp_path / "e.jsonl").number == 7
+
+
+def test_play_saves_its_episode(tmp_path, capsys):
+    path = tmp_path / "e.jsonl"
+    assert play(["MemSokoban-v0", "--seed", "3", "--save", str(path)]) == 0
+    assert one(path).turn_rewards == pytest.approx([0.2, 0.2, 11.5])
+    assert play(["MemSokobanGrid-v0", "--save", str(path)]) == 2
+    assert "episodes of text environments are recorded" in capsys.readouterr().err
+
+
+def test_an_evaluation_keeps_what_was_read_unless_told_otherwise(tmp_path):
+    from memenvs import evaluate
+
+    for texts in (True, False):
+        out = tmp_path / str(texts)
+        evaluate("MemSokoban-v0", "gold", tasks="0:2", out=out, texts=texts)
+        first, second = read_episodes(out / "episodes.jsonl")
+        assert (first.number, second.number) == (0, 1)
+        assert ("You are at a Sokoban board" in first.turns[0].observation) == texts
+        assert first.env == "MemSokoban-v0"
+
+
+# Rendering.
+
+
+def test_a_turn_drawn_under_reward_methods_says_what_they_paid():
+    inner = gym.make("MemChunkQA-v0", render_mode="ansi", **READING)
+    env = RewardWrapper(inner, ["TAMTRL", "InfoMem"], scorer="lexical")
+    drawn = []
+    play_episode(env, make_policy("lexical", env), task=3, seed=5, on_turn=lambda: drawn.append(env.render()))
+    record, last = env.record, drawn[-1]
+    assert "reward" not in drawn[0]
+    assert f"tamtrl {record.signals['tamtrl'][0]:.4g}" in drawn[1]
+    assert last.count("\x1b[33mreward\x1b[0m") == 1
+    paid = sum(record.turn_rewards)
+    assert f"\x1b[33mreward\x1b[0m {paid:+.2f} (" in last
+    assert "outcome" not in last.partition("reward")[2]  # TAMTRL pays in its place
+    for number, reward in enumerate(record.turn_rewards, 1):
+        assert f"turn {number}: {reward:+.2f} in all" in last
+    assert last.endswith("the episode is terminated\x1b[0m")
+
+
+def test_an_outer_wrapper_draws_the_methods_of_both():
+    made = gym.make("MemChunkQA-v0", render_mode="ansi", **READING)
+    env = RewardWrapper(RewardWrapper(made, ["InfoMem"], "lexical"), ["TAMTRL"], "lexical")
+    play_episode(env, make_policy("lexical", env), task=3, seed=5)
+    drawn = env.render()
+    assert drawn.count("\x1b[33mcredits\x1b[0m") == drawn.count("\x1b[33msignals\x1b[0m") == 1
+    assert ", infomem " in drawn
+    assert ", tamtrl " in drawn
+
+
+def test_a_group_writes_the_credits_that_came_when_its_last_member_ended(tmp_path):
+    venv = VectorRewardWrapper(
+        TextVectorEnv("MemChunkQA-v0", 2, autoreset_mode="Disabled", **READING), ["TAMTRL"], "lexical", 2
+    )
+    policy = ScriptedPolicy(lambda prompt: "nothing")
+    played = collect(venv, policy, [4], 2)
+    with EpisodeWriter(tmp_path / "e.jsonl") as writer:
+        for episode in played:
+            writer.write(episode, policy)
+    again = read_episodes(tmp_path / "e.jsonl")
+    assert [episode.credits for episode in again] == [episode.credits for episode in played]
+    assert [(episode.group, episode.member) for episode in again] == [(4, 0), (4, 1)]

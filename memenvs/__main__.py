@@ -11,6 +11,7 @@ from memenvs.cli import closest_first, report_error
 COMMANDS = {
     "list": ("show environments, task sets, metrics, reward methods, scorers and policies", "MemChunkQA-v0"),
     "play": ("show an episode", "MemSokoban-v0 --seed 3"),
+    "view": ("show episodes as an HTML report or on the terminal", "runs/lexical --out report.html"),
     "evaluate run": (
         "average every metric of a policy over tasks, with intervals",
         "--env MemChunkQA-v0 --policy lexical --task 0:8",
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return report_error("memenvs", f"no command {name!r}; give evaluate run or evaluate discriminate")
         known = ", ".join(closest_first(name, COMMANDS))
         return report_error("memenvs", f"no command {name!r}; its commands: {known}")
-    module = "build.__main__" if name == "build" else name.replace("evaluate ", "evaluation.")
+    module = f"{name}.__main__" if name in ("build", "view") else name.replace("evaluate ", "evaluation.")
     try:
         status: int = importlib.import_module(f"memenvs.{module}").main(arguments)
     except ImportError as error:  # of a module that needs an extra before it can read its options

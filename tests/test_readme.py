@@ -107,7 +107,9 @@ def test_the_command_of_a_page_has_options_that_there_are(command, monkeypatch):
             name = f"memenvs.evaluation.{arguments.pop(0)}"
     if name == "memenvs.adapters.openenv":
         pytest.importorskip("openenv", reason="openenv is installed by make test-trainers alone")
-    module = importlib.import_module(f"{name}.__main__" if name == "memenvs.build" else name)
+    module = importlib.import_module(
+        f"{name}.__main__" if name in ("memenvs.build", "memenvs.view") else name
+    )
     if name.startswith("memenvs.baselines."):
         pytest.importorskip("tyro", reason="the learners' flags want the extra train")
         args = read_args(get_type_hints(module.train)["args"], arguments, name)

@@ -97,6 +97,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         """The episode that is being played or has just ended."""
         record = self._stack.record(self._current)
         record.env = self.spec.id if self.spec else type(self.unwrapped).__name__
+        record.seed = -1  # of the reset: not kept
         return record
 
     def reset(

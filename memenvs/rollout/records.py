@@ -407,12 +407,13 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> di
     first: Info = turns[0].before if turns else {}
     last: Info = turns[-1].info if turns else {}
     signals, credits = episode.signals, episode.credits
-    if not signals:
+    if not (signals or credits):
         names = last.get("signals", {})
         signals = {name: [turn.info["signals"][name] for turn in turns] for name in names}
         credits = last.get("credits", {})
+    methods = {*signals, *credits}
     components = [
-        {name: value for name, value in turn.info["rewards"].items() if name not in signals} for turn in turns
+        {name: value for name, value in turn.info["rewards"].items() if name not in methods} for turn in turns
     ]
     privileged = first.get("privileged", {}) if texts else {}
     return {

@@ -1,0 +1,151 @@
+"""The command that shows episodes: `python -m memenvs.view PATH… --out report.html`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from memenvs.cli import Parser
+from memenvs.core.checks import Range, check_whole
+from memenvs.rollout.records import read_episodes
+from memenvs.view.report import find_files, make_report, one_file, write_report
+from memenvs.view.terminal import listing, transcript
+
+EPILOG = """\
+examples:
+  python -m memenvs view runs/lexical --out report.html
+  python -m memenvs view runs/grpo runs/mt_ppo --out report
+  python -m memenvs view runs/grpo --serve
+  python -m memenvs view runs/lexical --terminal --episode 3
+
+PATH is a file of episodes, or a folder in which every episodes.jsonl is read: `evaluate run --out` writes
+one, learners do with --save-episodes, `play` with --save. docs/view.md says what is shown, and the keys.
+"""
+
+_COLOUR = re.compile(r"\x1b\[\d+m")
+_LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show episodes; 2 and one line on standard error where there are none to be shown."""
+    parser = Parser(
+        prog="python -m memenvs view",
+        description="Show episodes turn by turn: what was read, kept, replied, and what it was paid.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="PATH", help="files of episodes, and folders of runs")
+    add("--out", metavar="REPORT", help="write a file ….html, or a folder for many episodes")
+    add("--serve", action="store_true", help="serve the report to this machine alone, new at every reload")
+    add("--port", type=int, default=8765, help="of --serve, 0 for any that is free (default 8765)")
+    add("--terminal", action="store_true", help="list the episodes here, or show the one of --episode")
+    add("--episode", type=int, metavar="N", help="--terminal: its number in the list")
+    add("--limit", type=int, default=800, help="--terminal: characters of a text (default 800)")
+    return parser.run(_run, argv)
+
+
+def _run(args: argparse.Namespace) -> None:
+    check_whole(limit=args.limit)
+    check_whole(Range(0, below=65536), port=args.port)
+    if sum(map(bool, (args.out, args.serve, args.terminal))) != 1:
+        raise ValueError("say where to show them: give one of --out, --serve and --terminal")
+    if args.episode is not None and not args.terminal:
+        raise ValueError("--episode is of --terminal; give both")
+    if args.terminal:
+        _show(args.paths, args.episode, args.limit)
+    elif args.serve:
+        _serve(args.paths, args.port)
+    else:
+        count = write_report(args.paths, args.out)
+        page = Path(args.out)
+        page = page if page.is_file() else page / "report.html"
+        sys.stdout.write(f"{page}: {count} episode{'s' * (count != 1)}\n")
+
+
+def _show(paths: Sequence[str], number: int | None, limit: int) -> None:
+    episodes = [episode for path in find_files(paths) for episode in read_episodes(path)]
+    if number is not None and not 0 <= number < len(episodes):
+        raise ValueError(f"there are {len(episodes)} episodes, from 0; got --episode {number}")
+    text = listing(episodes) if number is None else transcript(episodes[number], limit)
+    plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
+    sys.stdout.write(_COLOUR.sub("", text) if plain else text)
+
+
+def _serve(paths: Sequence[str], port: int) -> None:
+    """Serve until Ctrl-C; the report is made anew when a file has changed."""
+    server = report_server(paths, port)
+    sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}/ shows them; Ctrl-C ends\n")
+    sys.stdout.flush()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+    finally:
+        server.server_close()
+
+
+def report_server(paths: Sequence[str | Path], port: int = 0) -> ThreadingHTTPServer:
+    """A server of the report at `/` on the loopback interface; requests by another host name are refused.
+
+    Args:
+        paths: see `memenvs.view.write_report`.
+        port: 0 takes one that is free.
+
+    Raises:
+        OSError: the port is taken.
+        ValueError: see `memenvs.view.write_report`.
+    """
+    made: dict[Any, bytes] = {}
+
+    def page() -> bytes:
+        stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in find_files(paths))
+        if stamps not in made:
+            text = one_file(make_report(paths), "the page").encode("utf-8")
+            made.clear()
+            made[stamps] = text
+        return made[stamps]
+
+    class PageHandler(BaseHTTPRequestHandler):
+        """Answers `GET /`, and nothing else."""
+
+        def do_GET(self) -> None:
+            """The report, or 404; 403 for a request that names another host (DNS rebinding)."""
+            if not _LOCAL.fullmatch(self.headers.get("Host", "")):
+                return self._answer(403, b"ask for 127.0.0.1", "text/plain")
+            if self.path != "/":
+                return self._answer(404, b"the report is at /", "text/plain")
+            try:
+                return self._answer(200, page(), "text/html; charset=utf-8")
+            except (ValueError, OSError) as error:
+                return self._answer(500, str(error).encode("utf-8"), "text/plain; charset=utf-8")
+
+        def _answer(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            for name, value in (
+                ("Content-Type", kind),
+                ("Content-Length", str(len(body))),
+                ("X-Content-Type-Options", "nosniff"),
+                ("X-Frame-Options", "DENY"),
+                ("Cross-Origin-Resource-Policy", "same-origin"),
+                ("Cache-Control", "no-store"),
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    page()
+    return ThreadingHTTPServer(("127.0.0.1", port), PageHandler)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,248 @@
+"""An HTML report of episodes: one file that needs nothing else, or a folder where there are many.
+
+The page loads nothing from the network. Its content-security policy allows its own script and style, by their
+hashes, and in a folder the files of episodes beside it, by a nonce. What models and documents wrote is data,
+which the script puts into the page as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memenvs.core.files import whole_folder, write_text
+from memenvs.rollout.records import Episode, read_records
+
+EPISODES = "episodes.jsonl"
+MAX_FILE = 256 * 2**20  # bytes of a report in one file, which a browser holds whole
+BLOCK = 20  # episodes that are loaded together
+
+_FIRST = (
+    "run",
+    "env",
+    "phase",
+    "step",
+    "task",
+    "number",
+    "group",
+    "member",
+    "turns",
+    "end",
+    "return",
+    "success",
+)
+
+
+class Report(NamedTuple):
+    """A report before it is written.
+
+    Attributes:
+        table: what is shown of each episode before it is opened, as plain data.
+        lines: of each episode, JSON without line ends.
+    """
+
+    table: dict[str, Any]
+    lines: list[str]
+
+
+def write_report(paths: Sequence[str | Path], out: str | Path) -> int:
+    """Write a report of files of episodes, or of folders of runs.
+
+    Args:
+        paths: files of episodes, and folders, in which all `episodes.jsonl` are read.
+        out: a file `….html`, or a folder, in which the episodes stand in files of their own.
+
+    Returns:
+        The number of episodes.
+
+    Raises:
+        FileNotFoundError: there is no such path, or no file of episodes in it.
+        ValueError: a line is no episode, there are none, or too many for one file.
+    """
+    report, out = make_report(paths), Path(out)
+    if out.suffix.lower() in (".html", ".htm"):
+        write_text(out, one_file(report, out))
+    else:
+        others = {item.name for item in out.iterdir()} - {"report.html", "episodes"} if out.exists() else ()
+        if others:
+            raise ValueError(f"{out} holds {min(others)!r}, which is of no report; choose another --out")
+        with whole_folder(out) as fresh:
+            _fill_folder(report, fresh)
+    return len(report.lines)
+
+
+def find_files(paths: Sequence[str | Path]) -> list[Path]:
+    """The files of episodes among paths and under folders.
+
+    Raises:
+        FileNotFoundError: there is no such path, or none in a folder.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise FileNotFoundError(f"there is no {path}; give a file of episodes or the folder of a run")
+        inside = sorted(path.rglob(EPISODES)) if path.is_dir() else [path]
+        if not inside:
+            raise FileNotFoundError(
+                f"{path} holds no {EPISODES}; `evaluate run --out` writes one, learners with --save-episodes"
+            )
+        found += [file for file in inside if file not in found]
+    return found
+
+
+def make_report(paths: Sequence[str | Path]) -> Report:
+    """Read the episodes of paths; see `write_report`."""
+    found = find_files(paths)
+    runs = _names(found)
+    lines: list[str] = []
+    facts: list[dict[str, Any]] = []
+    groups: list[int] = []
+    known: dict[tuple[Any, ...], int] = {}
+    for run, path in zip(runs, found, strict=True):
+        for line, record, episode in read_records(path):
+            lines.append(_clean(line, record))
+            facts.append(_facts(run, episode))
+            task: Any = episode.group if episode.number is None else ("task", episode.number)
+            key: tuple[Any, ...] = (run, episode.step, episode.phase, task)
+            if episode.phase == "eval" or (episode.number is None and episode.step is None):
+                key = (*key, episode.task) if episode.group else (*key, len(lines))
+            groups.append(known.setdefault(key, len(known)))
+    if not lines:
+        raise ValueError(f"no episode has ended yet in {', '.join(map(str, found))}")
+    names = [name for name in _FIRST if any(one.get(name) not in (None, "") for one in facts)]
+    names += sorted({name for one in facts for name in one} - set(_FIRST))
+    if len(runs) == 1:
+        names.remove("run")
+    rows = [[one.get(name) for name in names] for one in facts]
+    index = {"columns": names, "rows": rows, "runs": runs, "groups": groups, "block": BLOCK}
+    return Report(index, lines)
+
+
+def one_file(report: Report, out: str | Path) -> str:
+    """The report as the text of one HTML file.
+
+    Raises:
+        ValueError: it would be too large; `out` is the name it would have.
+    """
+    size = sum(map(len, report.lines))
+    if size > MAX_FILE:
+        folder = Path(out).with_suffix("")
+        raise ValueError(f"{out} would have {size / 2**20:.0f} MB; give a folder instead, as --out {folder}")
+    blocks = "\n".join(
+        f'<script type="application/json" id="block-{number}">{_inside_script(text)}</script>'
+        for number, text in enumerate(_blocks(report.lines))
+    )
+    return _page(report.table, blocks)
+
+
+def _fill_folder(report: Report, folder: Path) -> None:
+    nonce = secrets.token_urlsafe(18)
+    (folder / "episodes").mkdir()
+    for number, text in enumerate(_blocks(report.lines)):
+        block = f"memenvsBlock({number},{json.dumps(text, ensure_ascii=False)});\n"
+        block = block.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+        (folder / "episodes" / f"{number}.js").write_text(block, encoding="utf-8")
+    page = _page({**report.table, "nonce": nonce}, "", nonce)
+    (folder / "report.html").write_text(page, encoding="utf-8")
+
+
+def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
+    page, style, script = (_part(name) for name in ("report.html", "report.css", "report.js"))
+    scripts = _hash(script) + (f" 'nonce-{nonce}'" if nonce else "")
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src {_hash(style)}; "
+        "img-src 'none'; connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "CSP": policy,
+        "STYLE": style,
+        "NONCE": "",
+        "INDEX": _inside_script(json.dumps(index, ensure_ascii=False, separators=(",", ":"))),
+        "BLOCKS": blocks,
+        "SCRIPT": script,
+    }
+    pieces = page.split("%")  # text and names by turns; what is put in is not looked at again
+    return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+
+
+def _part(name: str) -> str:
+    return (Path(__file__).parent / "page" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """A source of a content-security policy that is this very text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}'"
+
+
+def _inside_script(text: str) -> str:
+    """JSON inside a `<script>`: `<`, which stands in strings alone, is written as an escape."""
+    return text.replace("<", "\\u003c")
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[str]:
+    for start in range(0, len(lines), BLOCK):
+        yield "\n".join(lines[start : start + BLOCK])
+
+
+def _clean(line: str, record: dict[str, Any]) -> str:
+    """The line as a browser reads JSON: with nothing that only Python's reader takes (NaN, Infinity)."""
+    line = line.strip().replace("\r", "")
+    if "NaN" not in line and "Infinity" not in line and record.get("version"):
+        return line
+    full = {"turns": [], "tokens": [], "signals": {}, "credits": {}, "answers": [], **record}
+    return json.dumps(_finite(full), ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    finite = not isinstance(value, float) or value - value == 0
+    return value if finite else None
+
+
+def _facts(run: str, episode: Episode) -> dict[str, Any]:
+    """What the table shows of an episode."""
+    signals = {f"mean {name}": _mean(values) for name, values in episode.signals.items()}
+    return _finite(
+        {
+            **{name: _short(value) for name, value in episode.metrics.items()},
+            **{name: _short(value) for name, value in signals.items() if value is not None},
+            "run": run,
+            "env": episode.env,
+            "phase": episode.phase,
+            "step": episode.step,
+            "task": episode.task,
+            "number": episode.number,
+            "group": str(episode.group) if episode.phase == "train" else None,  # too long for JavaScript
+            "member": episode.member,
+            "turns": len(episode.replies),
+            "end": episode.end,
+            "return": _short(sum(episode.turn_rewards)),
+        }
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    known = [value for value in values if value == value]
+    return sum(known) / len(known) if known else None
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """What tells files apart: their paths below the folder that they share."""
+    whole = [str(path.parent if path.name == EPISODES else path) for path in paths]
+    if len(whole) == 1:
+        return [Path(whole[0]).name or whole[0]]
+    shared = os.path.commonpath([os.path.abspath(name) for name in whole])
+    return [os.path.relpath(os.path.abspath(name), shared) for name in whole]

@@ -1,0 +1,98 @@
+"""Episodes on a terminal: a list of them, and one turn by turn with all that it was paid."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+
+from memenvs.envs.render import block, credits_of, earned_lines, printable
+from memenvs.rollout.records import Episode
+
+_BOLD, _DIM, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
+
+
+def listing(episodes: Sequence[Episode]) -> str:
+    """A line for each episode, with its number."""
+    lines = [f"{_BOLD}{'#':>5}  {'step':>6}  {'return':>8}  {'success':>7}  {'turns':>5}  task{_RESET}"]
+    for number, episode in enumerate(episodes):
+        step = "" if episode.step is None else str(episode.step)
+        total, success = sum(episode.turn_rewards), episode.metrics.get("success")
+        solved = "failed" if episode.end == "failed" else "" if success is None else f"{success:g}"
+        name = printable(episode.task).replace("\n", " ")
+        lines.append(
+            f"{number:5}  {step:>6}  {total:8.3f}  {solved:>7}  {len(episode.replies):5}  {name:.60}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def transcript(episode: Episode, limit: int = 800) -> str:
+    """An episode turn by turn, as text with colours.
+
+    Args:
+        episode: as it was read from a file.
+        limit: characters of a text that are shown.
+    """
+    return "\n".join(_lines(episode, limit)) + "\n"
+
+
+def _lines(episode: Episode, limit: int) -> Iterator[str]:
+    title = [episode.env, episode.task, "" if episode.step is None else f"step {episode.step}"]
+    yield f"{_BOLD}{printable(', '.join(filter(None, title)))}{_RESET}"
+    if episode.turns and (question := episode.turns[0].before["privileged"]["question"]):
+        yield from block("question", question, limit=limit)
+    memory, total = "", 0.0
+    for k, reply in enumerate(episode.replies):
+        yield f"\n{_BOLD}turn {k + 1} of {len(episode.replies)}{_RESET}"
+        turn = episode.turns[k] if k < len(episode.turns) else None
+        fresh = turn is not None and (k == 0 or turn.before["context"] == "rewrite")
+        if turn is not None and fresh and turn.observation:
+            yield from block("read", turn.observation, limit=limit)
+            for part in turn.before["privileged"]["evidence_in_chunk"]:
+                yield from block("evidence inside it", part, limit=limit, colour=_GREEN)
+        yield from block("replied", reply.text, limit=limit)
+        if turn is not None:
+            after = turn.info["privileged"]["memory"]
+            if isinstance(after, str) and after != memory:
+                yield from _memory(memory, after, limit)
+                memory = after
+            if turn.info["feedback"].strip():
+                yield from block("came back", turn.info["feedback"], limit=limit)
+        reward = episode.turn_rewards[k] if k < len(episode.turn_rewards) else 0.0
+        total += reward
+        yield from _earned(episode, k)
+        yield f"  {reward:+.3f} in all, return so far {total:+.3f}"
+    yield f"\n{_BOLD}{printable(_end(episode))}{_RESET}"
+
+
+def _earned(episode: Episode, k: int) -> Iterator[str]:
+    """The components of a turn, with the credits of methods among them, and the signals."""
+    rewards = dict(episode.turns[k].info["rewards"]) if k < len(episode.turns) else {}
+    if episode.replaces_outcome and "outcome" in rewards:
+        rewards["outcome"] = 0.0
+    for name, credits in episode.credits.items():
+        rewards[name] = sum(c.value for c in credits if c.turn == k and c.value == c.value)
+    signals = {name: values[k] for name, values in episode.signals.items() if k < len(values)}
+    if rewards:
+        yield from earned_lines(rewards, signals, {}, [])
+    if told := credits_of(episode.credits, k):
+        yield f"  credits{told.replace(',', ':', 1)}"
+
+
+def _memory(before: str, after: str, limit: int) -> Iterator[str]:
+    """The lines that left a memory and those that came."""
+    yield from block("memory", "", limit=limit)[:1]
+    shown = 0
+    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
+        if line[0] == "?" or shown > limit:
+            continue
+        shown += len(line)
+        colour = {"+": _GREEN, "-": _RED}.get(line[0], _DIM)
+        yield f"  {colour}{printable(line)[: limit + 2]}{_RESET}"
+    if shown > limit:
+        yield f"  {_DIM}[…]{_RESET}"
+
+
+def _end(episode: Episode) -> str:
+    metrics = ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items())
+    told = episode.error or episode.end or "not ended"
+    return f"{told}; return {sum(episode.turn_rewards):g}" + (f"; {metrics}" if metrics else "")

@@ -150,8 +150,10 @@ def main() -> None:
 def cell(args: argparse.Namespace, name: str, column: str) -> str:
     """Success with its interval, and the share of well-formed episodes."""
     setting = SETTINGS[name]
-    options = ModelOptions(temperature=TEMPERATURE, max_new_tokens=args.max_new_tokens, stop=setting.stop)
     policy: Any = column
+    options = ModelOptions()
+    if column.endswith("shot"):
+        options = ModelOptions(temperature=TEMPERATURE, max_new_tokens=args.max_new_tokens, stop=setting.stop)
     if column == "zero-shot":
         policy = f"hf:{args.model}"
     elif column == "few-shot":

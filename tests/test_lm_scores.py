@@ -1,9 +1,11 @@
 """Examples before a prompt: what few-shot scores of a pretrained model are taken with."""
 
+from argparse import Namespace
+
 import numpy as np
 import pytest
 
-from benchmarks.lm_scores import SETTINGS, FewShotPolicy, examples
+from benchmarks.lm_scores import COLUMNS, SETTINGS, FewShotPolicy, cell, examples
 from memenvs.models import HFPolicy
 
 pytest.importorskip("transformers")
@@ -35,3 +37,13 @@ def test_a_prompt_stands_behind_its_examples_in_the_chat(tiny_model):
     )
     end = plain.encode("three?")
     np.testing.assert_array_equal(ids[-len(end) :], end)
+
+
+def test_every_column_is_scored(tiny_model, tmp_path):
+    args = Namespace(model=str(tiny_model), out=tmp_path, tasks=1, samples=1, max_new_tokens=2)
+    cells = {column: cell(args, "tool", column) for column in COLUMNS}
+    assert cells["gold"].startswith("1.000")
+    assert cells["zero-shot"].startswith("0.000")
+    assert cells["few-shot"].startswith("0.000")
+    assert (tmp_path / "tool" / "few-shot" / "episodes.jsonl").is_file()
+    assert cell(args, "sokoban", "lexical") == "none"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from test_tutorials import FILE, TUTORIALS
 
 from memenvs.baselines.args import read_args
 from memenvs.cli import Parser, check_env_arguments, read_arguments
@@ -22,10 +23,7 @@ PAGES = [
     ROOT / "data" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-TUTORIALS = [ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "tutorials").glob("*_*.md"))]
-"""Pages whose blocks belong together: test_tutorials.py runs each from top to bottom."""
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"# (\w+\.py)\n")  # the first line of a block that is a file
 
 
 def snippets(language):
@@ -58,8 +56,8 @@ def test_the_types_of_the_snippets_are_sound(tmp_path):
         whole = []
         for language, code in FENCE.findall(page.read_text()):
             if language == "python" and (file := FILE.match(code)):
-                names.append(file[1])
-                (tmp_path / file[1]).write_text(code)
+                names.append(f"{file[1]}.py")
+                (tmp_path / names[-1]).write_text(code)
             elif language == "python":
                 whole.append(code)
         if "memenvs.baselines" not in "".join(whole):

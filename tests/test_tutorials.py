@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# (\w+)\.py\n")  # the first line of a block that is a file
-PAGES = [ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "tutorials").glob("*_*.md"))]
+TUTORIALS = [ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "tutorials").glob("*_*.md"))]
 
 
 def run_commands(block, folder):
@@ -27,7 +27,7 @@ def run_commands(block, folder):
             assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     blocks = FENCE.findall(page.read_text(encoding="utf-8"))
     if not any(language == "python" for language, _ in blocks):
@@ -51,4 +51,4 @@ def test_a_tutorial_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
 
 def test_every_tutorial_is_on_their_page():
     index = (ROOT / "docs" / "tutorials" / "index.md").read_text(encoding="utf-8")
-    assert [page.stem for page in PAGES[1:] if f"({page.name})" not in index] == []
+    assert [page.stem for page in TUTORIALS[1:] if f"({page.name})" not in index] == []

@@ -3,6 +3,7 @@
 import json
 import math
 
+import easy_sokoban
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -220,3 +221,38 @@ def test_a_group_writes_the_credits_that_came_when_its_last_member_ended(tmp_pat
     again = read_episodes(tmp_path / "e.jsonl")
     assert [episode.credits for episode in again] == [episode.credits for episode in played]
     assert [(episode.group, episode.member) for episode in again] == [(4, 0), (4, 1)]
+
+
+# Learners.
+
+
+def test_a_learner_saves_episodes_of_steps_and_evaluations_with_advantages(tmp_path):
+    for library in ("torch", "tyro", "tensorboard"):
+        pytest.importorskip(library, reason="the learners want the extra train")
+    from memenvs.baselines import grpo
+    from memenvs.baselines.run import TrainingLog
+
+    env_args = easy_sokoban.save_levels(tmp_path)
+    args = grpo.GRPOArgs(
+        model=str(easy_sokoban.save_model(tmp_path / "model", env_args)),
+        out=tmp_path / "run",
+        env_args=env_args,
+        steps=2,
+        groups=1,
+        group_size=2,
+        num_envs=2,
+        max_new_tokens=5,
+        eval_every=2,
+        eval_episodes=3,
+        save_episodes=2,
+    )
+    grpo.train(grpo.prepare(args), args)
+    played = read_episodes(tmp_path / "run" / "episodes.jsonl")
+    wanted = [(1, "train")] * 2 + [(2, "train")] * 2 + [(2, "eval")] * 2
+    assert [(episode.step, episode.phase) for episode in played] == wanted
+    for episode in played:
+        assert episode.turns[0].observation
+        assert (episode.advantages is None) == (episode.phase == "eval")
+        assert episode.env == "MemSokoban-v0"
+    TrainingLog(tmp_path / "run", step=1).close()  # a run that goes on from step 1 plays step 2 again
+    assert {episode.step for episode in read_episodes(tmp_path / "run" / "episodes.jsonl")} == {1}

@@ -141,6 +141,7 @@ def test_the_server_answers_this_machine_alone(runs):
         answers = {}
         for name, path, host in (
             ("page", "/", ""),
+            ("block", "/episodes/0.js", ""),
             ("other", "/etc", ""),
             ("foreign", "/", "evil.example"),
         ):
@@ -152,7 +153,12 @@ def test_the_server_answers_this_machine_alone(runs):
     finally:
         server.shutdown()
         server.server_close()
-    assert answers == {"page": (200, True), "other": (404, False), "foreign": (403, False)}
+    assert answers == {
+        "page": (200, True),
+        "block": (200, False),
+        "other": (404, False),
+        "foreign": (403, False),
+    }
 
 
 def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys):
@@ -264,8 +270,7 @@ def report(request, runs, tmp_path_factory):
 
 
 def test_the_table_filters_and_sorts(page, report):
-    page.open(report)
-    assert len(page.all("tbody tr")) == 5
+    page.open(report).wait(lambda: len(page.all("tbody tr")) == 5)
     page.one("#filter").send_keys("env=MemSokoban-v0 success<1")
     page.wait(lambda: len(page.all("tbody tr")) == 2)
     page.one("#filter").clear()

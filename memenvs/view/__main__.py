@@ -14,7 +14,7 @@ from typing import Any
 from memenvs.cli import Parser
 from memenvs.core.checks import Range, check_whole
 from memenvs.rollout.records import read_episodes
-from memenvs.view.report import find_files, make_report, one_file, write_report
+from memenvs.view.report import find_files, folder_files, make_report, write_report
 from memenvs.view.terminal import listing, transcript
 
 EPILOG = """\
@@ -102,29 +102,34 @@ def report_server(paths: Sequence[str | Path], port: int = 0) -> ThreadingHTTPSe
         OSError: the port is taken.
         ValueError: see `memenvs.view.write_report`.
     """
-    made: dict[Any, bytes] = {}
+    made: dict[str, bytes] = {}
+    stamps: list[Any] = []
 
-    def page() -> bytes:
-        stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in find_files(paths))
-        if stamps not in made:
-            text = one_file(make_report(paths), "the page").encode("utf-8")
+    def refresh() -> None:
+        now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in find_files(paths)]
+        if now != stamps:
+            texts = folder_files(make_report(paths))
             made.clear()
-            made[stamps] = text
-        return made[stamps]
+            made.update({f"/{name}": text.encode("utf-8") for name, text in texts.items()})
+            stamps[:] = now
 
     class PageHandler(BaseHTTPRequestHandler):
-        """Answers `GET /`, and nothing else."""
+        """Answers `GET /` and `GET /episodes/N.js`, and nothing else."""
 
         def do_GET(self) -> None:
             """The report, or 404; 403 for a request that names another host (DNS rebinding)."""
             if not _LOCAL.fullmatch(self.headers.get("Host", "")):
                 return self._answer(403, b"ask for 127.0.0.1", "text/plain")
-            if self.path != "/":
-                return self._answer(404, b"the report is at /", "text/plain")
             try:
-                return self._answer(200, page(), "text/html; charset=utf-8")
+                if self.path == "/":
+                    refresh()
             except (ValueError, OSError) as error:
                 return self._answer(500, str(error).encode("utf-8"), "text/plain; charset=utf-8")
+            name = "/report.html" if self.path == "/" else self.path
+            if name not in made:
+                return self._answer(404, b"the report is at /", "text/plain")
+            kind = "text/html" if self.path == "/" else "text/javascript"
+            return self._answer(200, made[name], f"{kind}; charset=utf-8")
 
         def _answer(self, status: int, body: bytes, kind: str) -> None:
             self.send_response(status)
@@ -143,7 +148,7 @@ def report_server(paths: Sequence[str | Path], port: int = 0) -> ThreadingHTTPSe
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""
 
-    page()
+    refresh()
     return ThreadingHTTPServer(("127.0.0.1", port), PageHandler)
 
 

@@ -20,7 +20,7 @@ from memenvs.core.files import whole_folder, write_text
 from memenvs.rollout.records import Episode, read_records
 
 EPISODES = "episodes.jsonl"
-MAX_FILE = 256 * 2**20  # bytes of a report in one file, which a browser holds whole
+MAX_FILE = 32 * 2**20  # characters of episodes in one file, all read before the table is shown
 BLOCK = 20  # episodes that are loaded together
 
 _FIRST = (
@@ -73,7 +73,9 @@ def write_report(paths: Sequence[str | Path], out: str | Path) -> int:
         if others:
             raise ValueError(f"{out} holds {min(others)!r}, which is of no report; choose another --out")
         with whole_folder(out) as fresh:
-            _fill_folder(report, fresh)
+            (fresh / "episodes").mkdir()
+            for name, text in folder_files(report).items():
+                (fresh / name).write_text(text, encoding="utf-8")
     return len(report.lines)
 
 
@@ -141,15 +143,15 @@ def one_file(report: Report, out: str | Path) -> str:
     return _page(report.table, blocks)
 
 
-def _fill_folder(report: Report, folder: Path) -> None:
+def folder_files(report: Report) -> dict[str, str]:
+    """The report as texts by the names of their files in a folder: `report.html`, `episodes/N.js`."""
     nonce = secrets.token_urlsafe(18)
-    (folder / "episodes").mkdir()
+    made = {"report.html": _page({**report.table, "nonce": nonce}, "", nonce)}
     for number, text in enumerate(_blocks(report.lines)):
         block = f"memenvsBlock({number},{json.dumps(text, ensure_ascii=False)});\n"
         block = block.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-        (folder / "episodes" / f"{number}.js").write_text(block, encoding="utf-8")
-    page = _page({**report.table, "nonce": nonce}, "", nonce)
-    (folder / "report.html").write_text(page, encoding="utf-8")
+        made[f"episodes/{number}.js"] = block
+    return made
 
 
 def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:

@@ -129,8 +129,8 @@ def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]
     order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i8").tobytes())
     if processes is None or processes.size == 1:
         return order
-    ends = np.cumsum([len(sequences[i]) for i in order])
-    owners = (ends - 1) * processes.size // max(1, ends[-1])
+    ends = np.cumsum([len(sequences[i]) for i in order], dtype=np.int64)
+    owners = (ends - 1) * processes.size // max(1, sum(map(len, sequences)))
     return [i for i, owner in zip(order, owners, strict=True) if owner == processes.rank]
 
 

@@ -206,3 +206,4 @@ def test_sequences_that_begin_alike_are_of_one_process():
     ids = [np.array([first, 5, last]) for last in (1, 2, 3) for first in (7, 900)]
     assert [share(ids, Half(rank)) for rank in (0, 1)] == [[0, 2, 4], [1, 3, 5]]
     assert share(ids, None) == [0, 2, 4, 1, 3, 5]
+    assert share([], Half(1)) == []  # every episode of a step has failed

@@ -204,7 +204,7 @@ def test_the_models_own_attention_is_left_as_it_was():
     assert model.config._attn_implementation == before != "memenvs_packed"
 
 
-@pytest.mark.parametrize("family", ["Bloom", "Rwkv", "LongRoPE"])
+@pytest.mark.parametrize("family", ["Bloom", "Rwkv", "LongRoPE", "RecurrentGemma"])
 def test_models_whose_attention_is_not_handed_over_are_refused(family):
     rope = {
         "rope_type": "longrope",
@@ -217,6 +217,12 @@ def test_models_whose_attention_is_not_handed_over_are_refused(family):
         "Bloom": {"n_head": 4},
         "Rwkv": {"attention_hidden_size": 32},
         "LongRoPE": {"rope_parameters": rope, "original_max_position_embeddings": 32},
+        # its recurrence carries little from one sequence to its neighbour: 5% of the states' size
+        "RecurrentGemma": {
+            "attention_window_size": 64,
+            "lru_width": 32,
+            "block_types": ["recurrent", "attention"],
+        },
     }[family]
     model = build("Phi3" if family == "LongRoPE" else family, **changes)
     assert not can_read_packed(model.base_model, model.config, "cpu")

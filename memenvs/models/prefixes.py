@@ -17,7 +17,7 @@ from memenvs.core.batching import micro_batches
 from memenvs.core.checks import check_whole
 from memenvs.core.optional import require
 from memenvs.models.chat import Ids
-from memenvs.models.loading import depends_on_length, evaluating
+from memenvs.models.loading import CROPPABLE, depends_on_length, evaluating
 
 torch = require("torch", "train")
 transformers = require("transformers", "train")
@@ -249,9 +249,10 @@ def can_read_packed(backbone: Any, config: Any, device: Any) -> bool:
     """Whether a model can read packed sequences: all its layers leave attention, whole, to `attend`.
 
     Two short sequences that share four tokens must give what each gives by itself. A sliding window is longer
-    than they are: it must be handed over.
+    than they are: it must be handed over. Layers that mix neighbours of the row in another way (convolutions,
+    recurrence) may do so too little to be seen there: the config must name none.
     """
-    if depends_on_length(config):
+    if depends_on_length(config) or not set(getattr(config, "layer_types", None) or ()) <= CROPPABLE:
         return False
     first = np.arange(8) * 7 % config.vocab_size
     second = np.concatenate([first[:4], (first[4:6] + 1) % config.vocab_size])

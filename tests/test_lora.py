@@ -227,7 +227,7 @@ def test_an_adapter_of_another_model_is_one_line(policy, tiny_model, tmp_path):
     path = tmp_path / "adapter" / "adapter_config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "base_model_name_or_path": str(gpt)}))
-    with pytest.raises(ValueError, match="of another model") as info:
+    with pytest.raises(ValueError, match=f"of another model than {gpt}: ") as info:
         HFPolicy.load(tmp_path / "adapter", device="cpu")
     assert "\n" not in str(info.value)
     path.write_text(json.dumps({**config, "r": 8}))
@@ -249,6 +249,7 @@ def test_an_adapter_whose_model_is_not_here_is_one_line(policy, tmp_path):
     ("change", "message"),
     [
         ({"use_dora": True}, "with use_dora, which is not plain LoRA; merge it into its model with peft"),
+        ({"lora_bias": True}, "with lora_bias, which is not plain LoRA"),
         ({"peft_type": "IA3"}, "peft_type IA3"),
         ({"base_model_name_or_path": None}, "names no base_model_name_or_path"),
     ],
@@ -275,6 +276,23 @@ def test_an_adapter_names_a_folder_by_its_absolute_path_and_a_packaged_model_by_
     assert model_reference(tiny_model.name) == str(tiny_model)
     assert model_reference("smollm2") == "smollm2"
     assert model_reference("someone/model") == "someone/model"
+
+
+def test_weights_that_another_scale_was_learned_with_are_refused(policy, tiny_model, tmp_path):
+    learned(policy).save(tmp_path / "adapter")  # rank 4, alpha 8
+    other = HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(4, alpha=32))
+    with pytest.raises(ValueError, match="has lora_alpha 8, and this one 32"):
+        other.load_weights(tmp_path / "adapter")
+
+
+def test_an_adapter_without_a_value_head_is_refused_where_there_is_one(policy, tiny_model, tmp_path):
+    policy.save(tmp_path / "adapter")
+    critic = HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(4), value_head=True)
+    with pytest.raises(ValueError, match="one of the two policies has a value head"):
+        critic.load_weights(tmp_path / "adapter")
+    critic.save(tmp_path / "critic")
+    with pytest.raises(ValueError, match="one of the two policies has a value head"):
+        policy.load_weights(tmp_path / "critic")
 
 
 def test_vllm_is_not_given_an_adapters_folder(policy, tmp_path):

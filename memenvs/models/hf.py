@@ -381,13 +381,14 @@ class HFPolicy(ChatPolicy):
             FileNotFoundError: there is no policy in the folder.
             ValueError: the weights are of a model of another form.
         """
-        if has_adapter(self.model) and is_adapter(folder):
+        adapter = has_adapter(self.model) and is_adapter(folder)
+        saved = None if adapter else HFPolicy.load(folder, device=str(self.device))
+        if (self.value_head is not None) != (Path(folder) / VALUE_HEAD).is_file():
+            raise ValueError("one of the two policies has a value head, the other has none")
+        if saved is None:
             read_adapter(self.model, folder)
             _read_value_head(self.value_head, Path(folder))
             return
-        saved = HFPolicy.load(folder, device=str(self.device))
-        if (self.value_head is None) != (saved.value_head is None):
-            raise ValueError("one of the two policies has a value head, the other has none")
         try:
             self.model.load_state_dict(saved.model.state_dict())
         except RuntimeError as error:

@@ -20,6 +20,16 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = "default"  # of the adapter inside the model
 PREFIX = "base_model.model."  # of every weight in peft's files
 ALL_LINEAR = ("all-linear",)
+# Settings of peft under which an adapter is more than B A beside linear layers.
+OTHER_PARTS = (
+    "use_dora",
+    "lora_bias",
+    "modules_to_save",
+    "layer_replication",
+    "target_parameters",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+)
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,7 @@ def base_of(folder: str | Path) -> str:
     path = Path(folder) / CONFIG
     config = read_json(path)
     kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
-    extra = [name for name in ("use_dora", "modules_to_save", "layer_replication") if config.get(name)]
+    extra = [name for name in OTHER_PARTS if config.get(name)]
     if kind != "LORA" or extra or config.get("bias", "none") != "none":
         found = f"peft_type {kind}" + "".join(f" with {name}" for name in extra)
         raise ValueError(f"{path} is of {found}, which is not plain LoRA; merge it into its model with peft")
@@ -151,7 +161,8 @@ def load_adapter(model: Any, folder: str | Path, base: str = "", *, trainable: b
     try:
         adapted = _inject(model, config)
     except ValueError as error:
-        raise ValueError(f"the adapter in {folder} is of another model than {base}: {error}") from error
+        named = config.base_model_name_or_path
+        raise ValueError(f"the adapter in {folder} is of another model than {named}: {error}") from error
     read_adapter(adapted, folder)
     for weight in _adapter_weights(adapted).values():
         weight.requires_grad_(trainable)
@@ -176,20 +187,26 @@ def read_adapter(model: Any, folder: str | Path) -> None:
 
     Raises:
         FileNotFoundError: the folder has no weights.
-        ValueError: they are of another form.
+        ValueError: they are of another form, or scaled otherwise.
     """
     torch, path = require("torch", "train"), Path(folder) / WEIGHTS
+    there, here = read_json(Path(folder) / CONFIG), model.peft_config[NAME]
+    for name in ("lora_alpha", "use_rslora", "alpha_pattern"):
+        if there.get(name, getattr(here, name)) != getattr(here, name):
+            raise ValueError(
+                f"the adapter in {folder} has {name} {there[name]!r}, and this one {getattr(here, name)!r}"
+            )
     if not path.is_file():
         raise FileNotFoundError(f"no {WEIGHTS} in {folder}; only safetensors are read")
     saved = require("safetensors.torch", "train").load_file(path)
     saved = {name.removeprefix(PREFIX): weight for name, weight in saved.items()}
     own = _adapter_weights(model)
     for name in sorted(own.keys() | saved.keys()):
-        here, there = (tuple(one[name].shape) if name in one else "nothing" for one in (own, saved))
-        if here != there:
+        ours, theirs = (tuple(one[name].shape) if name in one else "nothing" for one in (own, saved))
+        if ours != theirs:
             raise ValueError(
-                f"the adapter in {folder} is of another model, or of other layers: {name} is {there} there "
-                f"and {here} here"
+                f"the adapter in {folder} is of another model, or of other layers: {name} is {theirs} there "
+                f"and {ours} here"
             )
     with torch.no_grad():
         for name, weight in own.items():

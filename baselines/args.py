@@ -27,10 +27,12 @@ A = TypeVar("A")
 RECIPES = Path(__file__).parent / "recipes"
 """Folder of the recipes that ship, one file for each setting of a paper."""
 RESUMABLE = frozenset(
-    "recipe out resume save_every keep device gradient_checkpointing micro_batch_tokens num_envs "
+    "recipe out resume save_every keep device dtype gradient_checkpointing micro_batch_tokens num_envs "
     "save_episodes sampler_args eval_every eval_episodes eval_env_args best_metric".split()
 )
-"""Flags that a resumed run may have different, beside its length: they change how it computes or reports."""
+"""Flags that a resumed run may have different, beside its length: they change how it computes or reports.
+
+Of `dtype` the checkpoint itself refuses another precision than its own, which "auto" may be elsewhere."""
 
 Count = Annotated[int, Range(1)]
 Whole = Annotated[int, Range(0)]

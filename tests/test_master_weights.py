@@ -154,3 +154,12 @@ def test_a_checkpoint_of_another_precision_is_refused(tiny_model, tmp_path):
     _, others = state("bfloat16")
     for one, other in zip(optimizer.param_groups[0]["params"], others.param_groups[0]["params"], strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_run_can_be_resumed_with_the_dtype_that_the_refusal_asks_for(tiny_model, tmp_path):
+    began, now = PPOArgs(dtype="auto"), PPOArgs(dtype="bfloat16")  # auto was bfloat16 on the first machine
+    policy = policy_in(tiny_model, "bfloat16")
+    optimizer = make_optimizer([{"params": policy.model_parameters()}], lr=0.1)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"policy": policy}, optimizer, step=1, args=began.plain())
+    assert checkpoints.differences(now.plain(), now.resumable) == []

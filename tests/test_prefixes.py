@@ -112,6 +112,13 @@ def test_a_shared_prefix_counts_once():
     assert packed_tokens([ids((1, 50), (member, 10)) for member in (3, 4, 5)] + [ids((9, 7))]) == 87
 
 
+def test_an_attention_call_has_room_for_the_prefix_of_each_row():
+    sequences = [ids((1, 1500), (member, 5)) for member in range(2, 102)]
+    # 16,384 tokens of rows of 1,505: their keys and values are copied for each row
+    rows = [len(call.segments) for call in PackedBatch(sequences, "cpu").calls if call.prefix is not None]
+    assert rows == [10] * 10
+
+
 SMALL = {
     "vocab_size": 512,
     "hidden_size": 32,

@@ -25,7 +25,7 @@ transformers = require("transformers", "train")
 ATTENTION = "memenvs_packed"  # name of `attend` among the attention implementations of transformers
 PREFIX = 32  # tokens that a shared prefix must save: about what one more row of a pass costs
 ALIKE = 0.75  # shortest to longest segment of one attention call; nothing else is padded
-CALL = 16_384  # tokens of one attention call, padding included; bounds the memory of its scores
+CALL = 16_384  # tokens of one attention call, padding and each row's prefix included; bounds its memory
 BLOCK = 128  # queries whose scores are computed at once, against no key behind them
 UNKNOWN = ("s_aux", "position_bias", "cache")  # parts of attention that only other implementations have
 LONG = 2_048  # tokens from which on scores kept for a gradient would take most of the memory
@@ -189,7 +189,7 @@ class PackedBatch:
         for prefix, rows in groups:
             if prefix:
                 rest = [Segment(row, prefix, len(sequences[row])) for row in rows]
-                self.calls += [AttentionCall(segments, numbers[rows[0]]) for segments in _alike(rest)]
+                self.calls += [AttentionCall(segments, numbers[rows[0]]) for segments in _alike(rest, prefix)]
         segments = [one for call in self.calls for one in call.segments]
         self.lengths = [one.end - one.start for one in segments]
         ends = np.cumsum(self.lengths)
@@ -225,9 +225,9 @@ class PackedBatch:
         return self._masks[key]
 
 
-def _alike(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments of like length together."""
-    batches = micro_batches([one.end - one.start for one in segments], CALL, ALIKE)
+def _alike(segments: Sequence[Segment], prefix: int = 0) -> list[list[Segment]]:
+    """Segments of like length together; attention copies the tokens of their prefix for each."""
+    batches = micro_batches([one.end - one.start for one in segments], CALL, ALIKE, prefix)
     return [[segments[i] for i in batch] for batch in batches]
 
 

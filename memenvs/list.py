@@ -23,9 +23,10 @@ from memenvs.cli import (
     parameters_of,
     shell_form,
 )
+from memenvs.core.files import read_json
 from memenvs.core.optional import import_object
 from memenvs.data import bundled, bundled_names
-from memenvs.models.packaged import MODELS
+from memenvs.models.packaged import MODELS, shipped_agents
 from memenvs.rollout.scripted import POLICIES
 from memenvs.tasks.metrics import METRICS
 from memenvs.tasks.taskset import CARD, Card
@@ -109,8 +110,15 @@ def entries() -> Iterator[Entry]:
         yield Entry("policy", name, text)
     yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or name.")
     yield Entry("policy", "openai:URL", "A model behind an OpenAI-compatible server.")
+    yield from _models()
+
+
+def _models() -> Iterator[Entry]:
     for model in MODELS.values():
         yield Entry("model", model.name, f"{model.title} ({model.licence}): `{model.install}`.")
+    for name in shipped_agents():
+        agent = read_json(bundled(name) / "agent.json")
+        yield Entry("model", name, f"An adapter of {agent['model']} that plays {agent['env']}.")
 
 
 def overview() -> str:

@@ -19,10 +19,11 @@ from memenvs import models
 from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
+from memenvs.data import bundled
 from memenvs.models import SamplingParams
 from memenvs.models.endpoint import complete, served_models
 from memenvs.models.loading import Dtype
-from memenvs.models.packaged import MODELS, resolve
+from memenvs.models.packaged import MODELS, resolve, shipped_agents
 from memenvs.rollout.engine import Answer, Request, TurnSampler, turn_sampler
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.scripted import Policy, make_policy
@@ -296,7 +297,7 @@ def _files(model: str) -> list[list[Any]]:
     """
     if model in MODELS:
         return [[MODELS[model].file, MODELS[model].sha256]]
-    folder = Path(model)
+    folder = bundled(model) if model in shipped_agents() else Path(model)
     files = sorted(file for file in folder.iterdir() if file.is_file()) if folder.is_dir() else []
     return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 

@@ -24,7 +24,7 @@ def load_model(
     """A causal model in evaluation mode: safetensors only, and no code of the model is run.
 
     Args:
-        model: a folder, a name on the hub or of a packaged model (`memenvs.models.packaged`); or a model in
+        model: a folder, a name on the hub or one of `memenvs.models.packaged`; or a model in
             memory, which is given back as it is. The folder of a LoRA adapter names the model that it belongs
             to, which is loaded with it.
         device: of torch; None: a GPU if there is one.
@@ -43,11 +43,11 @@ def load_model(
         if device is not None or dtype != "auto":
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
         return model
-    if lora.is_adapter(str(model)):
-        return _load_adapted(str(model), device, dtype, merge_adapter)
+    name = str(resolve(model))
+    if lora.is_adapter(name):
+        return _load_adapted(name, device, dtype, merge_adapter)
     torch = require("torch", "train")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    name = str(resolve(model))
     loaded = _read_model(name, dtype)
     if dtype == "auto" and not computes_fast(place, loaded.dtype):
         del loaded  # read again, not cast: some models make constants in the dtype that they are loaded in

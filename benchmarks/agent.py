@@ -1,0 +1,190 @@
+"""Makes the agents that ship: `python -m benchmarks.agent reader runs/reader` writes `data/smollm2-reader`.
+
+`reader` reads chunk by chunk with a memory, `caller` makes one tool call. First questions about a world
+beside the bundled one are built, and SmolLM2-135M-Instruct is warmed up on a teacher that knows what is
+needed and may slip (`careful`). Then its adapter goes on learning by reinforcement. Before and after it is
+scored on the test world, of which it has read nothing, and its card is written. A stage takes at most three
+hours on two cores, and goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memenvs.baselines import grpo, sft
+from memenvs.build.__main__ import main as build
+from memenvs.core.files import whole_folder, write_json
+from memenvs.data import bundled
+from memenvs.evaluation.policies import ModelOptions
+from memenvs.evaluation.run import evaluate
+
+BASE = "smollm2"
+SHARED = "--num-envs 16 --max-new-tokens 192 --micro-batch-tokens 4096 --save-every 10 --keep 1 --resume"
+
+
+class Agent(NamedTuple):
+    """How an agent is made.
+
+    Attributes:
+        env: id of its environment.
+        env_args: its arguments, without the tasks.
+        worlds: task sets to be built, by name: flags of `python -m memenvs.build world`.
+        warm: flags of `memenvs.baselines.sft`, on the task set `warm`.
+        learn: flags of `memenvs.baselines.grpo`.
+        learn_on: the task set that it learns on.
+        tests: evaluations by name: task set, arguments that differ, and samples of each task.
+    """
+
+    env: str
+    env_args: Mapping[str, Any]
+    worlds: Mapping[str, str]
+    warm: str
+    learn: str
+    learn_on: str
+    tests: Mapping[str, tuple[str, Mapping[str, Any], int]]
+
+
+LONG = {"n_documents": 20, "chunk_size": 400, "max_memory": 192}
+READING = {"chunk_size": 300, "cut_at": "document", "max_memory": 128, "max_answer": 32, "template": "short"}
+AGENTS = {
+    "reader": Agent(
+        env="MemChunkQA-v0",
+        env_args={"n_documents": 6, **READING},
+        worlds={"warm": "--split train --seed 1 --tasks 4000 --entities 6000 --documents 20"},
+        warm="--teacher careful --episodes 600 --batch-size 16 --lora-rank 8 "
+        "--lr 1e-3 --lr-warmup 10 --lr-end 0.1",
+        learn="--reward tamtrl --groups 4 --group-size 8 --num-envs 32 --steps 120 --lr 2e-4 --lr-warmup 5",
+        learn_on="world-train",
+        tests={
+            "6 documents": ("world-test", {}, 4),
+            "20 documents": ("world-test", LONG, 1),
+        },
+    ),
+    # One call finds what one hop asks for: of `world-test`, a quarter of its questions.
+    "caller": Agent(
+        env="MemToolQA-v0",
+        env_args={"k": 3},
+        worlds={
+            "warm": "--split train --seed 1 --tasks 4000 --entities 6000 --documents 20 --hops 1",
+            "test": "--split test --seed 0 --tasks 128 --entities 1000 --documents 20 --hops 1",
+        },
+        warm="--teacher careful --episodes 240 --batch-size 8 --lora-rank 8 "
+        "--lr 1e-3 --lr-warmup 5 --lr-end 0.1",
+        learn="--reward turn --group-size 8 --groups 4 --num-envs 32 --steps 60 --lr 2e-4 --lr-warmup 5",
+        learn_on="warm",
+        tests={"one hop": ("test", {}, 4), "world-test": ("world-test", {}, 1)},
+    ),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Make the agents that are named."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.agent", description=__doc__.splitlines()[0])
+    parser.add_argument("agent", choices=sorted(AGENTS))
+    parser.add_argument("out", type=Path, help="folder of the runs")
+    parser.add_argument("--stage", choices=("warm", "learn"), default="learn", help="the last one to train")
+    parser.add_argument("--hotpotqa", help="a task set built from HotpotQA's file, to be scored on too")
+    args = parser.parse_args(argv)
+    agent, out = AGENTS[args.agent], args.out
+    for name, flags in agent.worlds.items():
+        folder = out / "tasks" / name
+        if not (folder / "card.json").is_file() and build(["world", *flags.split(), "--out", str(folder)]):
+            return 1
+    policies = {"warm-up": train(sft, agent, agent.warm, BASE, tasks_of(agent, "warm", out), out / "warm")}
+    if args.stage == "learn":
+        start, tasks = str(policies["warm-up"]), tasks_of(agent, agent.learn_on, out)
+        policies["learned"] = train(grpo, agent, agent.learn, start, tasks, out / "learn")
+    tests = {name: (tasks_of(agent, tasks, out), *rest) for name, (tasks, *rest) in agent.tests.items()}
+    if args.hotpotqa and agent.env == "MemChunkQA-v0":
+        tests["HotpotQA"] = (args.hotpotqa, LONG, 1)
+    scores = {
+        f"{name}, {stage}": score(agent, policy, *test, out / "scores" / f"{name}-{stage}")
+        for name, test in tests.items()
+        for stage, policy in policies.items()
+    }
+    ship(args.agent, agent, list(policies.values())[-1], hours(out), scores)
+    return 0
+
+
+def tasks_of(agent: Agent, name: str, out: Path) -> str:
+    """A task set by name: the folder of one that was built, or a bundled one."""
+    return str(out / "tasks" / name) if name in agent.worlds else name
+
+
+def train(learner: Any, agent: Agent, flags: str, model: str, tasks: str, out: Path) -> Path:
+    """Run a learner to its end, or from where it stopped; the adapter that it leaves."""
+    given = json.dumps({**agent.env_args, "tasks": tasks})
+    command = [
+        "--model",
+        model,
+        "--dtype",
+        "bfloat16",
+        "--env",
+        agent.env,
+        "--env-args",
+        given,
+        "--out",
+        str(out),
+    ]
+    if learner.main([*command, *SHARED.split(), *flags.split()]):
+        raise SystemExit(1)
+    return out / "last" / "policy"
+
+
+def score(
+    agent: Agent, policy: Path, tasks: str, different: Mapping[str, Any], samples: int, out: Path
+) -> dict[str, Any]:
+    """Means of an evaluation with their 95% intervals."""
+    summary = evaluate(
+        agent.env,
+        f"hf:{policy}",
+        env_args={**agent.env_args, **different, "tasks": tasks},
+        samples=samples,
+        concurrency=32,
+        out=out,
+        options=ModelOptions(temperature=0.3, max_new_tokens=256, dtype="bfloat16"),
+    )
+    shown = {
+        name: [round(float(part), 4) for part in summary.metrics[name].interval]
+        for name in ("em", "f1", "format")
+    }
+    return {"tasks": Path(tasks).name, "env_args": dict(different), "samples": samples, **shown}
+
+
+def hours(out: Path) -> dict[str, float]:
+    """Hours of each stage that has been trained, by its log."""
+    logs = {stage: out / stage / "log.jsonl" for stage in ("warm", "learn")}
+    return {
+        stage: round(sum(json.loads(line)["seconds"] for line in log.read_text().splitlines()) / 3600, 2)
+        for stage, log in logs.items()
+        if log.is_file()
+    }
+
+
+def ship(name: str, agent: Agent, policy: Path, hours: dict[str, float], scores: dict[str, Any]) -> None:
+    """Copy an adapter to the data that ships, with its card."""
+    card = {
+        "model": BASE,
+        "env": agent.env,
+        "env_args": dict(agent.env_args),
+        "command": f"python -m benchmarks.agent {name} runs/{name}",
+        "worlds": dict(agent.worlds),
+        "warm-up": agent.warm,
+        "learning": agent.learn if "learn" in hours else "",
+        "hours": hours,
+        "scores": scores,
+    }
+    with whole_folder(bundled("world-train").parent / f"smollm2-{name}") as fresh:
+        for file in ("adapter_model.safetensors", "adapter_config.json", "policy.json"):
+            shutil.copyfile(policy / file, fresh / file)
+        write_json(fresh / "agent.json", card)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

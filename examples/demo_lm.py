@@ -1,0 +1,94 @@
+"""A small language model reads a text chunk by chunk: what it notes, and what each note would be paid.
+
+It plays a task of the bundled world. Under each memory stand TAMTRL's p_t, the mean probability of the
+memory's tokens under a teacher that sees nothing but the evidence, and InfoMem's gain, by how many nats a
+token the memory makes the answer likelier. Untrained, `smollm2` notes little that helps; `--agent` takes
+the adapter of a run.
+"""
+
+import argparse
+import textwrap
+
+import gymnasium as gym
+import numpy as np
+import transformers
+
+import memenvs  # noqa: F401  # registers the environments
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.models import HFPolicy
+from memenvs.play import show
+from memenvs.rollout.session import Session
+from memenvs.wrappers import RewardWrapper
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest
+
+READING = {"n_documents": 6, "chunk_size": 300, "cut_at": "document", "max_memory": 128, "max_answer": 32}
+BOLD, DIM, GREEN, YELLOW, RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+MARK = "»"  # before a sentence that is needed, also where there are no colours
+
+
+def main() -> None:
+    """Play one task and show every turn."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--agent", default="smollm2", help="a model by name, or a folder")
+    parser.add_argument("--task", type=int, default=29, help="number of the task in world-test")
+    parser.add_argument("--seed", type=int, default=0, help="of the documents beside the evidence")
+    args = parser.parse_args()
+
+    transformers.utils.logging.disable_progress_bar()
+    policy = HFPolicy(args.agent, temperature=0.0)
+    scorer = HFScorer(policy.model, policy.tokenizer)
+    env = gym.make("MemChunkQA-v0", tasks="world-test", template="short", **READING)
+    wrapped = RewardWrapper(env, ["TAMTRL"], scorer, policy.template)
+    session = Session(policy)
+    session.begin(*wrapped.reset(seed=args.seed, options={"task": args.task}))
+    asked = session.info["privileged"]
+    show(f"{BOLD}{asked['question']}{RESET}\n\n")
+
+    while not session.over:
+        show_section(env.unwrapped, session.text)
+        (reply,) = policy.sample([session.prompt], [np.random.default_rng(0)], 192)
+        session.step(wrapped, reply)
+        show(
+            f"{YELLOW}{'answer' if session.over else 'memory'}{RESET}\n{indented(reply.text or '(empty)')}\n"
+        )
+        if not session.over:
+            gain = information_gain(scorer, policy.template or "{prompt}", session.info["privileged"])
+            show(f"{DIM}  p_t {session.info['signals']['tamtrl']:.2f}, gain {gain:+.2f}{RESET}\n\n")
+
+    paid = ", ".join(f"{credit.value:.2f}" for credit in session.info["credits"]["tamtrl"])
+    exact = session.info["metrics"]["em"]
+    show(f"\ngold answer: {asked['target']}; exact match {exact:g}; TAMTRL pays its turns {paid}\n")
+
+
+def show_section(env: ChunkQAEnv, prompt: str) -> None:
+    """Show the sentences of the section that a prompt holds, those that are needed marked; else nothing."""
+    episode, task = env.episode, env.tasks[env.episode.task]
+    for document, text in zip(episode.documents, env.tasks.texts(episode.documents), strict=True):
+        if env.answering or text not in prompt:
+            continue
+        (title,) = env.tasks.titles([document])
+        needed = sorted((start, end) for number, start, end in task.meta["spans"] if number == document)
+        lines, end = [f"{BOLD}{title}{RESET}"], 0
+        for start, stop in needed:
+            lines += [text[end:start], f"{GREEN}{MARK} {text[start:stop].strip()}{RESET}"]
+            end = stop
+        show("\n".join(indented(line.strip()) for line in [*lines, text[end:]] if line.strip()) + "\n")
+
+
+def information_gain(scorer: HFScorer, template: str, privileged: dict[str, object]) -> float:
+    """InfoMem's r_gain (eq. 6) of the memory as it is now, in nats a token."""
+    prompts = [str(privileged[name]) for name in ("prompt_with_memory", "prompt_without_memory")]
+    requests = [ScoreRequest(template.replace("{prompt}", one), str(privileged["target"])) for one in prompts]
+    with_memory, without = (float(np.mean(nats)) for nats in scorer.logprobs(requests))
+    return with_memory - without
+
+
+def indented(text: str) -> str:
+    """Lines of at most 100 characters, two spaces before each."""
+    return "\n".join(
+        textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="  ") for line in text.splitlines()
+    )
+
+
+if __name__ == "__main__":
+    main()

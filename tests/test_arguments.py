@@ -73,7 +73,7 @@ def test_an_unknown_name_is_answered_by_the_valid_ones_with_the_closest_first():
         ("MemChunkQA-v0", {"chunk_size": 1e3}, "must be a whole number, got 1000.0"),
         ("MemChunkQA-v0", {"n_documents": "None"}, "must be a whole number or null, got 'None'"),
         ("MemChunkQA-v0", {"tasks": 600}, "must be a text, got 600; as a text it is tasks='\"600\"'"),
-        ("MemChunkQA-v0", {"template": {"read": 1}}, "must be a JSON object or null, got {'read': 1}"),
+        ("MemChunkQA-v0", {"template": {"read": 1}}, "a JSON object or a text or null, got {'read': 1}"),
         ("MemSokoban-v0", {"action_names": ["a", "b"]}, "must be a JSON list of 4, got"),
         ("MemSokoban-v0", {"vocabulary": [1, 2]}, "must be a JSON list, got"),
         ("MemSokobanImage-v0", {"max_turns": "x"}, "max_turns of MemSokobanImage-v0 must be a whole number"),

@@ -344,7 +344,7 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"tokenizer": "/no/such"}, "tokenizer"),
         ({"template": {"read": "{question}"}}, "{memory}"),
         ({"template": {"write": ""}}, "'read' and 'answer'"),
-        ({"template": "x"}, "{'read': text, 'answer': text}, got 'x'"),
+        ({"template": ["x"]}, "{'read': text, 'answer': text}, got ['x']"),
         ({"template": {"read": 5}}, "got {'read': 5}"),
         ({"tokenizer": None}, "try 'world'"),
         ({"tasks": Path("set")}, "pass str(path)"),

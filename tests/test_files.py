@@ -135,9 +135,9 @@ def test_a_full_disk_is_named_by_an_evaluation_s_log(tmp_path):
     from memenvs.rollout.records import Episode
 
     log = RunLog(tmp_path, {})
-    log._file.close()
-    log._file = open("/dev/full", "a")
-    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+    log._writer._file.close()
+    log._writer._file = open("/dev/full", "ab")
+    with pytest.raises(OSError, match=r"No space left on device: '.*episodes\.jsonl'"):
         log.keep(Episode(number=0, task="first", seed=1))
     for _ in range(2):  # the file cannot be flushed at first
         with contextlib.suppress(OSError):

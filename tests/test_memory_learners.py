@@ -150,8 +150,9 @@ def test_gradient_checkpointing_changes_no_number(tiny_model, tmp_path):
         modules = training.policy.model.modules()
         assert any(getattr(module, "gradient_checkpointing", False) for module in modules) is switch
         assert not any(m.training for m in modules_of(training) if "attention" in type(m).__name__.lower())
+    # The two read in different ways, packed and padded: float32 is apart by 1e-6, where the loss itself is 0.
     for name in ("policy_loss", "grad_norm", "kl_ref", "return"):
-        assert lines[0][name] == pytest.approx(lines[1][name], rel=1e-4, abs=1e-7)
+        assert lines[0][name] == pytest.approx(lines[1][name], rel=1e-4, abs=2e-6)
 
 
 def test_a_reference_model_stays_as_it_was(tiny_model, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -59,10 +60,11 @@ class RunLog:
             self._writer.write(episode, policy)
 
     def close(self) -> None:
-        """Close the file, and let another run have the folder."""
-        for held in (self._writer, self._lock):
-            if held:
-                held.close()
+        """Close the file, and let another run have the folder, also where what is left cannot be written."""
+        with contextlib.ExitStack() as stack:
+            for held in (self._lock, self._writer):  # closed from the last to the first
+                if held:
+                    stack.callback(held.close)
 
     def _open(self, folder: Path, setting: dict[str, Any]) -> None:
         """Take over what an earlier run left."""

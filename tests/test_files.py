@@ -8,6 +8,7 @@ import time
 import pytest
 
 from memenvs.core.files import (
+    lock_file,
     path_in_errors,
     read_json,
     read_sealed,
@@ -142,6 +143,22 @@ def test_a_full_disk_is_named_by_an_evaluation_s_log(tmp_path):
     for _ in range(2):  # the file cannot be flushed at first
         with contextlib.suppress(OSError):
             log.close()
+
+
+def test_a_lock_keeps_others_out_until_its_file_closes(tmp_path):
+    with lock_file(tmp_path / "lock", wait=False), pytest.raises(BlockingIOError):
+        lock_file(tmp_path / "lock", wait=False)
+    lock_file(tmp_path / "lock", wait=True).close()
+
+
+def test_a_file_system_without_locks_is_written_to_all_the_same(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(file, kind):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    lock_file(tmp_path / "lock", wait=True).close()
 
 
 def test_a_sealed_card_comes_back_and_one_that_was_changed_is_refused(tmp_path):

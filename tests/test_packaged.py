@@ -267,7 +267,7 @@ def test_a_cache_of_another_user_is_named_as_such(small, tmp_path, monkeypatch):
     def deny(path, *args, **settings):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(packaged, "_locked", deny)
+    monkeypatch.setattr(packaged, "lock_file", deny)
     monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     line = refused(PermissionError)
     assert f"in the cache folder {tmp_path / 'cache'}, which belongs to another user: " in line

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which what a killed process left is removed
@@ -135,6 +135,36 @@ def path_in_errors(path: str | Path | None) -> Iterator[None]:
         if path and full in str(error) and not isinstance(error, ValueError):
             raise OSError(errno.ENOSPC, full, str(path)) from error
         raise
+
+
+def lock_file(path: Path, *, wait: bool) -> TextIO | None:
+    """Hold a lock on a file until what is returned closes, or this process ends, however it does.
+
+    Args:
+        path: of the file, which is made.
+        wait: for another process's lock to end; False: raise.
+
+    Returns:
+        The open file, without a lock where the file system knows none; None on Windows, which has no such
+        locks.
+
+    Raises:
+        BlockingIOError: another process holds it.
+        OSError: the file cannot be made.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        file.close()
+        raise
+    except OSError:  # some network file systems know no locks
+        pass
+    return file
 
 
 def verifying() -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from memenvs.core.files import read_json, write_json, write_text
+from memenvs.core.files import lock_file, read_json, write_json, write_text
 from memenvs.rollout.records import Episode, EpisodeWriter, read_records
 
 SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
@@ -110,22 +110,16 @@ def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
 
 
 def _hold(folder: Path) -> TextIO | None:
-    """Keep other runs out of a folder until the file that is returned closes, however this process ends."""
+    """Keep other runs out of a folder until the file that is returned closes.
+
+    Without locks (see `lock_file`) two runs at once would lose lines of one of them.
+    """
     try:
-        import fcntl
-    except ImportError:  # Windows: two runs at once would lose lines of one of them
-        return None
-    file = (folder / LOCK).open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_file(folder / LOCK, wait=False)
     except BlockingIOError:
-        file.close()
         raise ValueError(
             f"another run is writing to {folder}; wait for it, or choose another --out"
         ) from None
-    except OSError:  # some network file systems know no locks
-        pass
-    return file
 
 
 def _pair(episode: Episode) -> Pair:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memenvs.core.files import sha256, whole_folder
+from memenvs.core.files import lock_file, sha256, whole_folder
 from memenvs.core.optional import install_line, require
 from memenvs.data import bundled, bundled_names
 
@@ -104,7 +104,7 @@ def resolve(model: Any) -> Any:
         require(library, "lm")
     with _cache_errors(packaged, cache):
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / f".{folder.name}.lock"):
+        with lock_file(cache / f".{folder.name}.lock", wait=True) or contextlib.nullcontext():
             if not _is_whole(folder):  # another process may have made it while this one waited
                 _check(packaged, file, cache)
                 sys.stderr.write(
@@ -192,19 +192,6 @@ def _convert(model: PackagedModel, file: Path, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
     # safetensors lets nobody else read what it writes; a cache may be shared
     (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode & 0o777)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process, however that ends; wait for it while another one has it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager

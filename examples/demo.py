@@ -7,8 +7,8 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.build.__main__ import main as build
+from memenvs.cli import show
 from memenvs.evaluation.summary import share_interval
-from memenvs.play import show
 from memenvs.rollout.scripted import make_policy, play_episode, play_tasks
 
 TASKS = 50

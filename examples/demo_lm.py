@@ -14,9 +14,9 @@ import numpy as np
 import transformers
 
 import memenvs  # noqa: F401  # registers the environments
+from memenvs.cli import show
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.models import HFPolicy
-from memenvs.play import show
 from memenvs.rollout.session import Session
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import shlex
 import sys
 import types
@@ -33,6 +34,7 @@ REQUIRED: Any = inspect.Parameter.empty
 USER_ERRORS = (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error)
 """Errors of arguments and data, which a command reports in one line instead of a traceback."""
 
+_COLOUR = re.compile(r"\x1b\[\d+m")
 _FORM = "{} must be NAME=VALUE …, or one JSON object"
 _KINDS: dict[Any, tuple[Any, str]] = {
     bool: ((bool,), "true or false"),
@@ -77,6 +79,12 @@ def report_error(prog: str, error: object) -> int:
     """Write an error of a command to standard error, in one line; the exit status 2."""
     sys.stderr.write(f"{prog}: error: {one_line(error)}\n")
     return 2
+
+
+def show(text: str) -> None:
+    """Write to the terminal, in colour where it is one and NO_COLOR is not set."""
+    plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
+    sys.stdout.write(_COLOUR.sub("", text) if plain else text)
 
 
 class NamedValues(argparse.Action):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import sys
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -13,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import NAMED, Parser, make_env
+from memenvs.cli import NAMED, Parser, make_env, show
 from memenvs.core.env import Info
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
@@ -24,8 +21,6 @@ from memenvs.rollout.engine import Request
 from memenvs.rollout.records import Episode, RecordEpisodes
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.rollout.session import Session
-
-_COLOUR = re.compile(r"\x1b\[\d+m")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,12 +103,6 @@ def play_model(
 def show_turn(env: gym.Env[Any, Any]) -> None:
     """Show what an environment renders."""
     show(f"{env.render()}\n\n")
-
-
-def show(text: str) -> None:
-    """Write to the terminal, in colour where it is one and NO_COLOR is not set."""
-    plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
-    sys.stdout.write(_COLOUR.sub("", text) if plain else text)
 
 
 if __name__ == "__main__":

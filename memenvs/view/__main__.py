@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from memenvs.cli import Parser
+from memenvs.cli import Parser, show
 from memenvs.core.checks import Range, check_whole
 from memenvs.rollout.records import read_episodes
 from memenvs.view.report import find_files, folder_files, make_report, write_report
@@ -28,7 +27,6 @@ PATH is a file of episodes, or a folder in which every episodes.jsonl is read: `
 one, learners do with --save-episodes, `play` with --save. docs/view.md says what is shown, and the keys.
 """
 
-_COLOUR = re.compile(r"\x1b\[\d+m")
 _LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
 
 
@@ -74,8 +72,7 @@ def _show(paths: Sequence[str], number: int | None, limit: int) -> None:
     if number is not None and not 0 <= number < len(episodes):
         raise ValueError(f"there are {len(episodes)} episodes, from 0; got --episode {number}")
     text = listing(episodes) if number is None else transcript(episodes[number], limit)
-    plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
-    sys.stdout.write(_COLOUR.sub("", text) if plain else text)
+    show(text)
 
 
 def _serve(paths: Sequence[str], port: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from memenvs.baselines import losses
 from memenvs.baselines.args import PPOArgs, UpdateArgs
+from memenvs.core.batching import lexicographic_order
 from memenvs.core.optional import require
 from memenvs.models import Ids, PolicyOutput
 from memenvs.rollout.records import Episode, Floats, Sample
@@ -125,8 +126,7 @@ def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]
 
     Every process has about as many tokens.
     """
-    # Big-endian bytes of whole numbers from 0 sort as the numbers do.
-    order = sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i8").tobytes())
+    order = lexicographic_order(sequences)
     if processes is None or processes.size == 1:
         return order
     ends = np.cumsum([len(sequences[i]) for i in order], dtype=np.int64)

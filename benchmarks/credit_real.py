@@ -20,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.core.env import end_of
+from memenvs.core.text import split_sentences
 from memenvs.evaluation.summary import bootstrap
 from memenvs.models.chat import ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
@@ -45,7 +46,6 @@ READING: dict[str, RewardMethod] = {
 SEARCHING: dict[str, RewardMethod] = {"P": MemPOMethod(bias="none"), "P - b": MemPOMethod()}
 _HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
 _PASSAGE = re.compile(r"Doc \d+\(Title: (.*?)\) (.*?)(?=\nDoc \d+\(Title: |</information>)", re.DOTALL)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class Played(NamedTuple):
@@ -230,11 +230,8 @@ def signals(
 
 
 def needed(tasks: TaskSet, task: Task) -> list[tuple[str, str]]:
-    """The sentences that the answer needs, with the titles of their documents; needles are documents."""
-    spans = task.meta.get("spans", [(document, 0, None) for document in task.evidence])
-    numbers = [document for document, _, _ in spans]
-    parts = zip(tasks.titles(numbers), tasks.texts(numbers), spans, strict=True)
-    return [(heading(title), text[start:end].strip()) for title, text, (_, start, end) in parts]
+    """The sentences that the answer needs, with their headings; needles are documents."""
+    return [(heading(title), sentence) for title, sentence in tasks.needed_sentences(task)]
 
 
 def lines(section: str, documents: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
@@ -243,10 +240,7 @@ def lines(section: str, documents: Sequence[tuple[str, str]] = ()) -> list[tuple
         title, _, text = document.strip().partition("\n")
         documents = [*documents, (title, text)]
     return [
-        (heading(title), sentence)
-        for title, text in documents
-        for sentence in _SENTENCE_END.split(text.strip())
-        if sentence
+        (heading(title), sentence) for title, text in documents for sentence in split_sentences(text.strip())
     ]
 
 

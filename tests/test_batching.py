@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from memenvs.core.batching import micro_batches, pad_right, padding_share
+from memenvs.core.batching import micro_batches, pad_right, padded_tokens
 
 
 def test_every_sequence_is_in_one_batch_within_the_budget():
@@ -39,6 +39,10 @@ def test_no_sequences_need_no_batch():
 def test_a_budget_of_nothing_is_refused():
     with pytest.raises(ValueError, match="budget must be a whole number, at least 1, got 0"):
         micro_batches([1], 0)
+
+
+def padding_share(lengths, batches):
+    return 1 - sum(lengths) / padded_tokens(lengths, batches)
 
 
 def test_padding_is_what_rows_lack():

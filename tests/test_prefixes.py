@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 
 import torch
 import transformers
+from test_scorers_families import LONGROPE
 
 from memenvs.baselines.run import _checkpoint_gradients
 from memenvs.models import HFPolicy
@@ -213,17 +214,10 @@ def test_the_models_own_attention_is_left_as_it_was():
 
 @pytest.mark.parametrize("family", ["Bloom", "Rwkv", "LongRoPE", "RecurrentGemma"])
 def test_models_whose_attention_is_not_handed_over_are_refused(family):
-    rope = {
-        "rope_type": "longrope",
-        "rope_theta": 10_000.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": [4.0] * 4,
-        "original_max_position_embeddings": 32,
-    }
     changes = {
         "Bloom": {"n_head": 4},
         "Rwkv": {"attention_hidden_size": 32},
-        "LongRoPE": {"rope_parameters": rope, "original_max_position_embeddings": 32},
+        "LongRoPE": {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32},
         # its recurrence carries little from one sequence to its neighbour: 5% of the states' size
         "RecurrentGemma": {
             "attention_window_size": 64,

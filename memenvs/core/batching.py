@@ -39,10 +39,15 @@ def micro_batches(
     return batches
 
 
-def padding_share(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> float:
-    """The share of all positions that is padding."""
-    padded = sum(len(batch) * lengths[batch[0]] for batch in batches)
-    return 1.0 - sum(lengths) / padded if padded else 0.0
+def lexicographic_order(sequences: Sequence[NDArray[np.int64]]) -> list[int]:
+    """Numbers of sequences (T,) of whole numbers from 0, sorted so that those that begin alike meet."""
+    # Big-endian bytes of such numbers sort as the numbers do.
+    return sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i8").tobytes())
+
+
+def padded_tokens(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> int:
+    """Positions of batches of sequences of these lengths, padding included."""
+    return sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
 
 
 def pad_right(sequences: Sequence[Sequence[Any] | NDArray[Any]], dtype: Any = np.int64) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Prompt templates, and tags in replies."""
+"""Prompt templates, tags in replies, and sentences."""
 
 from __future__ import annotations
 
@@ -150,3 +150,11 @@ def thought_end(reply: str, thoughts: str = "strip") -> int:
     if not leads and "<think>" in reply[:closing]:
         return 0
     return len(reply) - len(reply[closing + len("</think>") :].lstrip())
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text, none empty: what white space behind `.`, `!` or `?` parts."""
+    return [sentence for sentence in _SENTENCE_END.split(text) if sentence]

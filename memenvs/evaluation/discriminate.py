@@ -21,7 +21,7 @@ from memenvs import models
 from memenvs.cli import Parser
 from memenvs.core.checks import check_choice, check_whole
 from memenvs.core.optional import require
-from memenvs.core.text import Template
+from memenvs.core.text import Template, split_sentences
 from memenvs.credit import Array
 from memenvs.envs.chunk_qa import TEMPLATES
 from memenvs.evaluation.summary import Interval, bootstrap
@@ -37,7 +37,6 @@ from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest
 _WORD_SHAPES = ((re.compile(r"^\d[\d,.]*$"), "9"), (re.compile(r"^[^\W\d_a-z]"), "A"))
 _CONTEXTS = '{"question", "answer", "context", "corrupted": [two texts]}'
 _PLACE = "\0"  # in no prompt
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _AGAINST = ("corrupted", "distractors")
 _GREEDY_TOKENS, _GREEDY_ROWS = 32, 32  # of a reply, and replies that are sampled at once
 _RESAMPLES = 2000
@@ -223,8 +222,8 @@ def distract(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
         sentences = [
             f"{title}: {sentence}"
             for title, text in zip(titles, texts, strict=True)
-            for sentence in _SENTENCE_END.split(text.strip())
-            if sentence and not _mentions([sentence], task)
+            for sentence in split_sentences(text.strip())
+            if not _mentions([sentence], task)
         ]
         order = iter(rng.permutation(len(sentences)).tolist())
         drawn = ["", ""]
@@ -446,12 +445,7 @@ def _contexts(task: Task, donor: Task, third: Task, needed: dict[str, list[str]]
 
 def _needed(tasks: TaskSet, task: Task) -> list[str]:
     """The sentences that the answer needs, behind the titles of their documents."""
-    numbers = [document for document, _, _ in task.meta["spans"]]
-    titles, texts = tasks.titles(numbers), tasks.texts(numbers)
-    return [
-        f"{title}: {text[start:end].strip()}"
-        for title, text, (_, start, end) in zip(titles, texts, task.meta["spans"], strict=True)
-    ]
+    return [f"{title}: {sentence}" for title, sentence in tasks.needed_sentences(task)]
 
 
 def _can_swap(task: Task, other: Task, needed: dict[str, list[str]]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.batching import micro_batches, pad_right
+from memenvs.core.batching import micro_batches, pad_right, padded_tokens
 from memenvs.core.checks import check_whole
 from memenvs.core.files import whole_folder
 from memenvs.core.optional import require
@@ -291,7 +291,7 @@ class HFPolicy(ChatPolicy):
         """Positions that `forward` computes for batches: padding counts, a shared prefix counts once."""
         if self.packs:
             return sum(packed_tokens([sequences[i] for i in batch]) for batch in batches)
-        return sum(len(batch) * max(len(sequences[i]) for i in batch) for batch in batches)
+        return padded_tokens([len(ids) for ids in sequences], batches)
 
     def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
         """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.core.batching import micro_batches
+from memenvs.core.batching import lexicographic_order, micro_batches
 from memenvs.core.checks import check_whole
 from memenvs.core.optional import require
 from memenvs.models.chat import Ids
@@ -65,8 +65,7 @@ def group_by_prefix(
     """
     ends = [max(0, len(ids) - 1) for ids in sequences] if most is None else list(most)
     starts = [np.ascontiguousarray(ids[:end]) for ids, end in zip(sequences, ends, strict=True)]
-    # Big-endian bytes of whole numbers from 0 sort as the numbers do.
-    order = sorted(range(len(starts)), key=lambda i: starts[i].astype(">i8").tobytes())
+    order = lexicographic_order(starts)
     shared = np.array([_common(starts[a], starts[b]) for a, b in itertools.pairwise(order)])
     saved = np.zeros(len(order) + 1)  # by the first j sequences in that order
     cuts: list[tuple[int, int]] = []  # where the last group of the first j begins, and its prefix

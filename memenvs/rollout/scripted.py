@@ -14,6 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from memenvs.core.env import Info, TextEnv
+from memenvs.core.text import split_sentences
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.searching import SearchingEnv, holds_answer
 from memenvs.envs.sokoban_grid import SokobanGridEnv
@@ -140,7 +141,6 @@ class RandomText:
 
 
 _WORD = re.compile(r"[^\W_]+")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _NAME = re.compile(r"\b[A-Z][\w'-]*(?: (?:(?:of|the|and) )?[A-Z][\w'-]*)*|\b\d[\d,.]*\b")
 _HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
 _RESULTS = re.compile(r"<(information|result)>(.*?)</\1>", re.DOTALL)
@@ -251,8 +251,8 @@ class CarefulReader:
         titles, texts = tasks.titles(documents), tasks.texts(documents)
         for document, title, text in zip(documents, titles, texts, strict=True):
             marked = [text[start:end].strip() for number, start, end in spans if number == document]
-            for sentence in _SENTENCE_END.split(text):
-                if sentence and sentence in observation:
+            for sentence in split_sentences(text):
+                if sentence in observation:
                     line = sentence if title in sentence else f"{title}: {sentence}"
                     wanted = any(sentence in one or one in sentence for one in marked)
                     (needed if wanted else others).append(line)
@@ -278,7 +278,7 @@ class CarefulCaller:
         if not env.episode.history:
             call = json.dumps({"name": "wiki_search", "args": {"query": info["privileged"]["question"]}})
             return f"<reasoning>I look it up.</reasoning>\n<tool>\n{call}\n</tool>"
-        read = _SENTENCE_END.split(" ".join(env.episode.history[-1][1].split()))
+        read = split_sentences(" ".join(env.episode.history[-1][1].split()))
         said = next((one for one in read if holds_answer([one], info["privileged"]["answers"])[0]), "")
         return f"<reasoning>{said}</reasoning>\n" + _known_answer("tag", [said], info)
 
@@ -336,7 +336,7 @@ def _inside(text: str, tag: str) -> str:
 
 def _sentences(title: str, text: str) -> list[str]:
     """Sentences of a text, each behind `title`."""
-    return [title + sentence for sentence in _SENTENCE_END.split(" ".join(text.split())) if sentence]
+    return [title + sentence for sentence in split_sentences(" ".join(text.split()))]
 
 
 def _rank(question: str, lines: Sequence[str], *, follow: float) -> list[str]:

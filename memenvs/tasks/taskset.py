@@ -182,6 +182,16 @@ class TaskSet(Sequence[Task]):
         """The numbered documents as they are read (`shown`)."""
         return list(map(shown, self.titles(documents), self.texts(documents)))
 
+    def needed_sentences(self, task: Task) -> list[tuple[str, str]]:
+        """The sentences that a task's answer needs, each behind the title of its document.
+
+        They are the task's `spans`; where it marks none, its evidence documents whole.
+        """
+        spans = task.meta.get("spans", [(document, 0, None) for document in task.evidence])
+        numbers = [document for document, _, _ in spans]
+        parts = zip(self.titles(numbers), self.texts(numbers), spans, strict=True)
+        return [(title, text[start:end].strip()) for title, text, (_, start, end) in parts]
+
     def stored_gaps(self, documents: Sequence[int]) -> list[Gaps]:
         """The stored gaps of the numbered documents, by the card's tokenizer."""
         column = self._documents["gaps"].take(pa.array(documents, pa.int64()))

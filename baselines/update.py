@@ -166,6 +166,8 @@ def update(
     """Train on all experiences by their advantages; see `optimize`.
 
     A separate critic has a gradient of its own, clipped apart; a shared one adds its loss to the policy's.
+    Where the loss is that of advantages alone, sequences without any are not computed: their gradient is 0.
+    They weigh as before in the loss of the others, and are in no metric but `computed`.
 
     Args:
         policy: to be trained.
@@ -181,6 +183,7 @@ def update(
         See `optimize`.
     """
     own = old_logprobs_from(policy, args, critic) == "update"
+    all_count = critic is not None or args.entropy_coef or (args.kl_coef and args.kl_in_loss)
 
     def losses_of(part: Sequence[Experience], weights: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
         return _losses(policy, critic, part, weights, args, critic_only, own)
@@ -195,6 +198,7 @@ def update(
         seed=seed,
         trained=_trained(policy, critic, critic_only),
         fixed=policy.model_parameters() if critic_only else (),
+        counts=None if all_count else lambda one: bool(one.advantages.any()),
     )
 
 
@@ -209,6 +213,7 @@ def optimize(
     seed: Sequence[int],
     trained: Mapping[str, Sequence[Any]] | None = None,
     fixed: Iterable[Any] = (),
+    counts: Callable[[S], bool] | None = None,
 ) -> dict[str, float]:
     """Train on all items, `epochs` times in `minibatches` optimizer steps.
 
@@ -229,6 +234,7 @@ def optimize(
         trained: parameters whose gradients are clipped together, by the name of their norm in the log; None:
             the policy's.
         fixed: parameters that get no step whatever their gradient.
+        counts: whether an item has a gradient; one that has none is not computed. None: all have.
 
     Returns:
         Means of the metrics over tokens, of gradient norms over optimizer steps.
@@ -245,7 +251,9 @@ def optimize(
                 tuple[dict[str, float], int]
             ] = []  # metrics and the number of tokens they are means of
             lengths = _token_counts(minibatch)
-            mine = [minibatch[i] for i in share([one.sample.ids for one in minibatch], processes)]
+            # One is computed in any case, so that the optimizer has gradients to step by.
+            needed = [one for one in minibatch if counts is None or counts(one)] or minibatch[:1]
+            mine = [needed[i] for i in share([one.sample.ids for one in needed], processes)]
             ids = [one.sample.ids for one in mine]
             batches = policy.micro_batches(ids, args.micro_batch_tokens)
             for batch in batches:
@@ -265,8 +273,8 @@ def optimize(
                 continue
             for numbers, weight in [*seen, (dict(zip(trained, norms, strict=True)), 1)]:
                 total.add(numbers, weight)
-            if tokens := sum(map(len, ids)):  # a process may have no share
-                total.add({"computed": policy.computed(ids, batches) / tokens}, tokens)
+            even = sum(len(one.sample.ids) for one in minibatch) / processes.size
+            total.add({"computed": policy.computed(ids, batches) / even}, even)
     return {**total.means(processes), "nonfinite": float(nonfinite)}
 
 

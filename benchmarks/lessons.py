@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -18,14 +19,18 @@ import numpy as np
 from memenvs.build.worldgen import generate_forms
 from memenvs.build.worldgen.lexicon import RELATIONS
 from memenvs.build.worldgen.names import Chain, Comparison, FactTable
+from memenvs.core.checks import Range, check_numbers
 from memenvs.core.text import replace_templates
 from memenvs.envs.chunk_qa import TEMPLATES, WORDINGS, draw_documents
 from memenvs.rollout.demonstrations import Demonstration
+from memenvs.rollout.records import Turn
 from memenvs.rollout.scripted import CarefulCaller, Policy
 from memenvs.tasks.context import open_reader
 from memenvs.tasks.metrics import answer_form, gold_answer, wrap_answer
-from memenvs.tasks.taskset import Task, TaskSet
+from memenvs.tasks.taskset import Task, TaskSet, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
+from memenvs.wrappers.method import RewardMethod
+from memenvs.wrappers.scorers import TokenScores
 
 Fact = tuple[int, str]  # an entity of the world, and a relation that its document states
 
@@ -157,12 +162,65 @@ def fact_caller(env: gym.Env[Any, Any]) -> Policy:
     return reply
 
 
+@dataclass
+class FactNotes(RewardMethod):
+    """Pays a memory the needed facts that it holds more than the memory before, and charges other lines.
+
+        r_k = w(m_k) - w(m_{k-1}),   w(m) = needed facts that m holds - cost * lines that hold none of them
+
+    A verifiable turn reward in the sense of MT-GRPO: `grpo --reward turn --alpha 0` with
+    `--methods '[["benchmarks.lessons:FactNotes", {}]]'`. A line holds a fact that names its entity and its
+    value. The last turn, which answers, is paid by the outcome alone.
+
+    Args:
+        tasks: the task set that the environment draws from, of a built world.
+        cost: of a line that holds no needed fact.
+    """
+
+    tasks: str = "world-train"
+    cost: float = 0.2
+
+    name = "fact_notes"
+
+    def __post_init__(self) -> None:
+        check_numbers(Range(0), cost=self.cost)
+        tasks = open_tasks(self.tasks)
+        facts, needed = facts_of(tasks)
+        self._needed = {
+            task.question: [(facts.entities[one].name, _value(facts, one, name)) for one, name in chosen]
+            for task, chosen in zip(tasks, needed, strict=True)
+        }
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The memory, and the question by which its facts are found."""
+        return ("privileged/memory", "privileged/question")
+
+    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
+        """r_k."""
+        if turn.over:
+            return 0.0
+        after, before = (self._worth(**info["privileged"]) for info in (turn.info, turn.before))
+        return after - before
+
+    def _worth(self, memory: str, question: str, **_: Any) -> float:
+        """w(m)."""
+        lines = [line for line in memory.splitlines() if line.strip()]
+        held = sum(
+            any(name in line and value in line for line in lines) for name, value in self._needed[question]
+        )
+        return held - self.cost * max(0, len(lines) - held)
+
+
 def write_notes(facts: FactTable, chosen: Iterable[Fact]) -> list[str]:
     """Facts, a line each: "Kemunitz, mayor: Postona Golmwyn"."""
     return [
-        f"{entity.name}, {relation}: {facts.answer(relation, entity.values[relation])}"
-        for entity, relation in ((facts.entities[one], relation) for one, relation in chosen)
+        f"{facts.entities[one].name}, {relation}: {_value(facts, one, relation)}" for one, relation in chosen
     ]
+
+
+def _value(facts: FactTable, entity: int, relation: str) -> str:
+    return facts.answer(relation, facts.entities[entity].values[relation])
 
 
 def facts_of(tasks: TaskSet) -> tuple[FactTable, list[list[Fact]]]:

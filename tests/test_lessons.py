@@ -5,17 +5,23 @@ import itertools
 import gymnasium as gym
 import pytest
 
-from benchmarks.lessons import Lessons, fact_caller, facts_of
+from benchmarks.lessons import FactNotes, Lessons, fact_caller, facts_of, write_notes
 from memenvs.build.__main__ import main as build
 from memenvs.rollout.demonstrations import play_teacher
 from memenvs.tasks.taskset import open_tasks
+from memenvs.wrappers import RewardWrapper
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lessons") / "world"
     flags = "--split train --seed 3 --tasks 300 --entities 80 --documents 8"
     assert build(["world", *flags.split(), "--out", str(folder)]) == 0
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def world(folder):
     return open_tasks(folder)
 
 
@@ -108,3 +114,16 @@ def test_the_fact_caller_reasons_in_facts_that_the_result_states_and_answers_by_
         assert f'(Title: "{name}")' in result
         assert f"<answer>{value.partition(': ')[2]}</answer>" == answer
     assert known > 30
+
+
+def test_a_memory_is_paid_for_needed_facts_and_charged_for_other_lines(world, folder):
+    env = gym.make("memenvs:MemChunkQA-v0", tasks=folder, n_documents=4, chunk_size=100)
+    paid = RewardWrapper(env, [FactNotes(folder, cost=0.25)])
+    facts, needed = facts_of(world)
+    by_question = dict(zip((task.question for task in world), needed, strict=True))
+    _, info = paid.reset(seed=8)
+    notes = write_notes(facts, by_question[info["privileged"]["question"]])
+    assert len(notes) > 1
+    memories = [notes[0], "\n".join([*notes, "Nobody, born: 1800"]), "Nobody, born: 1800", notes[0]]
+    earned = [paid.step(memory)[1] for memory in memories]
+    assert earned == pytest.approx([1, len(notes) - 1 - 0.25, -len(notes), 1.25])

@@ -102,6 +102,19 @@ class TestTAMTRL:
     def test_an_empty_memory_is_worth_nothing(self):
         assert TAMTRLMethod().signal(turn(), [np.zeros(0)]) == 0.0
 
+    def test_the_change_compares_with_the_memory_before(self):
+        method, before = TAMTRLMethod(change=True), {**TEACHER, "memory": "old"}
+        assert method.requests(turn(before=before, memory="notes")) == [
+            ScoreRequest("evidence here", "notes"),
+            ScoreRequest("evidence here", "old"),
+        ]
+        assert method.signal(turn(), [np.array([HALF, QUARTER]), np.array([QUARTER])]) == pytest.approx(0.125)
+        assert method.signal(turn(), [np.array([HALF]), np.zeros(0)]) == pytest.approx(0.5)
+        assert method.requests(turn(end="terminated", before=before, memory="notes")) == []
+        # A reply that changes the memory without writing it whole is a change already.
+        edit = turn(before=before, memory="notes", written="add notes")
+        assert method.requests(edit) == [ScoreRequest("evidence here", "add notes")]
+
     def test_the_outcome_is_spread_over_the_turns(self):
         method = TAMTRLMethod()
         # the answer turns are not scored: min 0.2, max 0.6, p^ = 0, 1 | 0.5

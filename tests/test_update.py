@@ -70,6 +70,27 @@ def test_micro_batches_do_not_change_the_step(policy, items, mode):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_a_sequence_without_advantage_is_not_computed_and_weighs_as_before(tiny_model, items, mode):
+    flat = [one._replace(advantages=one.advantages * (i != 3)) for i, one in enumerate(items)]
+
+    def step(experiences, **options):
+        policy = HFPolicy(str(tiny_model), chat=False)
+        args = UpdateArgs(loss_agg_mode=mode, max_grad_norm=1e9, **options)
+        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+        done = update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+        return policy.parameters(), done["computed"]
+
+    without, computed = step(flat)
+    everything, all_computed = step(flat, entropy_coef=1e-12)  # which every sequence has a part in
+    assert computed < all_computed
+    for one, other in zip(without, everything, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    nothing = [one._replace(advantages=one.advantages * 0) for one in items]
+    for one, other in zip(step(nothing)[0], HFPolicy(str(tiny_model), chat=False).parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_the_critics_warm_up_leaves_the_policy_as_it_is(policy, items):
     *model, _, head_bias = policy.parameters()
     after, metrics = weights_after(policy, items, critic_only=True)

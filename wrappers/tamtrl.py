@@ -47,6 +47,9 @@ class TAMTRLMethod(RewardMethod):
         view: `"local"`, the evidence inside the chunk, or `"global"`, all evidence at every turn.
         final_turn: the answer turn gets the `"outcome"` itself (p^ = 1), or is scored by the `"teacher"`,
             who reads all evidence behind the memory.
+        change: True scores what the turn changed, in the place of p_t (ours): p_t of the memory that was
+            written less that of the memory before under the same prompt. A memory that is kept as it is then
+            scores 0, whatever it holds; in eq. 4 a teacher without evidence gives it a high p_t.
     """
 
     length_norm: bool = True
@@ -54,6 +57,7 @@ class TAMTRLMethod(RewardMethod):
     combine: str = "product"
     view: str = "local"
     final_turn: str = "outcome"
+    change: bool = False
     _earlier: RunningStatistics = field(
         default_factory=RunningStatistics, init=False, repr=False, compare=False
     )
@@ -63,7 +67,7 @@ class TAMTRLMethod(RewardMethod):
     immediate = False
 
     def __post_init__(self) -> None:
-        check_flags(length_norm=self.length_norm, minmax=self.minmax)
+        check_flags(length_norm=self.length_norm, minmax=self.minmax, change=self.change)
         check_choice("combine", self.combine, COMBINES)
         check_choice("view", self.view, VIEWS)
         check_choice("final_turn", self.final_turn, FINAL_TURNS)
@@ -80,7 +84,7 @@ class TAMTRLMethod(RewardMethod):
         return (f"privileged/{VIEWS[self.view]}", "privileged/memory", *final)
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
-        """The memory that was written, under the teacher's prompt."""
+        """The memory that was written, under the teacher's prompt; with `change` also the one before."""
         if not self._scored(turn):
             return []
         privileged = turn.info["privileged"]
@@ -88,15 +92,16 @@ class TAMTRLMethod(RewardMethod):
         answered = _answered(turn) or (turn.over and privileged["memory_span"] is None)
         # In some memory modes a reply writes a change of the memory, not the memory.
         memory = privileged.get("written", privileged["memory"])
-        text = privileged["reply"] if answered else memory
-        return [ScoreRequest(turn.before["privileged"][VIEWS[self.view]], text)]
+        prompt = turn.before["privileged"][VIEWS[self.view]]
+        texts = [privileged["reply"] if answered else memory]
+        if self.change and not answered and "written" not in privileged:
+            texts.append(turn.before["privileged"]["memory"])
+        return [ScoreRequest(prompt, text) for text in texts]
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """p_t; 0.0 for an empty memory, and at an answer turn that is not scored."""
-        if not scores or not len(scores[0]):
-            return 0.0
-        probabilities = np.exp(scores[0])
-        return float(probabilities.mean() if self.length_norm else probabilities.sum())
+        """p_t, or its change; 0.0 for an empty memory, and at an answer turn that is not scored."""
+        written, *before = (self._score(nats) for nats in scores) if scores else (0.0,)
+        return written - sum(before)
 
     def answers(self, episode: Episode) -> list[bool]:
         """(K,) as `memenvs.credit.tamtrl` wants it: whether a turn takes the outcome, and p_t is not read."""
@@ -135,6 +140,12 @@ class TAMTRLMethod(RewardMethod):
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
         self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
+
+    def _score(self, nats: TokenScores) -> float:
+        probabilities = np.exp(nats)
+        if not len(probabilities):
+            return 0.0
+        return float(probabilities.mean() if self.length_norm else probabilities.sum())
 
     def _scored(self, turn: Turn) -> bool:
         return not (turn.over or _answered(turn)) or self.final_turn == "teacher"

@@ -28,6 +28,7 @@ from benchmarks.credit_bench.worlds import (
 )
 from memenvs.baselines.advantages import OWN_ADVANTAGE, group_advantages, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
+from memenvs.credit import gigpo
 from memenvs.models import Reply
 from memenvs.rollout.records import Credit, Episode, Sample, Turn
 from memenvs.rollout.tree import Node
@@ -224,7 +225,7 @@ def compared(learner: Learner, rollouts: Rollouts, reward: Any, **options: Any) 
 def rewarded(learner: Learner, rollouts: Rollouts, method: RewardMethod, reward: Any) -> list[Array]:
     """`group_advantages` with a reward method's signals and credits beside the environment's rewards."""
     episodes = records(learner.world, rollouts)
-    likely = scores(learner, rollouts, method.name)
+    likely = scores(learner, rollouts, method)
     for i, episode in enumerate(episodes):
         episode.signals[method.name] = [
             method.signal(turn, likely(i, k)) for k, turn in enumerate(episode.turns)
@@ -237,29 +238,37 @@ def rewarded(learner: Learner, rollouts: Rollouts, method: RewardMethod, reward:
     return group_advantages(episodes, POLICY, reward=reward, method=method)
 
 
-def scores(learner: Learner, rollouts: Rollouts, name: str) -> Callable[[int, int], Sequence[Array]]:
+def scores(
+    learner: Learner, rollouts: Rollouts, method: RewardMethod
+) -> Callable[[int, int], Sequence[Array]]:
     """The log-probabilities that a method's scorer would give for turn k of episode i, from the table.
 
     The answer's, with a memory: that of the policy's last turn. TAMTRL's teacher reads the evidence of a
     turn alone: where a turn shows a distractor, nothing.
     """
     world, probs = learner.world, learner.probs
-    if world.memory is None or world.shown is None or name == "rememr1":
+    if world.memory is None or world.shown is None or isinstance(method, ReMemR1Method):
         return lambda i, k: ()
-    last = world.turns - 1
-    answer = np.log(probs[observation_of(last, NOTHING_SHOWN, np.arange(EMPTY + 1)), TRUTH])
-    before = world.memory[rollouts.states]
-    if name == "tamtrl":
+    last, before = world.turns - 1, world.memory[rollouts.states]
+    answer = answer_likelihood(learner)
+    if isinstance(method, TAMTRLMethod):
         shown = world.shown[rollouts.states]
         teacher = np.where(shown == DISTRACTOR_SHOWN, NOTHING_SHOWN, shown)
         read = observation_of(np.arange(world.turns), teacher, before)
-        written = np.log(probs[read, rollouts.actions])
-        return lambda i, k: () if k == last else (written[i, k : k + 1],)
-    if name == "infomem":
+        texts = (rollouts.actions, before) if method.change else (rollouts.actions,)
+        written = [np.log(probs[read, text]) for text in texts]
+        return lambda i, k: () if k == last else [nats[i, k : k + 1] for nats in written]
+    if isinstance(method, InfoMemMethod):
         return lambda i, k: (answer[before[i, k], None], answer[EMPTY, None]) if k == last else ()
     return lambda i, k: (
         () if k == last else (answer[rollouts.actions[i, k], None], answer[before[i, k], None])
     )
+
+
+def answer_likelihood(learner: Learner) -> Array:
+    """The answer's log-probability with each memory, that of the policy's last turn."""
+    memories = np.arange(EMPTY + 1)
+    return np.log(learner.probs[observation_of(learner.world.turns - 1, NOTHING_SHOWN, memories), TRUTH])
 
 
 def _pay(episode: Episode, name: str, credits: list[Credit]) -> None:
@@ -272,6 +281,53 @@ def stepsearch(learner: Learner, rollouts: Rollouts) -> list[Array]:
     """StepSearch's rewards in place of the environment's own of turns, compared as MT-GRPO does."""
     bare = rollouts._replace(pay=np.zeros_like(rollouts.pay))
     return rewarded(learner, bare, StepSearchMethod(), "turn")
+
+
+def telescoped(learner: Learner, rollouts: Rollouts) -> list[Array]:
+    """InfoMem with its bonus r~ shared out among the memories that made the gain (ours).
+
+    Gains of single memories g_k add up to r_gain, and so, less their means over the successes and divided by
+    the std of r_gain, to r~ (eq. 9). A turn has the bonus from it on, beside the outcome, and is compared
+    with the others of its group at that turn, by the std of the whole reward: at the first turn this is
+    InfoMem's advantage.
+    """
+    method, world = InfoMemMethod(), learner.world
+    if world.memory is None:
+        raise ValueError(f"{world.name} has no memory")
+    before = world.memory[rollouts.states]
+    after = np.where(np.arange(world.turns) == world.turns - 1, before, rollouts.actions)
+    answer = answer_likelihood(learner)
+    gains, outcomes = answer[after] - answer[before], rollouts.outcomes.sum(1)
+    advantages = np.zeros_like(gains)
+    for group in range(GROUPS):
+        rows = np.flatnonzero(rollouts.groups == group)
+        right = rows[outcomes[rows] == 1]
+        bonus = np.zeros_like(gains)
+        bonus[right] = gains[right]
+        if len(right) > 1:
+            spread = gains[right].sum(1).std(ddof=method.ddof) + method.eps
+            bonus[right] = (gains[right] - gains[right].mean(0)) / spread
+        onward = bonus[rows, ::-1].cumsum(1)[:, ::-1]
+        rewards = outcomes[rows, None] + method.beta * onward
+        advantages[rows] = (rewards - rewards.mean(0)) / (rewards[:, 0].std(ddof=1) + 1e-4)
+    return list(advantages)
+
+
+def state_matched(learner: Learner, rollouts: Rollouts) -> list[Array]:
+    """What a reply earns from its turn on, compared with the replies of its group to the same observation.
+
+    What a tree of MT-GRPO compares, without the tree: GiGPO's step advantage alone (eq. 7), undiscounted and
+    without std.
+    """
+    earned, observed = rollouts.pay + rollouts.outcomes, learner.world.observed[rollouts.states]
+    lengths = rollouts.lengths.tolist()
+    return gigpo(
+        [row[:length] for row, length in zip(earned, lengths, strict=True)],
+        [row[:length].tolist() for row, length in zip(observed, lengths, strict=True)],
+        gamma=1.0,
+        groups=rollouts.groups.tolist(),
+        scale="none",
+    )
 
 
 def verdicts(learner: Learner, rollouts: Rollouts) -> Array:
@@ -439,6 +495,7 @@ METHODS: dict[str, Method] = {
     "turn-skip": Method("MT-GRPO, skip", _group("turn", ended="skip")),
     "turn-noscale": Method("MT-GRPO, no std", _group("turn", scale="none")),
     "tree": Method("MT-GRPO, tree", trees),
+    "states": Method("state matching", partial(flat, assign=state_matched)),
     "rloo": Method("RLOO", _group("merged", estimator="rloo")),
     "turn-rloo": Method("MT-RLOO", _group("turn", estimator="rloo")),
     "reinforce": Method("REINFORCE", _group("turn", estimator="reinforce")),
@@ -447,9 +504,14 @@ METHODS: dict[str, Method] = {
     "ppo-turn": Method("MT-PPO", partial(ppo, reward="turn"), critic=True),
     "gigpo": Method("GiGPO", _method(GiGPOMethod(), "gigpo")),
     "tamtrl": Method("TAMTRL", _method(TAMTRLMethod(), "tamtrl"), needs="memory"),
+    "tamtrl-change": Method("TAMTRL, change", _method(TAMTRLMethod(change=True), "tamtrl"), needs="memory"),
     "infomem": Method("InfoMem", _method(InfoMemMethod(), "infomem"), needs="memory"),
+    "infomem-telescoped": Method("InfoMem, telescoped", partial(flat, assign=telescoped), needs="memory"),
     "mempo": Method("MemPO", _method(MemPOMethod(trajectory="outcome"), "mempo"), needs="memory"),
     "igpo": Method("IGPO", _method(IGPOMethod(), "igpo"), needs="memory"),
+    "igpo-turn": Method(
+        "IGPO, log, own turn", _method(IGPOMethod(measure="log", gamma=0.0), "igpo"), needs="memory"
+    ),
     "rememr1": Method("ReMemR1", _method(ReMemR1Method(), "rememr1"), needs="memory"),
     "stepsearch": Method("StepSearch", partial(flat, assign=stepsearch), needs="passages"),
     "judge": Method("judge", partial(flat, assign=judged)),

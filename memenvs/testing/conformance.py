@@ -339,6 +339,7 @@ def test_the_memory_stands_where_its_span_says(env):
 METHODS = [
     ["TAMTRL", {}],
     ["TAMTRL", {"view": "global", "final_turn": "teacher"}],
+    ["TAMTRL", {"change": True}],
     ["InfoMem", {}],
     ["InfoMem", {"condition": "query", "side": "both"}],
     ["InfoMem", {"target": "wrapped"}],

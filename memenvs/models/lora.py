@@ -148,7 +148,7 @@ def load_adapter(model: Any, folder: str | Path, base: str = "", *, trainable: b
 
     Args:
         model: what the adapter belongs to.
-        folder: of the adapter.
+        folder: of the adapter, or the name of one that ships.
         base: as in `add_adapter`; "": as in the folder.
         trainable: False: the adapter is frozen too.
 
@@ -156,6 +156,7 @@ def load_adapter(model: Any, folder: str | Path, base: str = "", *, trainable: b
         ValueError: the adapter is of another model.
         ImportError: peft is not installed.
     """
+    folder = resolve(folder)
     config = require("peft", "lm").LoraConfig.from_pretrained(str(folder))
     config.base_model_name_or_path = base or config.base_model_name_or_path
     try:

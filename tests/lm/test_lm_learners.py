@@ -20,6 +20,10 @@ SETTINGS = {
     "sft": (sft, {**READING, "teacher": "gold", "episodes": 4, "epochs": 1}),
     "grpo with TAMTRL": (grpo, {**READING, **GROUP, "reward": "tamtrl"}),
     "distill": (distill, {**READING, "steps": 1, "groups": 2}),
+    "distill of an agent that ships": (
+        distill,
+        {**READING, "steps": 1, "groups": 2, "model": "smollm2-reader", "lora_rank": 0},
+    ),
     "mt_ppo": (mt_ppo, {"env": "MemSokoban-v0", "reward": "turn", "steps": 1, "groups": 4}),
 }
 
@@ -27,10 +31,10 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_step_moves_the_adapter_and_leaves_a_policy_that_plays(name, smollm2, tmp_path):
     learner, settings = SETTINGS[name]
+    shared = {"model": "smollm2", "lora_rank": 4, "lr": 1e-3, "max_new_tokens": 32, "num_envs": 4}
     args = get_type_hints(learner.train)["args"](
-        model="smollm2", out=tmp_path / "run", dtype="bfloat16", lora_rank=4, lr=1e-3,
-        max_new_tokens=32, num_envs=4, **settings,
-    )  # fmt: skip
+        out=tmp_path / "run", dtype="bfloat16", **{**shared, **settings}
+    )
     training = learner.prepare(args)
     learner.train(training, args)
     (line,) = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]

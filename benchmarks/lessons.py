@@ -184,12 +184,7 @@ class FactNotes(RewardMethod):
 
     def __post_init__(self) -> None:
         check_numbers(Range(0), cost=self.cost)
-        tasks = open_tasks(self.tasks)
-        facts, needed = facts_of(tasks)
-        self._needed = {
-            task.question: [(facts.entities[one].name, _value(facts, one, name)) for one, name in chosen]
-            for task, chosen in zip(tasks, needed, strict=True)
-        }
+        self._needed = values_of(open_tasks(self.tasks))
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -205,11 +200,23 @@ class FactNotes(RewardMethod):
 
     def _worth(self, memory: str, question: str, **_: Any) -> float:
         """w(m)."""
-        lines = [line for line in memory.splitlines() if line.strip()]
-        held = sum(
-            any(name in line and value in line for line in lines) for name, value in self._needed[question]
-        )
-        return held - self.cost * max(0, len(lines) - held)
+        lines = sum(bool(line.strip()) for line in memory.splitlines())
+        held = sum(holds(memory, fact) for fact in self._needed[question])
+        return held - self.cost * max(0, lines - held)
+
+
+def values_of(tasks: TaskSet) -> dict[str, list[tuple[str, str]]]:
+    """For each question of a built world what its answer needs: entities, and what is said of each."""
+    facts, needed = facts_of(tasks)
+    return {
+        task.question: [(facts.entities[one].name, _value(facts, one, relation)) for one, relation in chosen]
+        for task, chosen in zip(tasks, needed, strict=True)
+    }
+
+
+def holds(memory: str, fact: tuple[str, str]) -> bool:
+    """Whether a line of a memory names an entity and what is said of it."""
+    return any(all(part in line for part in fact) for line in memory.splitlines())
 
 
 def write_notes(facts: FactTable, chosen: Iterable[Fact]) -> list[str]:

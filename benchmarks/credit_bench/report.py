@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,9 @@ from memenvs.evaluation.compare import COLOURS, save_figure
 from memenvs.evaluation.summary import Interval, bootstrap, markdown_table
 
 JSON, TABLES, PICTURE = "credit_bench.json", "credit_bench.md", "credit_bench.png"
+TOGETHER = (("chain", "calling"), ("late", "distracting"), ("stopping",), ("carrying", "once"))
+"""Worlds that share a table of the documentation."""
+ALIKE = 0.97  # methods whose cosines are all above it are left out of the documentation's tables
 
 
 class Cell(NamedTuple):
@@ -23,19 +27,21 @@ class Cell(NamedTuple):
     Attributes:
         steps: mean over seeds to 90% of the best return; a run that did not come there counts as it ended.
         seconds: of the processor, likewise.
+        replies: sampled, likewise.
         reached: runs that came there.
         runs: all of them.
     """
 
     steps: Interval
     seconds: Interval
+    replies: Interval
     reached: int
     runs: int
 
     def show(self, measure: str) -> str:
         """The mean, its interval, and how many of the runs came there; a lower bound unless all did."""
         interval: Interval = getattr(self, measure)
-        digits = 0 if measure == "steps" else 2
+        digits = 2 if measure == "seconds" else 0
         mean, low, high = (f"{number:.{digits}f}" for number in interval)
         came = f"({self.reached}/{self.runs})"
         if not self.reached:
@@ -67,8 +73,8 @@ def cells(runs: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], Cell]:
     for key, members in by_cell.items():
         steps = [run["steps"] if run["reached"] is None else run["reached"] for run in members]
         reached = sum(run["reached"] is not None for run in members)
-        seconds = [run["seconds"] for run in members]
-        found[key] = Cell(bootstrap(steps), bootstrap(seconds), reached, len(members))
+        spent = [bootstrap([run[name] for run in members]) for name in ("seconds", "replies")]
+        found[key] = Cell(bootstrap(steps), *spent, reached, len(members))
     return found
 
 
@@ -85,26 +91,93 @@ def write_report(folder: Path) -> list[Path]:
     columns = [
         (world, turns) for world in WORLDS for turns in sorted({key[1] for key in found if key[0] == world})
     ]
-    record = {
+    record = {**_record(folder, found, checks), "runs": runs}
+    paths = [folder / name for name in (JSON, TABLES, PICTURE)]
+    write_json(paths[0], record)
+    write_text(paths[1], tables(found, checks, columns))
+    save_figure(figure, paths[2])
+    return paths
+
+
+def _record(
+    folder: Path, found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    return {
         "settings": read_json(folder / "settings.json"),
         "cells": [
             {
                 **dict(zip(("world", "turns", "method"), key, strict=True)),
                 "steps": cell.steps._asdict(),
                 "seconds": cell.seconds._asdict(),
+                "replies": cell.replies._asdict(),
                 "reached": cell.reached,
                 "runs": cell.runs,
             }
             for key, cell in sorted(found.items())
         ],
         "accuracy": checks,
-        "runs": runs,
     }
-    paths = [folder / name for name in (JSON, TABLES, PICTURE)]
-    write_json(paths[0], record)
-    write_text(paths[1], tables(found, checks, columns))
-    save_figure(figure, paths[2])
-    return paths
+
+
+def write_page(folder: Path, results: Path) -> str:
+    """Write the record and the picture of the documentation; its tables in Markdown.
+
+    The record has every cell and comparison, to six digits, and no single runs.
+
+    Raises:
+        ValueError: there are no runs.
+        ImportError: matplotlib is not installed; nothing is written then.
+    """
+    runs, checks = read_runs(folder)
+    found = cells(runs)
+    figure = draw(found)
+    record = _record(folder, found, checks)
+    record = json.loads(json.dumps(record), parse_float=lambda text: round(float(text), 6))
+    write_text(results / JSON, json.dumps(record) + "\n")
+    save_figure(figure, results / PICTURE)
+    parts = [_steps_table(found, worlds) for worlds in TOGETHER]
+    lengths = sorted({turns for _, turns, _ in found})
+    parts += [_cosines_table(checks, turns) for turns in lengths if turns in (2, 5)]
+    parts.append(_replies_table(found))
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _steps_table(found: dict[tuple[str, int, str], Cell], worlds: Sequence[str]) -> list[str]:
+    columns = sorted({(worlds.index(key[0]), key[1]) for key in found if key[0] in worlds})
+    places = [(worlds[number], turns) for number, turns in columns]
+    rows = []
+    for name, method in METHODS.items():
+        own = [found.get((*place, name)) for place in places]
+        if any(own):
+            rows.append([method.title, *(_brief(cell) if cell else "n/a" for cell in own)])
+    return markdown_table(["method", *(f"{world}, K = {turns}" for world, turns in places)], rows)
+
+
+def _replies_table(found: dict[tuple[str, int, str], Cell]) -> list[str]:
+    """What trees and what may stand in their place have sampled, at K = 5."""
+    rows = [
+        [METHODS[name].title, *(_brief(found[world, 5, name], "replies") for world in WORLDS)]
+        for name in ("tree", "states", "turn-noscale", "gigpo")
+    ]
+    return markdown_table(["replies", *(f"{world}, K = 5" for world in WORLDS)], rows)
+
+
+def _brief(cell: Cell, measure: str = "steps") -> str:
+    if not cell.reached:
+        return "never"
+    return cell.show(measure).removesuffix(f" ({cell.runs}/{cell.runs})")
+
+
+def _cosines_table(checks: Sequence[dict[str, Any]], turns: int) -> list[str]:
+    measured = {(one["world"], one["method"], one["policy"]): one for one in checks if one["turns"] == turns}
+    rows = []
+    for name, method in METHODS.items():
+        pairs = [[measured.get((world, name, policy)) for policy in POLICIES] for world in WORLDS]
+        known = [one["cosine"] for pair in pairs for one in pair if one]
+        if any(value is None or value < ALIKE for value in known):
+            cells_of_row = ["; ".join(_cosine(one) for one in pair) if any(pair) else "n/a" for pair in pairs]
+            rows.append([method.title, *cells_of_row])
+    return markdown_table(["method", *(f"{world}, K = {turns}" for world in WORLDS)], rows)
 
 
 def tables(
@@ -214,7 +287,10 @@ def draw(found: dict[tuple[str, int, str], Cell]) -> Any:
             axis.set_title(f"{world}, K = {turns}", fontsize=9)
             axis.set_yticks(range(len(names)), [METHODS[name].title for name in names], fontsize=7)
             axis.set_ylim(len(names) - 0.5, -0.5)
-            axis.set_xlim(left=0)
+            axis.set_xscale("log")
+            axis.set_xlim(6, 400)
+            axis.set_xticks([10, 30, 100, 300], ["10", "30", "100", "300"])
+            axis.minorticks_off()
             axis.tick_params(axis="x", labelsize=7)
             axis.grid(axis="x", alpha=0.25)
             axis.spines[["right", "top"]].set_visible(False)

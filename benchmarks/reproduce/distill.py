@@ -12,7 +12,7 @@ import sys
 
 from benchmarks.reproduce.reading import Setting, warm_up
 from benchmarks.reproduce.reading_memory import ENV, REPLY
-from benchmarks.reproduce.runs import Job, curve, env_flags, read_args, run_all, seeded_jobs, steps_flags
+from benchmarks.reproduce.runs import Job, curve, env_flags, make_parser, run_all, seeded_jobs, steps_flags
 
 METHODS = {
     "warmed up": ["distill", *steps_flags(1, 1), "--lr", "0"],
@@ -32,7 +32,7 @@ def row(job: Job) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    args = read_args(__doc__, seeds=1, parallel=1, steps=80)
+    args = make_parser(__doc__, seeds=1, parallel=1, steps=80).parse_args()
     setting = Setting(args.folder)
     warm = warm_up(setting, answers=True)
     two_chunks = {**setting.env_args("train"), "n_documents": 8}

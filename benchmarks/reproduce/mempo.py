@@ -26,7 +26,7 @@ from benchmarks.reproduce.runs import (
     env_flags,
     finish,
     last_policy,
-    read_args,
+    make_parser,
     run_all,
     seeded_jobs,
     shares_table,
@@ -116,7 +116,7 @@ def memories(setting: Setting, made: Sequence[Job]) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    args = read_args(__doc__, seeds=3, parallel=1, steps=60)
+    args = make_parser(__doc__, seeds=3, parallel=1, steps=60).parse_args()
     setting = Setting(args.folder)
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)

@@ -25,7 +25,7 @@ from benchmarks.reproduce.runs import (
     env_flags,
     finish,
     last_policy,
-    read_args,
+    make_parser,
     run_all,
     seeded_jobs,
     shares_table,
@@ -114,7 +114,7 @@ def memories(setting: Setting, warm: Path, made: Sequence[Job]) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    args = read_args(__doc__, seeds=2, parallel=1)
+    args = make_parser(__doc__, seeds=2, parallel=1).parse_args()
     setting = Setting(args.folder)
     warm = warm_up(setting)
     made = jobs(setting, warm, args.seeds, args.steps)

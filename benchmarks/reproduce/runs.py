@@ -33,14 +33,16 @@ class Job(NamedTuple):
     command: list[str]
 
 
-def read_args(description: str | None, *, seeds: int, parallel: int, steps: int = 100) -> argparse.Namespace:
+def make_parser(
+    description: str | None, *, seeds: int, parallel: int, steps: int = 100
+) -> argparse.ArgumentParser:
     """The command line of a reproduction; the numbers are those by default."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--parallel", type=int, default=parallel, help="runs at once")
-    return parser.parse_args()
+    return parser
 
 
 def python(command: Sequence[str]) -> None:

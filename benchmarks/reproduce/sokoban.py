@@ -1,27 +1,45 @@
-"""Sokoban (MT-PPO Table 5): curves and a table of success of five ways to reward a small GPT.
+"""Sokoban (MT-PPO Table 5): five ways to reward a small GPT, with one box and with two.
 
-`python -m benchmarks.reproduce.sokoban runs/sokoban` does everything: it makes a model, warms it up by
-`sft.py` on a part of the solver's solutions, trains it by each method and writes `docs/results/`.
+`python -m benchmarks.reproduce.sokoban runs/sokoban` does everything: it draws 20,000 levels, makes a model,
+warms it up by `sft.py` on the solver's solutions until it solves a quarter of the held-out levels, teaches it
+to leave out the thought in half of its replies, trains it by each method and writes `docs/results/`. With
+`--boxes 2` turns before the last pay too, for the first box.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
 
 from benchmarks.reproduce.runs import (
+    RESULTS,
+    UNCHANGED,
     Job,
     clone_until,
     finish,
-    read_args,
+    last_policy,
+    make_parser,
+    python,
     run_all,
     seeded_jobs,
     steps_flags,
 )
-from benchmarks.reproduce.sokoban_model import CLOSE, save_sokoban_gpt
+from benchmarks.reproduce.sokoban_model import BARE, CLOSE, OPEN, save_sokoban_gpt
+from memenvs.core.files import read_json, write_json
+from memenvs.rollout.records import Episode, read_episodes
+from memenvs.sokoban import Generator
 
-WARM = 0.12  # share of the held-out levels that the warmed-up model solves
+LEVELS = {"train": 20_000, "test": 512}
+SIZES = {1: {"max_solution": 9, "max_turns": 3}, 2: {"max_solution": 12, "max_turns": 4}}
+WARM = 0.25  # share of the held-out levels that the warmed-up model solves
+MALFORMED = 0.5
 METHODS = {
     "MT-PPO": ("mt_ppo", "turn"),
     "PPO-MR": ("mt_ppo", "merged"),
@@ -29,41 +47,101 @@ METHODS = {
     "GRPO-MR": ("grpo", "merged"),
     "GRPO-OR": ("grpo", "outcome"),
 }
-METRICS = ("eval_success", "eval_effective_player")  # a shortest solution has 1.0; of box moves it has 0.27
-SHARED = ["--max-new-tokens", "12", "--num-envs", "128", "--stop", CLOSE]
-HELD_OUT = ["--eval-env-args", json.dumps({"level_split": "test"})]
-PPO = ["--groups", "128", "--group-size", "1", "--critic-warmup", "3"]
-PPO += ["--critic", "shared", "--critic-lr", "5e-4", "--value-coef", "0.02"]  # as the recorded runs had it
-GRPO = ["--groups", "16", "--group-size", "8"]
+METRICS = ("eval_success", "eval_effective_player", "eval_format")
+EVALUATED, EPISODES = 512, 256
+PPO = ["--groups", str(EPISODES), "--group-size", "1", "--critic-warmup", "5"]
+PPO += ["--critic", "separate", "--critic-lr", "1e-3"]
+GRPO = ["--groups", str(EPISODES // 8), "--group-size", "8"]
 
 
-def warm_up(folder: Path) -> Path:
-    """A model that solves about one held-out level in eight."""
-    model, out = folder / "model", folder / "warm"
-    if not model.exists():
-        save_sokoban_gpt(model, seed=0)
-    command = ["--model", str(model), "--teacher", "gold"]
-    command += ["--episodes", "3200", "--batch-size", "64", "--lr", "2e-3", "--lr-warmup", "50"]
-    command += ["--eval-every", "25", "--eval-episodes", "512", *SHARED, *HELD_OUT]
-    return clone_until(WARM, command, out)
+class Setting:
+    """Levels, a model that has not learned anything, and what all learners are told of them.
+
+    Args:
+        folder: for all of it; what is there is used again.
+        boxes: of a level.
+    """
+
+    def __init__(self, folder: Path, boxes: int) -> None:
+        self.folder, self.boxes = folder, boxes
+        levels, size = folder / "levels.npz", SIZES[boxes]
+        if not levels.exists():
+            made = Generator((6, 6), boxes, 5, size["max_solution"], seed=0).levels(LEVELS, workers=2)
+            made.save(levels)
+        self.env_args: dict[str, Any] = {"levels": str(levels), "max_turns": size["max_turns"]}
+        self.model = folder / "model"
+        if not self.model.exists():
+            save_sokoban_gpt(self.model, seed=0, **self.env_args)
+        flags = ["--env-args", json.dumps(self.env_args), "--stop", CLOSE, "--max-new-tokens", "12"]
+        flags += ["--eval-env-args", json.dumps({"level_split": "test"})]
+        self.flags = [*flags, "--eval-episodes", str(EVALUATED), "--num-envs", str(EPISODES)]
+
+    def warm_up(self) -> Path:
+        """A model that solves a quarter of the held-out levels, and whose replies are malformed in half."""
+        shared = ["--batch-size", "64", "--eval-every", "50", *self.flags]
+        solver = [
+            "--teacher",
+            "gold",
+            "--episodes",
+            str(LEVELS["train"]),
+            "--lr",
+            "2e-3",
+            "--lr-warmup",
+            "50",
+        ]
+        able = clone_until(WARM, ["--model", str(self.model), *solver, *shared], self.folder / "able")
+        out = self.folder / "careless"
+        teacher = ["--teacher", "benchmarks.reproduce.sokoban:careless_solver", "--episodes", "2560"]
+        command = ["--model", str(able), "--out", str(out), *teacher, "--lr", "2e-4", *shared]
+        python(["-m", "memenvs.baselines.sft", *command, "--resume"])
+        return last_policy(out)
 
 
-def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed."""
+def careless_solver(env: gym.Env[Any, Any]) -> Callable[[str, dict[str, Any]], str]:
+    """A teacher that solves, and leaves out the thought in half of its replies, which are played too."""
+    inner: Any = env.unwrapped
+    draws = random.Random(0)
+
+    def reply(observation: str, info: dict[str, Any]) -> str:
+        gold: str = inner.gold_reply()
+        return gold.replace(OPEN, BARE) if draws.random() < MALFORMED else gold
+
+    return reply
+
+
+def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed, and one that learns nothing."""
     kinds = {"mt_ppo": PPO, "grpo": GRPO}
     methods = {
         name: [learner, "--reward", reward, *kinds[learner]] for name, (learner, reward) in METHODS.items()
     }
-    flags = [*steps_flags(steps, every=10), "--eval-episodes", "512", "--lr", "5e-4", "--minibatches", "4"]
-    return seeded_jobs(folder, warm, methods, seeds, [*flags, *SHARED, *HELD_OUT])
+    unchanged = {name: [*own, *GRPO, "--save-episodes", str(EVALUATED)] for name, own in UNCHANGED.items()}
+    flags = [*steps_flags(steps, every=20), "--lr", "5e-4", "--minibatches", "4", *setting.flags]
+    return seeded_jobs(setting.folder, warm, {**unchanged, **methods}, seeds, flags)
+
+
+def early_share(episodes: Sequence[Episode]) -> float:
+    """What rewards before the last turn carry of the return's variance: cov(early, return) / var."""
+    returns = np.array([sum(one.turn_rewards) for one in episodes])
+    early = np.array([sum(one.turn_rewards[:-1]) for one in episodes])
+    return float(np.cov(early, returns)[0, 1] / returns.var(ddof=1))
 
 
 def main() -> int:
     """Run from the command line."""
-    args = read_args(__doc__, seeds=3, parallel=2)
-    made = jobs(args.folder, warm_up(args.folder), args.seeds, args.steps)
+    parser = make_parser(__doc__, seeds=5, parallel=2, steps=300)
+    parser.add_argument("--boxes", type=int, choices=SIZES, default=1)
+    args = parser.parse_args()
+    setting = Setting(args.folder, args.boxes)
+    made = jobs(setting, setting.warm_up(), args.seeds, args.steps)
     run_all(made, args.parallel)
-    print(finish("sokoban_mt_ppo", "Sokoban, 512 held-out levels", made, METRICS))
+    name, boxes = f"sokoban_{args.boxes}", "one box" if args.boxes == 1 else "two boxes"
+    print(finish(name, f"Sokoban with {boxes}, {EVALUATED} held-out levels", made, METRICS))
+    warmed = [job for job in made if job.method in UNCHANGED]
+    share = np.mean([early_share(read_episodes(job.out / "episodes.jsonl")) for job in warmed])
+    file = RESULTS / f"{name}.json"
+    write_json(file, {**read_json(file), "early_share": round(float(share), 4)})
+    print(f"rewards before the last turn carry {share:.1%} of the return's variance before training")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A small GPT for Sokoban goes out: one token a cell, one a move, one for every fixed text around them."""
+"""A small GPT for Sokoban: one token a cell, one a move, one for every fixed text around them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import gymnasium as gym
 from memenvs.models.small_gpt import save_small_gpt
 from memenvs.sokoban import LETTERS
 
-OPEN, CLOSE, BETWEEN = "<think></think><answer>", "</answer>", " || "
+OPEN, BARE, CLOSE, BETWEEN = "<think></think><answer>", "<answer>", "</answer>", " || "
 _BAD = (
     f"{OPEN}Up{BETWEEN}Down{CLOSE}",
     f"{OPEN}{CLOSE}",
     "",
     f"{OPEN}Up{CLOSE}.",
+    f"{BARE}Up{CLOSE}",
     f"{OPEN}{'Up || ' * 4}{CLOSE}",
 )
 
@@ -26,8 +27,8 @@ def save_sokoban_gpt(folder: Path, seed: int, **env_args: Any) -> Path:
     """Save a model for `MemSokoban-v0` with these arguments and boards of 6 by 6."""
     walls = ["######\n#", "#\n#", "#\n######"]  # the border, so that what is left is a token a cell
     moves = [move for name in ("Up", "Down", "Left", "Right") for move in (name, BETWEEN + name)]
-    phrases = [OPEN, CLOSE, *moves, *walls, *_fixed_texts(**env_args)]
-    return save_small_gpt(folder, phrases, width=96, layers=3, window=256, seed=seed)
+    phrases = [OPEN, BARE, CLOSE, *moves, *walls, *_fixed_texts(**env_args)]
+    return save_small_gpt(folder, phrases, width=96, layers=3, window=256, spread=0.1, seed=seed)
 
 
 def _fixed_texts(**env_args: Any) -> Iterator[str]:

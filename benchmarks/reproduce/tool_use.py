@@ -22,7 +22,7 @@ from benchmarks.reproduce.runs import (
     clone,
     env_flags,
     finish,
-    read_args,
+    make_parser,
     run_all,
     seeded_jobs,
     steps_flags,
@@ -122,7 +122,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
 
 def main() -> int:
     """Run from the command line."""
-    args = read_args(__doc__, seeds=3, parallel=1)
+    args = make_parser(__doc__, seeds=3, parallel=1).parse_args()
     setting = Setting(args.folder)
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)

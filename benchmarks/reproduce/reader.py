@@ -1,0 +1,138 @@
+"""Which reward teaches a model that reads: the reader that ships goes on by TAMTRL and by others.
+
+`python -m benchmarks.reproduce.reader runs/reader` trains `smollm2-reader` for a few steps by the outcome
+alone, by TAMTRL and by TAMTRL of what a turn changed, on questions about one invented world, and tests it on
+another. It writes `docs/results/reader.json`, what the memories took and kept among it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.agent import READING
+from benchmarks.lessons import holds, values_of
+from benchmarks.reproduce.runs import RESULTS, UNCHANGED, Job, make_parser, run_all, seeded_jobs, steps_flags
+from memenvs.build.__main__ import main as build
+from memenvs.core.files import write_json
+from memenvs.tasks.taskset import open_tasks
+
+WORLDS = {
+    "train": "--split train --seed 2 --tasks 4000 --entities 3000 --documents 20",
+    "test": "--split test --seed 0 --tasks 128 --entities 1000 --documents 20",
+}
+EVALUATED, EVERY = 128, 20
+SHARED = f"--env MemChunkQA-v0 --dtype bfloat16 --max-new-tokens 192 --num-envs 32 --micro-batch-tokens 4096 \
+--groups 4 --group-size 8 --temperature 0.8 --lr 2e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
+
+
+def jobs(folder: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed."""
+    worlds = {name: str(folder / name) for name in WORLDS}
+    for name, flags in WORLDS.items():
+        if not (folder / name / "card.json").exists():
+            build(["world", *flags.split(), "--out", worlds[name]])
+    methods = {
+        "outcome only": ["grpo", "--reward", "outcome"],
+        "TAMTRL": ["grpo", "--reward", "tamtrl"],
+        "TAMTRL, change": ["grpo", "--reward", "tamtrl", "--reward-args", "change=true"],
+    }
+    flags = [*SHARED.split(), *steps_flags(steps, every=EVERY), "--save-every", "5"]
+    flags += ["--env-args", json.dumps({"n_documents": 6, **READING, "tasks": worlds["train"]})]
+    flags += ["--eval-env-args", json.dumps({"tasks": worlds["test"]}), "--eval-episodes", str(EVALUATED)]
+    warm = Path("smollm2-reader")
+    learning = seeded_jobs(folder, warm, methods, seeds, flags)
+    unchanged = {name: [*own, "--lr-warmup", "0"] for name, own in UNCHANGED.items()}
+    return [*seeded_jobs(folder, warm, unchanged, 1, flags), *learning]
+
+
+def evaluations(job: Job, needed: Mapping[str, Sequence[tuple[str, str]]]) -> list[dict[str, Any]]:
+    """What each evaluation of a run found, in the order of their steps; see `measure`."""
+    by_step: dict[int, list[Any]] = {}
+    for line in (job.out / "episodes.jsonl").read_text().splitlines():
+        episode = json.loads(line)
+        if episode["phase"] == "eval":
+            by_step.setdefault(episode["step"], []).append(episode)
+    return [{"step": step, **measure(by_step[step], needed)} for step in sorted(by_step)]
+
+
+def measure(
+    played: Sequence[Mapping[str, Any]], needed: Mapping[str, Sequence[tuple[str, str]]]
+) -> dict[str, Any]:
+    """What episodes have in the mean, and what their memories hold.
+
+    Returns:
+        Metrics; the share of the needed facts that the last memory held (`noted`); by reading turn what share
+        of those that the chunk showed first was noted (`taken`), and of those in memory was kept (`kept`).
+    """
+    found: dict[str, Any] = {
+        name: float(np.mean([one["metrics"][name] for one in played]))
+        for name in ("em", "f1", "reply_tokens", "prompt_tokens")
+    }
+    last = [holds(one["turns"][-2]["memory"], fact) for one in played for fact in needed[one["question"]]]
+    found["noted"] = float(np.mean(last))
+    turns = [list(_facts(one, needed[one["question"]])) for one in played]
+    for number, name in enumerate(("taken", "kept")):
+        by_turn = [
+            [mark for one in turns if k < len(one) for mark in one[k][number]]
+            for k in range(max(map(len, turns)))
+        ]
+        found[name] = [float(np.mean(marks)) if marks else None for marks in by_turn]
+    return found
+
+
+def _facts(
+    episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]
+) -> Iterator[tuple[list[bool], list[bool]]]:
+    """At each reading turn, of the facts that it showed and of those in memory, which are there then."""
+    before = ""
+    for turn in episode["turns"][:-1]:
+        text, after = "\n" + turn["observation"].rpartition("Notes:\n")[0], turn["memory"]
+        had = [fact for fact in needed if holds(before, fact)]
+        shown = [fact for fact in needed if f"\n{fact[0]}\n" in text and fact not in had]
+        yield [holds(after, fact) for fact in shown], [holds(after, fact) for fact in had]
+        before = after
+
+
+def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """A Markdown table of each method's means over seeds, smallest and largest, at its last evaluation."""
+    names = ("em", "f1", "noted", "taken", "kept", "reply_tokens")
+    lines = ["| method | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
+    for method, seeds in found.items():
+        cells = []
+        for name in names:
+            rows = [one["found"][-1][name] for one in seeds]
+            if isinstance(rows[0], list):
+                columns = [
+                    [value for value in column if value is not None] for column in zip(*rows, strict=False)
+                ]
+                cells.append(", ".join(f"{np.mean(column):.2f}" for column in columns if column))
+            else:
+                digits = 0 if name == "reply_tokens" else 3
+                mean, low, high = (f"{f(rows):.{digits}f}" for f in (np.mean, min, max))
+                cells.append(mean if len(rows) == 1 else f"{mean} ({low} to {high})")
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run from the command line."""
+    args = make_parser(__doc__, seeds=3, parallel=2, steps=20).parse_args()
+    made = jobs(args.folder, args.seeds, args.steps)
+    run_all(made, args.parallel)
+    needed = values_of(open_tasks(args.folder / "test"))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for job in made:
+        found.setdefault(job.method, []).append({"seed": job.seed, "found": evaluations(job, needed)})
+    write_json(RESULTS / "reader.json", {"steps": args.steps, "methods": found})
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

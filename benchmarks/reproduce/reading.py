@@ -1,4 +1,4 @@
-"""Chunked reading (TAMTRL, InfoMem): curves and tables of seven ways to reward a small GPT.
+"""Chunked reading (TAMTRL, InfoMem): curves and tables of eleven ways to reward a small GPT.
 
 `python -m benchmarks.reproduce.reading runs/reading` does everything: it makes tasks and a model, warms the
 model up on a careless reader's episodes, trains it by each method and writes `docs/results/`.
@@ -40,8 +40,12 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "TAMTRL": ("tamtrl", {}),
     "TAMTRL, no min-max": ("tamtrl", {"minmax": False}),
     "TAMTRL, plus": ("tamtrl", {"combine": "plus"}),
+    "TAMTRL, global": ("tamtrl", {"view": "global"}),
+    "TAMTRL, change": ("tamtrl", {"change": True}),
     "InfoMem": ("infomem", WRAPPED),
     "InfoMem, wrong side": ("infomem", {**WRAPPED, "side": "wrong"}),
+    "InfoMem, both sides": ("infomem", {**WRAPPED, "side": "both"}),
+    "InfoMem, query": ("infomem", {"condition": "query"}),
     "InfoMem, no normalisation": ("infomem", {**WRAPPED, "normalize": False}),
 }
 EVALUATED = 512  # episodes of the test set
@@ -114,7 +118,7 @@ def memories(setting: Setting, warm: Path, made: Sequence[Job]) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=2, parallel=1).parse_args()
+    args = make_parser(__doc__, seeds=5, parallel=2).parse_args()
     setting = Setting(args.folder)
     warm = warm_up(setting)
     made = jobs(setting, warm, args.seeds, args.steps)

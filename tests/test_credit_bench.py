@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.credit_bench.__main__ import main
 from benchmarks.credit_bench.methods import GROUP, GROUPS, METHODS, Learner, sample, verdicts
-from benchmarks.credit_bench.report import Cell, cells
+from benchmarks.credit_bench.report import cells, read_cells
 from benchmarks.credit_bench.train import accuracy, halfway, train
 from benchmarks.credit_bench.worlds import (
     EMPTY,
@@ -38,7 +38,6 @@ from memenvs.credit import (
     tamtrl,
     whiten,
 )
-from memenvs.evaluation.summary import Interval
 
 
 def some_policy(world, seed=0):
@@ -390,12 +389,11 @@ def test_a_report_of_nothing_is_one_line(tmp_path, capsys):
 def test_the_numbers_on_the_page_are_those_of_the_record(head, measure):
     docs = Path(__file__).parents[1] / "docs"
     recorded = {}
-    for cell in json.loads((docs / "results" / "credit_bench.json").read_text())["cells"]:
-        intervals = [Interval(**cell[name]) for name in ("steps", "seconds", "replies")]
-        shown = Cell(*intervals, cell["reached"], cell["runs"]).show(measure)
-        key = METHODS[cell["method"]].title, cell["world"], cell["turns"]
-        recorded[key] = "never" if cell["reached"] == 0 else shown.removesuffix(" (10/10)")
-        assert cell["runs"] == 10
+    record = json.loads((docs / "results" / "credit_bench.json").read_text())
+    for (world, turns, method), cell in read_cells(record).items():
+        shown = cell.show(measure).removesuffix(" (10/10)")
+        recorded[METHODS[method].title, world, turns] = shown if cell.reached else "never"
+        assert cell.runs == 10
     section = (docs / "reproductions.md").read_text().partition("## A bench for credit")[2]
     found, heads = {}, []
     for line in section.splitlines():

@@ -78,6 +78,16 @@ def cells(runs: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], Cell]:
     return found
 
 
+def read_cells(record: dict[str, Any]) -> dict[tuple[str, int, str], Cell]:
+    """The cells of a record of `write_report` or `write_page`."""
+    return {
+        (one["world"], one["turns"], one["method"]): Cell(
+            *(Interval(**one[name]) for name in ("steps", "seconds", "replies")), one["reached"], one["runs"]
+        )
+        for one in record["cells"]
+    }
+
+
 def write_report(folder: Path) -> list[Path]:
     """Write the three files of what is in the folder.
 

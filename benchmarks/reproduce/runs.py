@@ -222,7 +222,7 @@ def finish(file: str, title: str, jobs: Sequence[Job], metrics: Sequence[str], l
             raise ValueError(f"the seeds of {method} were evaluated at different steps; run them again")
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{file}.json").write_text(json.dumps(record) + "\n")
-    _draw(RESULTS / f"{file}.png", title, record["curves"], metrics)
+    draw(RESULTS / f"{file}.png", record)
     lines = ["| method | " + " | ".join(metrics) + " |", "| --- |" + " --- |" * len(metrics)]
     for method, numbers in found.items():
         cells = [f"{np.mean(n):.3f} ({min(n):.3f} to {max(n):.3f})" for n in numbers.values()]
@@ -240,8 +240,10 @@ def shares_table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     return "\n".join(lines)
 
 
-def _draw(file: Path, title: str, curves: dict, metrics: Sequence[str]) -> None:
-    """One panel a metric: a method's mean as a line, its seeds' range as a band."""
+def draw(file: Path, record: Mapping[str, Any]) -> None:
+    """Draw what `finish` records, a panel a metric: a method's mean as a line, its seeds' range as a band."""
+    curves = record["curves"]
+    metrics = list(next(iter(curves.values())))
     import matplotlib
 
     matplotlib.use("Agg")
@@ -260,7 +262,7 @@ def _draw(file: Path, title: str, curves: dict, metrics: Sequence[str]) -> None:
         axis.set(xlabel="training step", ylabel=metric.removeprefix("eval_").replace("_", " "))
         axis.grid(alpha=0.3)
     figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False, loc="outside right center")
-    figure.suptitle(title)
+    figure.suptitle(record["title"])
     figure.savefig(file, dpi=110)
     plt.close(figure)
 

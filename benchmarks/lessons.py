@@ -169,15 +169,15 @@ class FactNotes(RewardMethod):
         r_k = w(m_k) - w(m_{k-1}),   w(m) = needed facts that m holds - cost * lines that hold none of them
 
     A verifiable turn reward in the sense of MT-GRPO: `grpo --reward turn --alpha 0` with
-    `--methods '[["benchmarks.lessons:FactNotes", {}]]'`. A line holds a fact that names its entity and its
+    `--methods '[["benchmarks.lessons:FactNotes", {"tasks": "WORLD"}]]'`. A line holds a fact that names its entity and its
     value. The last turn, which answers, is paid by the outcome alone.
 
     Args:
-        tasks: the task set that the environment draws from, of a built world.
+        tasks: the task set that the environment draws from, of `python -m memenvs.build world`.
         cost: of a line that holds no needed fact.
     """
 
-    tasks: str = "world-train"
+    tasks: str
     cost: float = 0.2
 
     name = "fact_notes"
@@ -233,6 +233,8 @@ def _value(facts: FactTable, entity: int, relation: str) -> str:
 def facts_of(tasks: TaskSet) -> tuple[FactTable, list[list[Fact]]]:
     """The facts of a built world, and of each task those that its answer needs, in the order of its hops."""
     given = tasks.card.arguments
+    if "hops" not in given:
+        raise ValueError(f"{tasks.name} is no world of `python -m memenvs.build world`; build one")
     drawn = {name: given[name] for name in ("split", "seed", "hops")}
     facts, _, pairs = generate_forms(given["entities"], len(tasks), **drawn)
     needed = []

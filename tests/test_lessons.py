@@ -127,3 +127,8 @@ def test_a_memory_is_paid_for_needed_facts_and_charged_for_other_lines(world, fo
     memories = [notes[0], "\n".join([*notes, "Nobody, born: 1800"]), "Nobody, born: 1800", notes[0]]
     earned = [paid.step(memory)[1] for memory in memories]
     assert earned == pytest.approx([1, len(notes) - 1 - 0.25, -len(notes), 1.25])
+
+
+def test_a_world_that_does_not_say_how_it_was_built_is_refused():
+    with pytest.raises(ValueError, match="world-train is no world of"):
+        FactNotes("world-train")

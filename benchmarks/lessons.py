@@ -169,8 +169,8 @@ class FactNotes(RewardMethod):
         r_k = w(m_k) - w(m_{k-1}),   w(m) = needed facts that m holds - cost * lines that hold none of them
 
     A verifiable turn reward in the sense of MT-GRPO: `grpo --reward turn --alpha 0` with
-    `--methods '[["benchmarks.lessons:FactNotes", {"tasks": "WORLD"}]]'`. A line holds a fact that names its entity and its
-    value. The last turn, which answers, is paid by the outcome alone.
+    `--methods '[["benchmarks.lessons:FactNotes", {"tasks": "WORLD"}]]'`. A line holds a fact that names its
+    entity and its value. The last turn, which answers, is paid by the outcome alone.
 
     Args:
         tasks: the task set that the environment draws from, of `python -m memenvs.build world`.

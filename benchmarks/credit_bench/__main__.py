@@ -22,10 +22,10 @@ from benchmarks.credit_bench.report import write_page, write_report
 from benchmarks.credit_bench.run import POLICIES, Job, check_settings, do_all
 from benchmarks.credit_bench.train import CHECKED
 from benchmarks.credit_bench.worlds import WORLDS
+from benchmarks.reproduce.runs import RESULTS
 
 STEPS = 300
 CORE = ("chain", "calling", "late")
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SMOKE = ("outcome", "turn", "reinforce")
 
 

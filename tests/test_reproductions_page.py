@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 
 from benchmarks.figures import draw_all
+from benchmarks.reproduce.runs import shown
 
 DOCS = Path(__file__).parents[1] / "docs"
 SECTIONS = {  # the record of each section's first table, and the metrics in its columns
@@ -28,11 +28,6 @@ def rows(section):
     table = text[text.index("| method |") :].partition("\n\n")[0].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
     return {name: values for name, *values in cells[2:]}
-
-
-def shown(values, digits):
-    """A mean over seeds, with the smallest and the largest."""
-    return f"{np.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 @pytest.mark.parametrize("section", SECTIONS)

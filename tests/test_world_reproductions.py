@@ -131,6 +131,25 @@ class TestToolUse:
             assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
         assert len({job.out for job in made}) == 2 * (1 + len(tool_use.METHODS))
 
+    def test_curves_are_compared_by_their_area_and_where_they_reach_95_percent(self):
+        steps = list(range(1, 101))
+        slow = [0.5] * 10 + [1.0] * 90
+        evaluated = [
+            [step for step in steps if step % 5 == 0],
+            [step / 100 for step in steps if step % 5 == 0],
+        ]
+        record = {
+            "training": {
+                "warmed up": {"called": [[[1], [0.5]]]},
+                "GRPO-OR": {"called": [[steps, slow], [steps, [0.0] * 100]]},
+            },
+            "curves": {"GRPO-OR": {"eval_em": [evaluated, evaluated]}},
+        }
+        _, _, row = tool_use.by_curve(record).splitlines()
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[:4] == ["GRPO-OR", "0.375 (0.000 to 0.750)", "56 (11 to 100)", "0.050 (0.050 to 0.050)"]
+        assert cells[-1] == "1.000 (1.000 to 1.000)"
+
 
 class TestMemPO:
     def test_a_careful_searcher_answers_nearly_every_pair(self, searches):

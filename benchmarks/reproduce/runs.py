@@ -192,11 +192,26 @@ def last_policy(out: Path) -> Path:
     return out / "last" / "policy"
 
 
-def finish(file: str, title: str, jobs: Sequence[Job], metrics: Sequence[str], last: int = 3) -> str:
+def finish(
+    file: str,
+    title: str,
+    jobs: Sequence[Job],
+    metrics: Sequence[str],
+    last: int = 3,
+    training: Sequence[str] = (),
+) -> str:
     """Write `FILE.json` and `FILE.png`; a Markdown table of each method's mean over seeds.
 
     Of a run the mean of its last `last` evaluations counts; in brackets stand the lowest and the highest
     seed.
+
+    Args:
+        file: name of the record.
+        title: of the picture.
+        jobs: the runs.
+        metrics: of evaluations, a column and a panel each.
+        last: see above.
+        training: numbers of every training step that are recorded too.
 
     Raises:
         ValueError: a method's runs were not evaluated at the same steps.
@@ -217,27 +232,40 @@ def finish(file: str, title: str, jobs: Sequence[Job], metrics: Sequence[str], l
         method: {metric: [curve(job.out, metric) for job in members] for metric in metrics}
         for method, members in made.items()
     }
+    if training:
+        record["training"] = {
+            method: {metric: [curve(job.out, metric) for job in members] for metric in training}
+            for method, members in made.items()
+        }
     for method, curves in record["curves"].items():
         if len({tuple(steps) for steps, _ in curves[metrics[0]]}) > 1:
             raise ValueError(f"the seeds of {method} were evaluated at different steps; run them again")
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{file}.json").write_text(json.dumps(record) + "\n")
     draw(RESULTS / f"{file}.png", record)
-    lines = ["| method | " + " | ".join(metrics) + " |", "| --- |" + " --- |" * len(metrics)]
-    for method, numbers in found.items():
-        cells = [f"{np.mean(n):.3f} ({min(n):.3f} to {max(n):.3f})" for n in numbers.values()]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = {method: [shown(numbers[name]) for name in metrics] for method, numbers in found.items()}
+    return markdown(("method", *metrics), rows)
+
+
+def shown(values: Sequence[float], digits: int = 3) -> str:
+    """A mean over seeds, with the smallest and the largest."""
+    return f"{np.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def markdown(head: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join([name, *cells]) + " |" for name, cells in rows.items())])
 
 
 def shares_table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     """A Markdown table of each method's means over seeds, a column for each share."""
     columns = list(next(iter(found.values()))[0])
-    lines = ["| method | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
-    for method, seeds in found.items():
-        cells = [f"{np.mean([one[column] for one in seeds]):.3f}" for column in columns]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = {
+        method: [f"{np.mean([one[column] for one in seeds]):.3f}" for column in columns]
+        for method, seeds in found.items()
+    }
+    return markdown(("method", *columns), rows)
 
 
 def draw(file: Path, record: Mapping[str, Any]) -> None:

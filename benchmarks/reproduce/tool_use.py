@@ -7,8 +7,9 @@ each method and writes `docs/results/`.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ import numpy as np
 
 from benchmarks.reproduce.runs import (
     GROUPS,
+    RESULTS,
     UNCHANGED,
     Job,
     clone,
     env_flags,
     finish,
     make_parser,
+    markdown,
     run_all,
     seeded_jobs,
+    shown,
     steps_flags,
 )
 from benchmarks.reproduce.tool_teacher import FIXED, REPLY, Caller, play
@@ -42,6 +46,8 @@ METHODS = {
 }
 METRICS = ("eval_called", "eval_retrieved", "eval_em")
 EVALUATED = 512  # episodes of the test set
+FIRST = 20  # training steps in which calls are counted
+AT = (5, 10, 20, 50, 100)  # training steps at which exact match is compared
 CARE = 0.5  # of the careless caller
 CARELESS_EVERY = 4  # an episode of its for every fourth question of the warm-up
 
@@ -120,13 +126,33 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     )
 
 
+def by_curve(record: Mapping[str, Any]) -> str:
+    """A Markdown table of how soon each method calls, in training, and answers, when it is evaluated.
+
+    `area`: mean share of calls over the first training steps. `95%`: the first step with so many, or the last.
+    """
+    rows = {}
+    for method, training in record["training"].items():
+        calls = [values for _, values in training["called"]]
+        if len(calls[0]) < FIRST:  # a policy that does not learn
+            continue
+        areas = [float(np.mean(run[:FIRST])) for run in calls]
+        reached = [next((i for i, share in enumerate(run, 1) if share >= 0.95), len(run)) for run in calls]
+        answered = [dict(zip(*evaluated, strict=True)) for evaluated in record["curves"][method]["eval_em"]]
+        em = [shown([run[step] for run in answered]) for step in AT]
+        rows[method] = [shown(areas), shown(reached, 0), *em]
+    return markdown(("method", "area", "95%", *(f"em at step {step}" for step in AT)), rows)
+
+
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=3, parallel=1).parse_args()
+    args = make_parser(__doc__, seeds=5, parallel=2).parse_args()
     setting = Setting(args.folder)
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)
-    print(finish("tool_use", f"Two-turn tool use, {EVALUATED} test episodes", made, METRICS))
+    title = f"Two-turn tool use, {EVALUATED} test episodes"
+    print(finish("tool_use", title, made, METRICS, training=("called",)))
+    print(by_curve(json.loads((RESULTS / "tool_use.json").read_text())))
     return 0
 
 

@@ -1,0 +1,82 @@
+"""The reproduction with the reader that ships: what it measures of memories, and the flags of its runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="the learners need torch")
+pytest.importorskip("transformers", reason="the learners need transformers")
+
+from benchmarks.reproduce import reader
+from benchmarks.reproduce.runs import Job
+from memenvs.baselines import grpo
+from memenvs.baselines.args import read_args
+
+NEEDED = {"Whose town?": [("Ada Orrel", "Tarsk"), ("Tarsk", "Bo Venn")]}
+ADA, TARSK, OTHER = "Ada Orrel, birthplace: Tarsk", "Tarsk, mayor: Bo Venn", "Munness, mayor: Ann Ry"
+
+
+def episode(chunks, memories, **more):
+    """A recorded episode: a turn for each chunk and the memory behind it, then the answer."""
+    turns = [
+        {"observation": f"Documents:\n{chunk}\nNotes:\n(before)", "memory": memory}
+        for chunk, memory in zip(chunks, memories, strict=True)
+    ]
+    last = {"observation": "Answer.", "memory": memories[-1]}
+    metrics = {"em": 1.0, "f1": 1.0, "reply_tokens": 10, "prompt_tokens": 90}
+    return {"question": "Whose town?", "phase": "eval", "metrics": metrics, "turns": [*turns, last], **more}
+
+
+ADA_CHUNK, TARSK_CHUNK, NO_CHUNK = (f"Document 1:\n{name}\nText." for name in ("Ada Orrel", "Tarsk", "Rim"))
+
+
+class TestMeasure:
+    def test_a_fact_is_taken_where_its_document_is_shown_and_kept_while_it_stays(self):
+        played = [
+            episode([ADA_CHUNK, NO_CHUNK, TARSK_CHUNK], [ADA, OTHER, TARSK]),  # takes, lets go, takes
+            episode([ADA_CHUNK, NO_CHUNK, TARSK_CHUNK], [ADA, ADA, ADA]),  # takes, keeps, keeps and misses
+        ]
+        found = reader.measure(played, NEEDED)
+        assert found["taken"] == [1.0, None, 0.5]
+        assert found["kept"] == [None, 0.5, 1.0]
+        assert found["noted"] == 0.5
+        assert found["em"] == 1.0
+
+    def test_episodes_may_differ_in_length(self):
+        played = [episode([ADA_CHUNK], [ADA]), episode([NO_CHUNK, ADA_CHUNK], [OTHER, OTHER])]
+        found = reader.measure(played, NEEDED)
+        assert found["taken"] == [1.0, 0.0]
+
+    def test_evaluations_are_taken_apart_by_step(self, tmp_path):
+        right, missed = [ADA + "\n" + TARSK], [OTHER]
+        both = ADA_CHUNK + "\n" + TARSK_CHUNK
+        lines = [
+            episode([both], missed, step=5),
+            episode([both], right, step=10),
+            episode([both], missed, step=10, phase="train"),
+        ]
+        (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        found = reader.evaluations(Job("TAMTRL", 0, tmp_path, []), NEEDED)
+        assert [(one["step"], one["noted"]) for one in found] == [(5, 0.0), (10, 1.0)]
+
+
+def test_a_table_has_means_over_seeds():
+    def run(em, taken):
+        rest = {"f1": em, "noted": em, "kept": [None, 1.0], "reply_tokens": 100.0}
+        return {"seed": 0, "found": [{"em": 0.0}, {"em": em, "taken": taken, **rest}]}
+
+    lines = reader.table({"TAMTRL": [run(0.25, [0.5, 1.0]), run(0.75, [None, 0.5])]}).splitlines()
+    assert lines[2].startswith("| TAMTRL | 0.500 (0.250 to 0.750) |")
+    assert "| 0.50, 0.75 | 1.00 | 100 (100 to 100) |" in lines[2]
+
+
+def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(reader, "build", lambda argv: 0)
+    made = reader.jobs(tmp_path, seeds=3, steps=7)
+    for job in made:
+        args = read_args(grpo.GRPOArgs, job.command[2:], "grpo")
+        args.check()
+        assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 4e-4))
+    assert len({job.out for job in made}) == len(made) == 1 + 3 * 2

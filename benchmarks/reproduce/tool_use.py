@@ -129,7 +129,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
 def by_curve(record: Mapping[str, Any]) -> str:
     """A Markdown table of how soon each method calls, in training, and answers, when it is evaluated.
 
-    `area`: mean share of calls over the first training steps. `95%`: the first step with so many, or the last.
+    `area`: the share of calls in the first training steps. `95%`: the first step with as many, or the last.
     """
     rows = {}
     for method, training in record["training"].items():

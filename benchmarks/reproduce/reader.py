@@ -1,8 +1,8 @@
 """TAMTRL against the outcome alone, on a language model that reads: the reader that ships goes on learning.
 
 `python -m benchmarks.reproduce.reader runs/reader` trains `smollm2-reader` for a few steps by each of the
-two, on questions about one invented world, and tests it on another. It writes `docs/results/reader.json`, what the
-memories took and kept among it.
+two, on questions about one invented world, and tests it on another. It writes
+`docs/results/reader.json`, what the memories took and kept among it.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="the small model needs torch")
 pytest.importorskip("transformers", reason="the small model needs transformers")
 
 from benchmarks.reproduce import mempo, runs, search_teacher, tool_teacher, tool_use
-from benchmarks.reproduce.search_memory import remembered, shares
-from benchmarks.reproduce.search_teacher import BETWEEN, THEN_ANSWER, THEN_SEARCH, TITLE, UNKNOWN, Searcher
+from benchmarks.reproduce.search_memory import likely, means, remembered, search, shares
+from benchmarks.reproduce.search_teacher import THEN_ANSWER, THEN_SEARCH, TITLE, Searcher, reply_tokens
 from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
 from memenvs.baselines import grpo
 from memenvs.baselines.args import read_args
@@ -23,7 +23,7 @@ from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import open_tasks
 
 ENTITIES = 300
-SHOWN = f'\n\n<information>{TITLE}Ada Orrel") Ada Orrel was born in Tarsk.</information>\n\n'
+SHOWN = f'{TITLE}Ada Orrel") Ada Orrel was born in Tarsk.</information>\n\n'
 
 
 @pytest.fixture(scope="module")
@@ -152,56 +152,88 @@ class TestToolUse:
 
 
 class TestMemPO:
-    def test_a_careful_searcher_answers_nearly_every_pair(self, searches):
+    def test_a_careful_searcher_answers_nearly_every_task(self, searches):
         assert np.mean([one.success for one in searches]) > 0.95
 
     @pytest.mark.parametrize("teacher", ["careful", "forgetful"])
     def test_nearly_every_reply_fits(self, setting, policy, teacher):
-        shown = read_demonstrations(getattr(setting, teacher))
-        fits = [
-            len(policy.encode_reply(reply)) <= search_teacher.REPLY for one in shown for _, reply in one.turns
-        ]
+        fits = []
+        for one in read_demonstrations(getattr(setting, teacher)):
+            asked = one.turns[0][0].count("; ") + 1
+            fits += [len(policy.encode_reply(reply)) <= reply_tokens(asked) for _, reply in one.turns]
         assert np.mean(fits) > 0.95
 
-    def test_half_of_what_a_scorer_is_asked_is_shown_too(self, searches):
-        asked = [prompt for one in searches for prompt, reply in one.turns if reply.startswith("<answer>")]
-        histories = sum(TITLE in prompt for prompt in asked)
-        for count in (histories, len(asked) - histories):
-            assert 0.4 < count / len(searches) < 0.6
+    def test_prompts_of_all_lengths_fit_the_window(self, policy, searches):
+        sizes = [len(policy.encode(prompt)) for one in searches for prompt, _ in one.turns]
+        assert max(sizes) + reply_tokens(max(mempo.OBJECTIVES)) <= policy.model.config.n_positions
 
-    def test_a_searcher_notes_what_was_found_and_searches_for_the_other(self, setting):
+    def test_half_of_what_a_scorer_is_asked_is_shown_too(self, searches):
+        pairs = [one for one in searches if one.turns[0][0].count("; ") == 1]
+        asked = [prompt for one in pairs for prompt, reply in one.turns if reply.startswith("<answer>")]
+        histories = sum("<mem></mem>" in prompt for prompt in asked)
+        for count in (histories, len(asked) - histories):
+            assert 0.35 < count / len(pairs) < 0.65
+
+    def test_every_number_of_questions_is_shown_and_tested_but_two_are_learned(self, setting, searches):
+        assert {one.turns[0][0].count("; ") + 1 for one in searches} == set(mempo.OBJECTIVES)
+        for objectives in mempo.OBJECTIVES:
+            tasks = open_tasks(setting.folder / f"test-{objectives}")
+            assert {len(task.evidence) for task in tasks} == {objectives}
+        assert {len(task.answers) for task in open_tasks(setting.folder / "train-2")} == {2}
+
+    def test_a_searcher_notes_what_was_found_and_searches_for_the_next(self, setting):
         searcher = Searcher(setting.singles.names, np.random.default_rng(0), 1.0)
         subjects, answers = ["Ada Orrel", "Bo Venn"], ["Tarsk", "Munness"]
-        reply = searcher.reply(BETWEEN.join([UNKNOWN] * 2), SHOWN, subjects, answers, last=False)
-        assert reply == f"<mem>Tarsk; ?{THEN_SEARCH}Bo Venn</search>"
-        reply = searcher.reply("?; Munness", SHOWN, subjects, answers, last=False)
-        assert reply == f"<mem>Tarsk; Munness{THEN_ANSWER}Tarsk; Munness</answer>"
+        reply = searcher.reply("", SHOWN, subjects, answers, last=False)
+        assert reply == f"<mem>Ada Orrel: Tarsk{THEN_SEARCH}Bo Venn</search>"
+        reply = searcher.reply("Bo Venn: Munness", SHOWN, subjects, answers, last=False)
+        assert reply == f"<mem>Bo Venn: Munness; Ada Orrel: Tarsk{THEN_ANSWER}Tarsk; Munness</answer>"
+        reply = searcher.reply("Bo Venn: Munness", "", subjects, answers, last=True)
+        assert reply == f"<mem>Bo Venn: Munness{THEN_ANSWER}?; Munness</answer>"
 
     def test_a_forgetful_searcher_takes_longer_and_ends(self, setting, searches):
-        forgetful = read_demonstrations(setting.forgetful)
-        played = [sum(reply.startswith("<mem>") for _, reply in one.turns) for one in forgetful]
-        careful = [sum(reply.startswith("<mem>") for _, reply in one.turns) for one in searches]
-        assert max(careful) == 3
-        assert np.mean(played) > np.mean(careful)
+        def played(found):
+            pairs = [one for one in found if one.turns[0][0].count("; ") == 1]
+            return [sum(reply.startswith("<mem>") for _, reply in one.turns) for one in pairs]
+
+        assert max(played(searches)) == 3
+        assert np.mean(played(read_demonstrations(setting.forgetful))) > np.mean(played(searches))
 
     def test_shares_say_what_became_of_each_answer(self, setting):
-        tasks = open_tasks(setting.folder / "test-pairs")
-        task = next(task for task in tasks if len(task.evidence) == 2)
-        (one, _), (first, second) = tasks.titles(task.evidence), (accepted[0] for accepted in task.answers)
+        tasks = open_tasks(setting.folder / "test-2")
+        task = tasks[0]
+        (one, two), (first, second) = tasks.titles(task.evidence), (accepted[0] for accepted in task.answers)
         replies = [
-            f"<mem>?; ?{THEN_SEARCH}{one}</search>",
-            f"<mem>{first}; ?{THEN_SEARCH}{one}</search>",  # taken; searched again
-            f"<mem>?; ?{THEN_SEARCH}Which</search>",  # not taken
-            f"<mem>?; {second}{THEN_SEARCH}Which</search>",  # of the second nothing was searched
-            f"<mem>?; {second}{THEN_ANSWER}?; {second}</answer>",  # kept
+            f"<mem>{THEN_SEARCH}{one}</search>",
+            f"<mem>{one}: {first}{THEN_SEARCH}{one}</search>",  # taken; searched again
+            f"<mem>{THEN_SEARCH}Which</search>",  # not taken
+            f"<mem>{two}: {second}{THEN_SEARCH}Which</search>",  # of the second nothing was searched
+            f"<mem>{two}: {second}{THEN_ANSWER}?; {second}</answer>",  # kept
         ]
         played = [Reply(text, np.zeros(1, np.int64), np.zeros(1), True) for text in replies]
         episode = Episode(task=task.id, replies=played, metrics={"em": 0.5})
         assert shares([episode], tasks) == {"em": 0.5, "searched": 0.5, "taken": 0.5, "kept": 1.0}
 
+    def test_likelihoods_are_means_by_turn(self):
+        played = [Episode(task="a", signals={"mempo": values}) for values in ([0.2, 0.4], [0.6])]
+        assert likely(played) == [(pytest.approx(0.4), 1.0), (0.4, 0.5)]
+
     def test_a_model_is_measured(self, setting):
-        found = remembered(setting.model, mempo.ENV, setting.env_args("test"), 2)
+        found = remembered(setting.model, setting.env_args("test"), 2, 2)
         assert set(found) == {"em", "searched", "taken", "kept"}
+        played = search(setting.model, setting.env_args("test", 10), 10, 2, measured=True)
+        assert len(likely(played)) == max(len(one.replies) for one in played)
+        assert means(played)["prompt_tokens"] > 0
+
+    def test_tables_have_a_row_for_each_method(self):
+        numbers = {"em": 0.5, "f1": 0.6, "prompt_tokens": 300.0, "prompt_tokens_peak": 90.0}
+        keys = [*map(str, mempo.OBJECTIVES)]
+        keys += [f"{n}, {keep} turns" for n in mempo.IN_CONTEXT for keep in mempo.CONTEXTS]
+        run = {**{key: numbers for key in keys}, "memories": {"em": 0.5}, "likely": [(0.1, 1.0), (0.3, 0.9)]}
+        made = mempo.tables({"GRPO": [run], "MemPO": [run, run]}).split("\n\n")
+        assert len(made) == 7
+        assert made[1].splitlines()[2].startswith("| GRPO | 0.500 (0.500 to 0.500) |")
+        assert made[-1].splitlines()[-1] == "| MemPO | 0.100 | 0.300 |"
 
     def test_the_learner_takes_the_flags_of_every_run(self, setting):
         made = mempo.jobs(setting, setting.model, seeds=2, steps=7)

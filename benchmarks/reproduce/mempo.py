@@ -1,15 +1,15 @@
-"""Two objectives with a memory (MemPO): curves of GRPO with and without credit for memories.
+"""Many objectives with a memory (MemPO, Table 1, figures 3 and 4): GRPO with and without credit for memories.
 
-`python -m benchmarks.reproduce.mempo runs/mempo` does everything: it makes a world, its questions in pairs
-and a model, teaches the model to search and to remember, spoils it on a forgetful searcher's episodes, trains
-it by each method and writes `docs/results/`.
+`python -m benchmarks.reproduce.mempo runs/mempo` does everything: it makes a world, its questions, two to ten
+at once, and a model, teaches the model to search and to remember, spoils it on a forgetful searcher's
+episodes, trains it by each method on two questions at once, tests it on up to ten and writes `docs/results/`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,19 @@ from benchmarks.reproduce.runs import (
     finish,
     last_policy,
     make_parser,
+    markdown,
     run_all,
     seeded_jobs,
     shares_table,
+    shown,
     steps_flags,
 )
-from benchmarks.reproduce.search_memory import remembered
-from benchmarks.reproduce.search_teacher import FIXED, REPLY, TURNS, Searcher, play
-from benchmarks.reproduce.world_tasks import ENTITIES, save_pairs
-from memenvs.rollout.demonstrations import write_demonstrations
+from benchmarks.reproduce.search_memory import ENV, likely, means, remembered, search
+from benchmarks.reproduce.search_teacher import FIXED, TEMPLATE, Searcher, play, reply_tokens, turns
+from benchmarks.reproduce.world_tasks import ENTITIES, save_joined
+from memenvs.core.files import read_json, write_json
+from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
 
-ENV = "MemSearchQA-v0"
 # Half right is half a reward, and the models of nothing know an answer in its tag alone.
 REWARD = {"trajectory": "outcome", "target": "wrapped"}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -46,13 +48,18 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "MemPO, b = 0": ("mempo", {**REWARD, "bias": "none"}),
 }
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak")
-EVALUATED = 256  # episodes of the test set
+EVALUATED = 256  # episodes of a test set
+OBJECTIVES = {2: 4000, 4: 2000, 6: 1200, 8: 900, 10: 800}  # questions at once, and tasks that warm up
+LEARNED = 2  # questions at once in the runs
+CONTEXTS = (3, "all")  # turns repeated, beside 1; the model has to have seen them too
+IN_CONTEXT = (2, 4, 6)  # questions at once where more turns are repeated
+LONGER = 400  # episodes of each of those that warm up
 CARE = 0.6  # of the forgetful searcher
-FORGETFUL_EVERY = 6  # an episode of its for every sixth pair of the warm-up
+FORGETFUL_EVERY = 6  # an episode of its for every sixth task of the warm-up
 
 
 class Setting:
-    """What all runs share: a world, its questions in pairs, an untrained model and demonstrations.
+    """What all runs share: a world, its questions joined, an untrained model and demonstrations.
 
     Args:
         folder: for everything; what is missing is made.
@@ -61,31 +68,43 @@ class Setting:
 
     def __init__(self, folder: Path, entities: int = ENTITIES) -> None:
         self.singles = tool_use.Setting(folder, entities, "search-model", FIXED, window=1024)
-        self.folder, self.model = folder, self.singles.model
+        self.folder, self.model, self.size = folder, self.singles.model, entities / ENTITIES
         self.careful, self.forgetful = folder / "careful-searches.jsonl", folder / "forgetful-searches.jsonl"
-        for part in ("warm", "train", "test"):
-            if not (folder / f"{part}-pairs").exists():
-                save_pairs(folder, part)
-        env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm"))
-        tasks = range(len(env.unwrapped.questions))
-        for file, care, chosen in (
-            (self.careful, 1.0, tasks),
-            (self.forgetful, CARE, tasks[::FORGETFUL_EVERY]),
-        ):
-            if not file.exists():
-                searcher = Searcher(self.singles.names, np.random.default_rng(0), care)
-                write_demonstrations(file, play(env, searcher, chosen, np.random.default_rng(1)))
+        parts = [("warm", n, self._sized(count)) for n, count in OBJECTIVES.items()]
+        parts += [("train", LEARNED, self._sized(4000))]
+        parts += [("test", n, self._sized(4 * EVALUATED)) for n in OBJECTIVES]
+        for part, objectives, count in parts:
+            if not (folder / f"{part}-{objectives}").exists():
+                save_joined(folder, part, objectives, count)
+        if not self.careful.exists():
+            write_demonstrations(self.careful, self._demonstrations(1.0, every=1))
+        if not self.forgetful.exists():
+            write_demonstrations(self.forgetful, self._demonstrations(CARE, every=FORGETFUL_EVERY))
 
-    def env_args(self, part: str) -> dict[str, Any]:
-        """Of the environment that asks the pairs of a part."""
+    def _sized(self, count: int) -> int:
+        return max(8, int(count * min(1.0, self.size)))
+
+    def _demonstrations(self, care: float, every: int) -> Iterator[Demonstration]:
+        """Episodes of a searcher of all numbers of questions, a share of them with more turns repeated."""
+        searcher, rng = Searcher(self.singles.names, np.random.default_rng(0), care), np.random.default_rng(1)
+        kinds = [(n, 1, self._sized(count)) for n, count in OBJECTIVES.items()]
+        kinds += [(n, keep, self._sized(LONGER)) for n in IN_CONTEXT for keep in CONTEXTS]
+        for objectives, keep, count in kinds:
+            env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm", objectives, keep))
+            known = len(env.unwrapped.questions)
+            yield from play(env, searcher, range(0, min(count, known), every), rng)
+
+    def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
+        """Of the environment that asks so many questions of a part at once."""
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_information": 200}
-        memory = {"memory_mode": "memory", "max_turns": TURNS, "tokenizer": str(self.model)}
-        return {"tasks": str(self.folder / f"{part}-pairs"), **search, **memory}
+        memory = {"memory_mode": "memory", "keep_turns": keep_turns, "template": TEMPLATE}
+        sizes = {"max_turns": turns(objectives), "tokenizer": str(self.model)}
+        return {"tasks": str(self.folder / f"{part}-{objectives}"), **search, **memory, **sizes}
 
     def flags(self, part: str) -> list[str]:
         """Of every learner."""
-        sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 64}
-        return env_flags(ENV, self.env_args(part), self.folder / "test-pairs", **sizes)
+        sizes = {"episodes": EVALUATED, "reply": reply_tokens(LEARNED), "num_envs": 64}
+        return env_flags(ENV, self.env_args(part), self.folder / f"test-{LEARNED}", **sizes)
 
     def spoiled(self) -> Path:
         """A model that can search and remember, and often forgets; before, it learns to call a tool once."""
@@ -104,24 +123,68 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     return seeded_jobs(setting.folder, warm, {**UNCHANGED, **methods}, seeds, flags)
 
 
-def memories(setting: Setting, made: Sequence[Job]) -> str:
-    """Write `mempo_memories.json`, what memories hold at the end; a Markdown table of it."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for job in made:
-        held = remembered(last_policy(job.out), ENV, setting.env_args("test"), 2 * EVALUATED)
-        found.setdefault(job.method, []).append(held)
-    (RESULTS / "mempo_memories.json").write_text(json.dumps(found) + "\n")
-    return shares_table(found)
+def measure(setting: Setting, job: Job) -> dict[str, Any]:
+    """What a run's last policy does with two to ten questions, with more turns repeated, and P by turn.
+
+    It is kept beside the run, and read from there the next time.
+    """
+    file, model, test = job.out / "objectives.json", last_policy(job.out), setting.env_args("test")
+    if file.exists():
+        return dict(read_json(file, "delete it and run the command again"))
+    most = max(OBJECTIVES)
+    found: dict[str, Any] = {"memories": remembered(model, test, LEARNED, 2 * EVALUATED)}
+    for objectives in OBJECTIVES:
+        env_args = setting.env_args("test", objectives)
+        played = search(model, env_args, objectives, EVALUATED, measured=objectives == most)
+        found[f"{objectives}"] = means(played)
+    found["likely"] = likely(played)
+    for objectives in IN_CONTEXT:
+        for keep in CONTEXTS:
+            env_args = setting.env_args("test", objectives, keep)
+            found[f"{objectives}, {keep} turns"] = means(search(model, env_args, objectives, EVALUATED))
+    write_json(file, found)
+    return found
+
+
+def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Markdown tables of each method's means over seeds: by number of questions, by context, P by turn."""
+
+    def cells(runs: Sequence[Mapping[str, Any]], keys: Sequence[str], metric: str, digits: int) -> list[str]:
+        return [shown([run[key][metric] for run in runs], digits) for key in keys]
+
+    numbers = [f"{objectives}" for objectives in OBJECTIVES]
+    contexts = [key for n in IN_CONTEXT for key in (f"{n}", *(f"{n}, {keep} turns" for keep in CONTEXTS))]
+    made = [shares_table({name: [run["memories"] for run in runs] for name, runs in found.items()})]
+    for metric, keys, digits in (
+        ("em", numbers, 3),
+        ("f1", numbers, 3),
+        ("prompt_tokens", numbers, 0),
+        ("prompt_tokens_peak", numbers, 0),
+        ("em", contexts, 3),
+    ):
+        rows = {name: cells(runs, keys, metric, digits) for name, runs in found.items()}
+        made.append(markdown((metric, *keys), rows))
+    last = min(len(run["likely"]) for runs in found.values() for run in runs)
+    rows = {
+        name: [f"{np.mean([run['likely'][turn][0] for run in runs]):.3f}" for turn in range(last)]
+        for name, runs in found.items()
+    }
+    return "\n\n".join([*made, markdown(("P", *(f"turn {turn + 1}" for turn in range(last))), rows)])
 
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=3, parallel=1, steps=60).parse_args()
+    args = make_parser(__doc__, seeds=5, parallel=2, steps=60).parse_args()
     setting = Setting(args.folder)
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)
     print(finish("mempo", f"Two objectives with a memory, {EVALUATED} test episodes", made, METRICS))
-    print(memories(setting, made))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for job in made:
+        if not (job.method in UNCHANGED and job.seed):  # one policy, whatever the seed
+            found.setdefault(job.method, []).append(measure(setting, job))
+    write_json(RESULTS / "mempo_objectives.json", found)
+    print(tables(found))
     return 0
 
 

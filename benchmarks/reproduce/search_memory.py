@@ -1,54 +1,91 @@
-"""What the memories of a trained searcher hold."""
+"""What the memories of a trained searcher hold, and how likely they make the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.reproduce.search_teacher import REPLY
+from benchmarks.reproduce.search_teacher import note, reply_tokens
 from memenvs.baselines.run import group_seeds
 from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.search_qa import read_reply
 from memenvs.models import HFPolicy
 from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode
-from memenvs.tasks.taskset import TaskSet
+from memenvs.tasks.taskset import TaskSet, open_tasks
+from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
+from memenvs.wrappers.scorers import HFScorer
+
+ENV = "MemSearchQA-v0"
 
 
-def remembered(model: Path, env: str, env_args: dict[str, Any], episodes: int) -> dict[str, float]:
-    """`shares` of episodes of a model, on other draws of tasks and tokens than those of its evaluations."""
-    venv = TextVectorEnv(env, 64, autoreset_mode="Disabled", **env_args)
-    tasks: TaskSet = venv.envs[0].unwrapped.questions
-    played = collect(venv, HFPolicy(model), group_seeds(0, 0, 4, episodes), max_new_tokens=REPLY)
-    return shares(played, tasks)
+def search(
+    model: Path, env_args: dict[str, Any], objectives: int, episodes: int, measured: bool = False
+) -> list[Episode]:
+    """Episodes of a model, on other draws of tasks and tokens than those of its evaluations.
+
+    Args:
+        model: folder of a policy.
+        env_args: of the environment.
+        objectives: questions of a task.
+        episodes: so many.
+        measured: P of every memory is their signal, with the model as its own scorer.
+    """
+    policy = HFPolicy(model)
+    venv: Any = TextVectorEnv(ENV, 64, autoreset_mode="Disabled", **env_args)
+    if measured:
+        method = MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
+        venv = VectorRewardWrapper(venv, [method], HFScorer(policy.model, policy.tokenizer), group_size=1)
+    seeds = group_seeds(0, 0, 4, episodes)
+    return list(collect(venv, policy, seeds, max_new_tokens=reply_tokens(objectives)))
 
 
-def shares(episodes: Iterable[Episode], tasks: TaskSet) -> dict[str, float]:
+def remembered(model: Path, env_args: dict[str, Any], objectives: int, episodes: int) -> dict[str, float]:
+    """`shares` of episodes of a model."""
+    return shares(search(model, env_args, objectives, episodes), open_tasks(env_args["tasks"]))
+
+
+def means(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Exact match and F1, means over a task's questions; the model's own tokens, all and most at once."""
+    names = ("em", "f1", "prompt_tokens", "prompt_tokens_peak", "turns")
+    found = {name: float(np.mean([one.metrics[name] for one in episodes])) for name in names}
+    return {**found, "reply_tokens": float(np.mean([one.tokens for one in episodes]))}
+
+
+def likely(episodes: Sequence[Episode]) -> list[tuple[float, float]]:
+    """By turn: the mean of P of its memories (MemPO Fig. 4), 0 where none is, and the share of episodes."""
+    by_turn = defaultdict[int, list[float]](list)
+    for one in episodes:
+        for turn, value in enumerate(one.signals["mempo"]):
+            by_turn[turn].append(value)
+    return [(float(np.mean(values)), len(values) / len(episodes)) for _, values in sorted(by_turn.items())]
+
+
+def shares(episodes: Sequence[Episode], tasks: TaskSet) -> dict[str, float]:
     """What a searcher does well, as shares of the times at which it could.
 
-    `searched`: a question's subject, ever; `taken`: its answer is in the memory right behind such a search;
-    `kept`: an answer that was in a memory is in the next; `em`.
+    `searched`: a question's subject, ever; `taken`: its answer is noted right behind such a search; `kept`: a
+    right note is in the next memory too; `em`.
     """
     numbers = {task.id: number for number, task in enumerate(tasks)}
     searched, taken, kept, right = list[bool](), list[bool](), list[bool](), list[float]()
     for episode in episodes:
         task = tasks[numbers[episode.task]]
-        subjects = tasks.titles(task.evidence)
         moves = [read_reply(reply.text, memory=True) for reply in episode.replies]
         memories = [move.memory.text if move.memory else "" for move in moves]
         right.append(episode.metrics["em"])
-        for subject, (answer, *_) in zip(subjects * (2 // len(subjects)), task.answers, strict=True):
-            searched.append(any(move.kind == "search" and move.content == subject for move in moves))
-            for (before, memory), next_memory in zip(
-                zip(moves, memories, strict=True), memories[1:], strict=False
-            ):
-                holds = answer in next_memory
-                if before.kind == "search" and before.content == subject:
-                    taken.append(holds)
-                elif answer in memory:
-                    kept.append(holds)
+        for subject, (answer, *_) in zip(tasks.titles(task.evidence), task.answers, strict=True):
+            noted = note(subject, answer)
+            asked = [move.kind == "search" and move.content == subject for move in moves]
+            searched.append(any(asked))
+            for now, memory, then in zip(asked, memories, memories[1:], strict=False):
+                if now:
+                    taken.append(noted in then)
+                elif noted in memory:
+                    kept.append(noted in then)
     found = {"em": right, "searched": searched, "taken": taken, "kept": kept}
     return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}

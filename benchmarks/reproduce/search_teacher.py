@@ -3,79 +3,87 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from benchmarks.reproduce.world_tasks import Names
-from memenvs.envs.search_qa import ASK_WITH_MEMORY, LAST, SHOWN
-from memenvs.envs.searching import SearchForm, several
+from memenvs.envs.search_qa import LAST
+from memenvs.envs.searching import SearchForm
 from memenvs.rollout.demonstrations import Demonstration
 
-TURNS = 5  # in which a search is run; one more is for an answer only
-UNKNOWN, BETWEEN = "?", "; "
+TEMPLATE = {"ask": "Questions: {question}\n<mem>{memory}</mem>{recent}\nReply: "}
+"""A prompt that says nothing about how many questions there are, or how many turns are left."""
+
+UNKNOWN, BETWEEN, IS = "?", "; ", ": "
 MEM, THEN_SEARCH, SEARCHED = "<mem>", "</mem><think></think><search>", "</search>"
 THEN_ANSWER, ANSWERED = "</mem><think></think><answer>", "</answer>"
 TITLE = 'Doc 1(Title: "'
 FIXED = [
-    *(
-        part
-        for turns in range(1, TURNS + 2)
-        for part in ASK_WITH_MEMORY.fill(
-            question="|",
-            memory="|",
-            recent="|",
-            turns=turns,
-            several=several(2),
-            shown=SHOWN[1],
-            max_memory=1024,
-        ).split("|")
-    ),
-    *(MEM, "</mem>", THEN_SEARCH, SEARCHED, THEN_ANSWER, "<answer>", ANSWERED, UNKNOWN + BETWEEN, BETWEEN),
-    *("\n\n<information>", "</information>\n\n", TITLE, '") ', f"\n{SearchForm.mend}\n", LAST),
+    *re.split(r"{\w+}", TEMPLATE["ask"]),
+    *(MEM, "</mem>", THEN_SEARCH, SEARCHED, THEN_ANSWER, "<answer>", ANSWERED, UNKNOWN, BETWEEN, IS),
+    *("<think></think><search>", "\n\n<information>", "</information>\n\n", TITLE, '") '),
+    *(f"\n{SearchForm.mend}\n", LAST),
 ]
-REPLY = 10  # tokens: two answers twice, what stands between and around them, the end
 _SHOWN = re.compile(re.escape(TITLE) + r'(?P<title>.*?)"\) ')
 
 
+def reply_tokens(objectives: int) -> int:
+    """Tokens that a reply may have: of each question a note of four and an answer of two, and some around."""
+    return 6 * objectives + 6
+
+
+def turns(objectives: int) -> int:
+    """In which a search is run; one more is for an answer only."""
+    return objectives + 3
+
+
+def note(subject: str, answer: str) -> str:
+    """What a memory says of a question."""
+    return subject + IS + answer
+
+
 class Searcher:
-    """Keeps the two answers it has found as its memory, `?` for one it has not, and searches for the first.
+    """Notes each answer behind what its question is about, and searches for the first that it has not noted.
 
     Args:
         names: of the world.
         rng: its chance.
         care: probability, each turn, of making no mistake. A mistake is to note a wrong name of the passage,
-            to forget what the memory held, or to search for a word.
+            to forget a note, or to search for a word.
     """
 
     def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:
         self._names, self._rng, self._care = names, rng, care
 
-    def reply(self, memory: str, shown: str, subjects: list[str], answers: list[str], last: bool) -> str:
+    def reply(
+        self, memory: str, shown: str, subjects: Sequence[str], answers: Sequence[str], last: bool
+    ) -> str:
         """The next reply.
 
         Args:
             memory: as the prompt shows it.
             shown: the passage that came back, or nothing.
-            subjects: what the two questions are about.
+            subjects: what the questions are about.
             answers: to them.
             last: answer now.
         """
         fault = "" if self._rng.random() < self._care else self._rng.choice(("misread", "forget", "vague"))
-        known = memory.split(BETWEEN) if memory else [UNKNOWN, UNKNOWN]
-        if fault == "forget":
-            known = [UNKNOWN, UNKNOWN]
+        notes = dict(one.split(IS) for one in memory.split(BETWEEN)) if memory else {}
+        if fault == "forget" and notes:
+            del notes[str(self._rng.choice(list(notes)))]
         title = found["title"] if (found := _SHOWN.search(shown)) else ""
-        for place, (subject, answer) in enumerate(zip(subjects, answers, strict=True)):
-            if subject == title:
-                known[place] = self._misread(shown, answer) if fault == "misread" else answer
-        held = MEM + BETWEEN.join(known)
-        if last or UNKNOWN not in known:
-            return held + THEN_ANSWER + BETWEEN.join(known) + ANSWERED
-        query = "Which" if fault == "vague" else subjects[known.index(UNKNOWN)]
-        return held + THEN_SEARCH + query + SEARCHED
+        if title in subjects and title not in notes:
+            answer = answers[subjects.index(title)]
+            notes[title] = self._misread(shown, answer) if fault == "misread" else answer
+        held = MEM + BETWEEN.join(note(*one) for one in notes.items())
+        unknown = [subject for subject in subjects if subject not in notes]
+        if last or not unknown:
+            answered = BETWEEN.join(notes.get(subject, UNKNOWN) for subject in subjects)
+            return held + THEN_ANSWER + answered + ANSWERED
+        return held + THEN_SEARCH + ("Which" if fault == "vague" else unknown[0]) + SEARCHED
 
     def _misread(self, shown: str, answer: str) -> str:
         others = [name for name in self._names.found_in(shown) if name != answer]
@@ -89,25 +97,26 @@ def play(
 
     MemPO asks the same weights how likely the answer is after a memory alone and after the turns so far. A
     pretrained model can be asked; one from nothing must have met such prompts. Half of the complete memories
-    and half of the histories that hold both passages are shown with the answer.
+    and, of two questions, half of the histories that hold both passages are shown with the answer.
     """
     inner: Any = env.unwrapped
     for number in tasks:
-        task, over, turns = inner.questions[number], False, list[tuple[str, str]]()
+        task, over, played = inner.questions[number], False, list[tuple[str, str]]()
         answers = [accepted[0] for accepted in task.answers]
         subjects = inner.questions.titles(task.evidence)
-        subjects = subjects * (2 // len(subjects))  # now and then both questions are about one
+        complete = {note(*one) for one in zip(subjects, answers, strict=True)}
         observation, info = env.reset(seed=0, options={"task": number})
         while not over:
-            memory, shown = info["privileged"]["memory"], observation.rpartition("</mem>")[2]
-            last = len(inner.episode.history) >= TURNS
+            memory = info["privileged"]["memory"]
+            shown = observation.rpartition("\n\n<information>")[2] if inner.episode.passages else ""
+            last = len(inner.episode.history) >= inner.max_turns
             reply = searcher.reply(memory, shown, subjects, answers, last)
-            turns.append((observation, reply))
+            played.append((observation, reply))
             observation, _, terminated, truncated, info = env.step(reply)
             over, told = terminated or truncated, info["privileged"]
-            if told["memory"] == BETWEEN.join(answers) and rng.random() < 0.5:
-                turns.append((told["prompt_with_memory"], told["target_wrapped"]))
+            if set(told["memory"].split(BETWEEN)) == complete and rng.random() < 0.5:
+                played.append((told["prompt_with_memory"], told["target_wrapped"]))
             seen = [TITLE + subject in told["prompt_with_history"] for subject in subjects]
-            if not over and all(seen) and rng.random() < 0.5:
-                turns.append((told["prompt_with_history"], told["target_wrapped"]))
-        yield Demonstration(turns, "rewrite", info["metrics"]["success"] == 1.0)
+            if len(subjects) == 2 and not over and all(seen) and rng.random() < 0.5:
+                played.append((told["prompt_with_history"], told["target_wrapped"]))
+        yield Demonstration(played, "rewrite", info["metrics"]["success"] == 1.0)

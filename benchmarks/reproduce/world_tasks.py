@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -93,10 +94,12 @@ def save_world_tasks(folder: Path, names: Names) -> None:
         write_task_set(folder / name, Draft(documents, part, Layout()), card, tokenizer)
 
 
-def save_pairs(folder: Path, part: str) -> None:
-    """Write `PART-pairs`: tasks that ask two questions of a part at once, as many as it has questions."""
-    tokenizer = load_tokenizer("world")
-    draft = multi(
-        [open_tasks(folder / part)], objectives=2, count=None, tokenizer=tokenizer, split=part, seed=0
-    )
-    write_task_set(folder / f"{part}-pairs", draft, Card("multi", arguments={"part": part}), tokenizer)
+def save_joined(folder: Path, part: str, objectives: int, count: int) -> Path:
+    """Write `PART-N`: tasks that ask N questions of a part at once, each about another document; its path."""
+    tokenizer, out = load_tokenizer("world"), folder / f"{part}-{objectives}"
+    sources = [open_tasks(folder / part)]
+    draft = multi(sources, objectives=objectives, count=2 * count, tokenizer=tokenizer, split=part, seed=0)
+    apart = [task for task in draft.tasks if len(task.evidence) == objectives][:count]
+    card = Card("multi", arguments={"part": part, "objectives": objectives})
+    write_task_set(out, replace(draft, tasks=apart), card, tokenizer)
+    return out

@@ -36,9 +36,9 @@ WORLDS = {
     "train": "--split train --seed 2 --tasks 4000 --entities 3000 --documents 20",
     "test": "--split test --seed 0 --tasks 128 --entities 1000 --documents 20",
 }
-EVALUATED, EVERY = 128, 20
+EVALUATED, EVERY = 128, 12
 SHARED = f"--env MemChunkQA-v0 --dtype bfloat16 --max-new-tokens 192 --num-envs 32 --micro-batch-tokens 4096 \
---groups 4 --group-size 8 --temperature 0.8 --lr 4e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
+--groups 4 --group-size 8 --temperature 0.8 --lr 2e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
 
 
 def jobs(folder: Path, seeds: int, steps: int) -> list[Job]:
@@ -128,7 +128,7 @@ def _cell(name: str, values: Sequence[Any]) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=3, parallel=2, steps=20).parse_args()
+    args = make_parser(__doc__, seeds=3, parallel=2, steps=12).parse_args()
     made = jobs(args.folder, args.seeds, args.steps)
     run_all(made, args.parallel)
     needed = values_of(open_tasks(args.folder / "test"))

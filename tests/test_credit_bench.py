@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from page_tables import tables
 
 from benchmarks.credit_bench.__main__ import main
 from benchmarks.credit_bench.methods import GROUP, GROUPS, METHODS, Learner, sample, verdicts
@@ -395,16 +396,13 @@ def test_the_numbers_on_the_page_are_those_of_the_record(head, measure):
         recorded[METHODS[method].title, world, turns] = shown if cell.reached else "never"
         assert cell.runs == 10
     section = (docs / "reproductions.md").read_text().partition("## A bench for credit")[2]
-    found, heads = {}, []
-    for line in section.splitlines():
-        row = [part.strip() for part in line.strip("| ").split(" | ")]
-        if row[0] == head:
-            heads = [(world, int(turns)) for world, turns in (part.split(", K = ") for part in row[1:])]
-        elif not line.startswith("|"):
-            heads = []
-        elif heads and row[0] != "---" and "±" not in line:
-            pairs = zip(heads, row[1:], strict=True)
-            found |= {(row[0], *place): said for place, said in pairs if said != "n/a"}
+    found = {}
+    for (first, *places), *rows in tables(section):
+        if first == head and not any("±" in cell for row in rows for cell in row):
+            worlds = [(world, int(turns)) for world, turns in (place.split(", K = ") for place in places)]
+            for name, *cells in rows:
+                pairs = zip(worlds, cells, strict=True)
+                found |= {(name, *place): said for place, said in pairs if said != "n/a"}
     assert found
     if measure == "steps":  # every cell has a place
         assert found == recorded

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from page_tables import rows, sections
 
 pytest.importorskip("tyro")
 
@@ -26,17 +27,6 @@ PARTS = (
 CODE = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"([\w.]+(?:/[\w.-]+)+)(?::([\w.]+))?(?:\(([\w, ]+)\))?")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-
-
-def sections(text, level):
-    found = re.split(rf"^{'#' * level} (.+)\n", text, flags=re.MULTILINE)
-    return dict(zip(found[1::2], found[2::2], strict=True))
-
-
-def rows(text):
-    """The cells of a part's table, without its head."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
 PAPERS = {name: sections(text, 3) for name, text in sections(PAGE, 2).items() if name in EQUATIONS}

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from page_tables import rows, sections
 
 pytest.importorskip("matplotlib")
 
@@ -11,6 +12,7 @@ from benchmarks.figures import draw_all
 from benchmarks.reproduce.runs import shown
 
 DOCS = Path(__file__).parents[1] / "docs"
+PAGE = sections((DOCS / "reproductions.md").read_text(), 2)
 SECTIONS = {  # the record of each section's first table, and the metrics in its columns
     "Sokoban: MT-PPO Table 5": ("sokoban_mt_ppo", ["eval_success", "eval_effective_box"]),
     "Two-turn tool use: MT-GRPO Table 6": ("tool_use", ["eval_called", "eval_retrieved", "eval_em"]),
@@ -22,19 +24,11 @@ SECTIONS = {  # the record of each section's first table, and the metrics in its
 }
 
 
-def rows(section):
-    """The first table of a section, by its first column."""
-    text = (DOCS / "reproductions.md").read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
-    table = text[text.index("| method |") :].partition("\n\n")[0].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
-    return {name: values for name, *values in cells[2:]}
-
-
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_table_has_the_numbers_of_its_record(section):
     file, metrics = SECTIONS[section]
     record = json.loads((DOCS / "results" / f"{file}.json").read_text())
-    table = rows(section)
+    table = {name: cells for name, *cells in rows(PAGE[section])}
     assert set(table) == set(record["last"])
     for method, found in record["last"].items():
         wanted = [shown(found[name], 0 if "tokens" in name else 3) for name in metrics]

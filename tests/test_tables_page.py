@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from page_command import parse
-from test_papers_page import CODE, rows, sections
+from page_tables import rows, sections
+from test_papers_page import CODE
 
 import memenvs.wrappers.prm
 

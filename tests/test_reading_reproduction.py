@@ -99,13 +99,16 @@ def test_a_sentence_begins_as_the_sum_of_its_names(setting):
     torch.testing.assert_close(whole, parts[0] + parts[1])
 
 
-def played(holds, shown, em, signals=None):
-    return Read(Episode(metrics={"em": em}, signals=signals or {}), shown, holds, answer=holds[-1])
+def played(holds, shown, em, signals=None, query=False):
+    episode = Episode(metrics={"em": em}, signals=signals or {})
+    return Read(episode, shown, holds, answer=holds[-1], query=query)
 
 
 def test_evidence_is_taken_where_it_is_shown_and_kept_where_it_is_in_memory():
     took = played([False, True, True, False], shown=1, em=0.0)  # kept once, then dropped
-    missed = played([False, False, False, False], shown=0, em=1.0)
+    missed = played([False, False, False, False], shown=0, em=1.0, query=True)
+    held = played([False, False, False, True], shown=3, em=1.0, query=True)
+    assert shares([took, missed, held])["query alone"] == pytest.approx(1 / 3)
     found = shares([took, missed])
     assert (found["taken"], found["kept"]) == (0.5, 0.5)
     assert (found["em"], found["evidence in memory"]) == (0.5, 0.0)
@@ -126,4 +129,7 @@ def test_signals_are_told_by_what_became_of_the_evidence():
 def test_a_model_reads_and_is_measured_at_every_turn(setting):
     found = read(setting.model, setting.env_args("test"), 4, measured=True)
     assert [len(one.holds) for one in found] == [CHUNKS] * 4
+    for one in found:
+        person = one.episode.turns[0].info["privileged"]["question"].removeprefix("the birthplace of ")
+        assert one.query == (person in one.episode.replies[CHUNKS - 1].text)
     assert all(len(one.episode.signals["tamtrl"]) == CHUNKS + 1 for one in found)

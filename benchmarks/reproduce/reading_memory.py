@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.reproduce.reading_tasks import SENTENCES
+from benchmarks.reproduce.reading_tasks import QUESTION, SENTENCES
 from memenvs.baselines.run import group_seeds
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy
@@ -31,12 +31,14 @@ class Read(NamedTuple):
         shown: number of the reading turn that showed the evidence.
         holds: of the memory after each reading turn.
         answer: whether the last memory held the answer, in whatever sentence.
+        query: whether the last memory named who is asked for, in whatever sentence.
     """
 
     episode: Episode
     shown: int
     holds: list[bool]
     answer: bool
+    query: bool
 
 
 def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = False) -> list[Read]:
@@ -65,21 +67,23 @@ def _read(episode: Episode, tasks: TaskSet, number: int) -> Read:
     task = tasks[number]
     (evidence,), memories = tasks.texts(task.evidence), [reply.text for reply in episode.replies[:-1]]
     shown = task.documents.index(task.evidence[0]) // SENTENCES
-    return Read(
-        episode, shown, [evidence in memory for memory in memories], task.answers[0][0] in memories[-1]
-    )
+    asked, last = task.question.removeprefix(QUESTION.format(person="")), memories[-1]
+    holds = [evidence in memory for memory in memories]
+    return Read(episode, shown, holds, task.answers[0][0] in last, asked in last)
 
 
 def shares(found: list[Read]) -> dict[str, float]:
     """What a reader does well, as shares: of the episodes, or of the turns at which it could.
 
-    `taken`: the evidence, at the turn that shows it; `kept`: the evidence in memory, at each turn after.
+    `taken`: the evidence, at the turn that shows it; `kept`: the evidence in memory, at each turn after;
+    `query alone`: what is asked in the final memory, and no evidence (what InfoMem Fig. 4 counts).
     """
     kept = [after for one in found for before, after in zip(one.holds, one.holds[1:], strict=False) if before]
     return {
         "em": float(np.mean([one.episode.metrics["em"] for one in found])),
         "evidence in memory": float(np.mean([one.holds[-1] for one in found])),
         "answer in memory": float(np.mean([one.answer for one in found])),
+        "query alone": float(np.mean([one.query and not one.holds[-1] for one in found])),
         "taken": float(np.mean([one.holds[one.shown] for one in found])),
         "kept": float(np.mean(kept)) if kept else 0.0,
         "reply tokens": float(np.mean([one.episode.tokens for one in found])),

@@ -25,8 +25,10 @@ def episode(chunks, memories, **more):
         for chunk, memory in zip(chunks, memories, strict=True)
     ]
     last = {"observation": "Answer.", "memory": memories[-1]}
-    metrics = {"em": 1.0, "f1": 1.0, "reply_tokens": 10, "prompt_tokens": 90}
-    return {"question": "Whose town?", "phase": "eval", "metrics": metrics, "turns": [*turns, last], **more}
+    metrics = {"em": 1.0, "f1": 1.0, "prompt_tokens": 90.0}
+    tokens = [{"ids": [1, 2, 3]} for _ in (*turns, last)]
+    told = {"question": "Whose town?", "phase": "eval", "metrics": metrics, "tokens": tokens}
+    return {**told, "turns": [*turns, last], **more}
 
 
 ADA_CHUNK, TARSK_CHUNK, NO_CHUNK = (f"Document 1:\n{name}\nText." for name in ("Ada Orrel", "Tarsk", "Rim"))
@@ -42,7 +44,7 @@ class TestMeasure:
         assert found["taken"] == [1.0, None, 0.5]
         assert found["kept"] == [None, 0.5, 1.0]
         assert found["noted"] == 0.5
-        assert found["em"] == 1.0
+        assert (found["em"], found["reply_tokens"]) == (1.0, 12.0)
 
     def test_episodes_may_differ_in_length(self):
         played = [episode([ADA_CHUNK], [ADA]), episode([NO_CHUNK, ADA_CHUNK], [OTHER, OTHER])]
@@ -79,4 +81,4 @@ def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):
         args = read_args(grpo.GRPOArgs, job.command[2:], "grpo")
         args.check()
         assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
-    assert len({job.out for job in made}) == len(made) == 1 + 3 * 2
+    assert len({job.out for job in made}) == len(made) == 1 + 3 * 3

@@ -32,3 +32,13 @@ def test_a_tied_model_writes_by_the_embeddings_it_reads_by(tmp_path):
 def test_an_untied_model_keeps_two_sets_of_embeddings(tmp_path):
     model, _ = layer_weights(save_small_gpt(tmp_path / "m", ["yes"], width=64, layers=1))
     assert not torch.equal(model.get_output_embeddings().weight, model.get_input_embeddings().weight)
+
+
+def test_it_computes_gpt2s_activation_function(tmp_path):
+    folder = save_small_gpt(tmp_path / "m", ["yes"], width=64, layers=2)
+    ids = torch.arange(40)[None]
+    made, plain = (
+        AutoModelForCausalLM.from_pretrained(folder, **settings)(ids).logits
+        for settings in ({}, {"activation_function": "gelu_new"})
+    )
+    torch.testing.assert_close(made, plain)

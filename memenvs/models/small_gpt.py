@@ -50,6 +50,7 @@ def save_small_gpt(
         n_embd=width,
         n_layer=layers,
         n_head=width // 32,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own, computed at once
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,

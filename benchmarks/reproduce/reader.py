@@ -1,8 +1,8 @@
 """TAMTRL against the outcome alone, on a language model that reads: the reader that ships goes on learning.
 
-`python -m benchmarks.reproduce.reader runs/reader` trains `smollm2-reader` for a few steps by each of them,
-and by TAMTRL of what a turn changed, on questions about one invented world, and tests it on another. It
-writes `docs/results/reader.json`, what the memories took and kept among it.
+`python -m benchmarks.reproduce.reader runs/reader` trains `smollm2-reader` for a few steps by each of the
+two, on questions about one invented world, and tests it on another. It writes `docs/results/reader.json`,
+what the memories took and kept among it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def jobs(folder: Path, seeds: int, steps: int) -> list[Job]:
     methods = {
         "outcome only": ["grpo", "--reward", "outcome"],
         "TAMTRL": ["grpo", "--reward", "tamtrl"],
-        "TAMTRL, change": ["grpo", "--reward", "tamtrl", "--reward-args", "change=true"],
     }
     flags = [*SHARED.split(), *steps_flags(steps, every=EVERY), "--save-every", "5"]
     flags += ["--env-args", json.dumps({"n_documents": 6, **READING, "tasks": worlds["train"]})]

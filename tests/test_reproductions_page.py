@@ -9,6 +9,7 @@ from page_tables import rows, sections
 pytest.importorskip("matplotlib")
 
 from benchmarks.figures import draw_all
+from benchmarks.reproduce import reader
 from benchmarks.reproduce.runs import shown
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -33,6 +34,11 @@ def test_a_table_has_the_numbers_of_its_record(section):
     for method, found in record["last"].items():
         wanted = [shown(found[name], 0 if "tokens" in name else 3) for name in metrics]
         assert table[method][: len(wanted)] == wanted
+
+
+def test_the_readers_table_is_that_of_its_record():
+    record = json.loads((DOCS / "results" / "reader.json").read_text())
+    assert reader.table(record["methods"]) in PAGE["A reader that reads: TAMTRL against the outcome"]
 
 
 def test_every_picture_of_the_page_is_drawn_from_a_record(tmp_path):

@@ -248,8 +248,9 @@ def finish(
 
 
 def shown(values: Sequence[float], digits: int = 3) -> str:
-    """A mean over seeds, with the smallest and the largest."""
-    return f"{np.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+    """A mean over seeds, with the smallest and the largest where there are several."""
+    mean, low, high = (f"{f(values):.{digits}f}" for f in (np.mean, min, max))
+    return mean if len(values) == 1 else f"{mean} ({low} to {high})"
 
 
 def markdown(head: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:

@@ -493,7 +493,7 @@ class StepLoop:
                 loop.end({"loss": 0.5}, tokens=1234)
 
     A step begins by setting the learning rates and ends by `end`. SIGTERM ends the loop after the current
-    step, which is saved.
+    step, which is saved; an evaluation that was due then is made when the run goes on.
 
     Args:
         run: goes on from the steps that it has done.
@@ -517,6 +517,7 @@ class StepLoop:
         return self
 
     def __iter__(self) -> Iterator[tuple[int, Timer]]:
+        self._make_up()
         while self._step < self._last and not self._stopping:
             self._step += 1
             self._run.set_rate(self._step, self._last)
@@ -549,6 +550,16 @@ class StepLoop:
         self._log.close(failed=kind is not None)
         if kind is None:  # the other processes are not waited for by one that has failed
             self._run.processes.close()
+
+    def _make_up(self) -> None:
+        """Evaluate the policy that the run goes on from, if that was due and SIGTERM came before."""
+        run, step = self._run, self._step
+        if not step or run.processes.any(any(name.startswith("eval_") for name in self._log.newest)):
+            return
+        if evaluation := run.evaluate(step):
+            self._log.amend(step, evaluation)
+            if run.is_best(step, evaluation):
+                run.save(step)
 
     def _report(self, metrics: dict[str, float]) -> None:
         """Write a step's metrics, show its line, and warn once of prompts that do not fit the window."""
@@ -606,14 +617,29 @@ class TrainingLog:
             write_text(folder / EPISODES, "".join(_lines_until(folder / EPISODES, step)))
         self._trackers = Trackers(track, TrackedRun(folder, config or {}, step), self.show)
 
+    @property
+    def newest(self) -> dict[str, float]:
+        """The last line of the file; nothing in a process that is not the first."""
+        lines = [] if self._quiet else _lines_until(self._file)
+        return dict(json.loads(lines[-1])) if lines else {}
+
     def write(self, step: int, metrics: dict[str, float]) -> None:
         """Write the metrics of a step, by name, to the file and to the trackers."""
         if self._quiet:
             return
-        rounded = {name: float(f"{value:.6g}") for name, value in metrics.items()}
+        rounded = _rounded(metrics)
         line = {"step": step, "time": round(time.time(), 3), **rounded}
         with path_in_errors(self._file), self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        self._trackers.log(step, rounded)
+
+    def amend(self, step: int, metrics: dict[str, float]) -> None:
+        """Add metrics to the line of the last step."""
+        if self._quiet:
+            return
+        line, rounded = self.newest, _rounded(metrics)
+        lines = [*_lines_until(self._file, step - 1), json.dumps({**line, **rounded}) + "\n"]
+        write_text(self._file, "".join(lines))
         self._trackers.log(step, rounded)
 
     def show(self, line: str) -> None:
@@ -901,7 +927,12 @@ def _checkpoint_gradients(model: Any) -> None:
         module.training = bool(getattr(module, "gradient_checkpointing", False))
 
 
-def _lines_until(file: Path, step: int) -> list[str]:
+def _rounded(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics as they are logged, six digits each."""
+    return {name: float(f"{value:.6g}") for name, value in metrics.items()}
+
+
+def _lines_until(file: Path, step: float = math.inf) -> list[str]:
     """The lines of steps up to `step`; a torn last line is dropped."""
     kept = []
     for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else ():

@@ -301,6 +301,28 @@ class TestResuming:
         clone(tmp_path / "parts", epochs=1)
         assert clone(tmp_path / "parts", epochs=2, resume=True) == whole
 
+    def test_an_evaluation_that_sigterm_prevented_is_made_when_the_run_goes_on(
+        self, game, tmp_path, monkeypatch
+    ):
+        options = {"groups": 8, "eval_every": 2, "eval_episodes": 8}
+        whole = run(grpo, game, tmp_path / "whole", steps=3, **options)
+        update = grpo.update
+
+        def interrupted(*args, **more):
+            if more["seed"][-1] == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return update(*args, **more)
+
+        monkeypatch.setattr(grpo, "update", interrupted)
+        stopped = run(grpo, game, tmp_path / "parts", steps=3, **options)
+        assert [line["step"] for line in stopped] == [1, 2]
+        assert "eval_success" not in stopped[-1]
+        monkeypatch.undo()
+        parts = run(grpo, game, tmp_path / "parts", steps=3, resume=True, **options)
+        assert curve(parts) == curve(whole)
+        best = [Checkpoints(tmp_path / name).newest for name in ("whole", "parts")]
+        assert [json.loads((found / "state.json").read_text())["best"]["step"] for found in best] == [2, 2]
+
     def test_steps_logged_after_the_checkpoint_are_run_again(self, game, tmp_path):
         out = tmp_path / "run"
         run(grpo, game, out, steps=2, groups=8)

@@ -15,7 +15,7 @@ import numpy as np
 
 from memenvs.baselines import losses
 from memenvs.baselines.args import BatchArgs, Count, StepArgs, run_command
-from memenvs.baselines.run import RolloutRun, StepLoop, summary
+from memenvs.baselines.run import RolloutRun, StepLoop
 from memenvs.baselines.update import ProcessGroup, optimize
 from memenvs.core.optional import require
 from memenvs.models import Ids, Policy, Reply
@@ -129,7 +129,7 @@ def train(run: DistillRun, args: DistillArgs) -> None:
                 run.refresh_sampler()
             run.save_episodes(step, "train", episodes)
             metrics["teacher_overlong_prompts"] = float(overlong)
-            loop.end(summary(episodes) | metrics, tokens=sum(episode.tokens for episode in episodes))
+            loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 
 
 class Lesson(NamedTuple):

@@ -20,7 +20,7 @@ from memenvs.baselines.advantages import (
     tree_advantages,
 )
 from memenvs.baselines.args import Count, NonNegative, RolloutArgs, Whole, run_command
-from memenvs.baselines.run import RewardRun, StepLoop, group_seeds, summary
+from memenvs.baselines.run import RewardRun, StepLoop, group_seeds
 from memenvs.baselines.update import Experience, ProcessGroup, score, to_experiences, update
 from memenvs.core.checks import check_numbers
 from memenvs.credit import overlong_penalty
@@ -161,7 +161,7 @@ def train(run: RewardRun, args: GRPOArgs) -> None:
             run.save_episodes(step, "train", episodes)
             informative = {one.group for one in experiences if one.advantages.any()}
             metrics["informative"] = len(informative) / len({episode.group for episode in episodes})
-            loop.end(summary(episodes) | metrics, tokens)
+            loop.end(metrics, tokens, episodes)
 
 
 def own_method(args: GRPOArgs) -> RewardMethod | None:

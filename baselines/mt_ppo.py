@@ -14,7 +14,7 @@ import numpy as np
 
 from memenvs.baselines import losses
 from memenvs.baselines.args import Count, PPOArgs, Share, UpdateArgs, run_command
-from memenvs.baselines.run import RewardRun, StepLoop, summary
+from memenvs.baselines.run import RewardRun, StepLoop
 from memenvs.baselines.update import ProcessGroup, score, to_experiences, update
 from memenvs.core.optional import require
 from memenvs.credit.tokens import gae, place_rewards, whiten
@@ -87,7 +87,7 @@ def train(run: RewardRun, args: MTPPOArgs) -> None:
             with timer("refresh"):
                 run.refresh_sampler()
             run.save_episodes(step, "train", episodes)
-            loop.end(summary(episodes) | metrics, tokens=sum(episode.tokens for episode in episodes))
+            loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 
 
 def token_advantages(

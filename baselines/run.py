@@ -509,7 +509,7 @@ class StepLoop:
             write_json(run.args.out / "args.json", config)
         self._step, self._first, self._started = run.step, run.step, time.perf_counter()
         self._step_started, self._timer = self._started, Timer()
-        self._sigterm, self._stopping, self._warned = False, False, False
+        self._sigterm, self._stopping, self._warned, self._failed = False, False, False, False
         self._handler: Any = None
 
     def __enter__(self) -> StepLoop:
@@ -524,15 +524,20 @@ class StepLoop:
             self._step_started, self._timer = time.perf_counter(), Timer()
             yield self._step, self._timer
 
-    def end(self, metrics: dict[str, float], tokens: int) -> None:
+    def end(self, metrics: dict[str, float], tokens: int, episodes: Sequence[Episode] = ()) -> None:
         """Log the step; evaluate and save where it is time to.
 
         Args:
             metrics: of the step, by name; the seconds of its parts are added.
             tokens: that were sampled in it, or learned from, for `tokens_per_second`.
+            episodes: that were played in it, whose `summary` is added; why one failed is said once.
         """
         run, step, seconds = self._run, self._step, time.perf_counter() - self._step_started
-        metrics = metrics | timings(self._timer, seconds, tokens)
+        metrics = (summary(episodes) if episodes else {}) | metrics | timings(self._timer, seconds, tokens)
+        if not self._failed and (failed := [one for one in episodes if one.end == "failed"]):
+            self._failed = True
+            said = f"warning: {len(failed)} of {len(episodes)} episodes failed and are left out, the first: "
+            self._log.show(said + failed[0].error)
         self._stopping = run.processes.any(self._sigterm)
         if run.curriculum:
             metrics |= {

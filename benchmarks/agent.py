@@ -83,13 +83,16 @@ AGENTS = {
     "reader": Agent(
         env="MemChunkQA-v0",
         env_args={"n_documents": 6, **READING},
-        worlds={"warm": "--split train --seed 1 --tasks 40000 --entities 3000 --documents 20"},
+        worlds={
+            "warm": "--split train --seed 1 --tasks 40000 --entities 3000 --documents 20",
+            "learn": "--split train --seed 2 --tasks 4000 --entities 3000 --documents 20",
+        },
         texts=600,
         warm="--no-shuffle --episodes 100000 --batch-size 20 --lora-rank 8 "
         "--lr 1e-3 --lr-warmup 10 --lr-end 0.1",
-        learn="--reward tamtrl --groups 4 --group-size 8 --steps 80 --lr 4e-4 --lr-warmup 3 "
+        learn="--reward outcome --groups 4 --group-size 8 --steps 52 --lr 2e-4 --lr-warmup 2 "
         "--temperature 0.8",
-        learn_on="world-train",
+        learn_on="learn",
         tests={
             "6 documents": Test("world-test"),
             "6 documents, temperature 1": Test("world-test", temperature=1.0),

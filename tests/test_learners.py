@@ -178,7 +178,7 @@ class TestHardSteps:
         assert [line["informative"] for line in lines] == [0.0, 0.0]
 
     @pytest.mark.parametrize("learner", [mt_ppo, grpo, distill])
-    def test_episodes_that_all_broke_are_skipped(self, learner, game, tmp_path):
+    def test_episodes_that_all_broke_are_skipped(self, learner, game, tmp_path, capsys):
         args = arguments(learner, game, tmp_path / "run", steps=1, groups=8)
         training = learner.prepare(args)
         for env in training.venv.unwrapped.envs:
@@ -187,6 +187,8 @@ class TestHardSteps:
         (line,) = read(tmp_path / "run")
         assert line["skipped"] == 1.0
         assert line["failed"] == 8 * args.group_size
+        (warning,) = [said for said in capsys.readouterr().err.splitlines() if said.startswith("warning: ")]
+        assert re.match(r"warning: (\d+) of \1 episodes failed and are left out, the first: \S", warning)
 
     def test_a_tree_outlives_its_environment(self, game, tmp_path):
         env_args, model = game

@@ -1,4 +1,4 @@
-"""Chunked reading (TAMTRL, InfoMem): curves and tables of eleven ways to reward a small GPT.
+"""Chunked reading (TAMTRL, InfoMem): curves and tables of ten ways to reward a small GPT.
 
 `python -m benchmarks.reproduce.reading runs/reading` does everything: it makes tasks and a model, warms the
 model up on a careless reader's episodes, trains it by each method and writes `docs/results/`.
@@ -45,7 +45,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "InfoMem": ("infomem", WRAPPED),
     "InfoMem, wrong side": ("infomem", {**WRAPPED, "side": "wrong"}),
     "InfoMem, both sides": ("infomem", {**WRAPPED, "side": "both"}),
-    "InfoMem, query": ("infomem", {"condition": "query"}),
     "InfoMem, no normalisation": ("infomem", {**WRAPPED, "normalize": False}),
 }
 EVALUATED = 512  # episodes of the test set

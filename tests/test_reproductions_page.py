@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 
 from benchmarks.figures import draw_all
 from benchmarks.reproduce import reader
-from benchmarks.reproduce.runs import shown
+from benchmarks.reproduce.runs import shares_table, shown
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = sections((DOCS / "reproductions.md").read_text(), 2)
@@ -36,9 +36,16 @@ def test_a_table_has_the_numbers_of_its_record(section):
         assert table[method][: len(wanted)] == wanted
 
 
-def test_the_readers_table_is_that_of_its_record():
-    record = json.loads((DOCS / "results" / "reader.json").read_text())
-    assert reader.table(record["methods"]) in PAGE["A reader that reads: TAMTRL against the outcome"]
+def recorded(file):
+    return json.loads((DOCS / "results" / f"{file}.json").read_text())
+
+
+def test_tables_of_memories_are_those_of_their_records():
+    assert (
+        reader.table(recorded("reader")["methods"]) in PAGE["A reader that reads: TAMTRL against the outcome"]
+    )
+    assert shares_table(recorded("mempo_memories")) in PAGE["Two objectives with a memory: MemPO"]
+    assert shares_table(recorded("reading_memories")["shares"]) in PAGE["Chunked reading: TAMTRL and InfoMem"]
 
 
 def test_every_picture_of_the_page_is_drawn_from_a_record(tmp_path):

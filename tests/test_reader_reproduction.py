@@ -76,7 +76,7 @@ def test_a_table_has_means_over_seeds():
 
 def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "build", lambda argv: 0)
-    made = reader.jobs(tmp_path, seeds=3, steps=7)
+    made = reader.jobs(tmp_path, tmp_path / "warm", seeds=3, steps=7)
     for job in made:
         args = read_args(grpo.GRPOArgs, job.command[2:], "grpo")
         args.check()

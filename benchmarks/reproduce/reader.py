@@ -1,8 +1,8 @@
-"""TAMTRL against the outcome alone, on a language model that reads: the reader that ships goes on learning.
+"""TAMTRL against the outcome alone, on a language model that reads: a reader goes on learning by each.
 
-`python -m benchmarks.reproduce.reader runs/reader` trains `smollm2-reader` for a few steps by each of the
-two, on questions about one invented world, and tests it on another. It writes `docs/results/reader.json`,
-what the memories took and kept among it.
+`python -m benchmarks.reproduce.reader runs/rewards --model runs/reader/warm/last/policy` trains the reader of
+`benchmarks.agent`, after its warm-up, for a few steps by each of the two, on questions about one invented
+world, and tests it on another. It writes `docs/results/reader.json`, what the memories took and kept in it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SHARED = f"--env MemChunkQA-v0 --dtype bfloat16 --max-new-tokens 192 --num-envs 
 --groups 4 --group-size 8 --temperature 0.8 --lr 2e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
 
 
-def jobs(folder: Path, seeds: int, steps: int) -> list[Job]:
+def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
     """A run for each method and seed."""
     worlds = {name: str(folder / name) for name in WORLDS}
     for name, flags in WORLDS.items():
@@ -54,7 +54,6 @@ def jobs(folder: Path, seeds: int, steps: int) -> list[Job]:
     flags = [*SHARED.split(), *steps_flags(steps, every=EVERY), "--save-every", "5"]
     flags += ["--env-args", json.dumps({"n_documents": 6, **READING, "tasks": worlds["train"]})]
     flags += ["--eval-env-args", json.dumps({"tasks": worlds["test"]}), "--eval-episodes", str(EVALUATED)]
-    warm = Path("smollm2-reader")
     learning = seeded_jobs(folder, warm, methods, seeds, flags)
     unchanged = {name: [*own, "--lr-warmup", "0"] for name, own in UNCHANGED.items()}
     return [*seeded_jobs(folder, warm, unchanged, 1, flags), *learning]
@@ -129,8 +128,11 @@ def _cell(name: str, values: Sequence[Any]) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=3, parallel=2, steps=12).parse_args()
-    made = jobs(args.folder, args.seeds, args.steps)
+    parser = make_parser(__doc__, seeds=3, parallel=2, steps=12)
+    reader = "the reader to begin with (default: the one that ships, which has been reinforced already)"
+    parser.add_argument("--model", type=Path, default=Path("smollm2-reader"), help=reader)
+    args = parser.parse_args()
+    made = jobs(args.folder, args.model, args.seeds, args.steps)
     run_all(made, args.parallel)
     needed = values_of(open_tasks(args.folder / "test"))
     found: dict[str, list[dict[str, Any]]] = {}

@@ -232,7 +232,8 @@ class TestMemPO:
         run = {**{key: numbers for key in keys}, "memories": {"em": 0.5}, "likely": [(0.1, 1.0), (0.3, 0.9)]}
         made = mempo.tables({"GRPO": [run], "MemPO": [run, run]}).split("\n\n")
         assert len(made) == 7
-        assert made[1].splitlines()[2].startswith("| GRPO | 0.500 (0.500 to 0.500) |")
+        assert made[1].splitlines()[2].startswith("| GRPO | 0.500 |")
+        assert made[1].splitlines()[3].startswith("| MemPO | 0.500 (0.500 to 0.500) |")
         assert made[-1].splitlines()[-1] == "| MemPO | 0.100 | 0.300 |"
 
     def test_the_learner_takes_the_flags_of_every_run(self, setting):

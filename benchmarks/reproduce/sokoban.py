@@ -116,7 +116,8 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
         name: [learner, "--reward", reward, *kinds[learner]] for name, (learner, reward) in METHODS.items()
     }
     unchanged = {name: [*own, *GRPO, "--save-episodes", str(EVALUATED)] for name, own in UNCHANGED.items()}
-    flags = [*steps_flags(steps, every=20), "--lr", "5e-4", "--minibatches", "4", *setting.flags]
+    rate = ["--lr", "5e-4", "--lr-end", "0", "--minibatches", "4"]
+    flags = [*steps_flags(steps, every=20), *rate, *setting.flags]
     return seeded_jobs(setting.folder, warm, {**unchanged, **methods}, seeds, flags)
 
 
@@ -129,7 +130,7 @@ def early_share(episodes: Sequence[Episode]) -> float:
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=5, parallel=2, steps=300)
+    parser = make_parser(__doc__, seeds=5, parallel=2, steps=200)
     parser.add_argument("--boxes", type=int, choices=SIZES, default=1)
     args = parser.parse_args()
     setting = Setting(args.folder, args.boxes)

@@ -9,7 +9,7 @@ from page_tables import rows, sections
 pytest.importorskip("matplotlib")
 
 from benchmarks.figures import draw_all
-from benchmarks.reproduce import reader
+from benchmarks.reproduce import reader, tool_use
 from benchmarks.reproduce.runs import shares_table, shown
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -40,10 +40,11 @@ def recorded(file):
     return json.loads((DOCS / "results" / f"{file}.json").read_text())
 
 
-def test_tables_of_memories_are_those_of_their_records():
+def test_further_tables_are_those_of_their_records():
     assert (
         reader.table(recorded("reader")["methods"]) in PAGE["A reader that reads: TAMTRL against the outcome"]
     )
+    assert tool_use.by_curve(recorded("tool_use")) in PAGE["Two-turn tool use: MT-GRPO Table 6"]
     assert shares_table(recorded("mempo_memories")) in PAGE["Two objectives with a memory: MemPO"]
     assert shares_table(recorded("reading_memories")["shares"]) in PAGE["Chunked reading: TAMTRL and InfoMem"]
 

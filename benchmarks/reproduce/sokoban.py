@@ -117,7 +117,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     }
     unchanged = {name: [*own, *GRPO, "--save-episodes", str(EVALUATED)] for name, own in UNCHANGED.items()}
     rate = ["--lr", "5e-4", "--lr-end", "0", "--minibatches", "4"]
-    flags = [*steps_flags(steps, every=20), *rate, *setting.flags]
+    flags = [*steps_flags(steps, every=10), *rate, *setting.flags]
     return seeded_jobs(setting.folder, warm, {**unchanged, **methods}, seeds, flags)
 
 
@@ -130,7 +130,7 @@ def early_share(episodes: Sequence[Episode]) -> float:
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=5, parallel=2, steps=200)
+    parser = make_parser(__doc__, seeds=5, parallel=2)
     parser.add_argument("--boxes", type=int, choices=SIZES, default=1)
     args = parser.parse_args()
     setting = Setting(args.folder, args.boxes)

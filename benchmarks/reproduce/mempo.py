@@ -109,7 +109,7 @@ class Setting:
     def spoiled(self) -> Path:
         """A model that can search and remember, and often forgets; before, it learns to call a tool once."""
         flags, folder = self.flags("warm"), self.folder
-        able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=1, rate=1e-3)
+        able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=3, rate=1e-3)
         return clone(able, self.forgetful, folder / "forgetful-searcher", flags, passes=1, rate=5e-4)
 
 

@@ -1,6 +1,9 @@
 """The Sokoban reproduction measures what its page says."""
 
+from types import SimpleNamespace
+
 import gymnasium as gym
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -19,3 +22,29 @@ def test_a_solver_that_wastes_no_move_has_the_whole_of_every_metric():
             over = terminated or truncated
         found = {name: info["metrics"][name.removeprefix("eval_")] for name in sokoban.METRICS}
         assert found == dict.fromkeys(sokoban.METRICS, 1.0)
+
+
+def test_the_early_share_is_that_of_rewards_before_an_episode_s_last_turn():
+    rng = np.random.default_rng(0)
+    early, last = rng.normal(size=(2, 4000)) * [[1.0], [2.0]]
+    episodes = [
+        SimpleNamespace(turn_rewards=[0.5, one, other]) for one, other in zip(early, last, strict=True)
+    ]
+    assert sokoban.early_share(episodes) == pytest.approx(1 / 5, abs=0.03)
+    episodes = [SimpleNamespace(turn_rewards=[other]) for other in last]  # one turn is the last
+    assert sokoban.early_share(episodes) == 0.0
+
+
+def test_half_of_the_careless_solver_s_replies_are_malformed_and_the_rest_are_the_solver_s():
+    env = gym.make("memenvs:MemSokoban-v0", disable_env_checker=True)
+    teacher, formats = sokoban.careless_solver(env), []
+    for task in range(100):
+        observation, info = env.reset(seed=task)
+        over = False
+        while not over:
+            gold, said = env.unwrapped.gold_reply(), teacher(observation, info)
+            assert said in (gold, gold.replace(sokoban.OPEN, sokoban.BARE))
+            observation, _, terminated, truncated, info = env.step(said)
+            over = terminated or truncated
+        formats.append(info["metrics"]["format"])
+    assert 0.4 < np.mean(formats) < 0.6

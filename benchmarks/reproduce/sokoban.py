@@ -46,6 +46,7 @@ METHODS = {
     "PPO-OR": ("mt_ppo", "outcome"),
     "GRPO-MR": ("grpo", "merged"),
     "GRPO-OR": ("grpo", "outcome"),
+    "GRPO-MR, no std": ("grpo", "merged", "--scale", "none"),
 }
 METRICS = ("eval_success", "eval_effective_player", "eval_format")
 EVALUATED, EPISODES = 512, 256
@@ -113,7 +114,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     """A run for each method and seed, and one that learns nothing."""
     kinds = {"mt_ppo": PPO, "grpo": GRPO}
     methods = {
-        name: [learner, "--reward", reward, *kinds[learner]] for name, (learner, reward) in METHODS.items()
+        name: [learner, "--reward", *own, *kinds[learner]] for name, (learner, *own) in METHODS.items()
     }
     unchanged = {name: [*own, *GRPO, "--save-episodes", str(EVALUATED)] for name, own in UNCHANGED.items()}
     rate = ["--lr", "5e-4", "--lr-end", "0", "--minibatches", "4"]

@@ -225,6 +225,21 @@ class TestMemPO:
         assert len(likely(played)) == max(len(one.replies) for one in played)
         assert means(played)["prompt_tokens"] > 0
 
+    def test_policies_are_measured_side_by_side_and_that_of_no_learning_once(self, setting, tmp_path):
+        made = [
+            runs.Job(method, seed, tmp_path / f"{method}{seed}", [])
+            for seed in range(2)
+            for method in ("warmed up", "GRPO")
+        ]
+        for job in made:  # measured before
+            job.out.mkdir()
+            (job.out / "objectives.json").write_text(json.dumps({"said": job.out.name}))
+        found = mempo.measure_all(setting, made, parallel=2)
+        assert found == {
+            "warmed up": [{"said": "warmed up0"}],
+            "GRPO": [{"said": "GRPO0"}, {"said": "GRPO1"}],
+        }
+
     def test_tables_have_a_row_for_each_method(self):
         numbers = {"em": 0.5, "f1": 0.6, "prompt_tokens": 300.0, "prompt_tokens_peak": 90.0}
         keys = [*map(str, mempo.OBJECTIVES)]

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 from benchmarks.reproduce import tool_use
 from benchmarks.reproduce.runs import (
@@ -87,7 +90,9 @@ class Setting:
     def _demonstrations(self, care: float, every: int) -> Iterator[Demonstration]:
         """Episodes of a searcher of all numbers of questions, a share of them with more turns repeated."""
         searcher, rng = Searcher(self.singles.names, np.random.default_rng(0), care), np.random.default_rng(1)
-        kinds = [(n, 1, self._sized(count)) for n, count in OBJECTIVES.items()]
+        kinds: list[tuple[int, int | str, int]] = [
+            (n, 1, self._sized(count)) for n, count in OBJECTIVES.items()
+        ]
         kinds += [(n, keep, self._sized(LONGER)) for n in IN_CONTEXT for keep in CONTEXTS]
         for objectives, keep, count in kinds:
             env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm", objectives, keep))
@@ -121,6 +126,20 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     }
     flags = [*steps_flags(steps, every=10), *GROUPS, "--lr", "2e-4", *setting.flags("train")]
     return seeded_jobs(setting.folder, warm, {**UNCHANGED, **methods}, seeds, flags)
+
+
+def measure_all(setting: Setting, made: Sequence[Job], parallel: int) -> dict[str, list[dict[str, Any]]]:
+    """`measure` of every policy, by method, so many at once."""
+    policies = [job for job in made if not (job.method in UNCHANGED and job.seed)]  # one, whatever the seed
+    pool = ProcessPoolExecutor(
+        parallel, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    )
+    found: dict[str, list[dict[str, Any]]] = {}
+    with pool:
+        measured = pool.map(measure, [setting] * len(policies), policies)
+        for job, one in zip(policies, measured, strict=True):
+            found.setdefault(job.method, []).append(one)
+    return found
 
 
 def measure(setting: Setting, job: Job) -> dict[str, Any]:
@@ -179,10 +198,7 @@ def main() -> int:
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)
     print(finish("mempo", f"Two objectives with a memory, {EVALUATED} test episodes", made, METRICS))
-    found: dict[str, list[dict[str, Any]]] = {}
-    for job in made:
-        if not (job.method in UNCHANGED and job.seed):  # one policy, whatever the seed
-            found.setdefault(job.method, []).append(measure(setting, job))
+    found = measure_all(setting, made, args.parallel)
     write_json(RESULTS / "mempo_objectives.json", found)
     print(tables(found))
     return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +14,7 @@ pytest.importorskip("torch", reason="the small model needs torch")
 pytest.importorskip("transformers", reason="the small model needs transformers")
 
 from benchmarks.reproduce import mempo, runs, search_teacher, tool_teacher, tool_use
-from benchmarks.reproduce.search_memory import likely, means, remembered, search, shares
+from benchmarks.reproduce.search_memory import likely, shares
 from benchmarks.reproduce.search_teacher import THEN_ANSWER, THEN_SEARCH, TITLE, Searcher, reply_tokens
 from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
 from memenvs.baselines import grpo
@@ -63,6 +65,20 @@ class TestWorld:
         names = setting.singles.names
         person = names.of_kind["person"][0]
         assert names.found_in(f"{person} was born in 1801; {person} died.") == [person, "1801"]
+
+    def test_texts_are_renamed_alike_and_by_kind(self, setting):
+        names, rng = setting.singles.names, np.random.default_rng(0)
+        person = next(one for one in names._named if one.kind == "person" and one.short != one.name)
+        town = names.of_kind["town"][0]
+        texts = [f"{person.name} was born in {town} in 1820.", f"{person.short}: {town}; {person.short}"]
+        made = list(names.renamed(texts, rng, 3))
+        assert len({one for one, _ in made}) == 3
+        for first, second in made:
+            who, where, when = names.found_in(first)
+            assert [names.kinds[one] for one in (who, where, when)] == ["person", "town", "year"]
+            assert first == f"{who} was born in {where} in {when}."
+            short = next(one.short for one in names._named if one.name == who)
+            assert second == f"{short}: {where}; {short}"
 
     def test_a_name_and_a_fixed_text_are_one_token(self, setting, policy):
         names = [names[0] for names in setting.singles.names.of_kind.values()]
@@ -170,9 +186,11 @@ class TestMemPO:
     def test_half_of_what_a_scorer_is_asked_is_shown_too(self, searches):
         pairs = [one for one in searches if one.turns[0][0].count("; ") == 1]
         asked = [prompt for one in pairs for prompt, reply in one.turns if reply.startswith("<answer>")]
-        histories = sum("<mem></mem>" in prompt for prompt in asked)
-        for count in (histories, len(asked) - histories):
-            assert 0.35 < count / len(pairs) < 0.65
+        notes = [prompt.partition("<mem>")[2].partition("</mem>")[0].count(": ") for prompt in asked]
+        shares = [notes.count(count) / len(pairs) for count in range(3)]
+        assert 0.35 < shares[0] < 0.65  # histories
+        assert 0.15 < shares[1] < 0.35  # of one turn, as a rule, with one note
+        assert 0.35 < shares[2] < 0.65
 
     def test_every_number_of_questions_is_shown_and_tested_but_two_are_learned(self, setting, searches):
         assert {one.turns[0][0].count("; ") + 1 for one in searches} == set(mempo.OBJECTIVES)
@@ -214,16 +232,31 @@ class TestMemPO:
         episode = Episode(task=task.id, replies=played, metrics={"em": 0.5})
         assert shares([episode], tasks) == {"em": 0.5, "searched": 0.5, "taken": 0.5, "kept": 1.0}
 
-    def test_likelihoods_are_means_by_turn(self):
-        played = [Episode(task="a", signals={"mempo": values}) for values in ([0.2, 0.4], [0.6])]
-        assert likely(played) == [(pytest.approx(0.4), 1.0), (0.4, 0.5)]
+    def test_likelihoods_are_means_by_turn_and_by_their_size(self):
+        def episode(em, *turns):
+            texts = [f"<mem>a{THEN_SEARCH}b</search>" if value is not None else "b" for value in turns]
+            played = [Reply(text, np.zeros(1, np.int64), np.zeros(1), True) for text in texts]
+            signals = {"mempo": [value or 0.0 for value in turns]}
+            return Episode(task="a", replies=played, signals=signals, metrics={"em": em})
 
-    def test_a_model_is_measured(self, setting):
-        found = remembered(setting.model, setting.env_args("test"), 2, 2)
-        assert set(found) == {"em", "searched", "taken", "kept"}
-        played = search(setting.model, setting.env_args("test", 10), 10, 2, measured=True)
-        assert len(likely(played)) == max(len(one.replies) for one in played)
-        assert means(played)["prompt_tokens"] > 0
+        found = likely([episode(1.0, 0.2, 1.0), episode(0.5, 0.6), episode(0.0, None, 0.3)])
+        assert found["turns"] == [[pytest.approx(0.4), 2 / 3], [pytest.approx(0.65), 2 / 3]]
+        assert found["bins"] == [[0.0, 0.0], [0.5, 0.5], [0.0, 0.0], [0.25, 0.5], [0.25, 1.0]]
+        nothing = likely([episode(0.0, None)])
+        assert nothing == {"turns": [], "bins": [[0.0, 0.0]] * 5}
+
+    def test_a_model_is_measured(self, setting, tmp_path, monkeypatch):
+        for name, count in {"EVALUATED": 2, "ALL": 3}.items():
+            monkeypatch.setattr(mempo, name, count)
+        job = runs.Job("GRPO", 0, tmp_path, [])
+        shutil.copytree(setting.model, runs.last_policy(tmp_path))
+        found = mempo.measure(setting, setting.model, job)
+        assert set(found["memories"]) == {"em", "searched", "taken", "kept"}
+        assert found["likely"] == found["likely to all"]  # by the same policy
+        assert min(found[f"{n}"]["prompt_tokens"] for n in mempo.OBJECTIVES) > 0
+        monkeypatch.delattr(mempo, "search")  # not again
+        assert mempo.measure(setting, setting.model, job) == found
+        mempo.tables({"GRPO": [found]})
 
     def test_policies_are_measured_side_by_side_and_that_of_no_learning_once(self, setting, tmp_path):
         made = [
@@ -231,25 +264,36 @@ class TestMemPO:
             for seed in range(2)
             for method in ("warmed up", "GRPO")
         ]
+        weights = hashlib.sha256(b"some").hexdigest()
         for job in made:  # measured before
-            job.out.mkdir()
-            (job.out / "objectives.json").write_text(json.dumps({"said": job.out.name}))
-        found = mempo.measure_all(setting, made, parallel=2)
+            runs.last_policy(job.out).mkdir(parents=True)
+            (runs.last_policy(job.out) / "model.safetensors").write_bytes(b"some")
+            known = {"weights": weights, "found": {"said": job.out.name}}
+            (job.out / "objectives.json").write_text(json.dumps(known))
+        found = mempo.measure_all(setting, setting.model, made, parallel=2)
         assert found == {
             "warmed up": [{"said": "warmed up0"}],
             "GRPO": [{"said": "GRPO0"}, {"said": "GRPO1"}],
         }
 
     def test_tables_have_a_row_for_each_method(self):
-        numbers = {"em": 0.5, "f1": 0.6, "prompt_tokens": 300.0, "prompt_tokens_peak": 90.0}
         keys = [*map(str, mempo.OBJECTIVES)]
         keys += [f"{n}, {keep} turns" for n in mempo.IN_CONTEXT for keep in mempo.CONTEXTS]
-        run = {**{key: numbers for key in keys}, "memories": {"em": 0.5}, "likely": [(0.1, 1.0), (0.3, 0.9)]}
-        made = mempo.tables({"GRPO": [run], "MemPO": [run, run]}).split("\n\n")
-        assert len(made) == 7
-        assert made[1].splitlines()[2].startswith("| GRPO | 0.500 |")
-        assert made[1].splitlines()[3].startswith("| MemPO | 0.500 (0.500 to 0.500) |")
-        assert made[-1].splitlines()[-1] == "| MemPO | 0.100 | 0.300 |"
+        tokens = dict.fromkeys(("prompt_tokens", "prompt_tokens_peak", "reply_tokens"), 90.0)
+
+        def run(em):
+            likely = {"turns": [[em, 1.0], [0.3, 0.9]], "bins": [[1.0, 0.6], *[[0.0, 0.0]] * 4]}
+            measured = {key: {"em": em, "f1": 0.6, **tokens} for key in keys}
+            return {**measured, "memories": {"em": em}, "likely": likely, "likely to all": likely}
+
+        made = mempo.tables({"GRPO": [run(0.5), run(0.4)], "MemPO": [run(0.6), run(0.7)]}).split("\n\n")
+        assert len(made) == 12
+        assert made[1].splitlines()[2].startswith("| GRPO | 0.450 (0.400 to 0.500) |")
+        gaps = made[7].splitlines()
+        assert len(gaps) == 3
+        assert gaps[2].startswith("| MemPO | 0.200 ± 0.100 | 0.200 ± 0.100 |")
+        assert made[8].splitlines()[-1] == "| MemPO | 0.65 of 1.00 | 0.30 of 0.90 |"
+        assert made[9].splitlines()[2].startswith("| GRPO | 1.00 of 0.60 | 0.00 of 0.00 |")
 
     def test_the_learner_takes_the_flags_of_every_run(self, setting):
         made = mempo.jobs(setting, setting.model, seeds=2, steps=7)

@@ -7,10 +7,12 @@ episodes, trains it by each method on two questions at once, tests it on up to t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -37,11 +39,12 @@ from benchmarks.reproduce.runs import (
     shown,
     steps_flags,
 )
-from benchmarks.reproduce.search_memory import ENV, likely, means, remembered, search
-from benchmarks.reproduce.search_teacher import FIXED, TEMPLATE, Searcher, play, reply_tokens, turns
+from benchmarks.reproduce.search_memory import ENV, likely, means, search, shares
+from benchmarks.reproduce.search_teacher import FIXED, TEMPLATE, Searcher, play, renamed, reply_tokens, turns
 from benchmarks.reproduce.world_tasks import ENTITIES, save_joined
 from memenvs.core.files import read_json, write_json
 from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
+from memenvs.tasks.taskset import open_tasks
 
 # Half right is half a reward, and the models of nothing know an answer in its tag alone.
 REWARD = {"trajectory": "outcome", "target": "wrapped"}
@@ -51,12 +54,16 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "MemPO, b = 0": ("mempo", {**REWARD, "bias": "none"}),
 }
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak")
+BASELINE = "GRPO"
 EVALUATED = 256  # episodes of a test set
-OBJECTIVES = {2: 4000, 4: 2000, 6: 1200, 8: 900, 10: 800}  # questions at once, and tasks that warm up
+ALL = 4 * EVALUATED  # tasks of a test set, all of which are asked where questions are as many as in the runs
+OBJECTIVES = {2: 3000, 4: 2000, 6: 1500, 8: 1200, 10: 1000}  # questions at once, and tasks that warm up
 LEARNED = 2  # questions at once in the runs
 CONTEXTS = (3, "all")  # turns repeated, beside 1; the model has to have seen them too
 IN_CONTEXT = (2, 4, 6)  # questions at once where more turns are repeated
-LONGER = 400  # episodes of each of those that warm up
+LONGER = 700  # episodes of each of those that warm up
+RENAMED = 3  # times that each of a careful searcher's episodes is shown, each time with other names
+PROBED = 6  # questions at once where P of the memories is measured
 CARE = 0.6  # of the forgetful searcher
 FORGETFUL_EVERY = 6  # an episode of its for every sixth task of the warm-up
 
@@ -75,20 +82,23 @@ class Setting:
         self.careful, self.forgetful = folder / "careful-searches.jsonl", folder / "forgetful-searches.jsonl"
         parts = [("warm", n, self._sized(count)) for n, count in OBJECTIVES.items()]
         parts += [("train", LEARNED, self._sized(4000))]
-        parts += [("test", n, self._sized(4 * EVALUATED)) for n in OBJECTIVES]
+        parts += [("test", n, self._sized(ALL)) for n in OBJECTIVES]
         for part, objectives, count in parts:
             if not (folder / f"{part}-{objectives}").exists():
                 save_joined(folder, part, objectives, count)
         if not self.careful.exists():
-            write_demonstrations(self.careful, self._demonstrations(1.0, every=1))
+            write_demonstrations(self.careful, self._demonstrations(1.0, every=1, times=RENAMED))
         if not self.forgetful.exists():
-            write_demonstrations(self.forgetful, self._demonstrations(CARE, every=FORGETFUL_EVERY))
+            write_demonstrations(self.forgetful, self._demonstrations(CARE, every=FORGETFUL_EVERY, times=1))
 
     def _sized(self, count: int) -> int:
         return max(8, int(count * min(1.0, self.size)))
 
-    def _demonstrations(self, care: float, every: int) -> Iterator[Demonstration]:
-        """Episodes of a searcher of all numbers of questions, a share of them with more turns repeated."""
+    def _demonstrations(self, care: float, every: int, times: int) -> Iterator[Demonstration]:
+        """Episodes of a searcher of all numbers of questions, a share of them with more turns repeated.
+
+        Each is there so many times, with other names.
+        """
         searcher, rng = Searcher(self.singles.names, np.random.default_rng(0), care), np.random.default_rng(1)
         kinds: list[tuple[int, int | str, int]] = [
             (n, 1, self._sized(count)) for n, count in OBJECTIVES.items()
@@ -97,7 +107,8 @@ class Setting:
         for objectives, keep, count in kinds:
             env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm", objectives, keep))
             known = len(env.unwrapped.questions)
-            yield from play(env, searcher, range(0, min(count, known), every), rng)
+            for played in play(env, searcher, range(0, min(count, known), every), rng):
+                yield from renamed(played, self.singles.names, rng, times)
 
     def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
         """Of the environment that asks so many questions of a part at once."""
@@ -113,8 +124,8 @@ class Setting:
 
     def spoiled(self) -> Path:
         """A model that can search and remember, and often forgets; before, it learns to call a tool once."""
-        flags, folder = self.flags("warm"), self.folder
-        able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=3, rate=1e-3)
+        flags, folder = [*self.flags("warm"), "--lr-end", "0"], self.folder
+        able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=1, rate=1e-3)
         return clone(able, self.forgetful, folder / "forgetful-searcher", flags, passes=1, rate=5e-4)
 
 
@@ -128,7 +139,9 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     return seeded_jobs(setting.folder, warm, {**UNCHANGED, **methods}, seeds, flags)
 
 
-def measure_all(setting: Setting, made: Sequence[Job], parallel: int) -> dict[str, list[dict[str, Any]]]:
+def measure_all(
+    setting: Setting, warm: Path, made: Sequence[Job], parallel: int
+) -> dict[str, list[dict[str, Any]]]:
     """`measure` of every policy, by method, so many at once."""
     policies = [job for job in made if not (job.method in UNCHANGED and job.seed)]  # one, whatever the seed
     pool = ProcessPoolExecutor(
@@ -136,32 +149,39 @@ def measure_all(setting: Setting, made: Sequence[Job], parallel: int) -> dict[st
     )
     found: dict[str, list[dict[str, Any]]] = {}
     with pool:
-        measured = pool.map(measure, [setting] * len(policies), policies)
+        measured = pool.map(partial(measure, setting, warm), policies)
         for job, one in zip(policies, measured, strict=True):
             found.setdefault(job.method, []).append(one)
     return found
 
 
-def measure(setting: Setting, job: Job) -> dict[str, Any]:
-    """What a run's last policy does with two to ten questions, with more turns repeated, and P by turn.
+def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
+    """What a run's last policy does with two to ten questions, with more turns repeated, and P.
 
-    It is kept beside the run, and read from there the next time.
+    P of the memories is measured by the policy itself, as MemPO does, and by the one that all runs began
+    with. What was found is kept beside the run with the digest of the policy's weights, and read from there
+    the next time.
     """
-    file, model, test = job.out / "objectives.json", last_policy(job.out), setting.env_args("test")
-    if file.exists():
-        return dict(read_json(file, "delete it and run the command again"))
-    most = max(OBJECTIVES)
-    found: dict[str, Any] = {"memories": remembered(model, test, LEARNED, 2 * EVALUATED)}
+    file, model = job.out / "objectives.json", last_policy(job.out)
+    digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    if file.exists() and (known := read_json(file)).get("weights") == digest:
+        return dict(known["found"])
+    found: dict[str, Any] = {}
     for objectives in OBJECTIVES:
-        env_args = setting.env_args("test", objectives)
-        played = search(model, env_args, objectives, EVALUATED, measured=objectives == most)
+        env_args, probed = setting.env_args("test", objectives), objectives == PROBED
+        count = ALL if objectives == LEARNED else EVALUATED
+        played = search(model, env_args, objectives, count, scorer=model if probed else None)
         found[f"{objectives}"] = means(played)
-    found["likely"] = likely(played)
+        if objectives == LEARNED:
+            found["memories"] = shares(played, open_tasks(env_args["tasks"]))
+        if probed:
+            found["likely"] = likely(played)
+            found["likely to all"] = likely(search(model, env_args, objectives, count, scorer=warm))
     for objectives in IN_CONTEXT:
         for keep in CONTEXTS:
             env_args = setting.env_args("test", objectives, keep)
             found[f"{objectives}, {keep} turns"] = means(search(model, env_args, objectives, EVALUATED))
-    write_json(file, found)
+    write_json(file, {"weights": digest, "found": found})
     return found
 
 
@@ -179,26 +199,56 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         ("f1", numbers, 3),
         ("prompt_tokens", numbers, 0),
         ("prompt_tokens_peak", numbers, 0),
+        ("reply_tokens", numbers, 0),
         ("em", contexts, 3),
     ):
         rows = {name: cells(runs, keys, metric, digits) for name, runs in found.items()}
         made.append(markdown((metric, *keys), rows))
-    last = min(len(run["likely"]) for runs in found.values() for run in runs)
+    made.append(differences(found, [*dict.fromkeys([*numbers, *contexts])]))
+    for by in ("likely", "likely to all"):
+        for part, head, place in (("turns", "P", "turn {}"), ("bins", "memories", "fifth {}")):
+            made.append(_pairs_table(found, by, part, f"{head}, {by}", place))
+    return "\n\n".join(made)
+
+
+def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence[str]) -> str:
+    """A Markdown table of exact match less that of GRPO with the same seed: mean and standard error."""
+    rows = {}
+    for name, runs in found.items():
+        if name in METHODS and name != BASELINE and len(runs) > 1:
+            pairs = [(run, other) for run, other in zip(runs, found[BASELINE], strict=True)]
+            gaps = [[run[key]["em"] - other[key]["em"] for run, other in pairs] for key in keys]
+            errors = [np.std(gap, ddof=1) / len(gap) ** 0.5 for gap in gaps]
+            rows[name] = [
+                f"{np.mean(gap):.3f} ± {error:.3f}" for gap, error in zip(gaps, errors, strict=True)
+            ]
+    return markdown((f"em, less {BASELINE}'s", *keys), rows)
+
+
+def _pairs_table(
+    found: Mapping[str, Sequence[Mapping[str, Any]]], by: str, part: str, head: str, place: str
+) -> str:
+    """A Markdown table of `likely`'s pairs, means over the seeds that have them."""
+    last = min(len(run[by][part]) for runs in found.values() for run in runs)
     rows = {
-        name: [f"{np.mean([run['likely'][turn][0] for run in runs]):.3f}" for turn in range(last)]
+        name: [
+            " of ".join(f"{np.mean([run[by][part][number][side] for run in runs]):.2f}" for side in (0, 1))
+            for number in range(last)
+        ]
         for name, runs in found.items()
     }
-    return "\n\n".join([*made, markdown(("P", *(f"turn {turn + 1}" for turn in range(last))), rows)])
+    return markdown((head, *(place.format(number + 1) for number in range(last))), rows)
 
 
 def main() -> int:
     """Run from the command line."""
     args = make_parser(__doc__, seeds=5, parallel=2, steps=60).parse_args()
     setting = Setting(args.folder)
-    made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
+    warm = setting.spoiled()
+    made = jobs(setting, warm, args.seeds, args.steps)
     run_all(made, args.parallel)
     print(finish("mempo", f"Two objectives with a memory, {EVALUATED} test episodes", made, METRICS))
-    found = measure_all(setting, made, args.parallel)
+    found = measure_all(setting, warm, made, args.parallel)
     write_json(RESULTS / "mempo_objectives.json", found)
     print(tables(found))
     return 0

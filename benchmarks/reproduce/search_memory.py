@@ -16,15 +16,16 @@ from memenvs.envs.search_qa import read_reply
 from memenvs.models import HFPolicy
 from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode
-from memenvs.tasks.taskset import TaskSet, open_tasks
+from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 
 ENV = "MemSearchQA-v0"
+BINS = 5  # of P
 
 
 def search(
-    model: Path, env_args: dict[str, Any], objectives: int, episodes: int, measured: bool = False
+    model: Path, env_args: dict[str, Any], objectives: int, episodes: int, scorer: Path | None = None
 ) -> list[Episode]:
     """Episodes of a model, on other draws of tasks and tokens than those of its evaluations.
 
@@ -33,20 +34,15 @@ def search(
         env_args: of the environment.
         objectives: questions of a task.
         episodes: so many.
-        measured: P of every memory is their signal, with the model as its own scorer.
+        scorer: folder of the policy by which P of every memory is their signal.
     """
     policy = HFPolicy(model)
     venv: Any = TextVectorEnv(ENV, 64, autoreset_mode="Disabled", **env_args)
-    if measured:
-        method = MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
-        venv = VectorRewardWrapper(venv, [method], HFScorer(policy.model, policy.tokenizer), group_size=1)
+    if scorer:
+        asked, method = HFPolicy(scorer), MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
+        venv = VectorRewardWrapper(venv, [method], HFScorer(asked.model, asked.tokenizer), group_size=1)
     seeds = group_seeds(0, 0, 4, episodes)
     return list(collect(venv, policy, seeds, max_new_tokens=reply_tokens(objectives)))
-
-
-def remembered(model: Path, env_args: dict[str, Any], objectives: int, episodes: int) -> dict[str, float]:
-    """`shares` of episodes of a model."""
-    return shares(search(model, env_args, objectives, episodes), open_tasks(env_args["tasks"]))
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -56,13 +52,32 @@ def means(episodes: Sequence[Episode]) -> dict[str, float]:
     return {**found, "reply_tokens": float(np.mean([one.tokens for one in episodes]))}
 
 
-def likely(episodes: Sequence[Episode]) -> list[tuple[float, float]]:
-    """By turn: the mean of P of its memories (MemPO Fig. 4), 0 where none is, and the share of episodes."""
-    by_turn = defaultdict[int, list[float]](list)
-    for one in episodes:
-        for turn, value in enumerate(one.signals["mempo"]):
-            by_turn[turn].append(value)
-    return [(float(np.mean(values)), len(values) / len(episodes)) for _, values in sorted(by_turn.items())]
+def likely(episodes: Sequence[Episode]) -> dict[str, list[list[float]]]:
+    """What P the memories have, by turn (MemPO Fig. 4) and by its own size (Fig. 5).
+
+    `turns`: of each turn the mean of P and the share of episodes with a memory there. `bins`: of each fifth
+    of P's range the share of all memories and the mean exact match of their episodes, 0 where none is.
+    """
+    known = [
+        (turn, value, one.metrics["em"])
+        for one in episodes
+        for turn, (value, reply) in enumerate(zip(one.signals["mempo"], one.replies, strict=True))
+        if read_reply(reply.text, memory=True).memory
+    ]
+    of_turn, of_bin = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+    for turn, value, right in known:
+        of_turn[turn].append(value)
+        of_bin[min(int(BINS * value), BINS - 1)].append(right)
+    turns = [of_turn[turn] for turn in range(max(of_turn, default=-1) + 1)]
+    bins = [of_bin[number] for number in range(BINS)]
+    return {
+        "turns": [[_mean(values), len(values) / len(episodes)] for values in turns],
+        "bins": [[len(values) / max(len(known), 1), _mean(values)] for values in bins],
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
 
 
 def shares(episodes: Sequence[Episode], tasks: TaskSet) -> dict[str, float]:
@@ -87,5 +102,5 @@ def shares(episodes: Sequence[Episode], tasks: TaskSet) -> dict[str, float]:
                     taken.append(noted in then)
                 elif noted in memory:
                     kept.append(noted in then)
-    found = {"em": right, "searched": searched, "taken": taken, "kept": kept}
-    return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}
+    found: dict[str, Sequence[float]] = {"em": right, "searched": searched, "taken": taken, "kept": kept}
+    return {name: _mean(values) for name, values in found.items()}

@@ -96,8 +96,9 @@ def play(
     """An episode for each task, and beside it what MemPO asks a scorer: to answer at once.
 
     MemPO asks the same weights how likely the answer is after a memory alone and after the turns so far. A
-    pretrained model can be asked; one from nothing must have met such prompts. Half of the complete memories
-    and, of two questions, half of the histories that hold both passages are shown with the answer.
+    pretrained model can be asked; one from nothing must have met such prompts. Shown with the answer are half
+    of the complete memories, a quarter of the others and, of two questions, half of the histories that hold
+    both passages.
     """
     inner: Any = env.unwrapped
     for number in tasks:
@@ -114,9 +115,19 @@ def play(
             played.append((observation, reply))
             observation, _, terminated, truncated, info = env.step(reply)
             over, told = terminated or truncated, info["privileged"]
-            if set(told["memory"].split(BETWEEN)) == complete and rng.random() < 0.5:
+            whole = set(told["memory"].split(BETWEEN)) == complete
+            if told["memory"] and rng.random() < (0.5 if whole else 0.25):
                 played.append((told["prompt_with_memory"], told["target_wrapped"]))
             seen = [TITLE + subject in told["prompt_with_history"] for subject in subjects]
             if len(subjects) == 2 and not over and all(seen) and rng.random() < 0.5:
                 played.append((told["prompt_with_history"], told["target_wrapped"]))
         yield Demonstration(played, "rewrite", info["metrics"]["success"] == 1.0)
+
+
+def renamed(
+    played: Demonstration, names: Names, rng: np.random.Generator, times: int
+) -> Iterator[Demonstration]:
+    """An episode with other names, so many times: who learns from it reads, and remembers no fact."""
+    texts = [text for turn in played.turns for text in turn]
+    for new in names.renamed(texts, rng, times):
+        yield played._replace(turns=list(zip(new[::2], new[1::2], strict=True)))

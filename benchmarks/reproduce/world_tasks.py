@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from memenvs.build.draft import Documents, Draft
 from memenvs.build.multi import multi
@@ -24,6 +27,20 @@ PARTS = {
     "test": (0.95, 1.0),
 }  # of the usable ones
 YEARS = range(1000, 2030)
+
+
+class Named(NamedTuple):
+    """Something that has a name.
+
+    Attributes:
+        name: its own.
+        short: another by which a text may call it, or the same.
+        kind: of `Names.kinds`.
+    """
+
+    name: str
+    short: str
+    kind: str
 
 
 class Names:
@@ -49,9 +66,10 @@ class Names:
     ) -> None:
         self.entities, self.split, self.seed = entities, split, seed
         facts = chronicle.build(entities, split, seed)
-        years = {str(year): "year" for year in YEARS}
-        own = {name: one.kind for one in facts.entities for name in (one.name, one.short)}
-        self.kinds = {**years, **(also or {}), **own}
+        plain = {**{str(year): "year" for year in YEARS}, **(also or {})}
+        self._named = [Named(name, name, kind) for name, kind in plain.items()]
+        self._named += [Named(one.name, one.short, one.kind) for one in facts.entities]
+        self.kinds = {**plain, **{name: one.kind for one in self._named for name in (one.name, one.short)}}
 
     @cached_property
     def of_kind(self) -> dict[str, list[str]]:
@@ -69,6 +87,52 @@ class Names:
     def found_in(self, text: str) -> list[str]:
         """The names that a text holds, each once, in order."""
         return list(dict.fromkeys(self.pattern.findall(text)))
+
+    def renamed(self, texts: Sequence[str], rng: np.random.Generator, times: int) -> Iterator[list[str]]:
+        """The texts with other names of the same kinds, the same in all of them; anew so many times.
+
+        Who has been renamed is called by the short name of the same other where a text calls it by its own.
+        """
+        between = [self.pattern.split(text) for text in texts]
+        within = [self.pattern.findall(text) for text in texts]
+        found = list(dict.fromkeys(name for names in within for name in names))
+        for _ in range(times):
+            new = self._others(found, rng)
+            yield [
+                "".join(
+                    part
+                    for pair in zip(parts, [*(new[name] for name in names), ""], strict=True)
+                    for part in pair
+                )
+                for parts, names in zip(between, within, strict=True)
+            ]
+
+    def _others(self, names: Iterable[str], rng: np.random.Generator) -> dict[str, str]:
+        """For each name one of its kind, for two names of one the names of another one."""
+        others, taken, made = dict[Named, Named](), set[Named](), dict[str, str]()
+        for name in names:
+            named = self._of_name[name]
+            if named not in others:
+                of_kind = self._named_of_kind[named.kind]
+                other = of_kind[rng.integers(len(of_kind))]
+                while other in taken:
+                    other = of_kind[rng.integers(len(of_kind))]
+                others[named] = other
+                taken.add(other)
+            made[name] = others[named].name if name == named.name else others[named].short
+        return made
+
+    @cached_property
+    def _of_name(self) -> dict[str, Named]:
+        short = {one.short: one for one in self._named}
+        return {**short, **{one.name: one for one in self._named}}
+
+    @cached_property
+    def _named_of_kind(self) -> dict[str, list[Named]]:
+        found: dict[str, list[Named]] = {}
+        for one in self._named:
+            found.setdefault(one.kind, []).append(one)
+        return found
 
 
 def save_world_tasks(folder: Path, names: Names) -> None:

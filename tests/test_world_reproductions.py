@@ -246,7 +246,7 @@ class TestMemPO:
         assert nothing == {"turns": [], "bins": [[0.0, 0.0]] * 5}
 
     def test_a_model_is_measured(self, setting, tmp_path, monkeypatch):
-        for name, count in {"EVALUATED": 2, "ALL": 3}.items():
+        for name, count in {"MEASURED": 2, "ALL": 3}.items():
             monkeypatch.setattr(mempo, name, count)
         job = runs.Job("GRPO", 0, tmp_path, [])
         shutil.copytree(setting.model, runs.last_policy(tmp_path))

@@ -56,7 +56,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak")
 BASELINE = "GRPO"
 EVALUATED = 256  # episodes of a test set
-ALL = 4 * EVALUATED  # tasks of a test set, all of which are asked where questions are as many as in the runs
+ALL = 1024  # tasks of a test set, all of which are asked where questions are as many as in the runs
+MEASURED = 128  # episodes of a last policy with more questions, or with more turns repeated
 OBJECTIVES = {2: 3000, 4: 2000, 6: 1500, 8: 1200, 10: 1000}  # questions at once, and tasks that warm up
 LEARNED = 2  # questions at once in the runs
 CONTEXTS = (3, "all")  # turns repeated, beside 1; the model has to have seen them too
@@ -169,7 +170,7 @@ def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for objectives in OBJECTIVES:
         env_args, probed = setting.env_args("test", objectives), objectives == PROBED
-        count = ALL if objectives == LEARNED else EVALUATED
+        count = ALL if objectives == LEARNED else MEASURED
         played = search(model, env_args, objectives, count, scorer=model if probed else None)
         found[f"{objectives}"] = means(played)
         if objectives == LEARNED:
@@ -180,7 +181,7 @@ def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
     for objectives in IN_CONTEXT:
         for keep in CONTEXTS:
             env_args = setting.env_args("test", objectives, keep)
-            found[f"{objectives}, {keep} turns"] = means(search(model, env_args, objectives, EVALUATED))
+            found[f"{objectives}, {keep} turns"] = means(search(model, env_args, objectives, MEASURED))
     write_json(file, {"weights": digest, "found": found})
     return found
 

@@ -37,7 +37,7 @@ def search(
         scorer: folder of the policy by which P of every memory is their signal.
     """
     policy = HFPolicy(model)
-    venv: Any = TextVectorEnv(ENV, 64, autoreset_mode="Disabled", **env_args)
+    venv: Any = TextVectorEnv(ENV, 128, autoreset_mode="Disabled", **env_args)
     if scorer:
         asked, method = HFPolicy(scorer), MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
         venv = VectorRewardWrapper(venv, [method], HFScorer(asked.model, asked.tokenizer), group_size=1)

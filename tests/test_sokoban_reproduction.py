@@ -1,5 +1,6 @@
 """The Sokoban reproduction measures what its page says."""
 
+import shutil
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -9,7 +10,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tyro")
 
-from benchmarks.reproduce import sokoban
+from benchmarks.reproduce import runs, sokoban
+from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines.args import read_args
 
 
 def test_a_solver_that_wastes_no_move_has_the_whole_of_every_metric():
@@ -48,3 +51,22 @@ def test_half_of_the_careless_solver_s_replies_are_malformed_and_the_rest_are_th
             over = terminated or truncated
         formats.append(info["metrics"]["format"])
     assert 0.4 < np.mean(formats) < 0.6
+
+
+def test_the_learners_take_the_flags_of_every_run_and_early_shares_are_by_method(tmp_path, monkeypatch):
+    monkeypatch.setattr(sokoban, "LEVELS", {"train": 20, "test": 20})
+    monkeypatch.setattr(sokoban, "EVALUATED", 30)
+    setting = sokoban.Setting(tmp_path, boxes=2)
+    made = sokoban.jobs(setting, setting.model, seeds=2, steps=7)
+    assert len({job.out for job in made}) == 2 * (1 + len(sokoban.METHODS))
+    kinds = {"mt_ppo": mt_ppo.MTPPOArgs, "grpo": grpo.GRPOArgs}
+    for job in made:
+        learner = job.command[1].rpartition(".")[2]
+        args = read_args(kinds[learner], job.command[2:], learner)
+        args.check()
+        assert args.groups * args.group_size == 256
+        shutil.copytree(setting.model, runs.last_policy(job.out))
+    found = sokoban.early_shares(setting, made)
+    assert set(found) == {"warmed up", *sokoban.METHODS}
+    assert {len(shares) for shares in found.values()} == {2}
+    assert len({share for shares in found.values() for share in shares}) == 1  # of one policy

@@ -26,14 +26,20 @@ from benchmarks.reproduce.runs import (
     finish,
     last_policy,
     make_parser,
+    markdown,
     python,
     run_all,
     seeded_jobs,
+    shown,
     steps_flags,
 )
 from benchmarks.reproduce.sokoban_model import BARE, CLOSE, OPEN, save_sokoban_gpt
+from memenvs.baselines.run import group_seeds
 from memenvs.core.files import read_json, write_json
-from memenvs.rollout.records import Episode, read_episodes
+from memenvs.core.vector import TextVectorEnv
+from memenvs.models import HFPolicy
+from memenvs.rollout.engine import collect
+from memenvs.rollout.records import Episode
 from memenvs.sokoban import Generator
 
 LEVELS = {"train": 20_000, "test": 512}
@@ -50,6 +56,7 @@ METHODS = {
 }
 METRICS = ("eval_success", "eval_effective_player", "eval_format")
 EVALUATED, EPISODES = 512, 256
+REPLY = 12  # tokens
 PPO = ["--groups", str(EPISODES), "--group-size", "1", "--critic-warmup", "5"]
 PPO += ["--critic", "separate", "--critic-lr", "1e-3"]
 GRPO = ["--groups", str(EPISODES // 8), "--group-size", "8"]
@@ -73,7 +80,7 @@ class Setting:
         self.model = folder / "model"
         if not self.model.exists():
             save_sokoban_gpt(self.model, seed=0, **self.env_args)
-        flags = ["--env-args", json.dumps(self.env_args), "--stop", CLOSE, "--max-new-tokens", "12"]
+        flags = ["--env-args", json.dumps(self.env_args), "--stop", CLOSE, "--max-new-tokens", str(REPLY)]
         flags += ["--eval-env-args", json.dumps({"level_split": "test"})]
         self.flags = [*flags, "--eval-episodes", str(EVALUATED), "--num-envs", str(EPISODES)]
 
@@ -116,7 +123,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     methods = {
         name: [learner, "--reward", *own, *kinds[learner]] for name, (learner, *own) in METHODS.items()
     }
-    unchanged = {name: [*own, *GRPO, "--save-episodes", str(EVALUATED)] for name, own in UNCHANGED.items()}
+    unchanged = {name: [*own, *GRPO] for name, own in UNCHANGED.items()}
     rate = ["--lr", "5e-4", "--lr-end", "0", "--minibatches", "4"]
     flags = [*steps_flags(steps, every=10), *rate, *setting.flags]
     return seeded_jobs(setting.folder, warm, {**unchanged, **methods}, seeds, flags)
@@ -129,6 +136,17 @@ def early_share(episodes: Sequence[Episode]) -> float:
     return float(np.cov(early, returns)[0, 1] / returns.var(ddof=1))
 
 
+def early_shares(setting: Setting, made: Sequence[Job]) -> dict[str, list[float]]:
+    """By method: `early_share` of each seed's last policy, in held-out levels."""
+    env_args, found = {**setting.env_args, "level_split": "test"}, dict[str, list[float]]()
+    venv = TextVectorEnv("MemSokoban-v0", EPISODES, autoreset_mode="Disabled", **env_args)
+    for job in made:
+        policy = HFPolicy(last_policy(job.out), stop=[CLOSE])
+        played = collect(venv, policy, group_seeds(0, 0, 4, EVALUATED), max_new_tokens=REPLY)
+        found.setdefault(job.method, []).append(round(early_share(list(played)), 4))
+    return found
+
+
 def main() -> int:
     """Run from the command line."""
     parser = make_parser(__doc__, seeds=5, parallel=2)
@@ -139,11 +157,9 @@ def main() -> int:
     run_all(made, args.parallel)
     name, boxes = f"sokoban_{args.boxes}", "one box" if args.boxes == 1 else "two boxes"
     print(finish(name, f"Sokoban with {boxes}, {EVALUATED} held-out levels", made, METRICS))
-    warmed = [job for job in made if job.method in UNCHANGED]
-    share = np.mean([early_share(read_episodes(job.out / "episodes.jsonl")) for job in warmed])
-    file = RESULTS / f"{name}.json"
-    write_json(file, {**read_json(file), "early_share": round(float(share), 4)})
-    print(f"rewards before the last turn carry {share:.1%} of the return's variance before training")
+    shares, file = early_shares(setting, made), RESULTS / f"{name}.json"
+    write_json(file, {**read_json(file), "early_share": shares})
+    print(markdown(("method", "early share"), {method: [shown(found)] for method, found in shares.items()}))
     return 0
 
 

@@ -138,7 +138,7 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     ],
     "MT-PPO above PPO-MR above PPO-OR": lambda: solved("MT-PPO", "PPO-MR", "PPO-OR"),
     "GRPO-MR above GRPO-OR": lambda: solved("GRPO-MR", "GRPO-OR"),
-    "MemPO Table 1: above GRPO": lambda: [
+    "MemPO Fig. 3: above GRPO with a memory": lambda: [
         mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "GRPO")
     ],
     "MT-GRPO Table 6: rewards of turns teach to call, the outcome alone does not": lambda: [

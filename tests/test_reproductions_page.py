@@ -18,6 +18,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE = sections((DOCS / "reproductions.md").read_text(), 2)
 SECTIONS = {  # the record of each section's first table, and the metrics in its columns
     "Sokoban: MT-PPO Table 5": ("sokoban_mt_ppo", ["eval_success", "eval_effective_box"]),
+    "Sokoban with two boxes": ("sokoban_2", ["eval_success", "eval_effective_player", "eval_format"]),
     "Two-turn tool use: MT-GRPO Table 6": ("tool_use", ["eval_called", "eval_retrieved", "eval_em"]),
     "Chunked reading: TAMTRL and InfoMem": ("reading_methods", ["eval_success"]),
     "Two objectives with a memory: MemPO": (
@@ -47,6 +48,8 @@ def test_further_tables_are_those_of_their_records():
         reader.table(recorded("reader")["methods"]) in PAGE["A reader that reads: TAMTRL against the outcome"]
     )
     assert tool_use.by_curve(recorded("tool_use")) in PAGE["Two-turn tool use: MT-GRPO Table 6"]
+    shares = {name: cells[-1] for name, *cells in rows(PAGE["Sokoban with two boxes"])}
+    assert shares == {method: shown(found) for method, found in recorded("sokoban_2")["early_share"].items()}
     assert shares_table(recorded("mempo_memories")) in PAGE["Two objectives with a memory: MemPO"]
     assert shares_table(recorded("reading_memories")["shares"]) in PAGE["Chunked reading: TAMTRL and InfoMem"]
 
@@ -127,17 +130,39 @@ def ahead_of_merged():
     return (answers("MT-GRPO", curves) - answers("GRPO-MR", curves)).mean(1)
 
 
-def solved(*methods):
-    return [mean(ends("sokoban_mt_ppo", method, "eval_success")) for method in methods]
+def solved(*methods, file="sokoban_mt_ppo"):
+    return [mean(ends(file, method, "eval_success")) for method in methods]
+
+
+def lead(method, other):
+    """Of five seeds with two boxes: the mean difference and its standard error."""
+    gaps = ends("sokoban_2", method, "eval_success") - ends("sokoban_2", other, "eval_success")
+    return [f"{abs(gaps.mean()):.3f}", error(gaps)]
+
+
+def early():
+    return [np.mean(recorded("sokoban_2")["early_share"][method]) for method in PPO]
 
 
 DECIDES = {  # the numbers of each claim's last cell, in their order
     "MT-PPO Table 5: PPO above GRPO": lambda: [
-        *spread([float(one) for one in solved("MT-PPO", "PPO-MR", "PPO-OR")]),
+        *spread([float(one) for one in solved(*PPO)]),
         *solved("GRPO-OR", "GRPO-MR"),
     ],
-    "MT-PPO above PPO-MR above PPO-OR": lambda: solved("MT-PPO", "PPO-MR", "PPO-OR"),
+    "MT-PPO above PPO-MR above PPO-OR": lambda: solved(*PPO),
     "GRPO-MR above GRPO-OR": lambda: solved("GRPO-MR", "GRPO-OR"),
+    "PPO above GRPO, two boxes": lambda: [
+        *spread([float(one) for one in solved(*PPO, file="sokoban_2")]),
+        *solved("GRPO-OR", "GRPO-MR", file="sokoban_2"),
+    ],
+    "MT-PPO above PPO-MR above PPO-OR, two boxes": lambda: [
+        *lead("MT-PPO", "PPO-MR"),
+        *lead("PPO-MR", "PPO-OR"),
+        *spread(early()),
+    ],
+    "GRPO-MR above GRPO-OR, two boxes": lambda: solved(
+        "GRPO-MR", "GRPO-OR", "GRPO-MR, no std", file="sokoban_2"
+    ),
     "MemPO Fig. 3: above GRPO with a memory": lambda: [
         mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "GRPO")
     ],
@@ -207,6 +232,7 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
         *some("once", 8, "tamtrl", "tamtrl-change"),
     ],
 }
+PPO = ("MT-PPO", "PPO-MR", "PPO-OR")
 WORLDS = ("distracting", "stopping")
 ELSEWHERE = {"the outcome alone does not teach to call"}  # of tests/call_or_guess.py, which leaves no record
 

@@ -4,7 +4,7 @@ python -m benchmarks.credit_bench OUT --smoke       seconds: two worlds, three m
 python -m benchmarks.credit_bench OUT --core        three worlds, K = 2 and 5, all methods, ten seeds
 python -m benchmarks.credit_bench OUT               all worlds, K = 2, 3, 5 and 8, all methods, ten seeds
 python -m benchmarks.credit_bench OUT --report      the report of what is there
-python -m benchmarks.credit_bench OUT --page        what docs/results has of it, and the page's tables
+python -m benchmarks.credit_bench OUT --page        what docs/ has of it, and the short tables of its page
 
 A run is written whole when it is done, and what is there is not done again.
 """
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _read_args(argv)
     try:
         if args.page:
-            print(write_page(args.folder, RESULTS))
+            print(write_page(args.folder, RESULTS.parent))
             return 0
         if not args.report:
             check_settings(args.folder, args.steps, args.checked)
@@ -76,7 +76,7 @@ def _read_args(argv: Sequence[str] | None) -> argparse.Namespace:
     size.add_argument("--core", action="store_true", help=f"{', '.join(CORE)}; K = 2 and 5")
     size.add_argument("--smoke", action="store_true", help="chain and late, K = 5; three methods; one seed")
     size.add_argument("--report", action="store_true", help="run nothing")
-    size.add_argument("--page", action="store_true", help="run nothing, write docs/results")
+    size.add_argument("--page", action="store_true", help="run nothing, write into docs")
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, help="default all")
     parser.add_argument("--turns", nargs="+", type=int, help="K, each 2 or more (default 2 3 5 8)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="default all")

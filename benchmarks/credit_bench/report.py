@@ -16,9 +16,10 @@ from memenvs.evaluation.compare import COLOURS, save_figure
 from memenvs.evaluation.summary import Interval, bootstrap, markdown_table
 
 JSON, TABLES, PICTURE = "credit_bench.json", "credit_bench.md", "credit_bench.png"
+PAGE = "credit_bench_tables.md"  # of the documentation
+SHORT = 5  # turns, of its short tables
 TOGETHER = (("chain", "calling"), ("late", "distracting"), ("stopping",), ("carrying", "once"))
-"""Worlds that share a table of the documentation."""
-ALIKE = 0.97  # methods whose cosines are all above it are left out of the documentation's tables
+"""Worlds that share a table."""
 
 
 class Cell(NamedTuple):
@@ -38,15 +39,17 @@ class Cell(NamedTuple):
     reached: int
     runs: int
 
-    def show(self, measure: str) -> str:
-        """The mean, its interval, and how many of the runs came there; a lower bound unless all did."""
+    def show(self, measure: str = "steps") -> str:
+        """The mean and its interval; where not all runs came there, how many, as a lower bound."""
+        if not self.reached:
+            return "never"
         interval: Interval = getattr(self, measure)
         digits = 2 if measure == "seconds" else 0
         mean, low, high = (f"{number:.{digits}f}" for number in interval)
-        came = f"({self.reached}/{self.runs})"
-        if not self.reached:
-            return f"never in {mean} {came}"
-        return f"{'' if self.reached == self.runs else '≥ '}{mean} [{low}, {high}] {came}"
+        some = self.reached < self.runs
+        return (
+            f"{'≥ ' if some else ''}{mean} [{low}, {high}]{f' ({self.reached}/{self.runs})' if some else ''}"
+        )
 
 
 def read_runs(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -98,13 +101,10 @@ def write_report(folder: Path) -> list[Path]:
     runs, checks = read_runs(folder)
     found = cells(runs)
     figure = draw(found)
-    columns = [
-        (world, turns) for world in WORLDS for turns in sorted({key[1] for key in found if key[0] == world})
-    ]
     record = {**_record(folder, found, checks), "runs": runs}
     paths = [folder / name for name in (JSON, TABLES, PICTURE)]
     write_json(paths[0], record)
-    write_text(paths[1], tables(found, checks, columns))
+    write_text(paths[1], tables(found, checks))
     save_figure(figure, paths[2])
     return paths
 
@@ -129,8 +129,8 @@ def _record(
     }
 
 
-def write_page(folder: Path, results: Path) -> str:
-    """Write the record and the picture of the documentation; its tables in Markdown.
+def write_page(folder: Path, docs: Path) -> str:
+    """Write the record, the picture and the page of all tables of the documentation; its short tables.
 
     The record has every cell and comparison, to six digits, and no single runs.
 
@@ -143,59 +143,39 @@ def write_page(folder: Path, results: Path) -> str:
     figure = draw(found)
     record = _record(folder, found, checks)
     record = json.loads(json.dumps(record), parse_float=lambda text: round(float(text), 6))
-    write_text(results / JSON, json.dumps(record) + "\n")
-    save_figure(figure, results / PICTURE)
-    parts = [_steps_table(found, worlds) for worlds in TOGETHER]
-    lengths = sorted({turns for _, turns, _ in found})
-    parts += [_cosines_table(checks, turns) for turns in lengths if turns in (2, 5)]
-    parts.append(_replies_table(found))
-    return "\n\n".join("\n".join(part) for part in parts)
+    write_text(docs / "results" / JSON, json.dumps(record) + "\n")
+    save_figure(figure, docs / "results" / PICTURE)
+    write_text(docs / PAGE, tables(read_cells(record), checks))
+    return "\n\n".join(short_tables(record))
 
 
-def _steps_table(found: dict[tuple[str, int, str], Cell], worlds: Sequence[str]) -> list[str]:
-    columns = sorted({(worlds.index(key[0]), key[1]) for key in found if key[0] in worlds})
-    places = [(worlds[number], turns) for number, turns in columns]
-    rows = []
+def short_tables(record: dict[str, Any]) -> list[str]:
+    """Of a record, in Markdown, at K = 5: steps and what one takes, credit, and the replies of trees."""
+    found = read_cells(record)
+    measured = {(one["world"], one["turns"], one["method"], one["policy"]): one for one in record["accuracy"]}
+    steps, credit = [], []
     for name, method in METHODS.items():
-        own = [found.get((*place, name)) for place in places]
-        if any(own):
-            rows.append([method.title, *(_brief(cell) if cell else "n/a" for cell in own)])
-    return markdown_table(["method", *(f"{world}, K = {turns}" for world, turns in places)], rows)
-
-
-def _replies_table(found: dict[tuple[str, int, str], Cell]) -> list[str]:
-    """What trees and what may stand in their place have sampled, at K = 5."""
-    rows = [
-        [METHODS[name].title, *(_brief(found[world, 5, name], "replies") for world in WORLDS)]
+        own = {world: found.get((world, SHORT, name)) for world in WORLDS}
+        # A run that did not come there counts with all its steps in both.
+        spent = [cell.seconds.mean / cell.steps.mean for cell in own.values() if cell]
+        shown = [cell.show() if cell else "n/a" for cell in own.values()]
+        steps.append([method.title, *shown, f"{1000 * sum(spent) / len(spent):.1f}"])
+        checked = [measured.get((world, SHORT, name, "halfway")) for world in WORLDS]
+        credit.append([method.title, *(_credit(one) if one else "n/a" for one in checked)])
+    replies = [
+        [METHODS[name].title, *(found[world, SHORT, name].show("replies") for world in WORLDS)]
         for name in ("tree", "states", "turn-noscale", "gigpo")
     ]
-    return markdown_table(["replies", *(f"{world}, K = 5" for world in WORLDS)], rows)
+    parts = [
+        markdown_table([f"steps, K = {SHORT}", *WORLDS, "ms a step"], steps),
+        markdown_table([f"credit, K = {SHORT}", *WORLDS], credit),
+        markdown_table([f"replies, K = {SHORT}", *WORLDS], replies),
+    ]
+    return ["\n".join(part) for part in parts]
 
 
-def _brief(cell: Cell, measure: str = "steps") -> str:
-    if not cell.reached:
-        return "never"
-    return cell.show(measure).removesuffix(f" ({cell.runs}/{cell.runs})")
-
-
-def _cosines_table(checks: Sequence[dict[str, Any]], turns: int) -> list[str]:
-    measured = {(one["world"], one["method"], one["policy"]): one for one in checks if one["turns"] == turns}
-    rows = []
-    for name, method in METHODS.items():
-        pairs = [[measured.get((world, name, policy)) for policy in POLICIES] for world in WORLDS]
-        known = [one["cosine"] for pair in pairs for one in pair if one]
-        if any(value is None or value < ALIKE for value in known):
-            cells_of_row = ["; ".join(_cosine(one) for one in pair) if any(pair) else "n/a" for pair in pairs]
-            rows.append([method.title, *cells_of_row])
-    return markdown_table(["method", *(f"{world}, K = {turns}" for world in WORLDS)], rows)
-
-
-def tables(
-    found: dict[tuple[str, int, str], Cell],
-    checks: Sequence[dict[str, Any]],
-    columns: Sequence[tuple[str, int]],
-) -> str:
-    """All tables, a row a method and a column a world with its number of turns."""
+def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, Any]]) -> str:
+    """A page of all tables, a row a method and a column a world with its number of turns."""
     measured = {(one["world"], one["turns"], one["method"], one["policy"]): one for one in checks}
 
     def trained(measure: str) -> Callable[[str, int, str], str]:
@@ -225,15 +205,24 @@ def tables(
         ("Bias by turn, halfway, in lengths of the exact advantage", by_turn("bias")),
         ("Standard deviation by turn, halfway, likewise", by_turn("noise")),
     ]
-    lines: list[str] = []
+    columns = [
+        (world, turns) for world in WORLDS for turns in sorted({key[1] for key in found if key[0] == world})
+    ]
+    lines = ["# All tables of the bench for credit", ""]
     for title, show in parts:
-        heads = ["method", *(f"{world}, K = {turns}" for world, turns in columns)]
-        rows = [[METHODS[method].title, *_row(method, columns, show)] for method in METHODS]
-        lines += [f"## {title}", "", *markdown_table(heads, rows), ""]
+        lines += [f"## {title}", ""]
+        for worlds in TOGETHER:
+            own = [place for place in columns if place[0] in worlds]
+            heads = ["method", *(f"{world}, K = {turns}" for world, turns in own)]
+            rows = [[METHODS[method].title, *_row(method, own, show)] for method in METHODS]
+            rows = [row for row in rows if {*row[1:]} - {"n/a"}]
+            if own:
+                lines += [*markdown_table(heads, rows), ""]
     lines += [
-        "Means over seeds with 95% bootstrap intervals, of one seed none, and how many of the runs came "
-        "there. ≥: the others count with all their steps, so that the mean is too low. Noise: the expected "
-        "advantages are too small beside their noise for a cosine. n/a: the method does not apply:",
+        "Means over seeds with 95% bootstrap intervals, of one seed none. Never: no run came there. ≥: so "
+        "many runs came there, the others count with all their steps, and the mean is too low. Noise: "
+        "expected advantages that are too small beside their noise for a cosine. No scale: they point "
+        "nowhere or away. n/a: the method does not apply:",
         "",
         *reasons(columns),
     ]
@@ -244,6 +233,15 @@ def _cosine(check: dict[str, Any] | None) -> str:
     if check is None:
         return "not run"
     return "noise" if check["cosine"] is None else f"{check['cosine']:.2f} ± {check['error']:.2f}"
+
+
+def _credit(check: dict[str, Any]) -> str:
+    """Cosine, bias and standard deviation, the last two over all turns."""
+    cosine = "noise" if check["cosine"] is None else f"{check['cosine']:.2f}"
+    if check["bias"] is None:
+        return f"{cosine}; no scale"
+    lengths = [sum(value**2 for value in check[key]) ** 0.5 for key in ("bias", "noise")]
+    return "; ".join([cosine, *(f"{length:.2f}" for length in lengths)])
 
 
 def reasons(columns: Sequence[tuple[str, int]]) -> list[str]:

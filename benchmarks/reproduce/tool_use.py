@@ -1,4 +1,4 @@
-"""Two-turn tool use, MT-GRPO Table 6: curves and a table of a small GPT that is rewarded in four ways.
+"""Two-turn tool use, MT-GRPO Table 2: curves and a table of a small GPT that is rewarded in four ways.
 
 `python -m benchmarks.reproduce.tool_use runs/tool_use` does everything: it makes a world, its questions and a
 model, teaches the model to call a search and to read, spoils it on a careless caller's episodes, trains it by

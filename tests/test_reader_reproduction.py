@@ -46,6 +46,12 @@ class TestMeasure:
         assert found["noted"] == 0.5
         assert (found["em"], found["reply_tokens"]) == (1.0, 12.0)
 
+    def test_a_memory_that_has_most_words_of_the_question_repeats_it(self):
+        played = [
+            episode([NO_CHUNK], [memory]) for memory in ("Whose town? Unknown.", OTHER, "", "whose TOWN")
+        ]
+        assert reader.measure(played, NEEDED)["repeats"] == 0.5
+
     def test_episodes_may_differ_in_length(self):
         played = [episode([ADA_CHUNK], [ADA]), episode([NO_CHUNK, ADA_CHUNK], [OTHER, OTHER])]
         found = reader.measure(played, NEEDED)
@@ -66,12 +72,12 @@ class TestMeasure:
 
 def test_a_table_has_means_over_seeds():
     def run(em, taken):
-        rest = {"f1": em, "noted": em, "kept": [None, 1.0], "reply_tokens": 100.0}
+        rest = {"f1": em, "noted": em, "kept": [None, 1.0], "repeats": 0.0, "reply_tokens": 100.0}
         return {"seed": 0, "found": [{"em": 0.0}, {"em": em, "taken": taken, **rest}]}
 
     lines = reader.table({"TAMTRL": [run(0.25, [0.5, 1.0]), run(0.75, [None, 0.5])]}).splitlines()
     assert lines[2].startswith("| TAMTRL | 0.500 (0.250 to 0.750) |")
-    assert "| 0.50, 0.75 | 1.00 | 100 (100 to 100) |" in lines[2]
+    assert "| 0.50, 0.75 | 1.00 | 0.000 (0.000 to 0.000) | 100 (100 to 100) |" in lines[2]
 
 
 def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):
@@ -81,4 +87,4 @@ def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):
         args = read_args(grpo.GRPOArgs, job.command[2:], "grpo")
         args.check()
         assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
-    assert len({job.out for job in made}) == len(made) == 1 + 3 * 2
+    assert len({job.out for job in made}) == len(made) == 1 + 3 * len(reader.METHODS)

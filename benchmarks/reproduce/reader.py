@@ -1,13 +1,14 @@
-"""TAMTRL against the outcome alone, on a language model that reads: a reader goes on learning by each.
+"""TAMTRL and InfoMem against the outcome alone, on a language model that reads and goes on learning by each.
 
 `python -m benchmarks.reproduce.reader runs/rewards --model runs/reader/warm/last/policy` trains the reader of
-`benchmarks.agent`, after its warm-up, for a few steps by each of the two, on questions about one invented
-world, and tests it on another. It writes `docs/results/reader.json`, what the memories took and kept in it.
+`benchmarks.agent`, after its warm-up, for a few steps by each method, on questions about one invented world,
+and tests it on another. It writes `docs/results/reader.json`, what the memories took and kept in it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,9 +37,18 @@ WORLDS = {
     "train": "--split train --seed 2 --tasks 4000 --entities 3000 --documents 20",
     "test": "--split test --seed 0 --tasks 128 --entities 1000 --documents 20",
 }
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "outcome only": ("outcome", {}),
+    "TAMTRL": ("tamtrl", {}),
+    "InfoMem": ("infomem", {}),
+    "InfoMem, query": ("infomem", {"condition": "query"}),
+}
 EVALUATED, EVERY = 128, 12
+REPEATED = 0.75  # of the question's words, in a memory that repeats it
 SHARED = f"--env MemChunkQA-v0 --dtype bfloat16 --max-new-tokens 192 --num-envs 32 --micro-batch-tokens 4096 \
 --groups 4 --group-size 8 --temperature 0.8 --lr 2e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
+
+_WORDS = re.compile(r"\w+")
 
 
 def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
@@ -48,8 +58,8 @@ def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
         if not (folder / name / "card.json").exists():
             build(["world", *flags.split(), "--out", worlds[name]])
     methods = {
-        "outcome only": ["grpo", "--reward", "outcome"],
-        "TAMTRL": ["grpo", "--reward", "tamtrl"],
+        name: ["grpo", "--reward", reward, "--reward-args", json.dumps(settings)]
+        for name, (reward, settings) in METHODS.items()
     }
     flags = [*SHARED.split(), *steps_flags(steps, every=EVERY), "--save-every", "5"]
     flags += ["--env-args", json.dumps({"n_documents": 6, **READING, "tasks": worlds["train"]})]
@@ -75,7 +85,8 @@ def measure(
     """What episodes have in the mean, and what their memories hold.
 
     Returns:
-        Metrics; the share of the needed facts that the last memory held (`noted`); by reading turn what share
+        Metrics; the share of the needed facts that the last memory held (`noted`) and of last memories that
+        repeat the question, most of its words (`repeats`, InfoMem Fig. 4); by reading turn what share
         of those that the chunk showed first was noted (`taken`), and of those in memory was kept (`kept`).
     """
     found: dict[str, Any] = {
@@ -85,6 +96,9 @@ def measure(
     found["reply_tokens"] = float(np.mean([sum(len(r["ids"]) for r in one["tokens"]) for one in played]))
     last = [holds(one["turns"][-2]["memory"], fact) for one in played for fact in needed[one["question"]]]
     found["noted"] = float(np.mean(last))
+    found["repeats"] = float(
+        np.mean([_repeats(one["turns"][-2]["memory"], one["question"]) for one in played])
+    )
     turns = [list(_facts(one, needed[one["question"]])) for one in played]
     for number, name in enumerate(("taken", "kept")):
         by_turn = [
@@ -93,6 +107,11 @@ def measure(
         ]
         found[name] = [float(np.mean(marks)) if marks else None for marks in by_turn]
     return found
+
+
+def _repeats(memory: str, question: str) -> bool:
+    words, known = set(_WORDS.findall(question.lower())), set(_WORDS.findall(memory.lower()))
+    return len(words & known) >= REPEATED * len(words)
 
 
 def _facts(
@@ -110,7 +129,7 @@ def _facts(
 
 def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """A Markdown table of each method's means over seeds, smallest and largest, at its last evaluation."""
-    names = ("em", "f1", "noted", "taken", "kept", "reply_tokens")
+    names = ("em", "f1", "noted", "taken", "kept", "repeats", "reply_tokens")
     rows = {
         method: [_cell(name, [one["found"][-1][name] for one in seeds]) for name in names]
         for method, seeds in found.items()

@@ -333,6 +333,14 @@ def test_a_policy_halfway_has_half_of_the_return_that_is_missing():
     assert world.expected_return(halfway(world)[world.observed]) == pytest.approx((start + 3) / 2, abs=0.05)
 
 
+def test_the_exact_gradient_itself_comes_to_rest_where_a_memory_is_carried_over_eight_turns(tmp_path):
+    assert halfway(WORLDS["carrying"](8)) is None
+    flags = ["--worlds", "carrying", "--turns", "8", "--methods", "outcome", "--seeds", "1", "--steps", "1"]
+    assert main([str(tmp_path), *flags]) == 0
+    written = sorted(path.name for path in tmp_path.glob("*/*.json"))
+    assert written == ["carrying-8-outcome-0.json", "carrying-8-outcome-start.json"]
+
+
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.credit_bench.methods import METHODS
 from benchmarks.credit_bench.report import write_page, write_report
-from benchmarks.credit_bench.run import POLICIES, Job, check_settings, do_all
+from benchmarks.credit_bench.run import POLICIES, Job, check_settings, compared, do_all
 from benchmarks.credit_bench.train import CHECKED
 from benchmarks.credit_bench.worlds import WORLDS
 from benchmarks.reproduce.runs import RESULTS
@@ -62,7 +62,7 @@ def _jobs(args: argparse.Namespace) -> Iterator[Job]:
     for seed in range(args.seeds):
         yield from (Job(*place, seed) for place in places)
     for policy in POLICIES:
-        yield from (Job(*place, 0, policy) for place in places)
+        yield from (Job(*place, 0, policy) for place in places if compared(*place[:2], policy) is not None)
 
 
 def _read_args(argv: Sequence[str] | None) -> argparse.Namespace:

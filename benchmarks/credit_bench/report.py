@@ -222,7 +222,8 @@ def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, A
         "Means over seeds with 95% bootstrap intervals, of one seed none. Never: no run came there. ≥: so "
         "many runs came there, the others count with all their steps, and the mean is too low. Noise: "
         "expected advantages that are too small beside their noise for a cosine. No scale: they point "
-        "nowhere or away. n/a: the method does not apply:",
+        "nowhere or away. Not run: there is no such run, or no policy halfway, since the exact gradient "
+        "comes to rest before. n/a: the method does not apply:",
         "",
         *reasons(columns),
     ]

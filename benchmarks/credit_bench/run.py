@@ -62,7 +62,12 @@ def do(job: Job, folder: Path, steps: int, checked: int) -> Job:
     torch.set_num_threads(1)
     world = WORLDS[job.world](job.turns)
     if job.policy:
-        found = accuracy(world, job.method, _compared(job.world, job.turns, job.policy), job.seed, checked)
+        probs = compared(job.world, job.turns, job.policy)
+        if probs is None:
+            raise ValueError(
+                f"{job.world} with K = {job.turns} has no policy halfway to compare credit under"
+            )
+        found = accuracy(world, job.method, probs, job.seed, checked)
     else:
         found = train(world, job.method, job.seed, steps)
     write_json(job.file(folder), {**job._asdict(), **found})
@@ -70,8 +75,8 @@ def do(job: Job, folder: Path, steps: int, checked: int) -> Job:
 
 
 @cache
-def _compared(name: str, turns: int, policy: str) -> Array:
-    """The probabilities that methods are compared under: halfway with eight turns takes minutes to find."""
+def compared(name: str, turns: int, policy: str) -> Array | None:
+    """The probabilities that methods are compared under; None where no policy is halfway."""
     world = WORLDS[name](turns)
     return halfway(world) if policy == "halfway" else probabilities(world.features, world.initial)
 

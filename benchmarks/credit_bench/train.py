@@ -22,6 +22,7 @@ STRIDE = 0.3  # length of a policy's step along its gradient; see Policy
 CRITIC_RATE = 0.1  # of Adam
 GOAL, HELD = 0.9, 5  # share of the best return, and for how many steps in a row
 CHECKED = 100  # steps of credit whose advantages are compared with the exact ones
+AT_REST = 1e-9  # length of a gradient that leads nowhere; those on the way to halfway are 0.007 or more
 PARTS = 10  # of these steps, by which the noise of the comparison is found
 
 
@@ -108,10 +109,11 @@ def train(world: World, name: str, seed: int, steps: int) -> dict[str, Any]:
     }
 
 
-def halfway(world: World) -> Array:
+def halfway(world: World) -> Array | None:
     """The probabilities (O, A) of a policy halfway between the first and the best return.
 
-    It goes up the exact gradient, so that it is the same for every method.
+    It goes up the exact gradient, so that it is the same for every method. None where that gradient comes
+    to rest before.
     """
     parameters, best = world.initial.copy(), world.best()
     probs = probabilities(world.features, parameters)
@@ -119,7 +121,10 @@ def halfway(world: World) -> Array:
     while world.expected_return(probs[world.observed]) < goal:
         advantages, seen = world.advantages(probs)
         slope = np.einsum("oa,oaf->f", seen[:, None] * probs * advantages, world.features)
-        parameters += 0.1 * slope / np.linalg.norm(slope)
+        length = np.linalg.norm(slope)
+        if length < AT_REST:
+            return None
+        parameters += 0.1 * slope / length
         probs = probabilities(world.features, parameters)
     return probs
 

@@ -11,7 +11,7 @@ from page_tables import rows, sections
 pytest.importorskip("matplotlib")
 
 from benchmarks.figures import draw_all
-from benchmarks.reproduce import reader, tool_use
+from benchmarks.reproduce import mempo, reader, tool_use
 from benchmarks.reproduce.runs import shares_table, shown
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -52,8 +52,14 @@ def test_further_tables_are_those_of_their_records():
         shares = {name: cells[-1] for name, *cells in rows(PAGE[section])}
         record = recorded(SECTIONS[section][0])
         assert shares == {method: shown(found) for method, found in record["early_share"].items()}
-    assert shares_table(recorded("mempo_memories")) in PAGE["Two objectives with a memory: MemPO"]
+    _, *others = tables_of(PAGE["Two objectives with a memory: MemPO"])
+    assert len(others) == 7
+    assert set(others) < set(mempo.tables(recorded("mempo_objectives")).split("\n\n"))
     assert shares_table(recorded("reading_memories")["shares"]) in PAGE["Chunked reading: TAMTRL and InfoMem"]
+
+
+def tables_of(section):
+    return [found.rstrip("\n") for found in re.findall(r"(?:^\|.*\n?)+", section, re.MULTILINE)]
 
 
 def ends(file, method, metric):
@@ -140,6 +146,15 @@ def reading_lead(method, other, of=ends):
     return lead("reading_methods", "eval_success", method, other, of)
 
 
+def asked(number, method):
+    return np.array([run[number]["em"] for run in recorded("mempo_objectives")[method]])
+
+
+def objectives_lead(number):
+    gaps = asked(number, "MemPO") - asked(number, "GRPO")
+    return [mean(abs(gaps.mean())), error(gaps)]
+
+
 def early(file):
     return [np.mean(recorded(file)["early_share"][method]) for method in PPO]
 
@@ -167,7 +182,20 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     ],
     "GRPO-MR above GRPO-OR, two boxes": lambda: solved(TWO, "GRPO-MR", "GRPO-OR", "GRPO-MR, no std"),
     "MemPO Fig. 3: above GRPO with a memory": lambda: [
-        mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "GRPO")
+        *(mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "GRPO")),
+        *objectives_lead("6"),
+        *objectives_lead("4"),
+    ],
+    "MemPO eq. 4: the history as b": lambda: [
+        *(mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "MemPO, b = 0")),
+        "0",
+    ],
+    "MemPO Fig. 3: the whole history helps with few questions, harms with many": lambda: [
+        mean(asked(number, "GRPO")) for number in ("2", "2, all turns", "6", "6, all turns")
+    ],
+    "MemPO Fig. 4: its memories make the answers likelier": lambda: [
+        mean([run["likely to all"]["turns"][4][0] for run in recorded("mempo_objectives")[method]], 2)
+        for method in ("MemPO", "GRPO")
     ],
     "MT-GRPO Table 2: rewards of turns teach to call, the outcome alone does not": lambda: [
         *spread([*calls("MT-GRPO"), *calls("GRPO-MR")]),

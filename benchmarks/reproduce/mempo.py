@@ -206,9 +206,9 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         rows = {name: cells(runs, keys, metric, digits) for name, runs in found.items()}
         made.append(markdown((metric, *keys), rows))
     made.append(differences(found, [*dict.fromkeys([*numbers, *contexts])]))
-    for by in ("likely", "likely to all"):
-        for part, head, place in (("turns", "P", "turn {}"), ("bins", "memories", "fifth {}")):
-            made.append(_pairs_table(found, by, part, f"{head}, {by}", place))
+    for by, whose in (("likely", "the policy's own"), ("likely to all", "the warmed-up policy's")):
+        made.append(_pairs_table(found, by, "turns", f"P, {whose}", "turn {}"))
+        made.append(_pairs_table(found, by, "bins", f"memories by P, {whose}", "fifth {}"))
     return "\n\n".join(made)
 
 
@@ -229,11 +229,11 @@ def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence
 def _pairs_table(
     found: Mapping[str, Sequence[Mapping[str, Any]]], by: str, part: str, head: str, place: str
 ) -> str:
-    """A Markdown table of `likely`'s pairs, means over the seeds that have them."""
+    """A Markdown table of `likely`'s pairs, the second in brackets; means over seeds."""
     last = min(len(run[by][part]) for runs in found.values() for run in runs)
     rows = {
         name: [
-            " of ".join(f"{np.mean([run[by][part][number][side] for run in runs]):.2f}" for side in (0, 1))
+            "{:.2f} ({:.2f})".format(*np.mean([run[by][part][number] for run in runs], axis=0))
             for number in range(last)
         ]
         for name, runs in found.items()

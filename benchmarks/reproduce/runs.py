@@ -99,8 +99,8 @@ def seeded_jobs(
 
 
 def steps_flags(steps: int, every: int) -> list[str]:
-    """Flags of a run's length, evaluated every so many steps and saved at its end."""
-    return ["--steps", str(steps), "--save-every", str(steps), "--eval-every", str(every)]
+    """Flags of a run's length, evaluated every so many steps, saved every hundred and at its end."""
+    return ["--steps", str(steps), "--save-every", str(min(steps, 100)), "--eval-every", str(every)]
 
 
 GROUPS = ["--groups", "8", "--group-size", "8"]

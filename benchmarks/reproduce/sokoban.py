@@ -3,7 +3,8 @@
 `python -m benchmarks.reproduce.sokoban runs/sokoban` does everything: it draws 20,000 levels, makes a model,
 warms it up by `sft.py` on the solver's solutions until it solves a quarter of the held-out levels, teaches it
 to leave out the thought in half of its replies, trains it by each method and writes `docs/results/`. With
-`--boxes 2` turns before the last pay too, for the first box.
+`--boxes 2` turns before the last pay too, for the first box; `--methods PPO-OR --steps 600`, in a folder of
+its own, is how far one method gets.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ METHODS = {
     "GRPO-MR, no std": ("grpo", "merged", "--scale", "none"),
 }
 METRICS = ("eval_success", "eval_effective_player", "eval_format")
-EVALUATED, EPISODES = 512, 256
+EVALUATED, EPISODES, STEPS = 512, 256, 100
 REPLY = 12  # tokens
 PPO = ["--groups", str(EPISODES), "--group-size", "1", "--critic-warmup", "5"]
 PPO += ["--critic", "separate", "--critic-lr", "1e-3"]
@@ -117,11 +118,15 @@ def careless_solver(env: gym.Env[Any, Any]) -> Callable[[str, dict[str, Any]], s
     return reply
 
 
-def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed, and one that learns nothing."""
+def jobs(
+    setting: Setting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
+) -> list[Job]:
+    """A run for each of the methods named and each seed, and one that learns nothing."""
     kinds = {"mt_ppo": PPO, "grpo": GRPO}
     methods = {
-        name: [learner, "--reward", *own, *kinds[learner]] for name, (learner, *own) in METHODS.items()
+        name: [learner, "--reward", *own, *kinds[learner]]
+        for name, (learner, *own) in METHODS.items()
+        if name in names
     }
     unchanged = {name: [*own, *GRPO] for name, own in UNCHANGED.items()}
     rate = ["--lr", "5e-4", "--lr-end", "0", "--minibatches", "4"]
@@ -149,13 +154,15 @@ def early_shares(setting: Setting, made: Sequence[Job]) -> dict[str, list[float]
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=5, parallel=2)
+    parser = make_parser(__doc__, seeds=5, parallel=2, steps=STEPS)
     parser.add_argument("--boxes", type=int, choices=SIZES, default=1)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS], help="default all")
     args = parser.parse_args()
     setting = Setting(args.folder, args.boxes)
-    made = jobs(setting, setting.warm_up(), args.seeds, args.steps)
+    made = jobs(setting, setting.warm_up(), args.seeds, args.steps, args.methods)
     run_all(made, args.parallel)
-    name, boxes = f"sokoban_{args.boxes}", "one box" if args.boxes == 1 else "two boxes"
+    name = f"sokoban_{args.boxes}" + (f"_{args.steps}" if args.steps != STEPS else "")
+    boxes = "one box" if args.boxes == 1 else "two boxes"
     print(finish(name, f"Sokoban with {boxes}, {EVALUATED} held-out levels", made, METRICS))
     shares, file = early_shares(setting, made), RESULTS / f"{name}.json"
     write_json(file, {**read_json(file), "early_share": shares})

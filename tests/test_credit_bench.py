@@ -388,8 +388,33 @@ def test_the_tables_leave_no_cell_empty(smoke):
     applied = [
         sum(not one.missing(WORLDS[world](5)) for one in METHODS.values()) for world in ("chain", "late")
     ]
-    assert len(lines) == 5 * sum(2 + methods for methods in applied)
+    correlated = 2 + len(applied)
+    assert len(lines) == 5 * sum(2 + methods for methods in applied) + correlated
     assert all(cell.strip() for line in lines for cell in line.strip("|").split("|"))
+
+
+def test_rank_correlations_of_the_page_are_spearmans():
+    spearman = pytest.importorskip("scipy.stats").spearmanr
+    record = json.loads((Path(__file__).parents[1] / "docs" / "results" / "credit_bench.json").read_text())
+    steps = {
+        one["method"]: one["steps"]["mean"]
+        for one in record["cells"]
+        if (one["world"], one["turns"]) == ("stopping", 5)
+    }
+    checks = [
+        one
+        for one in record["accuracy"]
+        if (one["world"], one["turns"]) == ("stopping", 5) and one["bias"] is not None
+    ]
+    wanted = []
+    for policy in ("start", "halfway"):
+        own = [one for one in checks if one["policy"] == policy]
+        both = [[np.linalg.norm(one[key]) for one in own] for key in ("bias", "noise")]
+        found = [spearman([steps[one["method"]] for one in own], values)[0] for values in both]
+        wanted.append(", ".join(f"{value:.2f}" for value in found))
+    table = tables(read_cells(record), record["accuracy"]).partition("## Rank correlation")[2]
+    row = next(line for line in table.splitlines() if line.startswith("| stopping |"))
+    assert row.split(" | ")[3] == "; ".join(wanted)
 
 
 def test_a_report_of_nothing_is_one_line(tmp_path, capsys):

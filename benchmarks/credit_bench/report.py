@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.credit_bench.methods import METHODS
 from benchmarks.credit_bench.run import POLICIES
-from benchmarks.credit_bench.worlds import WORLDS
+from benchmarks.credit_bench.worlds import WORLDS, Array
 from memenvs.core.files import read_json, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.evaluation.compare import COLOURS, save_figure
@@ -18,6 +20,7 @@ from memenvs.evaluation.summary import Interval, bootstrap, markdown_table
 JSON, TABLES, PICTURE = "credit_bench.json", "credit_bench.md", "credit_bench.png"
 PAGE = "credit_bench_tables.md"  # of the documentation
 SHORT = 5  # turns, of its short tables
+LEAST = 5  # methods that a rank correlation is over
 TOGETHER = (("chain", "calling"), ("late", "distracting"), ("stopping",), ("carrying", "once"))
 """Worlds that share a table."""
 
@@ -218,12 +221,20 @@ def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, A
             rows = [row for row in rows if {*row[1:]} - {"n/a"}]
             if own:
                 lines += [*markdown_table(heads, rows), ""]
+    lines += ["## Rank correlation of steps with bias, with standard deviation, before training; halfway", ""]
+    lengths = sorted({turns for _, turns in columns})
+    ranks = [
+        [world, *(_rank_correlations(found, measured, world, turns) for turns in lengths)]
+        for world in dict.fromkeys(world for world, _ in columns)
+    ]
+    lines += [*markdown_table(["world", *(f"K = {turns}" for turns in lengths)], ranks), ""]
     lines += [
         "Means over seeds with 95% bootstrap intervals, of one seed none. Never: no run came there. ≥: so "
         "many runs came there, the others count with all their steps, and the mean is too low. Noise: "
         "expected advantages that are too small beside their noise for a cosine. No scale: they point "
         "nowhere or away. Not run: there is no such run, or no policy halfway, since the exact gradient "
-        "comes to rest before. n/a: the method does not apply:",
+        "comes to rest before. Rank correlations (Spearman's) are over the methods that have a scale, with bias "
+        "and standard deviation over all turns. n/a: the method does not apply:",
         "",
         *reasons(columns),
     ]
@@ -241,8 +252,40 @@ def _credit(check: dict[str, Any]) -> str:
     cosine = "noise" if check["cosine"] is None else f"{check['cosine']:.2f}"
     if check["bias"] is None:
         return f"{cosine}; no scale"
-    lengths = [sum(value**2 for value in check[key]) ** 0.5 for key in ("bias", "noise")]
-    return "; ".join([cosine, *(f"{length:.2f}" for length in lengths)])
+    return "; ".join([cosine, *(f"{length:.2f}" for length in _lengths(check))])
+
+
+def _lengths(check: dict[str, Any]) -> list[float]:
+    """Bias and standard deviation over all turns."""
+    return [sum(value**2 for value in check[key]) ** 0.5 for key in ("bias", "noise")]
+
+
+def _rank_correlations(
+    found: dict[tuple[str, int, str], Cell],
+    measured: dict[tuple[str, int, str, str], dict[str, Any]],
+    world: str,
+    turns: int,
+) -> str:
+    """Of the steps to the goal with bias and with standard deviation, by each policy."""
+    shown = []
+    for policy in POLICIES:
+        checks = [(method, measured.get((world, turns, method, policy))) for method in METHODS]
+        known = [(method, check) for method, check in checks if check and check["bias"] is not None]
+        known = [(method, check) for method, check in known if (world, turns, method) in found]
+        if len(known) < LEAST:
+            shown.append("too few" if known else "not run")
+            continue
+        steps = _ranks([found[world, turns, method].steps.mean for method, _ in known])
+        both = zip(*(_lengths(check) for _, check in known), strict=True)
+        shown.append(", ".join(f"{np.corrcoef(steps, _ranks(values))[0, 1]:.2f}" for values in both))
+    return "; ".join(shown)
+
+
+def _ranks(values: Sequence[float]) -> Array:
+    """Ranks from 1, equal values sharing their mean."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Array = (count.cumsum() - (count - 1) / 2)[place]
+    return ranks
 
 
 def reasons(columns: Sequence[tuple[str, int]]) -> list[str]:

@@ -233,7 +233,7 @@ def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, A
         "many runs came there, the others count with all their steps, and the mean is too low. Noise: "
         "expected advantages that are too small beside their noise for a cosine. No scale: they point "
         "nowhere or away. Not run: there is no such run, or no policy halfway, since the exact gradient "
-        "comes to rest before. Rank correlations (Spearman's) are over the methods that have a scale, with bias "
+        "comes to rest before. Rank correlations (Spearman's) are over methods that have a scale, with bias "
         "and standard deviation over all turns. n/a: the method does not apply:",
         "",
         *reasons(columns),

@@ -50,7 +50,9 @@ class TestMeasure:
         played = [
             episode([NO_CHUNK], [memory]) for memory in ("Whose town? Unknown.", OTHER, "", "whose TOWN")
         ]
-        assert reader.measure(played, NEEDED)["repeats"] == 0.5
+        found = reader.measure(played, NEEDED)
+        assert found["repeats"] == 0.5
+        assert found["query_words"] > 0.4
 
     def test_episodes_may_differ_in_length(self):
         played = [episode([ADA_CHUNK], [ADA]), episode([NO_CHUNK, ADA_CHUNK], [OTHER, OTHER])]
@@ -72,12 +74,12 @@ class TestMeasure:
 
 def test_a_table_has_means_over_seeds():
     def run(em, taken):
-        rest = {"f1": em, "noted": em, "kept": [None, 1.0], "repeats": 0.0, "reply_tokens": 100.0}
+        rest = {"f1": em, "noted": em, "kept": [None, 1.0], "query_words": 0.2, "reply_tokens": 100.0}
         return {"seed": 0, "found": [{"em": 0.0}, {"em": em, "taken": taken, **rest}]}
 
     lines = reader.table({"TAMTRL": [run(0.25, [0.5, 1.0]), run(0.75, [None, 0.5])]}).splitlines()
     assert lines[2].startswith("| TAMTRL | 0.500 (0.250 to 0.750) |")
-    assert "| 0.50, 0.75 | 1.00 | 0.000 (0.000 to 0.000) | 100 (100 to 100) |" in lines[2]
+    assert "| 0.50, 0.75 | 1.00 | 0.200 (0.200 to 0.200) | 100 (100 to 100) |" in lines[2]
 
 
 def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):

@@ -112,6 +112,10 @@ def read(method):
     return [run["found"][-1]["em"] for run in recorded("reader")["methods"][method]]
 
 
+def read_words(method):
+    return [run["found"][-1]["query_words"] for run in recorded("reader")["methods"][method]]
+
+
 def reached(world, turns, *methods):
     return [str(cell(world, turns, method)["reached"]) for method in methods]
 
@@ -233,6 +237,15 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     "TAMTRL Table 1, with a language model that reads": lambda: [
         *(mean(read(method)) for method in ("TAMTRL", "outcome only")),
         *(number for method in ("TAMTRL", "outcome only") for number in spread(read(method))),
+    ],
+    "InfoMem Table 2, with a language model that reads": lambda: [
+        *(mean(read(method)) for method in ("InfoMem", "outcome only")),
+        mean(np.subtract(read("InfoMem"), read("outcome only"))),
+        error(np.subtract(read("InfoMem"), read("outcome only"))),
+    ],
+    "InfoMem Table 3, Fig. 4: the answer and not the query": lambda: [
+        *(mean(read(method)) for method in ("InfoMem", "InfoMem, query")),
+        *(mean(read_words(method)) for method in ("InfoMem", "InfoMem, query")),
     ],
     "rewards of turns are worth more the more turns there are": lambda: [
         *(steps("chain", 3, method) for method in ("outcome", "turn")),

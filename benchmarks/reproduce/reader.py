@@ -86,7 +86,8 @@ def measure(
 
     Returns:
         Metrics; the share of the needed facts that the last memory held (`noted`) and of last memories that
-        repeat the question, most of its words (`repeats`, InfoMem Fig. 4); by reading turn what share
+        repeat the question, most of its words (`repeats`, InfoMem Fig. 4), and the mean share of its words
+        that they have (`query_words`); by reading turn what share
         of those that the chunk showed first was noted (`taken`), and of those in memory was kept (`kept`).
     """
     found: dict[str, Any] = {
@@ -96,9 +97,9 @@ def measure(
     found["reply_tokens"] = float(np.mean([sum(len(r["ids"]) for r in one["tokens"]) for one in played]))
     last = [holds(one["turns"][-2]["memory"], fact) for one in played for fact in needed[one["question"]]]
     found["noted"] = float(np.mean(last))
-    found["repeats"] = float(
-        np.mean([_repeats(one["turns"][-2]["memory"], one["question"]) for one in played])
-    )
+    words = [_query_words(one["turns"][-2]["memory"], one["question"]) for one in played]
+    found |= {"repeats": float(np.mean([share >= REPEATED for share in words]))}
+    found |= {"query_words": float(np.mean(words))}
     turns = [list(_facts(one, needed[one["question"]])) for one in played]
     for number, name in enumerate(("taken", "kept")):
         by_turn = [
@@ -109,9 +110,10 @@ def measure(
     return found
 
 
-def _repeats(memory: str, question: str) -> bool:
+def _query_words(memory: str, question: str) -> float:
+    """The share of a question's words that a memory has."""
     words, known = set(_WORDS.findall(question.lower())), set(_WORDS.findall(memory.lower()))
-    return len(words & known) >= REPEATED * len(words)
+    return len(words & known) / len(words)
 
 
 def _facts(
@@ -129,7 +131,7 @@ def _facts(
 
 def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """A Markdown table of each method's means over seeds, smallest and largest, at its last evaluation."""
-    names = ("em", "f1", "noted", "taken", "kept", "repeats", "reply_tokens")
+    names = ("em", "f1", "noted", "taken", "kept", "query_words", "reply_tokens")
     rows = {
         method: [_cell(name, [one["found"][-1][name] for one in seeds]) for name in names]
         for method, seeds in found.items()

@@ -292,8 +292,8 @@ class TestMemPO:
         gaps = made[7].splitlines()
         assert len(gaps) == 3
         assert gaps[2].startswith("| MemPO | 0.200 ± 0.100 | 0.200 ± 0.100 |")
-        assert made[8].splitlines()[-1] == "| MemPO | 0.65 of 1.00 | 0.30 of 0.90 |"
-        assert made[9].splitlines()[2].startswith("| GRPO | 1.00 of 0.60 | 0.00 of 0.00 |")
+        assert made[8].splitlines()[-1] == "| MemPO | 0.65 (1.00) | 0.30 (0.90) |"
+        assert made[9].splitlines()[2].startswith("| GRPO | 1.00 (0.60) | 0.00 (0.00) |")
 
     def test_the_learner_takes_the_flags_of_every_run(self, setting):
         made = mempo.jobs(setting, setting.model, seeds=2, steps=7)

@@ -53,9 +53,9 @@ def test_half_of_the_careless_solver_s_replies_are_malformed_and_the_rest_are_th
     assert 0.4 < np.mean(formats) < 0.6
 
 
-def test_the_learners_take_the_flags_of_every_run_and_early_shares_are_by_method(tmp_path, monkeypatch):
+def test_the_learners_take_the_flags_of_every_run_and_last_policies_are_by_method(tmp_path, monkeypatch):
     monkeypatch.setattr(sokoban, "LEVELS", {"train": 20, "test": 20})
-    monkeypatch.setattr(sokoban, "EVALUATED", 30)
+    monkeypatch.setattr(sokoban, "PLAYED", 30)
     setting = sokoban.Setting(tmp_path, boxes=2)
     made = sokoban.jobs(setting, setting.model, seeds=2, steps=7)
     assert len({job.out for job in made}) == 2 * (1 + len(sokoban.METHODS))
@@ -66,7 +66,10 @@ def test_the_learners_take_the_flags_of_every_run_and_early_shares_are_by_method
         args.check()
         assert args.groups * args.group_size == 256
         shutil.copytree(setting.model, runs.last_policy(job.out))
-    found = sokoban.early_shares(setting, made)
-    assert set(found) == {"warmed up", *sokoban.METHODS}
-    assert {len(shares) for shares in found.values()} == {2}
-    assert len({share for shares in found.values() for share in shares}) == 1  # of one policy
+    found = sokoban.last_policies(setting, made)
+    assert set(found) == set(sokoban.LAST)
+    for of in found.values():
+        assert set(of) == {"warmed up", *sokoban.METHODS}
+        assert {len(numbers) for numbers in of.values()} == {2}
+        assert len({number for numbers in of.values() for number in numbers}) == 1  # of one policy
+    assert len(sokoban.last_table(found).splitlines()) == 2 + 1 + len(sokoban.METHODS)

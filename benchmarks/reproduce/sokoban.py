@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ METHODS = {
 }
 METRICS = ("eval_success", "eval_effective_player", "eval_format")
 EVALUATED, EPISODES, STEPS = 512, 256, 100
+PLAYED = 2048  # episodes of the last policies
+LAST = ("success", "greedy", "early_share")  # measured of them
 REPLY = 12  # tokens
 PPO = ["--groups", str(EPISODES), "--group-size", "1", "--critic-warmup", "5"]
 PPO += ["--critic", "separate", "--critic-lr", "1e-3"]
@@ -141,15 +143,32 @@ def early_share(episodes: Sequence[Episode]) -> float:
     return float(np.cov(early, returns)[0, 1] / returns.var(ddof=1))
 
 
-def early_shares(setting: Setting, made: Sequence[Job]) -> dict[str, list[float]]:
-    """By method: `early_share` of each seed's last policy, in held-out levels."""
-    env_args, found = {**setting.env_args, "level_split": "test"}, dict[str, list[float]]()
+def success(episodes: Sequence[Episode]) -> float:
+    """The share of episodes that are solved."""
+    return float(np.mean([one.metrics["success"] for one in episodes]))
+
+
+def last_policies(setting: Setting, made: Sequence[Job]) -> dict[str, dict[str, list[float]]]:
+    """Of each seed's last policy in held-out levels: success at temperature 1 and 0, `early_share` at 1."""
+    env_args, found = {**setting.env_args, "level_split": "test"}, dict[str, dict[str, list[float]]]()
     venv = TextVectorEnv("MemSokoban-v0", EPISODES, autoreset_mode="Disabled", **env_args)
+
+    def play(job: Job, temperature: float) -> list[Episode]:
+        policy = HFPolicy(last_policy(job.out), stop=[CLOSE], temperature=temperature)
+        return list(collect(venv, policy, group_seeds(0, 0, 4, PLAYED), max_new_tokens=REPLY))
+
     for job in made:
-        policy = HFPolicy(last_policy(job.out), stop=[CLOSE])
-        played = collect(venv, policy, group_seeds(0, 0, 4, EVALUATED), max_new_tokens=REPLY)
-        found.setdefault(job.method, []).append(round(early_share(list(played)), 4))
+        sampled, greedy = play(job, 1.0), play(job, 0.0)
+        measured = (success(sampled), success(greedy), early_share(sampled))
+        for name, value in zip(LAST, measured, strict=True):
+            found.setdefault(name, {}).setdefault(job.method, []).append(round(value, 4))
     return found
+
+
+def last_table(record: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """`last_policies` as a Markdown table, a row for each method."""
+    methods = {method: [shown(record[name][method]) for name in LAST] for method in record["success"]}
+    return markdown(("last policies", "success", "greedy", "early share"), methods)
 
 
 def main() -> int:
@@ -164,9 +183,9 @@ def main() -> int:
     name = f"sokoban_{args.boxes}" + (f"_{args.steps}" if args.steps != STEPS else "")
     boxes = "one box" if args.boxes == 1 else "two boxes"
     print(finish(name, f"Sokoban with {boxes}, {EVALUATED} held-out levels", made, METRICS))
-    shares, file = early_shares(setting, made), RESULTS / f"{name}.json"
-    write_json(file, {**read_json(file), "early_share": shares})
-    print(markdown(("method", "early share"), {method: [shown(found)] for method, found in shares.items()}))
+    found, file = last_policies(setting, made), RESULTS / f"{name}.json"
+    write_json(file, {**read_json(file), "last_policies": found})
+    print(last_table(found))
     return 0
 
 

@@ -270,7 +270,10 @@ def shares_table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
 
 
 def draw(file: Path, record: Mapping[str, Any]) -> None:
-    """Draw what `finish` records, a panel a metric: a method's mean as a line, its seeds' range as a band."""
+    """Draw what `finish` records, a panel a metric: a method's mean as a line, its seeds' range as a band.
+
+    Two panels stand side by side, so that a page's width leaves them readable.
+    """
     curves = record["curves"]
     metrics = list(next(iter(curves.values())))
     import matplotlib
@@ -278,9 +281,12 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    size = (5.5 * len(metrics) + 2, 4)  # beside the panels stands the legend, where it covers no curve
-    figure, axes = plt.subplots(1, len(metrics), figsize=size, squeeze=False, layout="constrained")
-    for axis, metric in zip(axes[0], metrics, strict=True):
+    rows, columns = -(-len(metrics) // 2), min(len(metrics), 2)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(9, 3.2 * rows + 1), squeeze=False, layout="constrained"
+    )
+    axes = list(grid.flat)
+    for axis, metric in zip(axes, metrics, strict=False):
         for method, found in curves.items():
             steps, values = found[metric][0][0], np.array([known for _, known in found[metric]])
             if len(steps) == 1:  # a policy that does not learn
@@ -290,9 +296,14 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
             axis.fill_between(steps, values.min(0), values.max(0), color=line.get_color(), alpha=0.15)
         axis.set(xlabel="training step", ylabel=metric.removeprefix("eval_").replace("_", " "))
         axis.grid(alpha=0.3)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False, loc="outside right center")
+    entries = axes[0].get_legend_handles_labels()  # shown where they cover no curve
+    if len(axes) > len(metrics):
+        axes[-1].axis("off")
+        axes[-1].legend(*entries, loc="center", frameon=False)
+    else:
+        figure.legend(*entries, ncols=4, loc="outside lower center", frameon=False)
     figure.suptitle(record["title"])
-    figure.savefig(file, dpi=110)
+    figure.savefig(file, dpi=130)
     plt.close(figure)
 
 

@@ -188,6 +188,8 @@ def _convert(model: PackagedModel, file: Path, folder: Path) -> None:
             eos_token_id=tokenizer.eos_token_id,  # <|im_end|>, which ends a message of its chat template
             pad_token_id=tokenizer.pad_token_id,
         )
+        # transformers 5.23 lets rank 0 alone write; here the one that holds the lock does
+        plain.should_save_on_this_rank = lambda _: True
         plain.to(torch.bfloat16).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     # safetensors lets nobody else read what it writes; a cache may be shared

@@ -4,11 +4,13 @@ import json
 
 import gymnasium as gym
 import pytest
+import torch
 
 from memenvs import evaluate, open_tasks
 from memenvs.data import bundled
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import main
+from memenvs.models.packaged import FILES, resolve
 
 ENV_ARGS = {"tasks": "world-test", "n_documents": 4, "chunk_size": 200, "max_memory": 32}
 
@@ -72,3 +74,13 @@ def test_an_agent_that_ships_plays(agent, least):
     )
     assert summary.metrics["format"].interval.mean > 0.85
     assert summary.metrics["em"].interval.mean >= least
+
+
+def test_a_process_that_trains_beside_others_converts_the_model_whatever_its_rank(tmp_path, monkeypatch):
+    """Of the processes of a launch the first to ask converts, and transformers lets rank 0 alone save."""
+    monkeypatch.setenv("MEMENVS_CACHE", str(tmp_path))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda group=None: 1)
+    folder = resolve("smollm2")
+    assert folder.parent == tmp_path
+    assert {*FILES} <= {file.name for file in folder.iterdir()}

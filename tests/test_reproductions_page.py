@@ -205,12 +205,12 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
         *objectives_lead("6"),
         *objectives_lead("4"),
     ],
-    "MemPO eq. 4: the history as b": lambda: [
+    "MemPO eq. 4: P less b (here the history) and not P alone": lambda: [
         *(mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "MemPO, b = 0")),
         "0",
     ],
     "MemPO Fig. 3: the whole history helps with few questions, harms with many": lambda: [
-        mean(asked(number, "GRPO")) for number in ("2", "2, all turns", "6", "6, all turns")
+        mean(asked(number, "MemPO")) for number in ("2", "2, all turns", "6", "6, all turns")
     ],
     "MemPO Fig. 4: its memories make the answers likelier": lambda: [
         mean([run["likely to all"]["turns"][4][0] for run in recorded("mempo_objectives")[method]], 2)

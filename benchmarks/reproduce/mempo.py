@@ -1,4 +1,4 @@
-"""Many objectives with a memory (MemPO, Table 1, figures 3 and 4): GRPO with and without credit for memories.
+"""Many objectives with a memory (MemPO, figures 3 to 5): GRPO with and without credit for memories.
 
 `python -m benchmarks.reproduce.mempo runs/mempo` does everything: it makes a world, its questions, two to ten
 at once, and a model, teaches the model to search and to remember, spoils it on a forgetful searcher's
@@ -53,10 +53,10 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "MemPO": ("mempo", REWARD),
     "MemPO, b = 0": ("mempo", {**REWARD, "bias": "none"}),
 }
-METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak")
+METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak", "eval_format")
 BASELINE = "GRPO"
 EVALUATED = 256  # episodes of a test set
-ALL = 1024  # tasks of a test set, all of which are asked where questions are as many as in the runs
+ALL = 1024  # tasks of a test set, and episodes of a last policy where questions are as many as in the runs
 MEASURED = 128  # episodes of a last policy with more questions, or with more turns repeated
 OBJECTIVES = {2: 3000, 4: 2000, 6: 1500, 8: 1200, 10: 1000}  # questions at once, and tasks that warm up
 LEARNED = 2  # questions at once in the runs

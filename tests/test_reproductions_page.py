@@ -80,8 +80,8 @@ def spread(values):
     return [f"{min(values):.3f}", f"{max(values):.3f}"]
 
 
-def error(differences):
-    return mean(np.std(differences, ddof=1) / np.sqrt(len(differences)))
+def error(differences, digits=3):
+    return mean(np.std(differences, ddof=1) / np.sqrt(len(differences)), digits)
 
 
 def cell(world, turns, method):
@@ -135,11 +135,16 @@ def solved(file, *methods):
     return [mean(ends(file, method, "eval_success")) for method in methods]
 
 
+def gaps(file, metric, method, other, of=ends):
+    """By how much a method is ahead of another, by seed."""
+    found = of(file, method, metric) - of(file, other, metric)
+    return found.reshape(len(found), -1).mean(1)
+
+
 def lead(file, metric, method, other, of=ends):
     """Of all seeds the mean difference in size, and its standard error."""
-    gaps = of(file, method, metric) - of(file, other, metric)
-    gaps = gaps.reshape(len(gaps), -1).mean(1)
-    return [f"{abs(gaps.mean()):.3f}", error(gaps)]
+    found = gaps(file, metric, method, other, of)
+    return [f"{abs(found.mean()):.3f}", error(found)]
 
 
 def boxes_lead(file, method, other, of=ends):
@@ -155,8 +160,8 @@ def asked(number, method):
 
 
 def objectives_lead(number):
-    gaps = asked(number, "MemPO") - asked(number, "GRPO")
-    return [mean(abs(gaps.mean())), error(gaps)]
+    found = asked(number, "MemPO") - asked(number, "GRPO")
+    return [mean(abs(found.mean())), error(found)]
 
 
 def played(file, method, metric):
@@ -327,3 +332,107 @@ def test_every_picture_of_the_pages_is_drawn_from_a_record(tmp_path):
         for part in pages.split("](results/")
         if part.partition(")")[0].endswith(".png")
     }
+
+
+def boxes(file):
+    """What gives `gaps` in success: at the end, over the curve, by the last policies, by these greedily."""
+
+    def of(place, metric="eval_success"):
+        return lambda method, other: gaps(file, metric, method, other, place)
+
+    return of(ends), of(curves), of(played, "success"), of(played, "greedy")
+
+
+def one_box():
+    ended, over, last, greedy = boxes(ONE)
+    return [
+        *(last(method, "GRPO-OR") for method in ("PPO-OR", "MT-PPO", "PPO-MR")),
+        *(greedy(method, "GRPO-OR") for method in ("PPO-OR", "MT-PPO", "PPO-MR")),
+        *(over(method, "GRPO-OR") for method in ("PPO-OR", "MT-PPO", "PPO-MR")),
+        *(of(*pair) for of in (ended, last) for pair in PAIRS),
+        ended("GRPO-MR", "GRPO-OR"),
+        ended("GRPO-MR, no std", "GRPO-MR"),
+        ended("GRPO-MR, no std", "GRPO-OR"),
+    ]
+
+
+def two_boxes():
+    ended, _, last, _ = boxes(TWO)
+    return [
+        *(last(method, "GRPO-OR") for method in ("PPO-OR", "PPO-MR", "MT-PPO")),
+        *(ended(method, "GRPO-OR") for method in ("PPO-OR", "MT-PPO", "PPO-MR")),
+        *(of(*pair) for of in (last, ended) for pair in PAIRS),
+        ended("GRPO-MR", "GRPO-OR"),
+        ended("GRPO-MR, no std", "GRPO-OR"),
+    ]
+
+
+def memories(share):
+    found = recorded("mempo_objectives")
+    return [np.array([run["memories"][share] for run in found[method]]) for method in ("MemPO", "GRPO")]
+
+
+def likelier(turn):
+    found = recorded("mempo_objectives")
+    of = [[run["likely to all"]["turns"][turn][0] for run in found[name]] for name in ("MemPO", "GRPO")]
+    return np.subtract(*of)
+
+
+PAIRS = (("MT-PPO", "PPO-MR"), ("PPO-MR", "PPO-OR"), ("MT-PPO", "PPO-OR"))
+DIFFERENCES = {  # of each section's text, in their order: by seed
+    "Sokoban: MT-PPO Table 5": one_box,
+    "Sokoban with two boxes": two_boxes,
+    "Two-turn tool use: MT-GRPO Table 2": lambda: [
+        gaps("tool_use", "eval_em", "MT-GRPO", "GRPO-MR", curves),
+        gaps("tool_use", "eval_em", "MT-GRPO", "GRPO-MR"),
+        gaps("tool_use", "eval_retrieved", "MT-GRPO", "GRPO-MR", curves),
+    ],
+    "Chunked reading: TAMTRL and InfoMem": lambda: [
+        gaps("reading_methods", "eval_success", method, other, of)
+        for method, other, of in (
+            ("TAMTRL", "outcome only", curves),
+            ("TAMTRL", "outcome only", ends),
+            ("TAMTRL, change", "TAMTRL", ends),
+            ("TAMTRL, change", "outcome only", ends),
+            ("TAMTRL, change", "TAMTRL, plus", ends),
+            ("TAMTRL, plus", "TAMTRL", ends),
+            ("TAMTRL", "TAMTRL, plus", curves),
+            ("TAMTRL", "TAMTRL, no min-max", ends),
+            ("TAMTRL", "TAMTRL, global", ends),
+            ("InfoMem", "outcome only", curves),
+            ("InfoMem", "outcome only", ends),
+            ("InfoMem, both sides", "InfoMem, wrong side", ends),
+            ("InfoMem", "InfoMem, no normalisation", ends),
+        )
+    ],
+    "A reader that reads: TAMTRL and InfoMem": lambda: [
+        np.subtract(read("InfoMem"), read("outcome only")),
+        np.subtract(read("InfoMem"), read("InfoMem, query")),
+    ],
+    "Two objectives with a memory: MemPO": lambda: [
+        gaps("mempo", "eval_em", "MemPO", "GRPO"),
+        gaps("mempo", "eval_em", "MemPO", "GRPO", curves),
+        *(asked(number, "MemPO") - asked(number, "GRPO") for number in ("2", "6", "8")),
+        gaps("mempo", "eval_prompt_tokens", "MemPO", "GRPO"),
+        *(np.subtract(*memories(share)) for share in ("taken", "kept")),
+        *(asked(f"{number}, all turns", "MemPO") - asked(number, "MemPO") for number in ("2", "6")),
+        asked("4, 3 turns", "GRPO") - asked("4", "GRPO"),
+        asked("4, all turns", "MemPO") - asked("4", "MemPO"),
+        likelier(4),
+    ],
+}
+
+
+@pytest.mark.parametrize("section", DIFFERENCES)
+def test_a_difference_in_the_text_is_that_of_the_record(section):
+    text = re.sub(r"(?m)^\|.*$", "", PAGE[section])
+    said = re.findall(r"(-?)(\d+\.\d+)\s+±\s+(\d+\.\d+)", text)
+    for (sign, size, spread_by), by_seed in zip(said, DIFFERENCES[section](), strict=True):
+        difference = np.mean(by_seed)
+        assert size == mean(abs(difference), decimals(size))
+        assert spread_by == error(by_seed, decimals(spread_by))
+        assert not sign or difference < 0
+
+
+def decimals(number):
+    return len(number.partition(".")[2])

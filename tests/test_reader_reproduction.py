@@ -72,6 +72,20 @@ class TestMeasure:
         assert [(one["step"], one["noted"]) for one in found] == [(5, 0.0), (10, 1.0)]
 
 
+class TestAddingToARecord:
+    def test_runs_that_it_lacks_are_added(self):
+        record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}
+        reader.add_runs(record, [("warmed up", 0, [{"em": 0.5}]), ("TAMTRL", 3, [{"em": 0.25}])])
+        assert reader.seeds_of(record, "warmed up") == [0]
+        assert record["methods"]["TAMTRL"] == [{"seed": 3, "found": [{"em": 0.25}]}]
+
+    def test_runs_from_another_policy_are_not(self):
+        record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}
+        with pytest.raises(ValueError, match=r"does otherwise here than in the record: .*; leave --add out"):
+            reader.add_runs(record, [("TAMTRL", 3, [{"em": 0.25}]), ("warmed up", 0, [{"em": 0.75}])])
+        assert reader.seeds_of(record, "TAMTRL") == []
+
+
 def test_a_table_has_means_over_seeds():
     def run(em, taken):
         rest = {"f1": em, "noted": em, "kept": [None, 1.0], "query_words": 0.2, "reply_tokens": 100.0}

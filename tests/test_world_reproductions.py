@@ -254,6 +254,7 @@ class TestMemPO:
         assert set(found["memories"]) == {"em", "searched", "taken", "kept"}
         assert found["likely"] == found["likely to all"]  # by the same policy
         assert min(found[f"{n}"]["prompt_tokens"] for n in mempo.OBJECTIVES) > 0
+        assert all(found[f"{n}"]["strict"] <= found[f"{n}"]["success"] for n in mempo.OBJECTIVES)
         monkeypatch.delattr(mempo, "search")  # not again
         assert mempo.measure(setting, setting.model, job) == found
         mempo.tables({"GRPO": [found]})
@@ -283,17 +284,19 @@ class TestMemPO:
 
         def run(em):
             likely = {"turns": [[em, 1.0], [0.3, 0.9]], "bins": [[1.0, 0.6], *[[0.0, 0.0]] * 4]}
-            measured = {key: {"em": em, "f1": 0.6, **tokens} for key in keys}
+            measured = {key: {"em": em, "f1": 0.6, "strict": 0.25, **tokens} for key in keys}
             return {**measured, "memories": {"em": em}, "likely": likely, "likely to all": likely}
 
-        made = mempo.tables({"GRPO": [run(0.5), run(0.4)], "MemPO": [run(0.6), run(0.7)]}).split("\n\n")
-        assert len(made) == 12
+        found = {"GRPO": [run(0.5), run(0.4)], "MemPO": [run(0.6), run(0.7)]}
+        made = mempo.tables(found).split("\n\n")
+        assert len(made) == 13
         assert made[1].splitlines()[2].startswith("| GRPO | 0.450 (0.400 to 0.500) |")
-        gaps = made[7].splitlines()
+        assert made[3].splitlines()[2].startswith("| GRPO | 0.250 (0.250 to 0.250) |")
+        gaps = made[8].splitlines()
         assert len(gaps) == 3
         assert gaps[2].startswith("| MemPO | 0.200 ± 0.100 | 0.200 ± 0.100 |")
-        assert made[8].splitlines()[-1] == "| MemPO | 0.65 (1.00) | 0.30 (0.90) |"
-        assert made[9].splitlines()[2].startswith("| GRPO | 1.00 (0.60) | 0.00 (0.00) |")
+        assert made[9].splitlines()[-1] == "| MemPO | 0.65 (1.00) | 0.30 (0.90) |"
+        assert made[10].splitlines()[2].startswith("| GRPO | 1.00 (0.60) | 0.00 (0.00) |")
 
     def test_the_learner_takes_the_flags_of_every_run(self, setting):
         made = mempo.jobs(setting, setting.model, seeds=2, steps=7)
@@ -302,3 +305,10 @@ class TestMemPO:
             args.check()
             assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
         assert len({job.out for job in made}) == 2 * (1 + len(mempo.METHODS))
+
+    def test_differences_are_of_methods_with_one_reward(self):
+        def runs(*found):
+            return [{"2": {"em": em}} for em in found]
+
+        found = {"GRPO": runs(0.5, 0.5), "GRPO, strict": runs(0.75, 0.5), "MemPO, strict": runs(1.0, 0.75)}
+        assert mempo.differences(found, ["2"]).splitlines()[2:] == ["| MemPO, strict | 0.250 ± 0.000 |"]

@@ -46,15 +46,18 @@ from memenvs.core.files import read_json, write_json
 from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
 from memenvs.tasks.taskset import open_tasks
 
-# Half right is half a reward, and the models of nothing know an answer in its tag alone.
-REWARD = {"trajectory": "outcome", "target": "wrapped"}
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "GRPO": ("outcome", {}),
-    "MemPO": ("mempo", REWARD),
-    "MemPO, b = 0": ("mempo", {**REWARD, "bias": "none"}),
+TARGET = {"target": "wrapped"}  # the models of nothing know an answer in its tag alone
+REWARD = {"trajectory": "outcome", **TARGET}  # half right is half a reward, whatever the form
+METHODS: dict[str, list[str]] = {
+    "GRPO": ["--reward", "outcome"],
+    "MemPO": ["--reward", "mempo", "--reward-args", json.dumps(REWARD)],
+    "MemPO, b = 0": ["--reward", "mempo", "--reward-args", json.dumps({**REWARD, "bias": "none"})],
+    # 1 if and only if all answers are right and all replies in form
+    "GRPO, strict": ["--reward", "outcome", "--methods", json.dumps([["MemPO", TARGET]])],
+    "MemPO, strict": ["--reward", "mempo", "--reward-args", json.dumps(TARGET)],
 }
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak", "eval_format")
-BASELINE = "GRPO"
+BASELINES = {"MemPO": "GRPO", "MemPO, b = 0": "GRPO", "MemPO, strict": "GRPO, strict"}  # of the same reward
 EVALUATED = 256  # episodes of a test set
 ALL = 1024  # tasks of a test set, and episodes of a last policy where questions are as many as in the runs
 MEASURED = 128  # episodes of a last policy with more questions, or with more turns repeated
@@ -132,10 +135,7 @@ class Setting:
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
     """A run for each method and seed."""
-    methods = {
-        name: ["grpo", "--reward", reward, "--reward-args", json.dumps(settings)]
-        for name, (reward, settings) in METHODS.items()
-    }
+    methods = {name: ["grpo", *flags] for name, flags in METHODS.items()}
     flags = [*steps_flags(steps, every=10), *GROUPS, "--lr", "2e-4", *setting.flags("train")]
     return seeded_jobs(setting.folder, warm, {**UNCHANGED, **methods}, seeds, flags)
 
@@ -198,6 +198,7 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     for metric, keys, digits in (
         ("em", numbers, 3),
         ("f1", numbers, 3),
+        ("strict", numbers, 3),
         ("prompt_tokens", numbers, 0),
         ("prompt_tokens_peak", numbers, 0),
         ("reply_tokens", numbers, 0),
@@ -213,17 +214,17 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence[str]) -> str:
-    """A Markdown table of exact match less that of GRPO with the same seed: mean and standard error."""
+    """A Markdown table of exact match less that of GRPO with the same reward and seed: means and errors."""
     rows = {}
     for name, runs in found.items():
-        if name in METHODS and name != BASELINE and len(runs) > 1:
-            pairs = [(run, other) for run, other in zip(runs, found[BASELINE], strict=True)]
+        if name in BASELINES and len(runs) > 1:
+            pairs = [(run, other) for run, other in zip(runs, found[BASELINES[name]], strict=True)]
             gaps = [[run[key]["em"] - other[key]["em"] for run, other in pairs] for key in keys]
             errors = [np.std(gap, ddof=1) / len(gap) ** 0.5 for gap in gaps]
             rows[name] = [
                 f"{np.mean(gap):.3f} ± {error:.3f}" for gap, error in zip(gaps, errors, strict=True)
             ]
-    return markdown((f"em, less {BASELINE}'s", *keys), rows)
+    return markdown(("em, less GRPO's", *keys), rows)
 
 
 def _pairs_table(

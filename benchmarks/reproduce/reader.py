@@ -30,7 +30,7 @@ from benchmarks.reproduce.runs import (
     steps_flags,
 )
 from memenvs.build.__main__ import main as build
-from memenvs.core.files import write_json
+from memenvs.core.files import read_json, write_json
 from memenvs.tasks.taskset import open_tasks
 
 WORLDS = {
@@ -40,6 +40,7 @@ WORLDS = {
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "outcome only": ("outcome", {}),
     "TAMTRL": ("tamtrl", {}),
+    "TAMTRL, change": ("tamtrl", {"change": True}),
     "InfoMem": ("infomem", {}),
     "InfoMem, query": ("infomem", {"condition": "query"}),
 }
@@ -129,6 +130,31 @@ def _facts(
         before = after
 
 
+def seeds_of(record: Mapping[str, Any], method: str) -> list[int]:
+    """The seeds that a record has of a method."""
+    return [run["seed"] for run in record["methods"].get(method, [])]
+
+
+def add_runs(record: dict[str, Any], runs: Sequence[tuple[str, int, list[dict[str, Any]]]]) -> None:
+    """Add runs to a record that are not in it: of each the method, the seed and its evaluations.
+
+    Raises:
+        ValueError: a run does otherwise than that of the record; nothing is added then.
+    """
+    new = []
+    for method, seed, found in runs:
+        made = {"seed": seed, "found": found}
+        if seed not in seeds_of(record, method):
+            new.append((method, made))
+        elif made not in record["methods"][method]:
+            raise ValueError(
+                f"{method!r}, seed {seed}, does otherwise here than in the record: {found[-1]}; "
+                "leave --add out, and all runs are made here"
+            )
+    for method, made in new:
+        record["methods"].setdefault(method, []).append(made)
+
+
 def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """A Markdown table of each method's means over seeds, smallest and largest, at its last evaluation."""
     names = ("em", "f1", "noted", "taken", "kept", "query_words", "reply_tokens")
@@ -149,18 +175,22 @@ def _cell(name: str, values: Sequence[Any]) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=3, parallel=2, steps=12)
+    parser = make_parser(__doc__, seeds=5, parallel=2, steps=12)
     reader = "the reader to begin with (default: the one that ships, which has been reinforced already)"
     parser.add_argument("--model", type=Path, default=Path("smollm2-reader"), help=reader)
+    add = "keep the runs of the record, and make those that it lacks"
+    parser.add_argument("--add", action="store_true", help=add)
     args = parser.parse_args()
-    made = jobs(args.folder, args.model, args.seeds, args.steps)
+    made, file = jobs(args.folder, args.model, args.seeds, args.steps), RESULTS / "reader.json"
+    record = read_json(file) if args.add else {"steps": args.steps, "methods": {}}
+    if record["steps"] != args.steps:
+        parser.error(f"--add: the runs of {file} have {record['steps']} steps, not {args.steps}")
+    made = [job for job in made if job.method in UNCHANGED or job.seed not in seeds_of(record, job.method)]
     run_all(made, args.parallel)
     needed = values_of(open_tasks(args.folder / "test"))
-    found: dict[str, list[dict[str, Any]]] = {}
-    for job in made:
-        found.setdefault(job.method, []).append({"seed": job.seed, "found": evaluations(job, needed)})
-    write_json(RESULTS / "reader.json", {"steps": args.steps, "methods": found})
-    print(table(found))
+    add_runs(record, [(job.method, job.seed, evaluations(job, needed)) for job in made])
+    write_json(file, record)
+    print(table(record["methods"]))
     return 0
 
 

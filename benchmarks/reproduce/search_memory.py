@@ -46,9 +46,15 @@ def search(
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Exact match and F1, means over a task's questions; the model's own tokens, all and most at once."""
-    names = ("em", "f1", "prompt_tokens", "prompt_tokens_peak", "turns")
+    """What episodes have in the mean.
+
+    Exact match and F1, means over a task's questions; `format`, `success`, and `strict`: 1 if
+    and only if both are 1, MemPO's trajectory reward; the model's own tokens, all and most at once.
+    """
+    names = ("em", "f1", "format", "success", "prompt_tokens", "prompt_tokens_peak", "turns")
     found = {name: float(np.mean([one.metrics[name] for one in episodes])) for name in names}
+    rewards = [one.metrics["success"] * one.metrics["format"] == 1.0 for one in episodes]
+    found["strict"] = float(np.mean(rewards))
     return {**found, "reply_tokens": float(np.mean([one.tokens for one in episodes]))}
 
 

@@ -39,6 +39,20 @@ def test_a_table_has_the_numbers_of_its_record(section):
         assert table[method][: len(wanted)] == wanted
 
 
+def test_further_columns_are_those_of_their_records():
+    called = {name: cells[-1] for name, *cells in rows(PAGE["Two-turn tool use: MT-GRPO Table 2"])[:5]}
+    reading = {name: cells[1:] for name, *cells in rows(PAGE["Chunked reading: TAMTRL and InfoMem"])[:10]}
+    for method, cell in list(called.items())[1:]:
+        found = recorded("tool_use")["curves"][method]["eval_called"]
+        assert cell == ", ".join(f"{values[steps.index(5)]:.2f}" for steps, values in found)
+    for method, (tokens, first) in reading.items():
+        record = recorded("reading_methods")
+        assert tokens == mean(record["last"][method]["eval_reply_tokens"], 1)
+        curves = record["curves"][method]["eval_success"]
+        reached = [[step for step, value in zip(*one, strict=True) if value >= 0.45] for one in curves]
+        assert first == ", ".join(str(steps[0]) if steps else "never" for steps in reached)
+
+
 def recorded(file):
     return json.loads((DOCS / "results" / f"{file}.json").read_text())
 
@@ -348,7 +362,7 @@ def one_box():
     return [
         *(last(method, "GRPO-OR") for method in ("PPO-OR", "MT-PPO", "PPO-MR")),
         *(greedy(method, "GRPO-OR") for method in ("PPO-OR", "MT-PPO", "PPO-MR")),
-        *(over(method, "GRPO-OR") for method in ("PPO-OR", "MT-PPO", "PPO-MR")),
+        *(of(method, "GRPO-OR") for of in (over, ended) for method in ("PPO-OR", "MT-PPO", "PPO-MR")),
         *(of(*pair) for of in (ended, last) for pair in PAIRS),
         ended("GRPO-MR", "GRPO-OR"),
         ended("GRPO-MR, no std", "GRPO-MR"),

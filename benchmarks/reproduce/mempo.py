@@ -204,7 +204,9 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         ("reply_tokens", numbers, 0),
         ("em", contexts, 3),
     ):
-        rows = {name: cells(runs, keys, metric, digits) for name, runs in found.items()}
+        rows = {
+            name: cells(runs, keys, metric, digits) for name, runs in found.items() if metric in runs[0]["2"]
+        }
         made.append(markdown((metric, *keys), rows))
     made.append(differences(found, [*dict.fromkeys([*numbers, *contexts])]))
     for by, whose in (("likely", "the policy's own"), ("likely to all", "the warmed-up policy's")):
@@ -244,14 +246,18 @@ def _pairs_table(
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=5, parallel=2, steps=60).parse_args()
+    args = make_parser(__doc__, seeds=5, parallel=2, steps=60, add="methods").parse_args()
+    objectives = RESULTS / "mempo_objectives.json"
+    kept, measured = ({}, {}) if not args.add else map(read_json, (RESULTS / "mempo.json", objectives))
     setting = Setting(args.folder)
     warm = setting.spoiled()
     made = jobs(setting, warm, args.seeds, args.steps)
+    made = [job for job in made if job.method in UNCHANGED or job.method not in measured]
     run_all(made, args.parallel)
-    print(finish("mempo", f"Two objectives with a memory, {EVALUATED} test episodes", made, METRICS))
-    found = measure_all(setting, warm, made, args.parallel)
-    write_json(RESULTS / "mempo_objectives.json", found)
+    title = f"Two objectives with a memory, {EVALUATED} test episodes"
+    print(finish("mempo", title, made, METRICS, kept=kept))
+    found = measured | measure_all(setting, warm, made, args.parallel)
+    write_json(objectives, found)
     print(tables(found))
     return 0
 

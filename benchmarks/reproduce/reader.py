@@ -175,11 +175,9 @@ def _cell(name: str, values: Sequence[Any]) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=5, parallel=2, steps=12)
+    parser = make_parser(__doc__, seeds=5, parallel=2, steps=12, add="runs")
     reader = "the reader to begin with (default: the one that ships, which has been reinforced already)"
     parser.add_argument("--model", type=Path, default=Path("smollm2-reader"), help=reader)
-    add = "keep the runs of the record, and make those that it lacks"
-    parser.add_argument("--add", action="store_true", help=add)
     args = parser.parse_args()
     made, file = jobs(args.folder, args.model, args.seeds, args.steps), RESULTS / "reader.json"
     record = read_json(file) if args.add else {"steps": args.steps, "methods": {}}

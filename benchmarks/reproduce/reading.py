@@ -61,7 +61,7 @@ class Setting:
     def __init__(self, folder: Path, tasks: int = 4096) -> None:
         self.folder, self.model = folder, folder / "model"
         if not self.model.exists():
-            save_reading_gpt(self.model, seed=0)
+            save_reading_gpt(self.model)
         tokenizer = load_tokenizer(str(self.model))
         for split, count in (("train", tasks), ("test", tasks // 4)):
             if not (folder / split).exists():
@@ -110,7 +110,7 @@ def memories(setting: Setting, warm: Path, made: Sequence[Job]) -> str:
         found.setdefault(name, []).append(shares(read(model, env_args, 2 * EVALUATED)))
     measured = signals(read(warm, env_args, 2 * EVALUATED, measured=True))
     record = {"shares": found, "signals of the warmed-up model": measured}
-    (RESULTS / "reading_memories.json").write_text(json.dumps(record) + "\n")
+    write_json(RESULTS / "reading_memories.json", record)
     lines = [f"{name}: {value:.3f}" for name, value in measured.items()]
     return "\n".join([shares_table(found), "", *lines])
 

@@ -18,13 +18,14 @@ from memenvs.tasks.metrics import wrap_answer
 
 CARE = 0.7  # chance, at each turn, that the careless reader keeps the sentence that is asked for
 ALONE = 0.5  # chance that a memory is one sentence
+WIDTH = 96  # of the model
 WINDOW = 32  # tokens: the longest prompt of the task sets has 16, a reply 4
 _PROMPT = re.compile(
     r"(?:Section:\n(?P<section>.*)\n)?Memory:\n(?P<memory>.*)\n.+ the birthplace of (?P<person>.+)", re.S
 )
 
 
-def save_reading_gpt(folder: Path, seed: int, *, width: int = 96, layers: int = 2) -> Path:
+def save_reading_gpt(folder: Path) -> Path:
     """Save a model that has a token for every name, every sentence and every fixed text around them.
 
     A sentence is one token because a model of this size, from nothing, learned in minutes which sentence to
@@ -36,8 +37,8 @@ def save_reading_gpt(folder: Path, seed: int, *, width: int = 96, layers: int = 
     people, towns = names()
     parts = {sentence(person, town): (person, town) for person in people for town in towns}
     phrases = [*fixed, LINE, *boxed, *parts, *people, *towns]
-    size = {"width": width, "layers": layers, "window": WINDOW, "tied": True, "spread": width**-0.5}
-    save_small_gpt(folder, phrases, seed=seed, **size)
+    size = {"width": WIDTH, "layers": 2, "window": WINDOW, "tied": True, "spread": WIDTH**-0.5}
+    save_small_gpt(folder, phrases, **size)
     _begin_as_sums(folder, parts)
     return folder
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memenvs.core.files import write_json
+
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
@@ -34,14 +36,26 @@ class Job(NamedTuple):
 
 
 def make_parser(
-    description: str | None, *, seeds: int, parallel: int, steps: int = 100
+    description: str | None, *, seeds: int, parallel: int, steps: int = 100, add: str = ""
 ) -> argparse.ArgumentParser:
-    """The command line of a reproduction; the numbers are those by default."""
+    """The command line of a reproduction.
+
+    Args:
+        description: of the command.
+        seeds: by default.
+        parallel: by default.
+        steps: by default.
+        add: what of the record `--add` keeps; empty where there is no such flag.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--parallel", type=int, default=parallel, help="runs at once")
+    if add:
+        parser.add_argument(
+            "--add", action="store_true", help=f"keep the {add} of the record, and make those that it lacks"
+        )
     return parser
 
 
@@ -199,6 +213,7 @@ def finish(
     metrics: Sequence[str],
     last: int = 3,
     training: Sequence[str] = (),
+    kept: Mapping[str, Any] | None = None,
 ) -> str:
     """Write `FILE.json` and `FILE.png`; a Markdown table of each method's mean over seeds.
 
@@ -212,9 +227,11 @@ def finish(
         metrics: of evaluations, a column and a panel each.
         last: see above.
         training: numbers of every training step that are recorded too.
+        kept: a record whose methods go into this one; of a metric that it lacks nothing is shown.
 
     Raises:
-        ValueError: a method's runs were not evaluated at the same steps.
+        ValueError: a method's runs were not evaluated at the same steps, or the runs that learn nothing do
+            otherwise than in `kept`, so that these began with another policy.
     """
     made = {job.method: [other for other in jobs if other.method == job.method] for job in jobs}
     found = {
@@ -240,11 +257,27 @@ def finish(
     for method, curves in record["curves"].items():
         if len({tuple(steps) for steps, _ in curves[metrics[0]]}) > 1:
             raise ValueError(f"the seeds of {method} were evaluated at different steps; run them again")
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{file}.json").write_text(json.dumps(record) + "\n")
+    if kept:
+        _check_start(file, kept["curves"], json.loads(json.dumps(record["curves"])))
+        record |= {part: kept[part] | record[part] for part in ("last", "curves")}
+    write_json(RESULTS / f"{file}.json", record)
     draw(RESULTS / f"{file}.png", record)
-    rows = {method: [shown(numbers[name]) for name in metrics] for method, numbers in found.items()}
+    rows = {
+        method: [shown(numbers[name]) if name in numbers else "" for name in metrics]
+        for method, numbers in record["last"].items()
+    }
     return markdown(("method", *metrics), rows)
+
+
+def _check_start(file: str, kept: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless the curves of the runs that learn nothing are those of a record."""
+    for method in UNCHANGED:
+        for name, curves in kept[method].items():
+            if curves != made[method][name]:
+                raise ValueError(
+                    f"{name} of {method!r} is not that of {file}.json, {curves}, but {made[method][name]}; "
+                    "leave --add out, and all runs are made here"
+                )
 
 
 def shown(values: Sequence[float], digits: int = 3) -> str:
@@ -288,6 +321,8 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
     axes = list(grid.flat)
     for axis, metric in zip(axes, metrics, strict=False):
         for method, found in curves.items():
+            if metric not in found:  # a record that was added to
+                continue
             steps, values = found[metric][0][0], np.array([known for _, known in found[metric]])
             if len(steps) == 1:  # a policy that does not learn
                 axis.axhline(values.mean(), label=method, color="gray", linestyle="dashed")

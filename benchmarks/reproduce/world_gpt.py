@@ -13,6 +13,7 @@ from memenvs.core.files import whole_folder
 from memenvs.models.small_gpt import save_small_gpt
 from memenvs.tasks.taskset import TaskSet
 
+WIDTH, LAYERS = 128, 3
 WORDS = 4096  # tokens that are learned from the world's prose, names left out
 KIND = 0.2  # standard deviation of what names of a kind have in common; that of a name itself is 0.2 too
 
@@ -23,10 +24,7 @@ def save_world_gpt(
     tasks: TaskSet,
     fixed: Iterable[str],
     *,
-    width: int = 128,
-    layers: int = 3,
     window: int = 256,
-    seed: int = 0,
 ) -> Path:
     """Save a model that reads names, years and the fixed texts of an environment as one token each.
 
@@ -38,17 +36,14 @@ def save_world_gpt(
         names: of the world, and others that it may meet.
         tasks: whose questions and documents the other words are learned from.
         fixed: texts of the environment that are one token each.
-        width: of the hidden states.
-        layers: of the model.
         window: tokens that it can read.
-        seed: of the weights.
     """
     texts = [task.question for task in tasks] + tasks.texts(range(tasks.n_documents))
     words = [names.pattern.sub(" ", text) for text in texts]
-    size = {"width": width, "layers": layers, "window": window, "tied": True, "spread": width**-0.5}
+    size = {"width": WIDTH, "layers": LAYERS, "window": window, "tied": True, "spread": WIDTH**-0.5}
     with whole_folder(folder) as new:
-        save_small_gpt(new, [*fixed, *names.kinds], texts=words, vocabulary=WORDS, seed=seed, **size)
-        _begin_by_kind(new, names, torch.Generator().manual_seed(seed))
+        save_small_gpt(new, [*fixed, *names.kinds], texts=words, vocabulary=WORDS, **size)
+        _begin_by_kind(new, names, torch.Generator().manual_seed(0))
     return folder
 
 

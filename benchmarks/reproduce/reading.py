@@ -31,6 +31,7 @@ from benchmarks.reproduce.runs import (
     shares_table,
     steps_flags,
 )
+from memenvs.core.files import write_json
 from memenvs.tasks.tokens import load_tokenizer
 
 WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends

@@ -272,6 +272,8 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     "InfoMem Table 3: the z-score helps": lambda: reading_lead("InfoMem", "InfoMem, no normalisation"),
     "TAMTRL Table 1, with a language model that reads": lambda: [
         *(mean(read(method)) for method in ("TAMTRL", "outcome only")),
+        mean(np.subtract(read("outcome only"), read("TAMTRL"))),
+        error(np.subtract(read("outcome only"), read("TAMTRL"))),
         *(number for method in ("TAMTRL", "outcome only") for number in spread(read(method))),
     ],
     "InfoMem Table 2, with a language model that reads": lambda: [
@@ -420,6 +422,7 @@ DIFFERENCES = {  # of each section's text, in their order: by seed
         )
     ],
     "A reader that reads: TAMTRL and InfoMem": lambda: [
+        np.subtract(read("TAMTRL"), read("outcome only")),
         np.subtract(read("InfoMem"), read("outcome only")),
         np.subtract(read("InfoMem"), read("InfoMem, query")),
     ],

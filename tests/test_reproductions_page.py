@@ -224,6 +224,11 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
         *objectives_lead("6"),
         *objectives_lead("4"),
     ],
+    "MemPO Fig. 3, paid by the paper's reward, right and in form": lambda: [
+        *(mean(ends("mempo", method, "eval_em")) for method in STRICT),
+        *lead("mempo", "eval_em", *STRICT),
+        *lead("mempo", "eval_em", *STRICT, curves),
+    ],
     "MemPO eq. 4: P less b (here the history) and not P alone": lambda: [
         *(mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "MemPO, b = 0")),
         "0",
@@ -322,6 +327,7 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
 }
 ONE, TWO = "sokoban_1", "sokoban_2"  # boxes
 PPO = ("MT-PPO", "PPO-MR", "PPO-OR")
+STRICT = ("MemPO, strict", "GRPO, strict")
 WORLDS = ("distracting", "stopping")
 ELSEWHERE = {"the outcome alone does not teach to call"}  # of tests/call_or_guess.py, which leaves no record
 
@@ -394,6 +400,13 @@ def likelier(turn):
     return np.subtract(*of)
 
 
+def less_likely():
+    """The share of memories in the lowest fifth of P, MemPO's less GRPO's."""
+    found = recorded("mempo_objectives")
+    of = [[run["likely to all"]["bins"][0][0] for run in found[name]] for name in ("MemPO", "GRPO")]
+    return np.subtract(*of)
+
+
 PAIRS = (("MT-PPO", "PPO-MR"), ("PPO-MR", "PPO-OR"), ("MT-PPO", "PPO-OR"))
 DIFFERENCES = {  # of each section's text, in their order: by seed
     "Sokoban: MT-PPO Table 5": one_box,
@@ -427,15 +440,19 @@ DIFFERENCES = {  # of each section's text, in their order: by seed
         np.subtract(read("InfoMem"), read("InfoMem, query")),
     ],
     "Two objectives with a memory: MemPO": lambda: [
+        gaps("mempo", "eval_em", *STRICT),
         gaps("mempo", "eval_em", "MemPO", "GRPO"),
         gaps("mempo", "eval_em", "MemPO", "GRPO", curves),
         *(asked(number, "MemPO") - asked(number, "GRPO") for number in ("2", "6", "8")),
         gaps("mempo", "eval_prompt_tokens", "MemPO", "GRPO"),
+        *(gaps("mempo", "eval_em", *STRICT, of) for of in (ends, curves)),
+        gaps("mempo", "eval_format", *STRICT),
         *(np.subtract(*memories(share)) for share in ("taken", "kept")),
         *(asked(f"{number}, all turns", "MemPO") - asked(number, "MemPO") for number in ("2", "6")),
         asked("4, 3 turns", "GRPO") - asked("4", "GRPO"),
         asked("4, all turns", "MemPO") - asked("4", "MemPO"),
         likelier(4),
+        less_likely(),
     ],
 }
 

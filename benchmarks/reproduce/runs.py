@@ -309,6 +309,7 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
     """
     curves = record["curves"]
     metrics = list(next(iter(curves.values())))
+    learning = [method for method, found in curves.items() if len(found[metrics[0]][0][0]) > 1]
     import matplotlib
 
     matplotlib.use("Agg")
@@ -327,8 +328,9 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
             if len(steps) == 1:  # a policy that does not learn
                 axis.axhline(values.mean(), label=method, color="gray", linestyle="dashed")
                 continue
-            (line,) = axis.plot(steps, values.mean(0), label=method)
-            axis.fill_between(steps, values.min(0), values.max(0), color=line.get_color(), alpha=0.15)
+            colour = f"C{learning.index(method)}"  # the same in each panel
+            axis.plot(steps, values.mean(0), label=method, color=colour)
+            axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.15)
         axis.set(xlabel="training step", ylabel=metric.removeprefix("eval_").replace("_", " "))
         axis.grid(alpha=0.3)
     entries = axes[0].get_legend_handles_labels()  # shown where they cover no curve

@@ -73,3 +73,12 @@ class TestAddingToARecord:
         with pytest.raises(ValueError, match=r"of 'warmed up' is not that of some.json, .*; leave --add out"):
             runs.finish("some", "A title", jobs, METRICS, kept=kept)
         assert json.loads((results / "some.json").read_text()) == kept
+
+    def test_a_record_of_other_seeds_or_steps_is_refused(self, tmp_path):
+        kept = self.first(tmp_path / "first")
+        assert runs.kept_record("some", 1, 20) == kept
+        for seeds, steps in ((2, 20), (1, 30)):
+            with pytest.raises(
+                ValueError, match=r"runs of 1 seeds and 20 steps, .*; give --seeds 1 --steps 20"
+            ):
+                runs.kept_record("some", seeds, steps)

@@ -30,6 +30,7 @@ from benchmarks.reproduce.runs import (
     clone,
     env_flags,
     finish,
+    kept_record,
     last_policy,
     make_parser,
     markdown,
@@ -220,7 +221,7 @@ def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence
     rows = {}
     for name, runs in found.items():
         if name in BASELINES and len(runs) > 1:
-            pairs = [(run, other) for run, other in zip(runs, found[BASELINES[name]], strict=True)]
+            pairs = list(zip(runs, found[BASELINES[name]], strict=True))
             gaps = [[run[key]["em"] - other[key]["em"] for run, other in pairs] for key in keys]
             errors = [np.std(gap, ddof=1) / len(gap) ** 0.5 for gap in gaps]
             rows[name] = [
@@ -246,9 +247,14 @@ def _pairs_table(
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=5, parallel=2, steps=60, add="methods").parse_args()
+    parser = make_parser(__doc__, seeds=5, parallel=2, steps=60, add="methods")
+    args = parser.parse_args()
     objectives = RESULTS / "mempo_objectives.json"
-    kept, measured = ({}, {}) if not args.add else map(read_json, (RESULTS / "mempo.json", objectives))
+    try:
+        kept = kept_record("mempo", args.seeds, args.steps) if args.add else {}
+    except ValueError as error:
+        parser.error(str(error))
+    measured = read_json(objectives) if args.add else {}
     setting = Setting(args.folder)
     warm = setting.spoiled()
     made = jobs(setting, warm, args.seeds, args.steps)

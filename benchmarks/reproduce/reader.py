@@ -182,7 +182,9 @@ def main() -> int:
     made, file = jobs(args.folder, args.model, args.seeds, args.steps), RESULTS / "reader.json"
     record = read_json(file) if args.add else {"steps": args.steps, "methods": {}}
     if record["steps"] != args.steps:
-        parser.error(f"--add: the runs of {file} have {record['steps']} steps, not {args.steps}")
+        parser.error(
+            f"--add: the runs of {file} have {record['steps']} steps; give --steps {record['steps']}"
+        )
     made = [job for job in made if job.method in UNCHANGED or job.seed not in seeds_of(record, job.method)]
     run_all(made, args.parallel)
     needed = values_of(open_tasks(args.folder / "test"))

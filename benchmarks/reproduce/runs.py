@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.core.files import write_json
+from memenvs.core.files import read_json, write_json
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -246,7 +246,7 @@ def finish(
         "last": found,
     }
     record["curves"] = {
-        method: {metric: [curve(job.out, metric) for job in members] for metric in metrics}
+        method: {metric: [[*curve(job.out, metric)] for job in members] for metric in metrics}
         for method, members in made.items()
     }
     if training:
@@ -258,7 +258,7 @@ def finish(
         if len({tuple(steps) for steps, _ in curves[metrics[0]]}) > 1:
             raise ValueError(f"the seeds of {method} were evaluated at different steps; run them again")
     if kept:
-        _check_start(file, kept["curves"], json.loads(json.dumps(record["curves"])))
+        _check_start(file, kept["curves"], record["curves"])
         record |= {part: kept[part] | record[part] for part in ("last", "curves")}
     write_json(RESULTS / f"{file}.json", record)
     draw(RESULTS / f"{file}.png", record)
@@ -267,6 +267,23 @@ def finish(
         for method, numbers in record["last"].items()
     }
     return markdown(("method", *metrics), rows)
+
+
+def kept_record(file: str, seeds: int, steps: int) -> dict[str, Any]:
+    """The record that `--add` goes on with.
+
+    Raises:
+        ValueError: its runs are of other seeds, or longer or shorter.
+    """
+    record = read_json(RESULTS / f"{file}.json")
+    lengths = {made[-1] for found in record["curves"].values() for made, _ in next(iter(found.values()))}
+    known = len(record["seeds"]), max(lengths)
+    if known != (seeds, steps):
+        raise ValueError(
+            f"--add: {file}.json has runs of {known[0]} seeds and {known[1]} steps, not {seeds} and {steps}; "
+            f"give --seeds {known[0]} --steps {known[1]}"
+        )
+    return record
 
 
 def _check_start(file: str, kept: Mapping[str, Any], made: Mapping[str, Any]) -> None:

@@ -137,7 +137,7 @@ def group_advantages(
 
 
 def tree_advantages(
-    roots: Sequence[Node], *, alpha: float = 1.0, ended: str = "zero"
+    roots: Sequence[Node], *, alpha: float = 1.0, ended: str = "zero", scale: str = "std"
 ) -> list[tuple[Sample, int, Floats]]:
     """Advantages of each reply of the trees: its training sequence, its tree's number, advantages (N,).
 
@@ -152,6 +152,7 @@ def tree_advantages(
         roots: of trees whose episodes are over.
         alpha: see `mt_grpo`.
         ended: see `mt_grpo`.
+        scale: see `mt_grpo`.
     """
     replies = []
     for number, root in enumerate(roots):
@@ -163,7 +164,7 @@ def tree_advantages(
                 scored = [child for child in parent.children if not np.isnan(child.value())]
                 rewards = [_turn_rewards(child, ended) for child in scored]
                 outcomes = [child.value() for child in scored]
-                compared = mt_grpo(rewards, outcomes, alpha=alpha, ended=ended)
+                compared = mt_grpo(rewards, outcomes, alpha=alpha, ended=ended, scale=scale)
                 credit |= {id(child): turns for child, turns in zip(scored, compared, strict=True)}
             for child in parent.children:
                 sample = child.sample()

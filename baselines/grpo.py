@@ -87,12 +87,11 @@ class GRPOArgs(RolloutArgs):
                 f"overlong_buffer must be at most overlong_max {self.overlong_max}, "
                 f"got {self.overlong_buffer}"
             )
-        own_estimator = self.reward in OWN_ESTIMATOR or self.tree_turns
-        if own_estimator and (self.estimator, self.scale) != ("grpo", "std"):
+        if self.reward in OWN_ESTIMATOR and (self.estimator, self.scale) != ("grpo", "std"):
             names = ", ".join(OWN_ESTIMATOR)
-            raise ValueError(
-                f"estimator and scale are not for --reward {names} and trees, which have their own"
-            )
+            raise ValueError(f"estimator and scale are not for --reward {names}, which have their own")
+        if self.tree_turns and self.estimator != "grpo":
+            raise ValueError(f"trees are compared by the estimator grpo, got {self.estimator}")
         if self.estimator != "grpo" and self.scale == "none":
             raise ValueError(f"scale none is for the estimator grpo: {self.estimator} divides by nothing")
         self._check_components()
@@ -247,7 +246,7 @@ def sample_trees(
         timer=timer,
     )
     with timer("credit"):
-        credited = tree_advantages(roots, alpha=args.alpha, ended=args.ended)
+        credited = tree_advantages(roots, alpha=args.alpha, ended=args.ended, scale=args.scale)
     experiences = [Experience(sample, seeds[number], values) for sample, number, values in credited]
     episodes = [episode for root in roots for episode in root.episodes()]
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())

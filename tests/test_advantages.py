@@ -310,6 +310,17 @@ class TestTree:
         order = [id(node) for parent in (root, *root.nodes()) for node in parent.children]
         assert found == pytest.approx([wanted[name] for name in order])
 
+    def test_without_std_a_reply_has_its_siblings_mean_taken_off_alone(self):
+        # root -> a (turn reward 3), b (1); a -> outcomes 1, 0; b -> outcomes 1, 1
+        root = root_node()
+        a, b = (child(root, turn_reward, state=1) for turn_reward in (3.0, 1.0))
+        for parent, outcome in ((a, 1.0), (a, 0.0), (b, 1.0), (b, 1.0)):
+            child(parent, 0.0, outcome=outcome)
+        learned = tree_advantages([root], alpha=0.5, scale="none")
+        # a: own 1, value 0.5 against 1, half of it: 1 - 0.125; b the reverse; a's children +-0.5, b's 0
+        values = [float(advantage[0]) for _, _, advantage in learned]
+        assert values == pytest.approx([0.875, -0.875, 0.5, -0.5, 0.0, 0.0])
+
     def test_a_reply_has_what_the_turns_behind_it_earn_on_average(self):
         # root -> a, b, which earn nothing; a -> a1 (earns 3), a2 (ends): mean 1.5; b -> two ends: 0
         root = root_node()

@@ -87,7 +87,12 @@ def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
         (
             grpo,
             "--reward turn-pool --estimator rloo",
-            "estimator and scale are not for --reward turn-pool, tamtrl, igpo, rememr1 and trees",
+            "estimator and scale are not for --reward turn-pool, tamtrl, igpo, rememr1, which have their own",
+        ),
+        (
+            grpo,
+            "--reward turn --tree-turns 1 --estimator rloo",
+            "trees are compared by the estimator grpo, got rloo",
         ),
         (grpo, "--reward merged --normalize components --scale none", "leave estimator grpo and scale std"),
         (grpo, "--component-weights format=0.5", "component_weights are for --normalize components"),

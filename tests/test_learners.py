@@ -26,6 +26,7 @@ from memenvs.baselines.args import read_args
 from memenvs.baselines.run import Checkpoints
 from memenvs.evaluation.run import run_parser
 from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
+from memenvs.rollout.engine import Timer
 
 TESTS = Path(__file__).parent
 SMALL = {"max_new_tokens": 5, "num_envs": 64}
@@ -201,6 +202,21 @@ class TestHardSteps:
         grpo.train(training, args)
         (line,) = read(tmp_path / "run")
         assert (line["failed"], line["skipped"]) == (16, 1.0)
+
+    def test_a_trees_advantages_are_divided_by_std_unless_scale_is_none(self, game, tmp_path):
+        env_args, model = game
+        found = []
+        for scale in ("std", "none"):
+            args = grpo.GRPOArgs(
+                model=model, out=tmp_path / scale, env_args=env_args, steps=1, groups=8, reward="turn",
+                tree_turns=1, scale=scale, **SMALL,
+            )  # fmt: skip
+            args.check()
+            experiences, _, _ = grpo.sample_trees(grpo.prepare(args), args, 1, Timer())
+            found.append(np.concatenate([one.advantages for one in experiences]))
+        np.testing.assert_array_equal(np.sign(found[0]), np.sign(found[1]))
+        assert np.ptp(found[0]) > 0
+        assert not np.allclose(*found)
 
     @pytest.mark.parametrize("learner", [mt_ppo, grpo])
     def test_an_episode_that_outgrows_the_window_is_trained_on_to_its_last_reply(

@@ -470,3 +470,164 @@ def test_a_difference_in_the_text_is_that_of_the_record(section):
 
 def decimals(number):
     return len(number.partition(".")[2])
+
+
+# Sentences with their numbers
+
+
+def at(file, method, step, metric):
+    """Of each seed its evaluation at a training step."""
+    found = recorded(file)["curves"][method][metric]
+    return np.array([values[steps.index(step)] for steps, values in found])
+
+
+def sampled_and_greedy(method):
+    """What training adds to the first policy of one box."""
+    return [
+        mean(np.mean(played(ONE, method, metric)) - np.mean(played(ONE, "warmed up", metric)), 2)
+        for metric in ("success", "greedy")
+    ]
+
+
+def seeds_needed(file, method, other):
+    """That show a difference of 0.01 between last policies at two standard errors."""
+    found = gaps(file, "success", method, other, played)
+    return f"{(2 * np.std(found, ddof=1) / 0.01) ** 2:.0f}"
+
+
+def held(method, share):
+    """What the memories of the small reader's last policies hold."""
+    return np.mean([run[share] for run in recorded("reading_memories")["shares"][method]])
+
+
+def holds(share, *methods, digits=3):
+    return [mean(held(method, share), digits) for method in methods]
+
+
+def signal(name, digits=2):
+    return mean(recorded("reading_memories")["signals of the warmed-up model"][name], digits)
+
+
+def reading_at(step, *methods):
+    return [mean(at("reading_methods", method, step, "eval_success")) for method in methods]
+
+
+def lost():
+    """Shares of calls by the outcome alone, of the seeds that lose the call: from step 5, from step 20."""
+    found = [recorded("tool_use")["curves"]["GRPO-OR"]["eval_called"][seed] for seed in (1, 4)]
+    return [
+        max(value for steps, values in found for at, value in zip(steps, values, strict=True) if at >= first)
+        for first in (5, 20)
+    ]
+
+
+def calling():
+    """Evaluations of the three seeds that go on calling, MT-GRPO's less the outcome alone's."""
+    found = curves("tool_use", "MT-GRPO", "eval_em") - curves("tool_use", "GRPO-OR", "eval_em")
+    return found[[0, 2, 3]]
+
+
+SENTENCES = {  # of each section: what it says, and the numbers in it
+    "Sokoban: MT-PPO Table 5": {
+        "had {} to {} at step 30": lambda: [
+            mean(find(at(ONE, method, 30, "eval_success").mean() for method in PPO), 2) for find in (min, max)
+        ],
+        "where GRPO-OR ends at {}": lambda: solved(ONE, "GRPO-OR"),
+        "needs {} seeds (PPO-MR and PPO-OR) to {} (MT-PPO and PPO-OR)": lambda: [
+            seeds_needed(ONE, *pair) for pair in PAIRS[1:]
+        ],
+        "the warmed-up policy solves {} already": lambda: [mean(played(ONE, "warmed up", "greedy"))],
+        "are malformed, {}. What training adds": lambda: played_means(ONE, "warmed up"),
+        "MT-PPO {} sampled and {} greedily, GRPO-OR {} and {}, GRPO-MR {} and {}": lambda: [
+            number for method in ("MT-PPO", "GRPO-OR", "GRPO-MR") for number in sampled_and_greedy(method)
+        ],
+        "the best of these policies solves {}, greedily {}": lambda: [
+            mean(max(played(ONE, method, metric).max() for method in PPO)) for metric in ("success", "greedy")
+        ],
+    },
+    "Sokoban with two boxes": {
+        "had {} to {} at steps 30 and 40": lambda: [
+            mean(find(at(TWO, method, step, "eval_success").mean() for method in PPO for step in (30, 40)), 2)
+            for find in (min, max)
+        ],
+        "where GRPO-OR ends at {}": lambda: solved(TWO, "GRPO-OR"),
+        "carry {}% of the return's variance before training, and {} to {}% by the last": lambda: [
+            f"{100 * np.mean(played(TWO, 'warmed up', 'early_share')):.0f}",
+            *(f"{100 * find(early(TWO)):.1f}" for find in (min, max)),
+        ],
+        "({} to {}% by seed)": lambda: [
+            f"{100 * find(find(played(TWO, method, 'early_share')) for method in PPO):.1f}"
+            for find in (min, max)
+        ],
+        "Greedily the warmed-up policy solves {}": lambda: [mean(played(TWO, "warmed up", "greedy"))],
+        "PPO-OR ends above that with every seed, by {}": lambda: [
+            mean(played(TWO, "PPO-OR", "greedy").mean() - played(TWO, "warmed up", "greedy").mean(), 2)
+        ],
+        "GRPO-MR {} below": lambda: [
+            mean(played(TWO, "warmed up", "greedy").mean() - played(TWO, "GRPO-MR", "greedy").mean(), 2)
+        ],
+        "below the {} that it has after ten steps": lambda: [mean(at(TWO, "GRPO-MR", 10, "eval_success"), 2)],
+    },
+    "Two-turn tool use: MT-GRPO Table 2": {
+        "call in at most {}% of episodes from step 5 on": lambda: [f"{100 * lost()[0]:.1f}"],
+        "they end with exact match {} and {}": lambda: [f"{answers('GRPO-OR')[seed]:.3f}" for seed in (1, 4)],
+        "The others call in {} to {} of episodes at step 5": lambda: [
+            mean(find(at("tool_use", "GRPO-OR", 5, "eval_called")[[0, 2, 3]]), 2) for find in (min, max)
+        ],
+        "behind by {}, {} and {} of exact match": lambda: [f"{behind()[seed]:.3f}" for seed in (0, 2, 3)],
+        "behind at {} of the {} evaluations": lambda: [(calling() > 0).sum(), calling().size],
+    },
+    "Chunked reading: TAMTRL and InfoMem": {
+        "at step 30 it has {} and the outcome alone {}": lambda: reading_at(30, "TAMTRL", "outcome only"),
+        "on the 1,024 other episodes by {}": lambda: [
+            mean(held("TAMTRL", "em") - held("outcome only", "em"))
+        ],
+        "takes no more than the outcome alone ({} against {})": lambda: holds(
+            "taken", "TAMTRL", "outcome only"
+        ),
+        "takes the evidence in {} of turns that show it where TAMTRL takes it in {}": lambda: holds(
+            "taken", "TAMTRL, change", "TAMTRL"
+        ),
+        "keeps nearly as much ({} against {})": lambda: holds("kept", "TAMTRL, change", "TAMTRL"),
+        "at step 20 it has {}, TAMTRL {}": lambda: reading_at(20, "TAMTRL, change", "TAMTRL"),
+        "with every seed (by {} and {})": lambda: [
+            reading_lead("InfoMem", other)[0] for other in ("InfoMem, both sides", "InfoMem, wrong side")
+        ],
+        "({} nats a token where the evidence was there, {} where": lambda: [
+            signal(f"infomem, success, {how}") for how in ("held", "not held, guessed")
+        ],
+        'the column "query alone" is {} to {}, where the warmed-up model has {}': lambda: (
+            [
+                mean(
+                    find(
+                        held(name, "query alone")
+                        for name in recorded("reading_memories")["shares"]
+                        if name == "outcome only" or name.startswith("InfoMem")
+                    ),
+                    2,
+                )
+                for find in (min, max)
+            ]
+            + holds("query alone", "warmed up", digits=2)
+        ),
+        "it rises to {}, {} and {}": lambda: holds(
+            "query alone", "TAMTRL", "TAMTRL, no min-max", "TAMTRL, global", digits=2
+        ),
+        "With `change` and plus it is {} and {}": lambda: holds(
+            "query alone", "TAMTRL, change", "TAMTRL, plus", digits=2
+        ),
+        "evidence taken {}, passed over {}, kept {}, dropped {}; where": lambda: [
+            signal(f"tamtrl, {name}", digits)
+            for name, digits in (("taken", 2), ("passed over", 3), ("kept", 2), ("dropped", 2))
+        ],
+        "neither chunk nor memory holds it, {}.": lambda: [signal("tamtrl, out of sight")],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "sentence"), [(section, said) for section in SENTENCES for said in SENTENCES[section]]
+)
+def test_a_sentence_has_the_numbers_of_the_record(section, sentence):
+    text = " ".join(re.sub(r"(?m)^\|.*$", "", PAGE[section]).split())
+    assert sentence.format(*SENTENCES[section][sentence]()) in text

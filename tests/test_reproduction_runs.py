@@ -47,6 +47,22 @@ def test_a_method_whose_seeds_were_evaluated_at_different_steps_is_refused(tmp_p
     assert not results.exists()
 
 
+def test_a_clone_that_has_ended_is_made_again_for_other_episodes_alone(tmp_path, monkeypatch):
+    teacher, commands = tmp_path / "episodes.jsonl", []
+    teacher.write_text("an episode\n")
+    monkeypatch.setattr(runs, "python", commands.append)
+
+    def clone(rate=0.5):
+        return runs.clone(tmp_path / "model", teacher, tmp_path / "out", ["--seed", "0"], passes=1, rate=rate)
+
+    assert clone() == clone() == runs.last_policy(tmp_path / "out")
+    assert len(commands) == 1
+    teacher.write_text("another\n")
+    clone()
+    clone(rate=0.25)
+    assert [command[command.index("--lr") + 1] for command in commands] == ["0.5", "0.5", "0.25"]
+
+
 class TestAddingToARecord:
     def first(self, folder):
         jobs = made(folder, "warmed up", [0.25], names=METRICS[:1])

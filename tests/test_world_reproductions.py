@@ -34,6 +34,11 @@ def setting(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def bare(setting):
+    return mempo.Bare(setting.folder, ENTITIES)
+
+
+@pytest.fixture(scope="module")
 def calls(setting):
     return read_demonstrations(setting.singles.careful)
 
@@ -199,6 +204,27 @@ class TestMemPO:
             assert {len(task.evidence) for task in tasks} == {objectives}
         assert {len(task.answers) for task in open_tasks(setting.folder / "train-2")} == {2}
 
+    def test_without_a_memory_the_same_is_done_and_all_turns_stand_in_the_prompt(self, bare, searches):
+        played = read_demonstrations(bare.careful)
+        assert {one.context for one in played} == {"append"}
+        assert not any("<mem>" in text for one in played for turn in one.turns for text in turn)
+        assert {one.turns[0][0].count("; ") + 1 for one in played} == set(mempo.OBJECTIVES)
+        whole = [one for one in searches if "<mem></mem>" in one.turns[0][0]]  # shown with one turn each
+        shares = [np.mean([one.success for one in found]) for found in (played, whole)]
+        assert shares[0] == pytest.approx(shares[1], abs=0.1)
+        ended = next(one for one in played if one.success).turns[-1][1]
+        assert ended.startswith("<think></think><answer>")
+
+    def test_without_a_memory_nothing_is_measured_of_one(self, bare, tmp_path, monkeypatch):
+        for name, count in {"MEASURED": 2, "ALL": 3}.items():
+            monkeypatch.setattr(mempo, name, count)
+        (job, *_) = mempo.jobs(bare, bare.model, seeds=1, steps=7)
+        assert job.method == "warmed up, no memory"
+        shutil.copytree(bare.model, runs.last_policy(tmp_path))
+        found = mempo.measure(bare, bare.model, job._replace(out=tmp_path))
+        assert set(found) == {str(n) for n in mempo.OBJECTIVES}
+        assert found["2"]["prompt_tokens"] >= found["2"]["prompt_tokens_peak"] > 0
+
     def test_a_searcher_notes_what_was_found_and_searches_for_the_next(self, setting):
         searcher = Searcher(setting.singles.names, np.random.default_rng(0), 1.0)
         subjects, answers = ["Ada Orrel", "Bo Venn"], ["Tarsk", "Munness"]
@@ -287,24 +313,29 @@ class TestMemPO:
             measured = {key: {"em": em, "f1": 0.6, "strict": 0.25, **tokens} for key in keys}
             return {**measured, "memories": {"em": em}, "likely": likely, "likely to all": likely}
 
-        found = {"GRPO": [run(0.5), run(0.4)], "MemPO": [run(0.6), run(0.7)]}
+        bare = [{key: run(0.1)[key] for key in map(str, mempo.OBJECTIVES)}] * 2
+        found = {"GRPO": [run(0.5), run(0.4)], "MemPO": [run(0.6), run(0.7)], "GRPO, no memory": bare}
         made = mempo.tables(found).split("\n\n")
         assert len(made) == 13
+        assert [len(table.splitlines()) for table in made] == [4, *[5] * 6, 4, 4, *[4] * 4]
         assert made[1].splitlines()[2].startswith("| GRPO | 0.450 (0.400 to 0.500) |")
         assert made[3].splitlines()[2].startswith("| GRPO | 0.250 (0.250 to 0.250) |")
         gaps = made[8].splitlines()
-        assert len(gaps) == 3
         assert gaps[2].startswith("| MemPO | 0.200 ± 0.100 | 0.200 ± 0.100 |")
+        assert gaps[3].startswith("| GRPO, no memory | -0.350 ± 0.050 |")
+        assert gaps[3].endswith("| -0.350 ± 0.050 |  |  |  |  |  |  |")
         assert made[9].splitlines()[-1] == "| MemPO | 0.65 (1.00) | 0.30 (0.90) |"
         assert made[10].splitlines()[2].startswith("| GRPO | 1.00 (0.60) | 0.00 (0.00) |")
 
-    def test_the_learner_takes_the_flags_of_every_run(self, setting):
+    @pytest.mark.parametrize("kind", ["setting", "bare"])
+    def test_the_learner_takes_the_flags_of_every_run(self, kind, request):
+        setting = request.getfixturevalue(kind)
         made = mempo.jobs(setting, setting.model, seeds=2, steps=7)
         for job in made:
             args = read_args(grpo.GRPOArgs, job.command[2:], "grpo")
             args.check()
-            assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
-        assert len({job.out for job in made}) == 2 * (1 + len(mempo.METHODS))
+            assert (args.steps, args.lr) == ((1, 0.0) if job.method == setting.start else (7, 2e-4))
+        assert len({job.out for job in made}) == 2 * (1 + len(setting.methods))
 
     def test_differences_are_of_methods_with_one_reward(self):
         def runs(*found):

@@ -1,8 +1,9 @@
-"""Many objectives with a memory (MemPO, figures 3 to 5): GRPO with and without credit for memories.
+"""Many objectives with a memory (MemPO): GRPO with and without credit for memories, and without a memory.
 
 `python -m benchmarks.reproduce.mempo runs/mempo` does everything: it makes a world, its questions, two to ten
 at once, and a model, teaches the model to search and to remember, spoils it on a forgetful searcher's
 episodes, trains it by each method on two questions at once, tests it on up to ten and writes `docs/results/`.
+A model without a memory is taught, spoiled, trained and tested likewise.
 """
 
 from __future__ import annotations
@@ -41,7 +42,17 @@ from benchmarks.reproduce.runs import (
     steps_flags,
 )
 from benchmarks.reproduce.search_memory import ENV, likely, means, search, shares
-from benchmarks.reproduce.search_teacher import FIXED, TEMPLATE, Searcher, play, renamed, reply_tokens, turns
+from benchmarks.reproduce.search_teacher import (
+    BARE_TEMPLATE,
+    FIXED,
+    TEMPLATE,
+    Searcher,
+    play,
+    play_bare,
+    renamed,
+    reply_tokens,
+    turns,
+)
 from benchmarks.reproduce.world_tasks import ENTITIES, save_joined
 from memenvs.core.files import read_json, write_json
 from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
@@ -57,8 +68,12 @@ METHODS: dict[str, list[str]] = {
     "GRPO, strict": ["--reward", "outcome", "--methods", json.dumps([["MemPO", TARGET]])],
     "MemPO, strict": ["--reward", "mempo", "--reward-args", json.dumps(TARGET)],
 }
+BARE_METHODS = {"GRPO, no memory": METHODS["GRPO"]}
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak", "eval_format")
-BASELINES = {"MemPO": "GRPO", "MemPO, b = 0": "GRPO", "MemPO, strict": "GRPO, strict"}  # of the same reward
+BASELINES = {  # of the same reward
+    **dict.fromkeys(("MemPO", "MemPO, b = 0", "GRPO, no memory"), "GRPO"),
+    "MemPO, strict": "GRPO, strict",
+}
 EVALUATED = 256  # episodes of a test set
 ALL = 1024  # tasks of a test set, and episodes of a last policy where questions are as many as in the runs
 MEASURED = 128  # episodes of a last policy with more questions, or with more turns repeated
@@ -74,17 +89,30 @@ FORGETFUL_EVERY = 6  # an episode of its for every sixth task of the warm-up
 
 
 class Setting:
-    """What all runs share: a world, its questions joined, an untrained model and demonstrations.
+    """What all runs with a memory share: a world, questions joined, an untrained model and demonstrations.
+
+    Attributes:
+        start: the row of the policy that all runs begin with.
+        methods: flags of the runs.
+        contexts: turns repeated, in its tests.
+        kind: behind the name of a file or folder that is its own.
 
     Args:
         folder: for everything; what is missing is made.
         entities: of the world.
     """
 
+    start = "warmed up"
+    methods = METHODS
+    contexts: Sequence[int | str] = CONTEXTS
+    kind = ""
+
     def __init__(self, folder: Path, entities: int = ENTITIES) -> None:
         self.singles = tool_use.Setting(folder, entities, "search-model", FIXED, window=1024)
         self.folder, self.model, self.size = folder, self.singles.model, entities / ENTITIES
-        self.careful, self.forgetful = folder / "careful-searches.jsonl", folder / "forgetful-searches.jsonl"
+        self.careful, self.forgetful = (
+            folder / f"{care}-searches{self.kind}.jsonl" for care in ("careful", "forgetful")
+        )
         parts = [("warm", n, self._sized(count)) for n, count in OBJECTIVES.items()]
         parts += [("train", LEARNED, self._sized(4000))]
         parts += [("test", n, self._sized(ALL)) for n in OBJECTIVES]
@@ -108,19 +136,25 @@ class Setting:
         kinds: list[tuple[int, int | str, int]] = [
             (n, 1, self._sized(count)) for n, count in OBJECTIVES.items()
         ]
-        kinds += [(n, keep, self._sized(LONGER)) for n in IN_CONTEXT for keep in CONTEXTS]
+        kinds += [(n, keep, self._sized(LONGER)) for n in IN_CONTEXT for keep in self.contexts]
         for objectives, keep, count in kinds:
             env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm", objectives, keep))
             known = len(env.unwrapped.questions)
-            for played in play(env, searcher, range(0, min(count, known), every), rng):
+            for played in self.play(env, searcher, range(0, min(count, known), every), rng):
                 yield from renamed(played, self.singles.names, rng, times)
+
+    def play(
+        self, env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
+    ) -> Iterator[Demonstration]:
+        """Episodes of a searcher to learn from."""
+        return play(env, searcher, tasks, rng)
 
     def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
         """Of the environment that asks so many questions of a part at once."""
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_information": 200}
-        memory = {"memory_mode": "memory", "keep_turns": keep_turns, "template": TEMPLATE}
         sizes = {"max_turns": turns(objectives), "tokenizer": str(self.model)}
-        return {"tasks": str(self.folder / f"{part}-{objectives}"), **search, **memory, **sizes}
+        shared = {"tasks": str(self.folder / f"{part}-{objectives}"), **search, **sizes}
+        return {**shared, "memory_mode": "memory", "keep_turns": keep_turns, "template": TEMPLATE}
 
     def flags(self, part: str) -> list[str]:
         """Of every learner."""
@@ -130,22 +164,44 @@ class Setting:
     def spoiled(self) -> Path:
         """A model that can search and remember, and often forgets; before, it learns to call a tool once."""
         flags, folder = [*self.flags("warm"), "--lr-end", "0"], self.folder
-        able = clone(self.singles.able(), self.careful, folder / "able-to-search", flags, passes=1, rate=1e-3)
-        return clone(able, self.forgetful, folder / "forgetful-searcher", flags, passes=1, rate=5e-4)
+        first, then = (folder / f"{name}{self.kind}" for name in ("able-to-search", "forgetful-searcher"))
+        able = clone(self.singles.able(), self.careful, first, flags, passes=1, rate=1e-3)
+        return clone(able, self.forgetful, then, flags, passes=1, rate=5e-4)
+
+
+class Bare(Setting):
+    """The same without a memory: all turns stand in the prompt, and replies hold a search or an answer."""
+
+    start = "warmed up, no memory"
+    methods = BARE_METHODS
+    contexts = ()
+    kind = "-bare"
+
+    def play(
+        self, env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
+    ) -> Iterator[Demonstration]:
+        """Episodes of a searcher that keeps its notes to itself."""
+        return play_bare(env, searcher, tasks)
+
+    def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
+        """Of the environment; `keep_turns` is of no matter."""
+        own = super().env_args(part, objectives, keep_turns)
+        return {**own, "memory_mode": "append", "template": BARE_TEMPLATE}
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed."""
-    methods = {name: ["grpo", *flags] for name, flags in METHODS.items()}
+    """A run for each method and seed, and one that learns nothing."""
+    (unchanged,) = UNCHANGED.values()
+    methods = {name: ["grpo", *flags] for name, flags in setting.methods.items()}
     flags = [*steps_flags(steps, every=10), *GROUPS, "--lr", "2e-4", *setting.flags("train")]
-    return seeded_jobs(setting.folder, warm, {**UNCHANGED, **methods}, seeds, flags)
+    return seeded_jobs(setting.folder, warm, {setting.start: unchanged, **methods}, seeds, flags)
 
 
 def measure_all(
     setting: Setting, warm: Path, made: Sequence[Job], parallel: int
 ) -> dict[str, list[dict[str, Any]]]:
     """`measure` of every policy, by method, so many at once."""
-    policies = [job for job in made if not (job.method in UNCHANGED and job.seed)]  # one, whatever the seed
+    policies = [job for job in made if not (job.method == setting.start and job.seed)]  # whatever the seed
     pool = ProcessPoolExecutor(
         parallel, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     )
@@ -158,7 +214,7 @@ def measure_all(
 
 
 def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
-    """What a run's last policy does with two to ten questions, with more turns repeated, and P.
+    """What a run's last policy does with two to ten questions and, with a memory, in longer prompts, and P.
 
     P of the memories is measured by the policy itself, as MemPO does, and by the one that all runs began
     with. What was found is kept beside the run with the digest of the policy's weights, and read from there
@@ -170,17 +226,18 @@ def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
         return dict(known["found"])
     found: dict[str, Any] = {}
     for objectives in OBJECTIVES:
-        env_args, probed = setting.env_args("test", objectives), objectives == PROBED
+        env_args = setting.env_args("test", objectives)
+        probed = bool(setting.contexts) and objectives == PROBED
         count = ALL if objectives == LEARNED else MEASURED
         played = search(model, env_args, objectives, count, scorer=model if probed else None)
         found[f"{objectives}"] = means(played)
-        if objectives == LEARNED:
+        if setting.contexts and objectives == LEARNED:
             found["memories"] = shares(played, open_tasks(env_args["tasks"]))
         if probed:
             found["likely"] = likely(played)
             found["likely to all"] = likely(search(model, env_args, objectives, count, scorer=warm))
     for objectives in IN_CONTEXT:
-        for keep in CONTEXTS:
+        for keep in setting.contexts:
             env_args = setting.env_args("test", objectives, keep)
             found[f"{objectives}, {keep} turns"] = means(search(model, env_args, objectives, MEASURED))
     write_json(file, {"weights": digest, "found": found})
@@ -195,7 +252,8 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
     numbers = [f"{objectives}" for objectives in OBJECTIVES]
     contexts = [key for n in IN_CONTEXT for key in (f"{n}", *(f"{n}, {keep} turns" for keep in CONTEXTS))]
-    made = [shares_table({name: [run["memories"] for run in runs] for name, runs in found.items()})]
+    remembering = {name: runs for name, runs in found.items() if "memories" in runs[0]}
+    made = [shares_table({name: [run["memories"] for run in runs] for name, runs in remembering.items()})]
     for metric, keys, digits in (
         ("em", numbers, 3),
         ("f1", numbers, 3),
@@ -206,13 +264,15 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         ("em", contexts, 3),
     ):
         rows = {
-            name: cells(runs, keys, metric, digits) for name, runs in found.items() if metric in runs[0]["2"]
+            name: cells(runs, keys, metric, digits)
+            for name, runs in found.items()
+            if all(metric in runs[0].get(key, ()) for key in keys)
         }
         made.append(markdown((metric, *keys), rows))
     made.append(differences(found, [*dict.fromkeys([*numbers, *contexts])]))
     for by, whose in (("likely", "the policy's own"), ("likely to all", "the warmed-up policy's")):
-        made.append(_pairs_table(found, by, "turns", f"P, {whose}", "turn {}"))
-        made.append(_pairs_table(found, by, "bins", f"memories by P, {whose}", "fifth {}"))
+        made.append(_pairs_table(remembering, by, "turns", f"P, {whose}", "turn {}"))
+        made.append(_pairs_table(remembering, by, "bins", f"memories by P, {whose}", "fifth {}"))
     return "\n\n".join(made)
 
 
@@ -222,10 +282,13 @@ def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence
     for name, runs in found.items():
         if name in BASELINES and len(runs) > 1:
             pairs = list(zip(runs, found[BASELINES[name]], strict=True))
-            gaps = [[run[key]["em"] - other[key]["em"] for run, other in pairs] for key in keys]
-            errors = [np.std(gap, ddof=1) / len(gap) ** 0.5 for gap in gaps]
+            gaps = [
+                [run[key]["em"] - other[key]["em"] for run, other in pairs] if key in runs[0] else []
+                for key in keys
+            ]
             rows[name] = [
-                f"{np.mean(gap):.3f} ± {error:.3f}" for gap, error in zip(gaps, errors, strict=True)
+                f"{np.mean(gap):.3f} ± {np.std(gap, ddof=1) / len(gap) ** 0.5:.3f}" if gap else ""
+                for gap in gaps
             ]
     return markdown(("em, less GRPO's", *keys), rows)
 
@@ -255,15 +318,21 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     measured = read_json(objectives) if args.add else {}
-    setting = Setting(args.folder)
-    warm = setting.spoiled()
-    made = jobs(setting, warm, args.seeds, args.steps)
-    made = [job for job in made if job.method in UNCHANGED or job.method not in measured]
-    run_all(made, args.parallel)
-    title = f"Two objectives with a memory, {EVALUATED} test episodes"
-    print(finish("mempo", title, made, METRICS, kept=kept))
-    found = measured | measure_all(setting, warm, made, args.parallel)
-    write_json(objectives, found)
+    found, every = dict(measured), list[Job]()
+    for kind in (Setting, Bare):
+        if kind.methods.keys() <= measured.keys():
+            continue
+        setting = kind(args.folder)
+        warm = setting.spoiled()
+        made = jobs(setting, warm, args.seeds, args.steps)
+        made = [job for job in made if job.method == kind.start or job.method not in measured]
+        run_all(made, args.parallel)
+        found |= measure_all(setting, warm, made, args.parallel)
+        every += made
+    if every:
+        title = f"Two objectives, {EVALUATED} test episodes"
+        print(finish("mempo", title, every, METRICS, kept=kept))
+        write_json(objectives, found)
     print(tables(found))
     return 0
 

@@ -1,4 +1,4 @@
-"""Chunked reading (TAMTRL, InfoMem): curves and tables of ten ways to reward a small GPT.
+"""Chunked reading (TAMTRL, InfoMem): curves and tables of the ways to reward a small GPT.
 
 `python -m benchmarks.reproduce.reading runs/reading` does everything: it makes tasks and a model, warms the
 model up on a careless reader's episodes, trains it by each method and writes `docs/results/`.
@@ -40,6 +40,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "outcome only": ("outcome", {}),
     "TAMTRL": ("tamtrl", {}),
     "TAMTRL, no min-max": ("tamtrl", {"minmax": False}),
+    "TAMTRL, no length norm": ("tamtrl", {"length_norm": False}),
     "TAMTRL, plus": ("tamtrl", {"combine": "plus"}),
     "TAMTRL, global": ("tamtrl", {"view": "global"}),
     "TAMTRL, change": ("tamtrl", {"change": True}),
@@ -47,6 +48,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "InfoMem, wrong side": ("infomem", {**WRAPPED, "side": "wrong"}),
     "InfoMem, both sides": ("infomem", {**WRAPPED, "side": "both"}),
     "InfoMem, no normalisation": ("infomem", {**WRAPPED, "normalize": False}),
+    "InfoMem, no outcome": ("infomem", {**WRAPPED, "outcome": False}),
+    "ReMemR1": ("rememr1", {}),
 }
 EVALUATED = 512  # episodes of the test set
 
@@ -93,39 +96,46 @@ def warm_up(setting: Setting, *, answers: bool = False) -> Path:
     return clone_until(WARM, command, out)
 
 
-def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed."""
+def jobs(
+    setting: Setting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
+) -> list[Job]:
+    """A run for each of the methods named and each seed."""
     methods = {
         name: ["grpo", "--reward", reward, "--reward-args", json.dumps(settings)]
         for name, (reward, settings) in METHODS.items()
+        if name in names
     }
     flags = [*setting.flags, *steps_flags(steps, every=10), *GROUPS, "--lr", "5e-4"]
     return seeded_jobs(setting.folder, warm, methods, seeds, flags)
 
 
-def memories(setting: Setting, warm: Path, made: Sequence[Job]) -> str:
-    """Write `reading_memories.json`, what final memories hold and methods measure; a Markdown table of it."""
+def memories(file: Path, setting: Setting, warm: Path, made: Sequence[Job]) -> str:
+    """Write what final memories hold and methods measure; a Markdown table of it."""
     env_args = setting.env_args("test")
     found: dict[str, list[dict[str, float]]] = {}
     for name, model in [("warmed up", warm), *((job.method, last_policy(job.out)) for job in made)]:
         found.setdefault(name, []).append(shares(read(model, env_args, 2 * EVALUATED)))
     measured = signals(read(warm, env_args, 2 * EVALUATED, measured=True))
-    record = {"shares": found, "signals of the warmed-up model": measured}
-    write_json(RESULTS / "reading_memories.json", record)
+    write_json(file, {"shares": found, "signals of the warmed-up model": measured})
     lines = [f"{name}: {value:.3f}" for name, value in measured.items()]
     return "\n".join([shares_table(found), "", *lines])
 
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=5, parallel=2).parse_args()
+    parser = make_parser(__doc__, seeds=5, parallel=2)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS], help="default all")
+    parser.add_argument("--record", default="reading", help="beginning of the records' names")
+    args = parser.parse_args()
+    if args.record == "reading" and len(args.methods) < len(METHODS):
+        parser.error("these methods alone would replace the record of all; give --record another name")
     setting = Setting(args.folder)
     warm = warm_up(setting)
-    made = jobs(setting, warm, args.seeds, args.steps)
+    made = jobs(setting, warm, args.seeds, args.steps, args.methods)
     run_all(made, args.parallel)
     title = f"Chunked reading, {EVALUATED} test tasks"
-    print(finish("reading_methods", title, made, ("eval_success", "eval_reply_tokens")))
-    print(memories(setting, warm, made))
+    print(finish(f"{args.record}_methods", title, made, ("eval_success", "eval_reply_tokens")))
+    print(memories(RESULTS / f"{args.record}_memories.json", setting, warm, made))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -137,7 +138,7 @@ def clone(
     Args:
         model: to begin with.
         teacher: file of its episodes.
-        out: folder of the run; what is there is gone on with.
+        out: folder of the run; what is there is gone on with, and a run that has ended is left as it is.
         flags: of the environment and its evaluation.
         passes: over the episodes.
         rate: of learning.
@@ -146,8 +147,11 @@ def clone(
     command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--learn-from", "all"]
     command += ["--teacher", str(teacher), "--episodes", str(teacher.read_text().count("\n"))]
     command += ["--epochs", str(passes), "--lr", str(rate), "--lr-warmup", "50", "--batch-size", "32"]
-    command += ["--save-every", "250", "--eval-every", str(eval_every), "--resume"]
-    python([*command, *flags])
+    command += ["--save-every", "250", "--eval-every", str(eval_every), "--resume", *flags]
+    ended = {"command": command, "teacher": hashlib.sha256(teacher.read_bytes()).hexdigest()}
+    if not (mark := out / "ended.json").exists() or read_json(mark) != ended:
+        python(command)
+        write_json(mark, ended)
     return last_policy(out)
 
 
@@ -338,12 +342,14 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
     )
     axes = list(grid.flat)
     for axis, metric in zip(axes, metrics, strict=False):
+        still = 0
         for method, found in curves.items():
             if metric not in found:  # a record that was added to
                 continue
             steps, values = found[metric][0][0], np.array([known for _, known in found[metric]])
             if len(steps) == 1:  # a policy that does not learn
-                axis.axhline(values.mean(), label=method, color="gray", linestyle="dashed")
+                axis.axhline(values.mean(), label=method, color="gray", linestyle=("dashed", "dotted")[still])
+                still += 1
                 continue
             colour = f"C{learning.index(method)}"  # the same in each panel
             axis.plot(steps, values.mean(0), label=method, color=colour)

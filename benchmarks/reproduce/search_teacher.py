@@ -17,13 +17,17 @@ from memenvs.rollout.demonstrations import Demonstration
 TEMPLATE = {"ask": "Questions: {question}\n<mem>{memory}</mem>{recent}\nReply: "}
 """A prompt that says nothing about how many questions there are, or how many turns are left."""
 
+BARE_TEMPLATE = {"ask": "Questions: {question}\nReply: "}
+"""The same without a memory: every reply and passage follows it."""
+
 UNKNOWN, BETWEEN, IS = "?", "; ", ": "
-MEM, THEN_SEARCH, SEARCHED = "<mem>", "</mem><think></think><search>", "</search>"
-THEN_ANSWER, ANSWERED = "</mem><think></think><answer>", "</answer>"
+MEM, MEM_END = "<mem>", "</mem>"
+THEN_SEARCH, SEARCHED = f"{MEM_END}<think></think><search>", "</search>"
+THEN_ANSWER, ANSWERED = f"{MEM_END}<think></think><answer>", "</answer>"
 TITLE = 'Doc 1(Title: "'
 FIXED = [
     *re.split(r"{\w+}", TEMPLATE["ask"]),
-    *(MEM, "</mem>", THEN_SEARCH, SEARCHED, THEN_ANSWER, "<answer>", ANSWERED, UNKNOWN, BETWEEN, IS),
+    *(MEM, MEM_END, THEN_SEARCH, SEARCHED, THEN_ANSWER, "<answer>", ANSWERED, UNKNOWN, BETWEEN, IS),
     *("<think></think><search>", "\n\n<information>", "</information>\n\n", TITLE, '") '),
     *(f"\n{SearchForm.mend}\n", LAST),
 ]
@@ -122,6 +126,25 @@ def play(
             if len(subjects) == 2 and not over and all(seen) and rng.random() < 0.5:
                 played.append((told["prompt_with_history"], told["target_wrapped"]))
         yield Demonstration(played, "rewrite", info["metrics"]["success"] == 1.0)
+
+
+def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Iterator[Demonstration]:
+    """An episode for each task in an environment without a memory: the searcher keeps its own to itself."""
+    inner: Any = env.unwrapped
+    for number in tasks:
+        task, memory, over, played = inner.questions[number], "", False, list[tuple[str, str]]()
+        answers = [accepted[0] for accepted in task.answers]
+        subjects = inner.questions.titles(task.evidence)
+        text, info = env.reset(seed=0, options={"task": number})
+        while not over:
+            last = len(inner.episode.history) >= inner.max_turns
+            whole = searcher.reply(memory, text if played else "", subjects, answers, last)
+            held, _, reply = whole.partition(MEM_END)
+            memory = held.removeprefix(MEM)
+            played.append((text, reply))
+            _, _, terminated, truncated, info = env.step(reply)
+            text, over = info["feedback"], terminated or truncated
+        yield Demonstration(played, "append", info["metrics"]["success"] == 1.0)
 
 
 def renamed(

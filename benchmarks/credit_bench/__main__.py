@@ -5,6 +5,7 @@ python -m benchmarks.credit_bench OUT --core        three worlds, K = 2 and 5, a
 python -m benchmarks.credit_bench OUT               all worlds, K = 2, 3, 5 and 8, all methods, ten seeds
 python -m benchmarks.credit_bench OUT --report      the report of what is there
 python -m benchmarks.credit_bench OUT --page        what docs/ has of it, and the short tables of its page
+python -m benchmarks.credit_bench OUT --page --add  the same, keeping of docs/ what OUT has no runs of
 
 A run is written whole when it is done, and what is there is not done again.
 """
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _read_args(argv)
     try:
         if args.page:
-            print(write_page(args.folder, RESULTS.parent))
+            print(write_page(args.folder, RESULTS.parent, add=args.add))
             return 0
         if not args.report:
             check_settings(args.folder, args.steps, args.checked)
@@ -77,6 +78,7 @@ def _read_args(argv: Sequence[str] | None) -> argparse.Namespace:
     size.add_argument("--smoke", action="store_true", help="chain and late, K = 5; three methods; one seed")
     size.add_argument("--report", action="store_true", help="run nothing")
     size.add_argument("--page", action="store_true", help="run nothing, write into docs")
+    parser.add_argument("--add", action="store_true", help="with --page: keep what OUT has no runs of")
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, help="default all")
     parser.add_argument("--turns", nargs="+", type=int, help="K, each 2 or more (default 2 3 5 8)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="default all")
@@ -97,6 +99,8 @@ def _read_args(argv: Sequence[str] | None) -> argparse.Namespace:
     for name, value in (("--turns", min(args.turns) - 1), ("--seeds", args.seeds), ("--steps", args.steps)):
         if value < 1:
             parser.error(f"{name} is too small; K must be 2 or more, seeds and steps 1 or more")
+    if args.add and not args.page:
+        parser.error("--add is for --page")
     if args.parallel < 1:
         parser.error(f"--parallel must be 1 or more, got {args.parallel}")
     return args

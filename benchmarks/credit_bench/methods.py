@@ -313,11 +313,10 @@ def telescoped(learner: Learner, rollouts: Rollouts) -> list[Array]:
     return list(advantages)
 
 
-def state_matched(learner: Learner, rollouts: Rollouts) -> list[Array]:
+def state_matched(learner: Learner, rollouts: Rollouts, scale: str) -> list[Array]:
     """What a reply earns from its turn on, compared with the replies of its group to the same observation.
 
-    What a tree of MT-GRPO compares, without the tree: GiGPO's step advantage alone (eq. 7), undiscounted and
-    without std.
+    What a tree of MT-GRPO compares, without the tree: GiGPO's step advantage alone (eq. 7), undiscounted.
     """
     earned, observed = rollouts.pay + rollouts.outcomes, learner.world.observed[rollouts.states]
     lengths = rollouts.lengths.tolist()
@@ -326,7 +325,7 @@ def state_matched(learner: Learner, rollouts: Rollouts) -> list[Array]:
         [row[:length].tolist() for row, length in zip(observed, lengths, strict=True)],
         gamma=1.0,
         groups=rollouts.groups.tolist(),
-        scale="none",
+        scale=scale,
     )
 
 
@@ -400,7 +399,7 @@ def critic_values(learner: Learner, rollouts: Rollouts, episodes: Sequence[Episo
 # Trees
 
 
-def trees(learner: Learner) -> Batch:
+def trees(learner: Learner, scale: str) -> Batch:
     """A step of trees: several replies to every state of the first turns, compared state by state."""
     tasks = learner.rng.choice(learner.world.starts, TREES)
     roots = [Node(_SESSION, state=int(task)) for task in tasks]
@@ -416,7 +415,7 @@ def trees(learner: Learner) -> Batch:
         for child in parent.children
     ]
     states, actions = np.array(edges).T
-    advantages = np.concatenate([values for _, _, values in tree_advantages(roots)])
+    advantages = np.concatenate([values for _, _, values in tree_advantages(roots, scale=scale)])
     full = [TREES * BRANCHES ** min(turn + 1, BRANCHING) for turn in range(learner.world.turns)]
     return Batch(states, actions, advantages, np.array(full))
 
@@ -488,14 +487,20 @@ def _method(method: RewardMethod, reward: str) -> Callable[[Learner], Batch]:
     return partial(flat, assign=partial(rewarded, method=method, reward=reward))
 
 
+def _states(scale: str) -> Callable[[Learner], Batch]:
+    return partial(flat, assign=partial(state_matched, scale=scale))
+
+
 METHODS: dict[str, Method] = {
     "outcome": Method("GRPO-OR", _group("outcome")),
     "merged": Method("GRPO-MR", _group("merged")),
     "turn": Method("MT-GRPO", _group("turn")),
     "turn-skip": Method("MT-GRPO, skip", _group("turn", ended="skip")),
     "turn-noscale": Method("MT-GRPO, no std", _group("turn", scale="none")),
-    "tree": Method("MT-GRPO, tree", trees),
-    "states": Method("state matching", partial(flat, assign=state_matched)),
+    "tree": Method("MT-GRPO, tree", partial(trees, scale="std")),
+    "tree-noscale": Method("MT-GRPO, tree, no std", partial(trees, scale="none")),
+    "states": Method("state matching", _states("none")),
+    "states-std": Method("state matching, std", _states("std")),
     "rloo": Method("RLOO", _group("merged", estimator="rloo")),
     "turn-rloo": Method("MT-RLOO", _group("turn", estimator="rloo")),
     "reinforce": Method("REINFORCE", _group("turn", estimator="reinforce")),

@@ -21,6 +21,8 @@ JSON, TABLES, PICTURE = "credit_bench.json", "credit_bench.md", "credit_bench.pn
 PAGE = "credit_bench_tables.md"  # of the documentation
 SHORT = 5  # turns, of its short tables
 LEAST = 5  # methods that a rank correlation is over
+TREES = ("tree", "tree-noscale", "states-std", "states", "turn", "turn-noscale", "gigpo")
+PLACE = ("world", "turns", "method")
 TOGETHER = (("chain", "calling"), ("late", "distracting"), ("stopping",), ("carrying", "once"))
 """Worlds that share a table."""
 
@@ -119,7 +121,7 @@ def _record(
         "settings": read_json(folder / "settings.json"),
         "cells": [
             {
-                **dict(zip(("world", "turns", "method"), key, strict=True)),
+                **dict(zip(PLACE, key, strict=True)),
                 "steps": cell.steps._asdict(),
                 "seconds": cell.seconds._asdict(),
                 "replies": cell.replies._asdict(),
@@ -132,24 +134,43 @@ def _record(
     }
 
 
-def write_page(folder: Path, docs: Path) -> str:
+def write_page(folder: Path, docs: Path, *, add: bool = False) -> str:
     """Write the record, the picture and the page of all tables of the documentation; its short tables.
 
     The record has every cell and comparison, to six digits, and no single runs.
 
+    Args:
+        folder: of the bench.
+        docs: of the documentation.
+        add: keep of its record what the folder has no runs of.
+
     Raises:
-        ValueError: there are no runs.
+        ValueError: there are no runs, or those of the record that is kept were made with other settings.
         ImportError: matplotlib is not installed; nothing is written then.
     """
     runs, checks = read_runs(folder)
-    found = cells(runs)
-    figure = draw(found)
-    record = _record(folder, found, checks)
+    record = _record(folder, cells(runs), checks)
     record = json.loads(json.dumps(record), parse_float=lambda text: round(float(text), 6))
+    if add:
+        record = _added(read_json(docs / "results" / JSON), record)
+    found = read_cells(record)
+    figure = draw(found)
     write_text(docs / "results" / JSON, json.dumps(record) + "\n")
     save_figure(figure, docs / "results" / PICTURE)
-    write_text(docs / PAGE, tables(read_cells(record), checks))
+    write_text(docs / PAGE, tables(found, record["accuracy"]))
     return "\n\n".join(short_tables(record))
+
+
+def _added(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A record with the cells and comparisons of another that it lacks."""
+    if kept["settings"] != new["settings"]:
+        other = [name for name, value in new["settings"].items() if kept["settings"].get(name) != value]
+        raise ValueError(f"the record has another {', '.join(other)}; leave --add out, and run everything")
+    made: dict[str, Any] = {"settings": new["settings"]}
+    for part, names in (("cells", PLACE), ("accuracy", (*PLACE, "policy"))):
+        both = {tuple(one[name] for name in names): one for one in (*kept[part], *new[part])}
+        made[part] = [both[key] for key in sorted(both)]
+    return made
 
 
 def short_tables(record: dict[str, Any]) -> list[str]:
@@ -167,7 +188,7 @@ def short_tables(record: dict[str, Any]) -> list[str]:
         credit.append([method.title, *(_credit(one) if one else "n/a" for one in checked)])
     replies = [
         [METHODS[name].title, *(found[world, SHORT, name].show("replies") for world in WORLDS)]
-        for name in ("tree", "states", "turn-noscale", "gigpo")
+        for name in TREES
     ]
     parts = [
         markdown_table([f"steps, K = {SHORT}", *WORLDS, "ms a step"], steps),

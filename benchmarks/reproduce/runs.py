@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.core.files import read_json, write_json
+from memenvs.evaluation.summary import markdown_table
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -308,9 +309,8 @@ def shown(values: Sequence[float], digits: int = 3) -> str:
 
 
 def markdown(head: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join([name, *cells]) + " |" for name, cells in rows.items())])
+    """A Markdown table, each row behind its name."""
+    return "\n".join(markdown_table(head, [[name, *cells] for name, cells in rows.items()]))
 
 
 def shares_table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 
 from benchmarks.credit_bench.__main__ import main
 from benchmarks.credit_bench.methods import GROUP, GROUPS, METHODS, Learner, sample, verdicts
-from benchmarks.credit_bench.report import PAGE, cells, read_cells, short_tables, tables
+from benchmarks.credit_bench.report import (
+    PAGE,
+    cells,
+    read_cells,
+    short_tables,
+    tables,
+    write_page,
+    write_report,
+)
 from benchmarks.credit_bench.train import accuracy, halfway, train
 from benchmarks.credit_bench.worlds import (
     EMPTY,
@@ -38,6 +47,8 @@ from memenvs.credit import (
     tamtrl,
     whiten,
 )
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def some_policy(world, seed=0):
@@ -395,7 +406,7 @@ def test_the_tables_leave_no_cell_empty(smoke):
 
 def test_rank_correlations_of_the_page_are_spearmans():
     spearman = pytest.importorskip("scipy.stats").spearmanr
-    record = json.loads((Path(__file__).parents[1] / "docs" / "results" / "credit_bench.json").read_text())
+    record = json.loads((DOCS / "results" / "credit_bench.json").read_text())
     steps = {
         one["method"]: one["steps"]["mean"]
         for one in record["cells"]
@@ -423,7 +434,7 @@ def test_a_report_of_nothing_is_one_line(tmp_path, capsys):
 
 
 def test_the_pages_tables_are_those_of_the_record():
-    docs = Path(__file__).parents[1] / "docs"
+    docs = DOCS
     record = json.loads((docs / "results" / "credit_bench.json").read_text())
     found = read_cells(record)
     assert {cell.runs for cell in found.values()} == {10}
@@ -431,3 +442,50 @@ def test_the_pages_tables_are_those_of_the_record():
     page = (docs / "credit_bench.md").read_text()
     assert all(table in page for table in short_tables(record))
     assert all(f"| {world} |" in page.replace("`", "") for world in WORLDS)
+
+
+def test_a_page_that_is_added_to_keeps_what_the_folder_lacks(smoke, tmp_path):
+    results = tmp_path / "results"
+    results.mkdir()
+    write_page(smoke[0], tmp_path)
+    whole = (results / "credit_bench.json").read_text()
+    some = tmp_path / "some"
+    shutil.copytree(smoke[0], some)
+    for file in some.glob("*/*-turn-*"):
+        file.unlink()
+    assert "turn" not in {one["method"] for one in short_record(some)["cells"]}
+    write_page(some, tmp_path, add=True)
+    assert (results / "credit_bench.json").read_text() == whole
+    (some / "settings.json").write_text((some / "settings.json").read_text().replace("80", "90"))
+    with pytest.raises(ValueError, match="the record has another steps; leave --add out"):
+        write_page(some, tmp_path, add=True)
+
+
+def short_record(folder):
+    write_report(folder)
+    return json.loads((folder / "credit_bench.json").read_text())
+
+
+def test_what_the_page_says_of_trees_and_states_is_in_the_record():
+    page = " ".join((DOCS / "credit_bench.md").read_text().split())
+    found = read_cells(json.loads((DOCS / "results" / "credit_bench.json").read_text()))
+
+    def steps(world, turns, *methods):
+        return [f"{found[world, turns, method].steps.mean:.0f}" for method in methods]
+
+    def replies(method, world="distracting"):
+        return f"{found[world, 5, method].replies.mean:,.0f}"
+
+    pairs = [
+        f"{' and '.join(steps(world, 5, 'states', 'tree-noscale'))} in `{world}`"
+        for world in ("chain", "calling", "late", "distracting", "stopping", "once")
+    ]
+    assert f"({', '.join(pairs)})" in page
+    later = [*steps("stopping", 3, "tree-noscale"), *steps("stopping", 5, "tree-noscale")]
+    assert f"without std ({', '.join(later)} and {steps('stopping', 8, 'tree-noscale')[0]} steps)" in page
+    saved = [
+        1 - found[world, 5, "tree-noscale"].replies.mean / found[world, 5, "states"].replies.mean
+        for world in ("calling", "distracting", "stopping", "once")
+    ]
+    assert f"{100 * min(saved):.0f} to {100 * max(saved):.0f}% ahead" in page
+    assert f"the tree from {replies('tree-noscale')} replies to {replies('tree')} and" in page

@@ -178,16 +178,20 @@ def short_tables(record: dict[str, Any]) -> list[str]:
     found = read_cells(record)
     measured = {(one["world"], one["turns"], one["method"], one["policy"]): one for one in record["accuracy"]}
     steps, credit = [], []
+
+    def cells_of(name: str) -> list[Cell | None]:
+        return [found.get((world, SHORT, name)) for world in WORLDS]
+
     for name, method in METHODS.items():
-        own = {world: found.get((world, SHORT, name)) for world in WORLDS}
+        own = cells_of(name)
         # A run that did not come there counts with all its steps in both.
-        spent = [cell.seconds.mean / cell.steps.mean for cell in own.values() if cell]
-        shown = [cell.show() if cell else "n/a" for cell in own.values()]
-        steps.append([method.title, *shown, f"{1000 * sum(spent) / len(spent):.1f}"])
+        spent = [cell.seconds.mean / cell.steps.mean for cell in own if cell]
+        shown = [cell.show() if cell else "n/a" for cell in own]
+        steps.append([method.title, *shown, f"{1000 * sum(spent) / len(spent):.1f}" if spent else ""])
         checked = [measured.get((world, SHORT, name, "halfway")) for world in WORLDS]
         credit.append([method.title, *(_credit(one) if one else "n/a" for one in checked)])
     replies = [
-        [METHODS[name].title, *(found[world, SHORT, name].show("replies") for world in WORLDS)]
+        [METHODS[name].title, *(cell.show("replies") if cell else "not run" for cell in cells_of(name))]
         for name in TREES
     ]
     parts = [

@@ -169,8 +169,8 @@ def reading_lead(method, other, of=ends):
     return lead("reading_methods", "eval_success", method, other, of)
 
 
-def asked(number, method):
-    return np.array([run[number]["em"] for run in recorded("mempo_objectives")[method]])
+def asked(number, method, metric="em"):
+    return np.array([run[number][metric] for run in recorded("mempo_objectives")[method]])
 
 
 def objectives_lead(number):
@@ -527,6 +527,29 @@ def calling():
     return found[[0, 2, 3]]
 
 
+def asked_means(numbers, *methods, metric="em", digits=3):
+    return [mean(asked(number, method, metric), digits) for method in methods for number in numbers]
+
+
+def apart(values, digits=2):
+    """The smallest and the largest."""
+    return [f"{find(values):.{digits}f}" for find in (min, max)]
+
+
+def without_b(method):
+    """By how much less every seed is right at the end without b."""
+    return ends("mempo", method, "eval_em") - ends("mempo", "MemPO, b = 0", "eval_em")
+
+
+def right_by_likelihood(fifth):
+    """Answers that are right where memories have a P in a fifth of its range, of GRPO and of MemPO."""
+    found = recorded("mempo_objectives")
+    return [
+        mean([run["likely to all"]["bins"][fifth][1] for run in found[method]], 2)
+        for method in ("GRPO", "MemPO")
+    ]
+
+
 SENTENCES = {  # of each section: what it says, and the numbers in it
     "Sokoban: MT-PPO Table 5": {
         "had {} to {} at step 30": lambda: [
@@ -621,6 +644,51 @@ SENTENCES = {  # of each section: what it says, and the numbers in it
             for name, digits in (("taken", 2), ("passed over", 3), ("kept", 2), ("dropped", 2))
         ],
         "neither chunk nor memory holds it, {}.": lambda: [signal("tamtrl, out of sight")],
+    },
+    "Two objectives with a memory: MemPO": {
+        "em is {} to {} by GRPO's seeds and {} to {} by MemPO's": lambda: [
+            *apart(asked("4", "GRPO")),
+            *apart(asked("4", "MemPO")),
+        ],
+        "with ten questions {} where GRPO makes {}": lambda: asked_means(
+            ["10"], "MemPO", "GRPO", metric="turns", digits=1
+        ),
+        "are {} ({} to {}) of GRPO's episodes and {} ({} to {}) of MemPO's": lambda: [
+            number
+            for method in reversed(STRICT)
+            for found in [ends("mempo", method, "eval_format")]
+            for number in (mean(found), *spread(found))
+        ],
+        "takes what a search found in {} of times and keeps it in {}": lambda: [
+            mean(memories(share)[1], 2) for share in ("taken", "kept")
+        ],
+        "em is {} to {} lower without, and {} to {} lower than GRPO's": lambda: [
+            *apart(without_b("MemPO")),
+            *apart(without_b("GRPO")),
+        ],
+        "With seed 1 it falls to {} at step 40": lambda: [
+            f"{at('mempo', 'MemPO, b = 0', 40, 'eval_em')[1]:.2f}"
+        ],
+        "with seed 4 to {} at step 60": lambda: [f"{at('mempo', 'MemPO, b = 0', 60, 'eval_em')[4]:.2f}"],
+        "at ten GRPO has {}, MemPO {}, the warmed-up policy {}": lambda: asked_means(
+            ["10"], "GRPO", "MemPO", "warmed up", digits=2
+        ),
+        "from {} tokens with two to {} with ten": lambda: asked_means(
+            ["2", "10"], "GRPO", metric="prompt_tokens_peak", digits=0
+        ),
+        "MemPO falls from {} to {} with two questions": lambda: asked_means(["2", "2, all turns"], "MemPO"),
+        "and from {} to {} with six": lambda: asked_means(["6", "6, all turns"], "MemPO"),
+        "by GRPO likewise, from {} to {} and from {} to {}": lambda: asked_means(
+            ["2", "2, all turns", "6", "6, all turns"], "GRPO"
+        ),
+        "(GRPO: {:,} against {:,})": lambda: [
+            round(asked(number, "GRPO", "prompt_tokens").mean()) for number in ("6, all turns", "6")
+        ],
+        "four times at once ({} against {})": lambda: asked_means(
+            ["6, all turns", "6"], "GRPO", metric="prompt_tokens_peak", digits=0
+        ),
+        "right in {} (GRPO) and {} (MemPO) of answers": lambda: right_by_likelihood(0),
+        "those of 0.2 to 0.4 in {} and {}": lambda: right_by_likelihood(1),
     },
 }
 

@@ -67,7 +67,7 @@ def test_further_tables_are_those_of_their_records():
     assert sokoban.last_table(longer["last_policies"]) in PAGE["Sokoban: MT-PPO Table 5"]
     assert shown(longer["last"]["PPO-OR"]["eval_success"]) in PAGE["Sokoban: MT-PPO Table 5"]
     _, *others = tables_of(PAGE["Two objectives with a memory: MemPO"])
-    assert len(others) == 7
+    assert len(others) == 9
     assert set(others) < set(mempo.tables(recorded("mempo_objectives")).split("\n\n"))
     assert shares_table(recorded("reading_memories")["shares"]) in PAGE["Chunked reading: TAMTRL and InfoMem"]
 
@@ -157,8 +157,7 @@ def gaps(file, metric, method, other, of=ends):
 
 def lead(file, metric, method, other, of=ends):
     """Of all seeds the mean difference in size, and its standard error."""
-    found = gaps(file, metric, method, other, of)
-    return [f"{abs(found.mean()):.3f}", error(found)]
+    return differs(gaps(file, metric, method, other, of))
 
 
 def boxes_lead(file, method, other, of=ends):
@@ -173,9 +172,18 @@ def asked(number, method, metric="em"):
     return np.array([run[number][metric] for run in recorded("mempo_objectives")[method]])
 
 
-def objectives_lead(number):
-    found = asked(number, "MemPO") - asked(number, "GRPO")
-    return [mean(abs(found.mean())), error(found)]
+def differs(found):
+    """A mean difference in size, and its standard error."""
+    return [mean(abs(np.mean(found))), error(found)]
+
+
+def objectives_lead(number, method="MemPO", other="GRPO"):
+    return differs(asked(number, method) - asked(number, other))
+
+
+def likely_to_all(method, turn):
+    """P of a turn's memories, of each seed, by the policy that all began with."""
+    return [run["likely to all"]["turns"][turn][0] for run in recorded("mempo_objectives")[method]]
 
 
 def played(file, method, metric):
@@ -227,7 +235,7 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     "MemPO Fig. 3, paid by the paper's reward, right and in form": lambda: [
         *(mean(ends("mempo", method, "eval_em")) for method in STRICT),
         *lead("mempo", "eval_em", *STRICT),
-        *lead("mempo", "eval_em", *STRICT, curves),
+        *(number for asking in ("4", "6", "2, all turns") for number in objectives_lead(asking, *STRICT)),
     ],
     "MemPO eq. 4: P less b (here the history) and not P alone": lambda: [
         *(mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "MemPO, b = 0")),
@@ -237,8 +245,8 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
         mean(asked(number, "MemPO")) for number in ("2", "2, all turns", "6", "6, all turns")
     ],
     "MemPO Fig. 4: its memories make the answers likelier": lambda: [
-        mean([run["likely to all"]["turns"][4][0] for run in recorded("mempo_objectives")[method]], 2)
-        for method in ("MemPO", "GRPO")
+        *(mean(likely_to_all(method, 4), 2) for method in ("MemPO", "GRPO", *STRICT)),
+        *differs(np.subtract(*(likely_to_all(method, 4) for method in STRICT))),
     ],
     "MT-GRPO Table 2: rewards of turns teach to call, the outcome alone does not": lambda: [
         *spread([*calls("MT-GRPO"), *calls("GRPO-MR")]),
@@ -394,17 +402,14 @@ def memories(share):
     return [np.array([run["memories"][share] for run in found[method]]) for method in ("MemPO", "GRPO")]
 
 
-def likelier(turn):
-    found = recorded("mempo_objectives")
-    of = [[run["likely to all"]["turns"][turn][0] for run in found[name]] for name in ("MemPO", "GRPO")]
-    return np.subtract(*of)
+def likelier(turn, *methods):
+    return np.subtract(*(likely_to_all(method, turn) for method in methods))
 
 
-def less_likely():
-    """The share of memories in the lowest fifth of P, MemPO's less GRPO's."""
+def less_likely(*methods):
+    """The share of memories in the lowest fifth of P, of the first method less that of the second."""
     found = recorded("mempo_objectives")
-    of = [[run["likely to all"]["bins"][0][0] for run in found[name]] for name in ("MemPO", "GRPO")]
-    return np.subtract(*of)
+    return np.subtract(*([run["likely to all"]["bins"][0][0] for run in found[name]] for name in methods))
 
 
 PAIRS = (("MT-PPO", "PPO-MR"), ("PPO-MR", "PPO-OR"), ("MT-PPO", "PPO-OR"))
@@ -447,12 +452,19 @@ DIFFERENCES = {  # of each section's text, in their order: by seed
         gaps("mempo", "eval_prompt_tokens", "MemPO", "GRPO"),
         *(gaps("mempo", "eval_em", *STRICT, of) for of in (ends, curves)),
         gaps("mempo", "eval_format", *STRICT),
+        *(
+            np.subtract(*(asked(number, method) for method in STRICT))
+            for number in ("4", "6", "8", "10", "2, 3 turns", "2, all turns")
+        ),
+        np.subtract(*(asked("10", method, "format") for method in STRICT)),
         *(np.subtract(*memories(share)) for share in ("taken", "kept")),
         *(asked(f"{number}, all turns", "MemPO") - asked(number, "MemPO") for number in ("2", "6")),
         asked("4, 3 turns", "GRPO") - asked("4", "GRPO"),
         asked("4, all turns", "MemPO") - asked("4", "MemPO"),
-        likelier(4),
-        less_likely(),
+        likelier(4, "MemPO", "GRPO"),
+        less_likely("MemPO", "GRPO"),
+        likelier(4, *STRICT),
+        less_likely(*STRICT),
     ],
 }
 
@@ -658,6 +670,23 @@ SENTENCES = {  # of each section: what it says, and the numbers in it
             for method in reversed(STRICT)
             for found in [ends("mempo", method, "eval_format")]
             for number in (mean(found), *spread(found))
+        ],
+        "F1 is nearly the same: in the mean over a run's test at most {} above": lambda: [
+            mean(
+                max(
+                    run[key]["f1"] - run[key]["em"]
+                    for runs in recorded("mempo_objectives").values()
+                    for run in runs
+                    for key in run
+                    if key[0].isdigit()
+                )
+            )
+        ],
+        "MemPO's seeds are right in {} to {} of answers and GRPO's in {} to {}": lambda: [
+            number for method in STRICT for number in apart(asked("4", method))
+        ],
+        "MemPO's episodes are in form in {}, GRPO's in {}": lambda: [
+            *asked_means(["10"], *STRICT, metric="format", digits=2)
         ],
         "takes what a search found in {} of times and keeps it in {}": lambda: [
             mean(memories(share)[1], 2) for share in ("taken", "kept")

@@ -267,9 +267,16 @@ def finish(
         record |= {part: kept[part] | record[part] for part in ("last", "curves")}
     write_json(RESULTS / f"{file}.json", record)
     draw(RESULTS / f"{file}.png", record)
+    return record_table(record)
+
+
+def record_table(record: Mapping[str, Any]) -> str:
+    """The Markdown table of a record of `finish`; nothing stands for a metric that a method lacks."""
+    found = record["last"]
+    metrics = list(dict.fromkeys(name for numbers in found.values() for name in numbers))
     rows = {
         method: [shown(numbers[name]) if name in numbers else "" for name in metrics]
-        for method, numbers in record["last"].items()
+        for method, numbers in found.items()
     }
     return markdown(("method", *metrics), rows)
 

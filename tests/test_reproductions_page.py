@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 
 from benchmarks.figures import draw_all
 from benchmarks.reproduce import mempo, reader, sokoban, tool_use
-from benchmarks.reproduce.runs import shares_table, shown
+from benchmarks.reproduce.runs import record_table, shares_table, shown
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = sections((DOCS / "reproductions.md").read_text(), 2)
@@ -69,7 +69,10 @@ def test_further_tables_are_those_of_their_records():
     _, *others = tables_of(PAGE["Two objectives with a memory: MemPO"])
     assert len(others) == 9
     assert set(others) < set(mempo.tables(recorded("mempo_objectives")).split("\n\n"))
-    assert shares_table(recorded("reading_memories")["shares"]) in PAGE["Chunked reading: TAMTRL and InfoMem"]
+    reading = PAGE["Chunked reading: TAMTRL and InfoMem"]
+    assert shares_table(recorded("reading_memories")["shares"]) in reading
+    assert shares_table(recorded("reading_ablations_memories")["shares"]) in reading
+    assert record_table(recorded(AGAIN)) in reading
 
 
 def tables_of(section):
@@ -164,8 +167,17 @@ def boxes_lead(file, method, other, of=ends):
     return lead(file, "eval_success", method, other, of)
 
 
-def reading_lead(method, other, of=ends):
-    return lead("reading_methods", "eval_success", method, other, of)
+def reading_lead(method, other, of=ends, file="reading_methods"):
+    return lead(file, "eval_success", method, other, of)
+
+
+def again(method):
+    return mean(ends(AGAIN, method, "eval_success"))
+
+
+def first_right():
+    """The share of test answers that the second warm-up's model has right."""
+    return np.mean([run["em"] for run in recorded("reading_ablations_memories")["shares"]["warmed up"]])
 
 
 def asked(number, method, metric="em"):
@@ -263,8 +275,12 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
         *(mean(answers(method)) for method in ("MT-GRPO", "GRPO-MR")),
     ],
     "TAMTRL Table 1: above the outcome alone": lambda: [
-        *reading_lead("TAMTRL", "outcome only", curves),
-        *reading_lead("TAMTRL", "outcome only"),
+        *(
+            number
+            for of in (curves, ends)
+            for file in ("reading_methods", AGAIN)
+            for number in reading_lead("TAMTRL", "outcome only", of, file)
+        ),
     ],
     "TAMTRL paid for what changed (ours): above TAMTRL": lambda: reading("TAMTRL, change", "TAMTRL"),
     "TAMTRL Table 3: product above plus": lambda: [
@@ -277,7 +293,20 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     ],
     "InfoMem Table 2: above the outcome alone": lambda: [
         *reading_lead("InfoMem", "outcome only", curves),
+        *reading_lead("InfoMem", "outcome only", curves, AGAIN),
         *reading("InfoMem", "outcome only"),
+    ],
+    "TAMTRL Table 2: length normalisation helps": lambda: [
+        again(method) for method in ("TAMTRL", "TAMTRL, no length norm")
+    ],
+    "TAMTRL Table 1, InfoMem Table 2: above ReMemR1": lambda: [
+        *reading_lead("TAMTRL", "ReMemR1", curves, AGAIN),
+        *reading_lead("TAMTRL", "ReMemR1", ends, AGAIN),
+        *reading_lead("InfoMem", "ReMemR1", ends, AGAIN),
+    ],
+    "InfoMem Fig. 3: paying successes teaches without the outcome": lambda: [
+        mean(first_right()),
+        again("InfoMem, no outcome"),
     ],
     "InfoMem Fig. 3: paying successes is best": lambda: reading(
         "InfoMem", "InfoMem, both sides", "InfoMem, wrong side"
@@ -334,6 +363,7 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     ],
 }
 ONE, TWO = "sokoban_1", "sokoban_2"  # boxes
+AGAIN = "reading_ablations_methods"  # chunked reading, from another warm-up
 PPO = ("MT-PPO", "PPO-MR", "PPO-OR")
 STRICT = ("MemPO, strict", "GRPO, strict")
 WORLDS = ("distracting", "stopping")
@@ -421,24 +451,49 @@ DIFFERENCES = {  # of each section's text, in their order: by seed
         gaps("tool_use", "eval_em", "MT-GRPO", "GRPO-MR"),
         gaps("tool_use", "eval_retrieved", "MT-GRPO", "GRPO-MR", curves),
     ],
-    "Chunked reading: TAMTRL and InfoMem": lambda: [
-        gaps("reading_methods", "eval_success", method, other, of)
-        for method, other, of in (
-            ("TAMTRL", "outcome only", curves),
-            ("TAMTRL", "outcome only", ends),
-            ("TAMTRL, change", "TAMTRL", ends),
-            ("TAMTRL, change", "outcome only", ends),
-            ("TAMTRL, change", "TAMTRL, plus", ends),
-            ("TAMTRL, plus", "TAMTRL", ends),
-            ("TAMTRL", "TAMTRL, plus", curves),
-            ("TAMTRL", "TAMTRL, no min-max", ends),
-            ("TAMTRL", "TAMTRL, global", ends),
-            ("InfoMem", "outcome only", curves),
-            ("InfoMem", "outcome only", ends),
-            ("InfoMem, both sides", "InfoMem, wrong side", ends),
-            ("InfoMem", "InfoMem, no normalisation", ends),
-        )
-    ],
+    "Chunked reading: TAMTRL and InfoMem": lambda: (
+        [
+            gaps("reading_methods", "eval_success", method, other, of)
+            for method, other, of in (
+                ("TAMTRL", "outcome only", curves),
+                ("TAMTRL", "outcome only", ends),
+                ("TAMTRL, change", "TAMTRL", ends),
+                ("TAMTRL, change", "outcome only", ends),
+                ("TAMTRL, change", "TAMTRL, plus", ends),
+                ("TAMTRL, plus", "TAMTRL", ends),
+                ("TAMTRL", "TAMTRL, plus", curves),
+                ("TAMTRL", "TAMTRL, no min-max", ends),
+                ("TAMTRL", "TAMTRL, global", ends),
+                ("InfoMem", "outcome only", curves),
+                ("InfoMem", "outcome only", ends),
+                ("InfoMem, both sides", "InfoMem, wrong side", ends),
+                ("InfoMem", "InfoMem, no normalisation", ends),
+            )
+        ]
+        + [
+            *(
+                gaps(AGAIN, "eval_success", method, other, of)
+                for method, other, of in (
+                    ("TAMTRL", "TAMTRL, no length norm", ends),
+                    ("ReMemR1", "TAMTRL", ends),
+                    ("TAMTRL", "ReMemR1", curves),
+                    ("InfoMem", "ReMemR1", ends),
+                    ("TAMTRL", "outcome only", curves),
+                    ("TAMTRL", "outcome only", ends),
+                    ("InfoMem", "outcome only", curves),
+                )
+            ),
+            *(
+                np.concatenate(
+                    [
+                        gaps(file, "eval_success", method, "outcome only", of)
+                        for file in ("reading_methods", AGAIN)
+                    ]
+                )
+                for method, of in (("TAMTRL", curves), ("TAMTRL", ends), ("InfoMem", curves))
+            ),
+        ]
+    ),
     "A reader that reads: TAMTRL and InfoMem": lambda: [
         np.subtract(read("TAMTRL"), read("outcome only")),
         np.subtract(read("InfoMem"), read("outcome only")),
@@ -656,6 +711,7 @@ SENTENCES = {  # of each section: what it says, and the numbers in it
             for name, digits in (("taken", 2), ("passed over", 3), ("kept", 2), ("dropped", 2))
         ],
         "neither chunk nor memory holds it, {}.": lambda: [signal("tamtrl, out of sight")],
+        "({} right against {})": lambda: [mean(first_right()), mean(held("warmed up", "em"))],
     },
     "Two objectives with a memory: MemPO": {
         "em is {} to {} by GRPO's seeds and {} to {} by MemPO's": lambda: [

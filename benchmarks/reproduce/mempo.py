@@ -95,6 +95,7 @@ class Setting:
         start: the row of the policy that all runs begin with.
         methods: flags of the runs.
         contexts: turns repeated, in its tests.
+        batch: sequences a step of the forgetful searcher's episodes.
         kind: behind the name of a file or folder that is its own.
 
     Args:
@@ -105,6 +106,7 @@ class Setting:
     start = "warmed up"
     methods = METHODS
     contexts: Sequence[int | str] = CONTEXTS
+    batch = 32
     kind = ""
 
     def __init__(self, folder: Path, entities: int = ENTITIES) -> None:
@@ -166,7 +168,7 @@ class Setting:
         flags, folder = [*self.flags("warm"), "--lr-end", "0"], self.folder
         first, then = (folder / f"{name}{self.kind}" for name in ("able-to-search", "forgetful-searcher"))
         able = clone(self.singles.able(), self.careful, first, flags, passes=1, rate=1e-3)
-        return clone(able, self.forgetful, then, flags, passes=1, rate=5e-4)
+        return clone(able, self.forgetful, then, flags, passes=1, rate=5e-4, batch=self.batch)
 
 
 class Bare(Setting):
@@ -175,6 +177,7 @@ class Bare(Setting):
     start = "warmed up, no memory"
     methods = BARE_METHODS
     contexts = ()
+    batch = 8  # a sequence is an episode here, and not a turn
     kind = "-bare"
 
     def play(

@@ -132,6 +132,7 @@ def clone(
     *,
     passes: int,
     rate: float,
+    batch: int = 32,
     eval_every: int = 125,
 ) -> Path:
     """A model after `sft` on all of a teacher's episodes, so many passes long.
@@ -143,12 +144,14 @@ def clone(
         flags: of the environment and its evaluation.
         passes: over the episodes.
         rate: of learning.
+        batch: sequences a step.
         eval_every: steps; 0 for no evaluation.
     """
     command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--learn-from", "all"]
     command += ["--teacher", str(teacher), "--episodes", str(teacher.read_text().count("\n"))]
-    command += ["--epochs", str(passes), "--lr", str(rate), "--lr-warmup", "50", "--batch-size", "32"]
-    command += ["--save-every", "250", "--eval-every", str(eval_every), "--resume", *flags]
+    command += ["--epochs", str(passes), "--lr", str(rate), "--lr-warmup", "50"]
+    command += ["--batch-size", str(batch), "--save-every", "250", "--eval-every", str(eval_every)]
+    command += ["--resume", *flags]
     ended = {"command": command, "teacher": hashlib.sha256(teacher.read_bytes()).hexdigest()}
     if not (mark := out / "ended.json").exists() or read_json(mark) != ended:
         python(command)

@@ -175,9 +175,9 @@ def again(method):
     return mean(ends(AGAIN, method, "eval_success"))
 
 
-def first_right():
-    """The share of test answers that the second warm-up's model has right."""
-    return np.mean([run["em"] for run in recorded("reading_ablations_memories")["shares"]["warmed up"]])
+def first_right(method):
+    """Of each seed the share of other test answers that the last policy from the second warm-up has right."""
+    return np.array([run["em"] for run in recorded("reading_ablations_memories")["shares"][method]])
 
 
 def asked(number, method, metric="em"):
@@ -299,14 +299,13 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     "TAMTRL Table 2: length normalisation helps": lambda: [
         again(method) for method in ("TAMTRL", "TAMTRL, no length norm")
     ],
-    "TAMTRL Table 1, InfoMem Table 2: above ReMemR1": lambda: [
-        *reading_lead("TAMTRL", "ReMemR1", curves, AGAIN),
-        *reading_lead("TAMTRL", "ReMemR1", ends, AGAIN),
+    "InfoMem Table 2: above ReMemR1 (its state reward, without callbacks)": lambda: [
         *reading_lead("InfoMem", "ReMemR1", ends, AGAIN),
+        *reading_lead("InfoMem", "ReMemR1", curves, AGAIN),
     ],
     "InfoMem Fig. 3: paying successes teaches without the outcome": lambda: [
-        mean(first_right()),
-        again("InfoMem, no outcome"),
+        mean(first_right("warmed up")),
+        mean(first_right("InfoMem, no outcome")),
     ],
     "InfoMem Fig. 3: paying successes is best": lambda: reading(
         "InfoMem", "InfoMem, both sides", "InfoMem, wrong side"
@@ -442,6 +441,44 @@ def less_likely(*methods):
     return np.subtract(*([run["likely to all"]["bins"][0][0] for run in found[name]] for name in methods))
 
 
+def small_reader():
+    return [
+        gaps("reading_methods", "eval_success", method, other, of)
+        for method, other, of in (
+            ("TAMTRL", "outcome only", curves),
+            ("TAMTRL", "outcome only", ends),
+            ("TAMTRL, change", "TAMTRL", ends),
+            ("TAMTRL, change", "outcome only", ends),
+            ("TAMTRL, change", "TAMTRL, plus", ends),
+            ("TAMTRL, plus", "TAMTRL", ends),
+            ("TAMTRL", "TAMTRL, plus", curves),
+            ("TAMTRL", "TAMTRL, no min-max", ends),
+            ("TAMTRL", "TAMTRL, global", ends),
+            ("InfoMem", "outcome only", curves),
+            ("InfoMem", "outcome only", ends),
+            ("InfoMem, both sides", "InfoMem, wrong side", ends),
+            ("InfoMem", "InfoMem, no normalisation", ends),
+        )
+    ]
+
+
+def small_reader_again():
+    return [
+        gaps(AGAIN, "eval_success", "TAMTRL", "TAMTRL, no length norm"),
+        *(gaps(AGAIN, "eval_success", "InfoMem", "ReMemR1", of) for of in (ends, curves)),
+        *(gaps(AGAIN, "eval_success", "TAMTRL", "ReMemR1", of) for of in (curves, ends)),
+        *(gaps(AGAIN, "eval_success", "TAMTRL", "outcome only", of) for of in (curves, ends)),
+        first_right("TAMTRL") - first_right("outcome only"),
+        gaps(AGAIN, "eval_success", "InfoMem", "outcome only", curves),
+        *(
+            sum(gaps(file, "eval_success", method, "outcome only", of) for file in ("reading_methods", AGAIN))
+            / 2
+            for method in ("TAMTRL", "InfoMem")
+            for of in (curves, ends)
+        ),
+    ]
+
+
 PAIRS = (("MT-PPO", "PPO-MR"), ("PPO-MR", "PPO-OR"), ("MT-PPO", "PPO-OR"))
 DIFFERENCES = {  # of each section's text, in their order: by seed
     "Sokoban: MT-PPO Table 5": one_box,
@@ -451,49 +488,7 @@ DIFFERENCES = {  # of each section's text, in their order: by seed
         gaps("tool_use", "eval_em", "MT-GRPO", "GRPO-MR"),
         gaps("tool_use", "eval_retrieved", "MT-GRPO", "GRPO-MR", curves),
     ],
-    "Chunked reading: TAMTRL and InfoMem": lambda: (
-        [
-            gaps("reading_methods", "eval_success", method, other, of)
-            for method, other, of in (
-                ("TAMTRL", "outcome only", curves),
-                ("TAMTRL", "outcome only", ends),
-                ("TAMTRL, change", "TAMTRL", ends),
-                ("TAMTRL, change", "outcome only", ends),
-                ("TAMTRL, change", "TAMTRL, plus", ends),
-                ("TAMTRL, plus", "TAMTRL", ends),
-                ("TAMTRL", "TAMTRL, plus", curves),
-                ("TAMTRL", "TAMTRL, no min-max", ends),
-                ("TAMTRL", "TAMTRL, global", ends),
-                ("InfoMem", "outcome only", curves),
-                ("InfoMem", "outcome only", ends),
-                ("InfoMem, both sides", "InfoMem, wrong side", ends),
-                ("InfoMem", "InfoMem, no normalisation", ends),
-            )
-        ]
-        + [
-            *(
-                gaps(AGAIN, "eval_success", method, other, of)
-                for method, other, of in (
-                    ("TAMTRL", "TAMTRL, no length norm", ends),
-                    ("ReMemR1", "TAMTRL", ends),
-                    ("TAMTRL", "ReMemR1", curves),
-                    ("InfoMem", "ReMemR1", ends),
-                    ("TAMTRL", "outcome only", curves),
-                    ("TAMTRL", "outcome only", ends),
-                    ("InfoMem", "outcome only", curves),
-                )
-            ),
-            *(
-                np.concatenate(
-                    [
-                        gaps(file, "eval_success", method, "outcome only", of)
-                        for file in ("reading_methods", AGAIN)
-                    ]
-                )
-                for method, of in (("TAMTRL", curves), ("TAMTRL", ends), ("InfoMem", curves))
-            ),
-        ]
-    ),
+    "Chunked reading: TAMTRL and InfoMem": lambda: [*small_reader(), *small_reader_again()],
     "A reader that reads: TAMTRL and InfoMem": lambda: [
         np.subtract(read("TAMTRL"), read("outcome only")),
         np.subtract(read("InfoMem"), read("outcome only")),
@@ -509,8 +504,9 @@ DIFFERENCES = {  # of each section's text, in their order: by seed
         gaps("mempo", "eval_format", *STRICT),
         *(
             np.subtract(*(asked(number, method) for method in STRICT))
-            for number in ("4", "6", "8", "10", "2, 3 turns", "2, all turns")
+            for number in ("4", "6", "8", "10", "2, all turns", "2, 3 turns")
         ),
+        asked("2, all turns", "GRPO, strict") - asked("2, all turns", "GRPO"),
         np.subtract(*(asked("10", method, "format") for method in STRICT)),
         *(np.subtract(*memories(share)) for share in ("taken", "kept")),
         *(asked(f"{number}, all turns", "MemPO") - asked(number, "MemPO") for number in ("2", "6")),
@@ -711,7 +707,7 @@ SENTENCES = {  # of each section: what it says, and the numbers in it
             for name, digits in (("taken", 2), ("passed over", 3), ("kept", 2), ("dropped", 2))
         ],
         "neither chunk nor memory holds it, {}.": lambda: [signal("tamtrl, out of sight")],
-        "({} right against {})": lambda: [mean(first_right()), mean(held("warmed up", "em"))],
+        "({} right against {})": lambda: [mean(first_right("warmed up")), mean(held("warmed up", "em"))],
     },
     "Two objectives with a memory: MemPO": {
         "em is {} to {} by GRPO's seeds and {} to {} by MemPO's": lambda: [
@@ -760,6 +756,9 @@ SENTENCES = {  # of each section: what it says, and the numbers in it
         ),
         "from {} tokens with two to {} with ten": lambda: asked_means(
             ["2", "10"], "GRPO", metric="prompt_tokens_peak", digits=0
+        ),
+        "MemPO makes {} turns for the same six questions where GRPO makes {}": lambda: asked_means(
+            ["6"], "MemPO", "GRPO", metric="turns", digits=1
         ),
         "MemPO falls from {} to {} with two questions": lambda: asked_means(["2", "2, all turns"], "MemPO"),
         "and from {} to {} with six": lambda: asked_means(["6", "6, all turns"], "MemPO"),

@@ -193,6 +193,13 @@ def objectives_lead(number, method="MemPO", other="GRPO"):
     return differs(asked(number, method) - asked(number, other))
 
 
+def fewer(metric, method, other):
+    """Tokens with ten questions, fewer with every seed."""
+    found = [asked("10", name, metric) for name in (method, other)]
+    assert (found[0] < found[1]).all()
+    return [f"{of.mean():,.0f}" for of in found]
+
+
 def likely_to_all(method, turn):
     """P of a turn's memories, of each seed, by the policy that all began with."""
     return [run["likely to all"]["turns"][turn][0] for run in recorded("mempo_objectives")[method]]
@@ -248,6 +255,12 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
         *(mean(ends("mempo", method, "eval_em")) for method in STRICT),
         *lead("mempo", "eval_em", *STRICT),
         *(number for asking in ("4", "6", "2, all turns") for number in objectives_lead(asking, *STRICT)),
+    ],
+    "MemPO Table 1: a memory takes fewer tokens than none": lambda: [
+        number for metric in PROMPTS for number in fewer(metric, *UNREMEMBERING)
+    ],
+    "MemPO Table 1: more right answers than without a memory": lambda: [
+        mean(ends("mempo", method, "eval_em")) for method in UNREMEMBERING
     ],
     "MemPO eq. 4: P less b (here the history) and not P alone": lambda: [
         *(mean(ends("mempo", method, "eval_em")) for method in ("MemPO", "MemPO, b = 0")),
@@ -365,6 +378,8 @@ ONE, TWO = "sokoban_1", "sokoban_2"  # boxes
 AGAIN = "reading_ablations_methods"  # chunked reading, from another warm-up
 PPO = ("MT-PPO", "PPO-MR", "PPO-OR")
 STRICT = ("MemPO, strict", "GRPO, strict")
+PROMPTS = ("prompt_tokens", "prompt_tokens_peak")
+UNREMEMBERING = ("MemPO", "GRPO, no memory")
 WORLDS = ("distracting", "stopping")
 ELSEWHERE = {"the outcome alone does not teach to call"}  # of tests/call_or_guess.py, which leaves no record
 
@@ -380,7 +395,7 @@ def test_every_claim_has_its_numbers_held_to_a_record():
 
 @pytest.mark.parametrize("claim", DECIDES)
 def test_the_number_that_decides_is_that_of_the_record(claim):
-    assert re.findall(r"\d+(?:\.\d+)?", claims()[claim]) == DECIDES[claim]()
+    assert re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", claims()[claim]) == DECIDES[claim]()
 
 
 def test_every_picture_of_the_pages_is_drawn_from_a_record(tmp_path):
@@ -754,6 +769,15 @@ SENTENCES = {  # of each section: what it says, and the numbers in it
         "at ten GRPO has {}, MemPO {}, the warmed-up policy {}": lambda: asked_means(
             ["10"], "GRPO", "MemPO", "warmed up", digits=2
         ),
+        "two questions they have {} tokens in all and {} at most, where GRPO has {} and {};": lambda: [
+            mean(asked("2", method, metric), 0)
+            for method in ("GRPO, no memory", "GRPO")
+            for metric in PROMPTS
+        ],
+        "with ten {} and {} where GRPO has {} and {}, more with every seed": lambda: [
+            fewer(metric, "GRPO", "GRPO, no memory")[place] for place in (1, 0) for metric in PROMPTS
+        ],
+        "So its {} at the end says": lambda: [mean(ends("mempo", "GRPO, no memory", "eval_em"))],
         "from {} tokens with two to {} with ten": lambda: asked_means(
             ["2", "10"], "GRPO", metric="prompt_tokens_peak", digits=0
         ),

@@ -70,10 +70,7 @@ METHODS: dict[str, list[str]] = {
 }
 BARE_METHODS = {"GRPO, no memory": METHODS["GRPO"]}
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak", "eval_format")
-BASELINES = {  # of the same reward
-    **dict.fromkeys(("MemPO", "MemPO, b = 0", "GRPO, no memory"), "GRPO"),
-    "MemPO, strict": "GRPO, strict",
-}
+BASELINES = {"MemPO": "GRPO", "MemPO, b = 0": "GRPO", "MemPO, strict": "GRPO, strict"}  # of the same reward
 EVALUATED = 256  # episodes of a test set
 ALL = 1024  # tasks of a test set, and episodes of a last policy where questions are as many as in the runs
 MEASURED = 128  # episodes of a last policy with more questions, or with more turns repeated

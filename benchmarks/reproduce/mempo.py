@@ -282,13 +282,10 @@ def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence
     for name, runs in found.items():
         if name in BASELINES and len(runs) > 1:
             pairs = list(zip(runs, found[BASELINES[name]], strict=True))
-            gaps = [
-                [run[key]["em"] - other[key]["em"] for run, other in pairs] if key in runs[0] else []
-                for key in keys
-            ]
+            gaps = [[run[key]["em"] - other[key]["em"] for run, other in pairs] for key in keys]
+            errors = [np.std(gap, ddof=1) / len(gap) ** 0.5 for gap in gaps]
             rows[name] = [
-                f"{np.mean(gap):.3f} ± {np.std(gap, ddof=1) / len(gap) ** 0.5:.3f}" if gap else ""
-                for gap in gaps
+                f"{np.mean(gap):.3f} ± {error:.3f}" for gap, error in zip(gaps, errors, strict=True)
             ]
     return markdown(("em, less GRPO's", *keys), rows)
 

@@ -91,7 +91,7 @@ class GRPOArgs(RolloutArgs):
             names = ", ".join(OWN_ESTIMATOR)
             raise ValueError(f"estimator and scale are not for --reward {names}, which have their own")
         if self.tree_turns and self.estimator != "grpo":
-            raise ValueError(f"trees are compared by the estimator grpo, got {self.estimator}")
+            raise ValueError(f"trees are compared by the estimator grpo, got {self.estimator}; leave it out")
         if self.estimator != "grpo" and self.scale == "none":
             raise ValueError(f"scale none is for the estimator grpo: {self.estimator} divides by nothing")
         self._check_components()

@@ -14,10 +14,10 @@ from benchmarks.credit_bench.report import (
     PAGE,
     cells,
     read_cells,
+    read_runs,
     short_tables,
     tables,
     write_page,
-    write_report,
 )
 from benchmarks.credit_bench.train import accuracy, halfway, train
 from benchmarks.credit_bench.worlds import (
@@ -434,12 +434,11 @@ def test_a_report_of_nothing_is_one_line(tmp_path, capsys):
 
 
 def test_the_pages_tables_are_those_of_the_record():
-    docs = DOCS
-    record = json.loads((docs / "results" / "credit_bench.json").read_text())
+    record = json.loads((DOCS / "results" / "credit_bench.json").read_text())
     found = read_cells(record)
     assert {cell.runs for cell in found.values()} == {10}
-    assert (docs / PAGE).read_text() == tables(found, record["accuracy"])
-    page = (docs / "credit_bench.md").read_text()
+    assert (DOCS / PAGE).read_text() == tables(found, record["accuracy"])
+    page = (DOCS / "credit_bench.md").read_text()
     assert all(table in page for table in short_tables(record))
     assert all(f"| {world} |" in page.replace("`", "") for world in WORLDS)
 
@@ -453,17 +452,12 @@ def test_a_page_that_is_added_to_keeps_what_the_folder_lacks(smoke, tmp_path):
     shutil.copytree(smoke[0], some)
     for file in some.glob("*/*-turn-*"):
         file.unlink()
-    assert "turn" not in {one["method"] for one in short_record(some)["cells"]}
+    assert {method for *_, method in cells(read_runs(some)[0])} == {"outcome", "reinforce"}
     write_page(some, tmp_path, add=True)
     assert (results / "credit_bench.json").read_text() == whole
     (some / "settings.json").write_text((some / "settings.json").read_text().replace("80", "90"))
     with pytest.raises(ValueError, match="the record has another steps; leave --add out"):
         write_page(some, tmp_path, add=True)
-
-
-def short_record(folder):
-    write_report(folder)
-    return json.loads((folder / "credit_bench.json").read_text())
 
 
 def test_what_the_page_says_of_trees_and_states_is_in_the_record():
@@ -482,7 +476,6 @@ def test_what_the_page_says_of_trees_and_states_is_in_the_record():
     ]
     assert f"({', '.join(pairs[:4])})" in page
     assert f"({', '.join(pairs[4:])}," in page
-
     later = [*steps("stopping", 3, "tree-noscale"), *steps("stopping", 5, "tree-noscale")]
     assert f"without std ({', '.join(later)} and {steps('stopping', 8, 'tree-noscale')[0]} steps)" in page
 
@@ -491,7 +484,6 @@ def test_what_the_page_says_of_trees_and_states_is_in_the_record():
         return 1 - tree / states
 
     saved = [saving(world, 5) for world in ("calling", "distracting", "stopping", "once")]
-
     assert f"{100 * min(saved):.0f} to {100 * max(saved):.0f}% ahead" in page
     shorter = [saving(world, turns) for turns in (2, 3) for world in WORLDS if (world, turns) != ("late", 3)]
     assert f"{100 * min(shorter):.0f} to {100 * max(shorter):.0f}% fewer replies" in page

@@ -321,6 +321,7 @@ class TestMemPO:
         assert made[1].splitlines()[2].startswith("| GRPO | 0.450 (0.400 to 0.500) |")
         assert made[3].splitlines()[2].startswith("| GRPO | 0.250 (0.250 to 0.250) |")
         gaps = made[8].splitlines()
+        assert len(gaps) == 3
         assert gaps[2].startswith("| MemPO | 0.200 ± 0.100 | 0.200 ± 0.100 |")
         assert made[9].splitlines()[-1] == "| MemPO | 0.65 (1.00) | 0.30 (0.90) |"
         assert made[10].splitlines()[2].startswith("| GRPO | 1.00 (0.60) | 0.00 (0.00) |")

@@ -100,7 +100,7 @@ def _read_args(argv: Sequence[str] | None) -> argparse.Namespace:
         if value < 1:
             parser.error(f"{name} is too small; K must be 2 or more, seeds and steps 1 or more")
     if args.add and not args.page:
-        parser.error("--add is for --page")
+        parser.error("--add is for --page; give that too, or leave --add out")
     if args.parallel < 1:
         parser.error(f"--parallel must be 1 or more, got {args.parallel}")
     return args

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.credit_bench.methods import METHODS
-from benchmarks.credit_bench.run import POLICIES
+from benchmarks.credit_bench.run import POLICIES, different
 from benchmarks.credit_bench.worlds import WORLDS, Array
 from memenvs.core.files import read_json, write_json, write_text
 from memenvs.core.optional import require
@@ -164,8 +164,8 @@ def write_page(folder: Path, docs: Path, *, add: bool = False) -> str:
 def _added(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """A record with the cells and comparisons of another that it lacks."""
     if kept["settings"] != new["settings"]:
-        other = [name for name, value in new["settings"].items() if kept["settings"].get(name) != value]
-        raise ValueError(f"the record has another {', '.join(other)}; leave --add out, and run everything")
+        other = different(kept["settings"], new["settings"])
+        raise ValueError(f"the record has another {other}; leave --add out, and run everything")
     made: dict[str, Any] = {"settings": new["settings"]}
     for part, names in (("cells", PLACE), ("accuracy", (*PLACE, "policy"))):
         both = {tuple(one[name] for name in names): one for one in (*kept[part], *new[part])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from multiprocessing import get_context
@@ -113,5 +113,10 @@ def check_settings(folder: Path, steps: int, checked: int) -> None:
     if not file.exists():
         write_json(file, settings)
     elif (known := read_json(file, "give another folder")) != settings:
-        other = [name for name in settings if known.get(name) != settings[name]]
-        raise ValueError(f"runs in {folder} have another {', '.join(other)} ({known}); give another folder")
+        other = different(known, settings)
+        raise ValueError(f"runs in {folder} have another {other} ({known}); give another folder")
+
+
+def different(known: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """The names of the settings that are known with another value."""
+    return ", ".join(name for name in settings if known.get(name) != settings[name])

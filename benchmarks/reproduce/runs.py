@@ -148,11 +148,12 @@ def clone(
         eval_every: steps; 0 for no evaluation.
     """
     command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--learn-from", "all"]
-    command += ["--teacher", str(teacher), "--episodes", str(teacher.read_text().count("\n"))]
+    episodes = teacher.read_bytes()
+    command += ["--teacher", str(teacher), "--episodes", str(episodes.count(b"\n"))]
     command += ["--epochs", str(passes), "--lr", str(rate), "--lr-warmup", "50"]
     command += ["--batch-size", str(batch), "--save-every", "250", "--eval-every", str(eval_every)]
     command += ["--resume", *flags]
-    ended = {"command": command, "teacher": hashlib.sha256(teacher.read_bytes()).hexdigest()}
+    ended = {"command": command, "teacher": hashlib.sha256(episodes).hexdigest()}
     if not (mark := out / "ended.json").exists() or read_json(mark) != ended:
         python(command)
         write_json(mark, ended)
@@ -341,6 +342,7 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
     curves = record["curves"]
     metrics = list(next(iter(curves.values())))
     learning = [method for method, found in curves.items() if len(found[metrics[0]][0][0]) > 1]
+    still = [method for method in curves if method not in learning]
     import matplotlib
 
     matplotlib.use("Agg")
@@ -352,14 +354,13 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
     )
     axes = list(grid.flat)
     for axis, metric in zip(axes, metrics, strict=False):
-        still = 0
         for method, found in curves.items():
             if metric not in found:  # a record that was added to
                 continue
             steps, values = found[metric][0][0], np.array([known for _, known in found[metric]])
             if len(steps) == 1:  # a policy that does not learn
-                axis.axhline(values.mean(), label=method, color="gray", linestyle=("dashed", "dotted")[still])
-                still += 1
+                style = ("dashed", "dotted")[still.index(method)]
+                axis.axhline(values.mean(), label=method, color="gray", linestyle=style)
                 continue
             colour = f"C{learning.index(method)}"  # the same in each panel
             axis.plot(steps, values.mean(0), label=method, color=colour)

@@ -17,6 +17,7 @@ import transformers
 from memenvs.data import bundled
 from memenvs.models import HFPolicy
 from memenvs.models.chat import Ids
+from memenvs.models.loading import cache_inputs
 from memenvs.models.policy import SamplingParams
 from memenvs.models.sampling import prefill, sample_tokens
 
@@ -73,10 +74,9 @@ def bare(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
     for used in range(1, tokens):
         hidden = policy.model.model(
             input_ids=step,
-            past_key_values=cache,
             attention_mask=mask[:, : width + used],
             position_ids=lengths + used - 1,
-            use_cache=True,
+            **cache_inputs(policy.model.model, cache),
         ).last_hidden_state
         policy.model.lm_head(hidden[:, -1])
 

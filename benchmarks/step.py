@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from memenvs import TextVectorEnv
 from memenvs.models import HFPolicy, prefixes
 from memenvs.models.chat import Ids
+from memenvs.models.loading import cache_inputs
 from memenvs.models.prefixes import PrefixGroup
 from memenvs.models.sampling import sample_tokens
 from memenvs.wrappers.scorers import HFScorer
@@ -71,9 +72,8 @@ def plain(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
             logits_to_keep=1,
+            **cache_inputs(policy.model, cache),
         ).logits[:, -1]
         tokens, likely = sample_tokens(logits, torch.from_numpy(uniforms[:, step]), policy.sampling_params)
         drawn.append(tokens.numpy())

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 import torch
 
 from memenvs.models import HFPolicy
-from memenvs.models.loading import PackedLinears
+from memenvs.models.loading import PackedLinears, cache_inputs
 from memenvs.models.lora import LoRA
 
 
@@ -39,6 +39,20 @@ def test_copies_of_a_prompt_are_read_once(policy, reads):
     prompt, other = np.arange(100, 150), np.arange(200, 250)
     policy.sample([prompt, other, prompt, prompt], rngs(4), 3)
     assert reads == [(2, 50), (4, 1), (4, 1)]  # the last token of a reply need not be read
+
+
+class Older(torch.nn.Module):
+    def forward(self, input_ids, past_key_values=None, use_cache=None): ...
+
+
+class Newer(torch.nn.Module):
+    def forward(self, input_ids, cache=None, use_cache=None): ...
+
+
+def test_a_model_is_given_its_cache_by_the_name_it_knows():
+    cache = object()
+    assert cache_inputs(Older(), cache) == {"past_key_values": cache, "use_cache": True}
+    assert cache_inputs(Newer(), cache) == {"cache": cache, "use_cache": True}
 
 
 def test_rows_that_have_ended_leave_once_a_quarter_has(policy, reads):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -192,9 +193,9 @@ def can_reuse_cache(backbone: Any, config: Any, device: Any) -> bool:
     with torch.no_grad():
         whole = backbone(input_ids=ids, use_cache=False).last_hidden_state[:, 4:].float()
         try:
-            backbone(input_ids=ids[:, :6], past_key_values=cache, use_cache=True)
+            backbone(input_ids=ids[:, :6], **cache_inputs(backbone, cache))
             cut = copy_cache(cache, 4, 1)
-            parts = backbone(input_ids=ids[:, 4:], past_key_values=cut, use_cache=True).last_hidden_state
+            parts = backbone(input_ids=ids[:, 4:], **cache_inputs(backbone, cut)).last_hidden_state
         except (AttributeError, IndexError, TypeError, ValueError):
             return False
         # One that ignores the cache is off by the size of the states themselves, in any precision.
@@ -212,6 +213,15 @@ def empty_cache() -> Any:
     The model's mask still hides it.
     """
     return require("transformers", "train").DynamicCache()
+
+
+def cache_inputs(model: Any, cache: Any) -> dict[str, Any]:
+    """What a model is called with so that it reads behind a cache and fills it.
+
+    The argument is `cache` since transformers 5.24, which warns of the older `past_key_values`.
+    """
+    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    return {name: cache, "use_cache": True}
 
 
 def copy_cache(cache: Any, length: int, rows: int) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memenvs.core.batching import micro_batches, pad_right
 from memenvs.core.optional import require
 from memenvs.models.chat import BROKEN, Ids, TokenText
-from memenvs.models.loading import CausalLM, PackedLinears, empty_cache
+from memenvs.models.loading import CausalLM, PackedLinears, cache_inputs, empty_cache
 from memenvs.models.policy import Reply, SamplingParams
 from memenvs.models.prefixes import PrefixGroup, group_by_prefix
 
@@ -298,7 +298,7 @@ class _Prompts:
 def _read(prompts: Sequence[Ids], cache: Any, backbone: Any, device: Any) -> tuple[Any, Any]:
     """The cache with the prompts behind what is in it, and their hidden states (B, T, H)."""
     ids = torch.from_numpy(pad_right(prompts)).to(device)
-    return cache, backbone(input_ids=ids, past_key_values=cache, use_cache=True).last_hidden_state
+    return cache, backbone(input_ids=ids, **cache_inputs(backbone, cache)).last_hidden_state
 
 
 def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tuple[Any, Any]:
@@ -393,9 +393,8 @@ class _ActiveRows:
             positions = positions.clamp(max=self._window - 1)
         self.hidden = self._backbone(
             input_ids=tokens[:, None],
-            past_key_values=self._cache,
             attention_mask=self._mask[:, : self._used] if self._padding.any() else None,
-            use_cache=True,
+            **cache_inputs(self._backbone, self._cache),
             **({"position_ids": positions} if self._takes_positions else {}),
         ).last_hidden_state[:, -1]
         self._positions += 1

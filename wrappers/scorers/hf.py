@@ -13,6 +13,7 @@ from memenvs.core.checks import check_whole
 from memenvs.core.optional import Lazy, require
 from memenvs.models.loading import (
     Dtype,
+    cache_inputs,
     can_reuse_cache,
     copy_cache,
     depends_on_length,
@@ -171,17 +172,18 @@ class HFScorer(PairScorer):
         cache = empty_cache() if prefix else None
         for start in range(0, len(prefix), self.max_batch_tokens):
             ids = self._tensor(np.array([prefix[start : start + self.max_batch_tokens]]))
-            self._backbone(input_ids=ids, past_key_values=cache, use_cache=True)
+            self._backbone(input_ids=ids, **cache_inputs(self._backbone, cache))
         return cache
 
     def _score(
         self, rows: list[ScoredSequence], cache: Any, used: int, pairs: Sequence[TokenPair]
     ) -> Iterator[tuple[int, TokenScores]]:
         """Read rows behind the `used` tokens of a cache in one pass; numbers of pairs and their scores."""
-        inputs = {"input_ids": self._tensor(pad_right([row.ids for row in rows])), "use_cache": bool(used)}
+        inputs: dict[str, Any] = {"use_cache": False}
         if used:
-            inputs["past_key_values"] = copy_cache(cache, used, len(rows))
-        hidden = self._backbone(**inputs).last_hidden_state
+            inputs = cache_inputs(self._backbone, copy_cache(cache, used, len(rows)))
+        read = self._tensor(pad_right([row.ids for row in rows]))
+        hidden = self._backbone(input_ids=read, **inputs).last_hidden_state
         scored = [(place, number) for place, row in enumerate(rows) for number in row.pairs]
         targets = [pairs[number].continuation for _, number in scored]
         states = []

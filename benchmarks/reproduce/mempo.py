@@ -91,6 +91,7 @@ class Setting:
     Attributes:
         start: the row of the policy that all runs begin with.
         methods: flags of the runs.
+        remembers: whether it writes memories, to be looked into.
         contexts: turns repeated, in its tests.
         batch: sequences a step of the forgetful searcher's episodes.
         kind: behind the name of a file or folder that is its own.
@@ -102,6 +103,7 @@ class Setting:
 
     start = "warmed up"
     methods = METHODS
+    remembers = True
     contexts: Sequence[int | str] = CONTEXTS
     batch = 32
     kind = ""
@@ -173,6 +175,7 @@ class Bare(Setting):
 
     start = "warmed up, no memory"
     methods = BARE_METHODS
+    remembers = False
     contexts = ()
     batch = 8  # a sequence is an episode here, and not a turn
     kind = "-bare"
@@ -227,11 +230,11 @@ def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for objectives in OBJECTIVES:
         env_args = setting.env_args("test", objectives)
-        probed = bool(setting.contexts) and objectives == PROBED
+        probed = setting.remembers and objectives == PROBED
         count = ALL if objectives == LEARNED else MEASURED
         played = search(model, env_args, objectives, count, scorer=model if probed else None)
         found[f"{objectives}"] = means(played)
-        if setting.contexts and objectives == LEARNED:
+        if setting.remembers and objectives == LEARNED:
             found["memories"] = shares(played, open_tasks(env_args["tasks"]))
         if probed:
             found["likely"] = likely(played)

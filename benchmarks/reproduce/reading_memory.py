@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.reproduce.reading_tasks import QUESTION, SENTENCES
-from memenvs.baselines.run import group_seeds
+from benchmarks.reproduce.runs import play_anew
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy
-from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import InfoMemMethod, TAMTRLMethod, VectorRewardWrapper
@@ -42,7 +41,7 @@ class Read(NamedTuple):
 
 
 def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = False) -> list[Read]:
-    """Episodes of a model, on other draws of tasks and tokens than those of a run's evaluations.
+    """Episodes of a model, by `play_anew`.
 
     Args:
         model: folder of a policy.
@@ -58,7 +57,7 @@ def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = 
         venv = VectorRewardWrapper(
             venv, [TAMTRLMethod(), InfoMemMethod(target="wrapped")], scorer, group_size=1
         )
-    played = collect(venv, policy, group_seeds(0, 0, 4, episodes), max_new_tokens=REPLY)
+    played = play_anew(venv, policy, episodes, REPLY)
     numbers = {task.id: number for number, task in enumerate(tasks)}
     return [_read(episode, tasks, numbers[episode.task]) for episode in played]
 

@@ -15,8 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memenvs.baselines.run import group_seeds
 from memenvs.core.files import read_json, write_json
 from memenvs.evaluation.summary import markdown_table
+from memenvs.models import HFPolicy
+from memenvs.rollout.engine import collect
+from memenvs.rollout.records import Episode
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -213,6 +217,18 @@ def curve(out: Path, name: str) -> tuple[list[int], list[float]]:
 def last_policy(out: Path) -> Path:
     """The policy of a run's last checkpoint."""
     return out / "last" / "policy"
+
+
+def play_anew(venv: Any, policy: HFPolicy, episodes: int, reply: int) -> list[Episode]:
+    """Episodes of a policy, on other draws of tasks and tokens than those of a run and its evaluations.
+
+    Args:
+        venv: of the environment, without autoreset.
+        policy: that plays.
+        episodes: so many; always the same.
+        reply: tokens that a reply may have.
+    """
+    return list(collect(venv, policy, group_seeds(0, 0, 4, episodes), max_new_tokens=reply))
 
 
 def finish(

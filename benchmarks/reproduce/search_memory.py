@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.reproduce.runs import play_anew
 from benchmarks.reproduce.search_teacher import note, reply_tokens
-from memenvs.baselines.run import group_seeds
 from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.search_qa import read_reply
 from memenvs.models import HFPolicy
-from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
@@ -27,7 +26,7 @@ BINS = 5  # of P
 def search(
     model: Path, env_args: dict[str, Any], objectives: int, episodes: int, scorer: Path | None = None
 ) -> list[Episode]:
-    """Episodes of a model, on other draws of tasks and tokens than those of its evaluations.
+    """Episodes of a model, by `play_anew`.
 
     Args:
         model: folder of a policy.
@@ -41,8 +40,7 @@ def search(
     if scorer:
         asked, method = HFPolicy(scorer), MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
         venv = VectorRewardWrapper(venv, [method], HFScorer(asked.model, asked.tokenizer), group_size=1)
-    seeds = group_seeds(0, 0, 4, episodes)
-    return list(collect(venv, policy, seeds, max_new_tokens=reply_tokens(objectives)))
+    return play_anew(venv, policy, episodes, reply_tokens(objectives))
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -28,6 +28,7 @@ from benchmarks.reproduce.runs import (
     last_policy,
     make_parser,
     markdown,
+    play_anew,
     python,
     run_all,
     seeded_jobs,
@@ -35,11 +36,9 @@ from benchmarks.reproduce.runs import (
     steps_flags,
 )
 from benchmarks.reproduce.sokoban_model import BARE, CLOSE, OPEN, save_sokoban_gpt
-from memenvs.baselines.run import group_seeds
 from memenvs.core.files import read_json, write_json
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy
-from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode
 from memenvs.sokoban import Generator
 
@@ -155,7 +154,7 @@ def last_policies(setting: Setting, made: Sequence[Job]) -> dict[str, dict[str, 
 
     def play(job: Job, temperature: float) -> list[Episode]:
         policy = HFPolicy(last_policy(job.out), stop=[CLOSE], temperature=temperature)
-        return list(collect(venv, policy, group_seeds(0, 0, 4, PLAYED), max_new_tokens=REPLY))
+        return play_anew(venv, policy, PLAYED, REPLY)
 
     for job in made:
         sampled, greedy = play(job, 1.0), play(job, 0.0)

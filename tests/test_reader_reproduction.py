@@ -72,6 +72,69 @@ class TestMeasure:
         assert [(one["step"], one["noted"]) for one in found] == [(5, 0.0), (10, 1.0)]
 
 
+class TestTurns:
+    """What a run's turns made of the facts, and what they were paid."""
+
+    MEMORIES = (ADA, ADA, ADA, ADA + "\n" + TARSK, ADA, OTHER)
+    CHUNKS = (ADA_CHUNK, NO_CHUNK, TARSK_CHUNK, TARSK_CHUNK, NO_CHUNK, NO_CHUNK)
+    KINDS = (
+        "all facts shown are taken",
+        "no fact shown: unchanged",
+        "facts shown, none taken: unchanged",
+        "all facts shown are taken",
+        "a fact is lost",
+        "a fact is lost",
+    )
+
+    def played(self, **more):
+        advantages = [{"advantages": [float(turn)] * 2, "ids": [1, 2]} for turn in range(7)]
+        signals = {"tamtrl": [turn / 10 for turn in range(7)]}
+        return episode(self.CHUNKS, self.MEMORIES, tokens=advantages, signals=signals, **more)
+
+    def test_signals_and_advantages_are_parted_by_what_a_turn_made_of_the_facts(self):
+        found = reader.paid([self.played()], NEEDED)
+        assert set(found) == set(self.KINDS)
+        assert found["all facts shown are taken"] == {"turns": 2, "signal": 0.15, "advantage": 1.5}
+        assert found["a fact is lost"] == {"turns": 2, "signal": 0.45, "advantage": 4.5}
+
+    def test_of_several_facts_some_may_be_taken_and_a_memory_may_change_without_one(self):
+        both = ADA_CHUNK + "\n" + TARSK_CHUNK
+        for memory, kind in (
+            (ADA, "some facts shown are taken"),
+            (OTHER, "facts shown, none taken: changed"),
+            ("", "facts shown, none taken: unchanged"),
+        ):
+            told = {"tokens": [{"advantages": [1.0]}], "signals": {"tamtrl": [0.5]}}
+            assert list(reader.paid([episode([both], [memory], **told)], NEEDED)) == [kind]
+
+    def test_a_memory_that_stays_is_counted_by_turn(self):
+        two = [episode([NO_CHUNK] * 3, memories) for memories in ([ADA, ADA, OTHER], [OTHER, ADA, ADA])]
+        assert reader.unchanged([*two, episode([NO_CHUNK] * 2, [ADA, ADA])]) == [2 / 3, 0.5]
+
+    def test_a_run_is_read_from_its_folder(self, tmp_path):
+        lines = [
+            self.played(step=1, phase="train"),
+            episode([NO_CHUNK] * 2, [ADA, OTHER], step=1),
+            episode([NO_CHUNK] * 2, [ADA, ADA], step=2),
+        ]
+        (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        found = reader.turns_of(Job("TAMTRL", 0, tmp_path, []), NEEDED)
+        assert found == {"unchanged": [1.0], "paid": reader.paid([self.played()], NEEDED)}
+        assert reader.turns_of(Job("InfoMem", 0, tmp_path, []), NEEDED) == {"unchanged": [1.0]}
+
+    def test_a_table_weighs_runs_by_their_turns(self):
+        def run(count, signal):
+            return {"paid": {self.KINDS[0]: {"turns": count, "signal": signal, "advantage": 0.0}}}
+
+        other = {"paid": {self.KINDS[1]: {"turns": 4, "signal": 0.0, "advantage": -1.0}}}
+        found = {"InfoMem": {"0": {}}, "TAMTRL": {"0": run(1, 0.0), "1": run(3, 1.0), "2": other}}
+        lines = reader.turns_table(found).splitlines()
+        assert lines[0] == "| a reading turn | TAMTRL: turns | TAMTRL: signal | TAMTRL: advantage |"
+        assert lines[2] == "| all facts shown are taken | 0.50 | 0.75 | 0.00 |"
+        assert "| no fact shown: unchanged | 0.50 | 0.00 | -1.00 |" in lines
+        assert "| a fact is lost | 0.00 |  |  |" in lines
+
+
 class TestAddingToARecord:
     def test_runs_that_it_lacks_are_added(self):
         record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}

@@ -58,7 +58,9 @@ def recorded(file):
 
 
 def test_further_tables_are_those_of_their_records():
-    assert reader.table(recorded("reader")["methods"]) in PAGE["A reader that reads: TAMTRL and InfoMem"]
+    section = PAGE["A reader that reads: TAMTRL and InfoMem"]
+    assert reader.table(recorded("reader")["methods"]) in section
+    assert reader.turns_table(recorded("reader")["turns"]) in section
     assert tool_use.by_curve(recorded("tool_use")) in PAGE["Two-turn tool use: MT-GRPO Table 2"]
     for section in ("Sokoban: MT-PPO Table 5", "Sokoban with two boxes"):
         record = recorded(SECTIONS[section][0])
@@ -138,6 +140,19 @@ def by_seed(method, metric="em"):
 
 def taken_at(method, turn, *seeds):
     return [f"{read(method, 'taken')[seed][turn]:.2f}" for seed in seeds]
+
+
+def unchanged(method, seed):
+    return [f"{share:.2f}" for share in recorded("reader")["turns"][method][str(seed)]["unchanged"]]
+
+
+def paid(method, kind, name):
+    """The mean signal or advantage of the turns of a kind, or their share of all: "turns"."""
+    runs = [run["paid"] for run in recorded("reader")["turns"][method].values()]
+    turns = sum(run[kind]["turns"] for run in runs)
+    if name == "turns":
+        return turns / sum(one["turns"] for run in runs for one in run.values())
+    return sum(run[kind]["turns"] * run[kind][name] for run in runs) / turns
 
 
 def reached(world, turns, *methods):
@@ -334,6 +349,12 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
         *differs(read("TAMTRL") - read("outcome only")),
         *(number for method in ("TAMTRL", "outcome only") for number in spread(read(method))),
     ],
+    "TAMTRL paid for what changed (ours), with a language model that reads": lambda: [
+        *(mean(read(method)) for method in ("TAMTRL, change", "TAMTRL")),
+        *differs(read("TAMTRL, change") - read("TAMTRL")),
+        mean(read("outcome only")),
+        *differs(read("TAMTRL, change") - read("outcome only")),
+    ],
     "InfoMem Table 2, with a language model that reads": lambda: [
         *(mean(read(method)) for method in ("InfoMem", "outcome only")),
         *differs(read("InfoMem") - read("outcome only")),
@@ -509,6 +530,7 @@ DIFFERENCES = {  # of each section's text, in their order: by seed
     "Chunked reading: TAMTRL and InfoMem": lambda: [*small_reader(), *small_reader_again()],
     "A reader that reads: TAMTRL and InfoMem": lambda: [
         read("TAMTRL") - read("outcome only"),
+        *(read("TAMTRL, change") - read(other) for other in ("TAMTRL", "outcome only")),
         *(read("InfoMem") - read(other) for other in ("outcome only", "TAMTRL", "InfoMem, query")),
     ],
     "Two objectives with a memory: MemPO": lambda: [
@@ -630,6 +652,9 @@ def right_by_likelihood(fifth):
     ]
 
 
+TAMTRLS = ("TAMTRL", "TAMTRL, change")
+TOOK, LEFT = "all facts shown are taken", "facts shown, none taken: unchanged"
+NONE = ("no fact shown: changed", "no fact shown: unchanged")
 SENTENCES = {  # of each section: what it says, and the numbers in it
     "Sokoban: MT-PPO Table 5": {
         "had {} to {} at step 30": lambda: [
@@ -742,6 +767,28 @@ SENTENCES = {  # of each section: what it says, and the numbers in it
         "as much ({} and {} against {})": lambda: [
             *taken_at("TAMTRL", 0, 0, 4),
             *taken_at("warmed up", 0, 0),
+        ],
+        "turn leave the notes unchanged in {} and {} of episodes,": lambda: unchanged("TAMTRL", 4),
+        "where the warmed-up reader does in {} and {},": lambda: unchanged("warmed up", 0),
+        "and TAMTRL with seed 3 in {} and {}.": lambda: unchanged("TAMTRL", 3),
+        "it has {}, {}, {}, {} and {}: 0.020": lambda: by_seed("TAMTRL, change"),
+        "it takes {} to {}, where the warmed-up reader takes {}.": lambda: [
+            *apart([taken[2] for taken in read("TAMTRL, change", "taken")]),
+            *taken_at("warmed up", 2, 0),
+        ],
+        "leaves the notes as they are in {} to {} of the second and third": lambda: apart(
+            [float(share) for seed in (0, 1, 2) for share in unchanged("TAMTRL, change", seed)]
+        ),
+        "they grow, to {:.0f} and {:.0f} tokens": lambda: read("TAMTRL, change", "reply_tokens")[3:],
+        "leaves the notes as they are, {} against {}; what changed does, {} against {}.": lambda: [
+            mean(paid(method, kind, "signal"), 2) for method in TAMTRLS for kind in (TOOK, LEFT)
+        ],
+        "is ahead of leaving by {} with TAMTRL and by {} with changes.": lambda: [
+            mean(paid(method, TOOK, "advantage") - paid(method, LEFT, "advantage"), 2) for method in TAMTRLS
+        ],
+        "such turns, {} of all, get {} whether they change": lambda: [
+            f"{sum(paid(TAMTRLS[1], kind, 'turns') for kind in NONE):.2f}",
+            *{mean(paid(TAMTRLS[1], kind, "advantage"), 2) for kind in NONE},
         ],
         "InfoMem, {} against {}, and they grow": lambda: [
             mean(read(method, "query_words")) for method in ("InfoMem, query", "InfoMem")

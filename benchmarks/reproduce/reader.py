@@ -7,6 +7,7 @@ and tests it on another. It writes `docs/results/reader.json`, what the memories
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -44,10 +45,23 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "InfoMem": ("infomem", {}),
     "InfoMem, query": ("infomem", {"condition": "query"}),
 }
+KINDS = (
+    "all facts shown are taken",
+    "some facts shown are taken",
+    "facts shown, none taken: changed",
+    "facts shown, none taken: unchanged",
+    "no fact shown: changed",
+    "no fact shown: unchanged",
+    "a fact is lost",
+)
+"""What a reading turn made of the facts that its chunk shows and that are not in memory."""
 EVALUATED, EVERY = 128, 12
 REPEATED = 0.75  # of the question's words, in a memory that repeats it
 SHARED = f"--env MemChunkQA-v0 --dtype bfloat16 --max-new-tokens 192 --num-envs 32 --micro-batch-tokens 4096 \
 --groups 4 --group-size 8 --temperature 0.8 --lr 2e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
+
+Needed = Mapping[str, Sequence[tuple[str, str]]]
+"""The facts that each question needs."""
 
 _WORDS = re.compile(r"\w+")
 
@@ -70,19 +84,22 @@ def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
     return [*seeded_jobs(folder, warm, unchanged, 1, flags), *learning]
 
 
-def evaluations(job: Job, needed: Mapping[str, Sequence[tuple[str, str]]]) -> list[dict[str, Any]]:
-    """What each evaluation of a run found, in the order of their steps; see `measure`."""
-    by_step: dict[int, list[Any]] = {}
+def episodes(job: Job, phase: str) -> dict[int, list[dict[str, Any]]]:
+    """A run's recorded episodes of a phase, by the step that they belong to."""
+    by_step: dict[int, list[dict[str, Any]]] = {}
     for line in (job.out / "episodes.jsonl").read_text().splitlines():
         episode = json.loads(line)
-        if episode["phase"] == "eval":
+        if episode["phase"] == phase:
             by_step.setdefault(episode["step"], []).append(episode)
-    return [{"step": step, **measure(by_step[step], needed)} for step in sorted(by_step)]
+    return dict(sorted(by_step.items()))
 
 
-def measure(
-    played: Sequence[Mapping[str, Any]], needed: Mapping[str, Sequence[tuple[str, str]]]
-) -> dict[str, Any]:
+def evaluations(job: Job, needed: Needed) -> list[dict[str, Any]]:
+    """What each evaluation of a run found, in the order of their steps; see `measure`."""
+    return [{"step": step, **measure(found, needed)} for step, found in episodes(job, "eval").items()]
+
+
+def measure(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, Any]:
     """What episodes have in the mean, and what their memories hold.
 
     Returns:
@@ -130,6 +147,62 @@ def _facts(
         before = after
 
 
+def paid(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, dict[str, float]]:
+    """By what a reading turn did: how many did so, the mean of TAMTRL's signal and of the advantage.
+
+    Raises:
+        KeyError: the episodes were not measured by TAMTRL.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one in played:
+        for turn, kind in enumerate(_kinds(one, needed[one["question"]])):
+            advantages = one["tokens"][turn]["advantages"]  # of tokens, the same for all of a turn
+            found.setdefault(kind, []).append((one["signals"]["tamtrl"][turn], advantages[0]))
+    means = {kind: np.mean(found[kind], axis=0).tolist() for kind in KINDS if kind in found}
+    return {
+        kind: {"turns": len(found[kind]), "signal": signal, "advantage": advantage}
+        for kind, (signal, advantage) in means.items()
+    }
+
+
+def _kinds(episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """What each reading turn made of the facts, one of `KINDS`."""
+    before = ""
+    for turn, (taken, kept) in zip(episode["turns"], _facts(episode, needed), strict=False):
+        how = "unchanged" if turn["memory"].strip() == before.strip() else "changed"
+        if not all(kept):
+            yield "a fact is lost"
+        elif any(taken):
+            yield "all facts shown are taken" if all(taken) else "some facts shown are taken"
+        else:
+            yield f"{'facts shown, none taken' if taken else 'no fact shown'}: {how}"
+        before = turn["memory"]
+
+
+def turns_of(job: Job, needed: Needed) -> dict[str, Any]:
+    """What a run's turns do: `unchanged` in its last evaluation and, by TAMTRL, `paid` in its training.
+
+    Args:
+        job: the run.
+        needed: of the questions that it trains on.
+    """
+    evaluated = episodes(job, "eval")
+    found: dict[str, Any] = {"unchanged": unchanged(evaluated[max(evaluated)])}
+    if METHODS.get(job.method, ("",))[0] == "tamtrl":
+        found["paid"] = paid([one for step in episodes(job, "train").values() for one in step], needed)
+    return found
+
+
+def unchanged(played: Sequence[Mapping[str, Any]]) -> list[float]:
+    """By reading turn, from the second on, the share of episodes in which the memory stays as it was."""
+    found: dict[int, list[bool]] = {}
+    for one in played:
+        memories = [turn["memory"].strip() for turn in one["turns"][:-1]]
+        for turn, (before, after) in enumerate(itertools.pairwise(memories)):
+            found.setdefault(turn, []).append(before == after)
+    return [float(np.mean(found[turn])) for turn in sorted(found)]
+
+
 def seeds_of(record: Mapping[str, Any], method: str) -> list[int]:
     """The seeds that a record has of a method."""
     return [run["seed"] for run in record["methods"].get(method, [])]
@@ -165,6 +238,25 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     return markdown(("method", *names), rows)
 
 
+def turns_table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """A Markdown table of `paid`, over all runs of each method: share of turns, signal, advantage."""
+    measured = {
+        method: [run["paid"] for run in found[method].values()]
+        for method, (reward, _) in METHODS.items()
+        if reward == "tamtrl" and method in found
+    }
+    rows: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for runs in measured.values():
+        turns = {kind: [run[kind]["turns"] if kind in run else 0 for run in runs] for kind in KINDS}
+        for kind, counts in turns.items():
+            rows[kind].append(f"{sum(counts) / sum(map(sum, turns.values())):.2f}")
+            for name in ("signal", "advantage"):
+                whole = sum(run[kind]["turns"] * run[kind][name] for run in runs if kind in run)
+                rows[kind].append(f"{whole / sum(counts):.2f}" if sum(counts) else "")
+    heads = [f"{method}: {name}" for method in measured for name in ("turns", "signal", "advantage")]
+    return markdown(("a reading turn", *heads), rows)
+
+
 def _cell(name: str, values: Sequence[Any]) -> str:
     """A metric's mean over seeds, or its means by turn."""
     if isinstance(values[0], list):
@@ -179,18 +271,22 @@ def main() -> int:
     reader = "the reader to begin with (default: the one that ships, which has been reinforced already)"
     parser.add_argument("--model", type=Path, default=Path("smollm2-reader"), help=reader)
     args = parser.parse_args()
-    made, file = jobs(args.folder, args.model, args.seeds, args.steps), RESULTS / "reader.json"
-    record = read_json(file) if args.add else {"steps": args.steps, "methods": {}}
+    every, file = jobs(args.folder, args.model, args.seeds, args.steps), RESULTS / "reader.json"
+    record = {"steps": args.steps, "methods": {}, "turns": {}, **(read_json(file) if args.add else {})}
     if record["steps"] != args.steps:
         parser.error(
             f"--add: the runs of {file} have {record['steps']} steps; give --steps {record['steps']}"
         )
-    made = [job for job in made if job.method in UNCHANGED or job.seed not in seeds_of(record, job.method)]
+    made = [job for job in every if job.method in UNCHANGED or job.seed not in seeds_of(record, job.method)]
     run_all(made, args.parallel)
-    needed = values_of(open_tasks(args.folder / "test"))
-    add_runs(record, [(job.method, job.seed, evaluations(job, needed)) for job in made])
+    needed = {name: values_of(open_tasks(args.folder / name)) for name in WORLDS}
+    add_runs(record, [(job.method, job.seed, evaluations(job, needed["test"])) for job in made])
+    for job in every:
+        if (job.out / "episodes.jsonl").exists():  # not if an earlier folder holds it
+            known = record["turns"].setdefault(job.method, {})
+            known[str(job.seed)] = turns_of(job, needed["train"])
     write_json(file, record)
-    print(table(record["methods"]))
+    print(table(record["methods"]), turns_table(record["turns"]), sep="\n\n")
     return 0
 
 

@@ -192,14 +192,24 @@ def of_infomem(p):
     return p.all_turns(grpo(p.outcomes + 0.2 * np.array(bonus), p.groups))
 
 
-def of_tamtrl(p):
+def teacher_of(p):
+    """p_t of each memory, by a teacher that reads the evidence alone, in the first turn."""
     turns = np.arange(p.world.turns)
-    shown = np.where(
-        turns == 0, EVIDENCE_SHOWN, NOTHING_SHOWN
-    )  # the teacher reads the evidence alone, in the first turn
-    teacher = p.probs[observation_of(turns, shown, p.world.memory[p.states]), p.actions]
-    answers = [[k == p.world.turns - 1 for k in turns]] * len(teacher)
+    shown = np.where(turns == 0, EVIDENCE_SHOWN, NOTHING_SHOWN)
+    return p.probs[observation_of(turns, shown, p.world.memory[p.states]), p.actions]
+
+
+def of_tamtrl(p):
+    teacher = teacher_of(p)
+    answers = [[k == p.world.turns - 1 for k in range(p.world.turns)]] * len(teacher)
     return tamtrl(list(teacher), p.outcomes, tasks=p.groups, answers=answers)
+
+
+def of_tamtrl_by_turn(p):
+    teacher = teacher_of(p)
+    read = teacher[:, :-1]  # the last turn writes no memory
+    rewards = p.outcomes[:, None] * (teacher - read.min()) / np.ptp(read)
+    return mt_grpo(list(rewards), p.outcomes, alpha=0.0, groups=p.groups)
 
 
 def of_igpo(p):
@@ -245,6 +255,7 @@ EXPECTED = {
     "ppo-turn": ("stopping", lambda p: p.ppo(p.paid)),
     "gigpo": ("stopping", of_gigpo),
     "tamtrl": ("carrying", of_tamtrl),
+    "tamtrl-turn": ("carrying", of_tamtrl_by_turn),
     "infomem": ("carrying", of_infomem),
     "mempo": ("carrying", of_mempo),
     "igpo": ("carrying", of_igpo),
@@ -488,3 +499,26 @@ def test_what_the_page_says_of_trees_and_states_is_in_the_record():
     shorter = [saving(world, turns) for turns in (2, 3) for world in WORLDS if (world, turns) != ("late", 3)]
     assert f"{100 * min(shorter):.0f} to {100 * max(shorter):.0f}% fewer replies" in page
     assert f"the tree from {replies('tree-noscale')} replies to {replies('tree')} and" in page
+
+
+def test_what_the_page_says_of_tamtrl_compared_by_turn_is_in_the_record():
+    page = " ".join((DOCS / "credit_bench.md").read_text().split())
+    found = read_cells(json.loads((DOCS / "results" / "credit_bench.json").read_text()))
+    methods = ("tamtrl-turn", "tamtrl-change-turn")
+
+    def steps(world, turns, method):
+        return f"{found[world, turns, method].steps.mean:.0f}"
+
+    def reached(world, turns):
+        return [found[world, turns, method].reached for method in methods]
+
+    assert reached("once", 5) == [10, 10]
+    assert f"ten of ten runs, in {steps('once', 5, methods[0])} steps, as soon" in page
+    assert f"alone ({steps('once', 5, 'outcome')}) and without `change`" in page
+    (own, whole), (later, whole_later) = (
+        [steps("carrying", turns, method) for method in (methods[0], "tamtrl")] for turns in (5, 8)
+    )
+    assert f"{own} steps against {whole}, at K = 8 {later} against {whole_later}." in page
+    assert f"it needs {steps('once', 5, methods[1])} in `once`" in page
+    assert reached("carrying", 8) == [10, 8]  # "two of ten runs fail"
+    assert reached("once", 8) == [1, 1]

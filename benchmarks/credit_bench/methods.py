@@ -28,7 +28,7 @@ from benchmarks.credit_bench.worlds import (
 )
 from memenvs.baselines.advantages import OWN_ADVANTAGE, group_advantages, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
-from memenvs.credit import gigpo
+from memenvs.credit import gigpo, mt_grpo
 from memenvs.models import Reply
 from memenvs.rollout.records import Credit, Episode, Sample, Turn
 from memenvs.rollout.tree import Node
@@ -224,18 +224,35 @@ def compared(learner: Learner, rollouts: Rollouts, reward: Any, **options: Any) 
 
 def rewarded(learner: Learner, rollouts: Rollouts, method: RewardMethod, reward: Any) -> list[Array]:
     """`group_advantages` with a reward method's signals and credits beside the environment's rewards."""
-    episodes = records(learner.world, rollouts)
-    likely = scores(learner, rollouts, method)
-    for i, episode in enumerate(episodes):
-        episode.signals[method.name] = [
-            method.signal(turn, likely(i, k)) for k, turn in enumerate(episode.turns)
-        ]
+    episodes = measured(learner, rollouts, method)
     if reward not in OWN_ADVANTAGE:  # whose advantages are of the signals
         for group in range(GROUPS):
             members = [episode for episode in episodes if episode.group == group]
             for episode, credits in zip(members, method.assign_credit(members), strict=True):
                 _pay(episode, method.name, credits)
     return group_advantages(episodes, POLICY, reward=reward, method=method)
+
+
+def measured(learner: Learner, rollouts: Rollouts, method: RewardMethod) -> list[Episode]:
+    """The records of episodes with a method's signals."""
+    episodes = records(learner.world, rollouts)
+    likely = scores(learner, rollouts, method)
+    for i, episode in enumerate(episodes):
+        episode.signals[method.name] = [
+            method.signal(turn, likely(i, k)) for k, turn in enumerate(episode.turns)
+        ]
+    return episodes
+
+
+def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRLMethod) -> list[Array]:
+    """TAMTRL's rewards, each compared with those of its group at the same turn alone (ours).
+
+    Eq. 7 compares it with those of all turns.
+    """
+    episodes = measured(learner, rollouts, method)
+    rewards = [[credit.value for credit in turns] for turns in method.assign_credit(episodes)]
+    outcomes = [episode.outcome for episode in episodes]
+    return mt_grpo(rewards, outcomes, alpha=0.0, groups=rollouts.groups.tolist())
 
 
 def scores(
@@ -510,6 +527,14 @@ METHODS: dict[str, Method] = {
     "gigpo": Method("GiGPO", _method(GiGPOMethod(), "gigpo")),
     "tamtrl": Method("TAMTRL", _method(TAMTRLMethod(), "tamtrl"), needs="memory"),
     "tamtrl-change": Method("TAMTRL, change", _method(TAMTRLMethod(change=True), "tamtrl"), needs="memory"),
+    "tamtrl-turn": Method(
+        "TAMTRL, by turn", partial(flat, assign=partial(by_turn, method=TAMTRLMethod())), needs="memory"
+    ),
+    "tamtrl-change-turn": Method(
+        "TAMTRL, change, by turn",
+        partial(flat, assign=partial(by_turn, method=TAMTRLMethod(change=True))),
+        needs="memory",
+    ),
     "infomem": Method("InfoMem", _method(InfoMemMethod(), "infomem"), needs="memory"),
     "infomem-telescoped": Method("InfoMem, telescoped", partial(flat, assign=telescoped), needs="memory"),
     "mempo": Method("MemPO", _method(MemPOMethod(trajectory="outcome"), "mempo"), needs="memory"),

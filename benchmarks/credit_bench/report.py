@@ -322,7 +322,7 @@ def reasons(columns: Sequence[tuple[str, int]]) -> list[str]:
         for method in METHODS.values():
             if missing := method.missing(table):
                 why.setdefault(missing, []).append(method.title)
-        lines += [f"- {world}: {', '.join(titles)}: {reason}" for reason, titles in why.items()]
+        lines += [f"- {world}: {'; '.join(titles)}: {reason}" for reason, titles in why.items()]
     return lines
 
 

@@ -315,7 +315,13 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
             for number in reading_lead("TAMTRL", "outcome only", of, file)
         ),
     ],
-    "TAMTRL paid for what changed (ours): above TAMTRL": lambda: reading("TAMTRL, change", "TAMTRL"),
+    "TAMTRL paid for what changed (ours): above TAMTRL": lambda: [
+        *reading("TAMTRL, change", "TAMTRL"),
+        *(again(method) for method in ("TAMTRL, change", "TAMTRL")),
+    ],
+    "TAMTRL compared at the same turn alone (ours): above TAMTRL": lambda: [
+        again(method) for pair in BY_TURN for method in pair
+    ],
     "TAMTRL Table 3: product above plus": lambda: [
         *reading("TAMTRL", "TAMTRL, plus"),
         *reading_lead("TAMTRL", "TAMTRL, plus", curves),
@@ -402,6 +408,7 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
     ],
 }
 ONE, TWO = "sokoban_1", "sokoban_2"  # boxes
+BY_TURN = (("TAMTRL, by turn", "TAMTRL"), ("TAMTRL, change, by turn", "TAMTRL, change"))
 AGAIN = "reading_ablations_methods"  # chunked reading, from another warm-up
 PPO = ("MT-PPO", "PPO-MR", "PPO-OR")
 STRICT = ("MemPO, strict", "GRPO, strict")
@@ -518,6 +525,8 @@ def small_reader_again():
             for method in ("TAMTRL", "InfoMem")
             for of in (curves, ends)
         ),
+        *(gaps(AGAIN, "eval_success", "TAMTRL, change", other) for other in ("TAMTRL", "outcome only")),
+        *(gaps(AGAIN, "eval_success", whole, own) for own, whole in BY_TURN),
     ]
 
 
@@ -752,6 +761,10 @@ SENTENCES = {  # of each section: what it says, and the numbers in it
             for name, digits in (("taken", 2), ("passed over", 3), ("kept", 2), ("dropped", 2))
         ],
         "neither chunk nor memory holds it, {}.": lambda: [signal("tamtrl, out of sight")],
+        "takes the evidence in {} of the turns that show it, TAMTRL in {}.": lambda: [
+            mean(np.mean([run["taken"] for run in recorded("reading_ablations_memories")["shares"][method]]))
+            for method in reversed(TAMTRLS)
+        ],
         "({} right against {})": lambda: [mean(first_right("warmed up")), mean(held("warmed up", "em"))],
     },
     "A reader that reads: TAMTRL and InfoMem": {

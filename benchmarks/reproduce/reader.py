@@ -2,7 +2,8 @@
 
 `python -m benchmarks.reproduce.reader runs/rewards --model runs/reader/warm/last/policy` trains the reader of
 `benchmarks.agent`, after its warm-up, for a few steps by each method, on questions about one invented world,
-and tests it on another. It writes `docs/results/reader.json`, what the memories took and kept in it.
+and tests it on another. It writes `docs/results/reader.json`: what the memories took and kept, and what
+turns were paid for it.
 """
 
 from __future__ import annotations

@@ -35,23 +35,39 @@ from memenvs.core.files import write_json
 from memenvs.tasks.tokens import load_tokenizer
 
 WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends
-WRAPPED = {"target": "wrapped"}  # a model from nothing knows an answer in its form alone
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "outcome only": ("outcome", {}),
-    "TAMTRL": ("tamtrl", {}),
-    "TAMTRL, no min-max": ("tamtrl", {"minmax": False}),
-    "TAMTRL, no length norm": ("tamtrl", {"length_norm": False}),
-    "TAMTRL, plus": ("tamtrl", {"combine": "plus"}),
-    "TAMTRL, global": ("tamtrl", {"view": "global"}),
-    "TAMTRL, change": ("tamtrl", {"change": True}),
-    "InfoMem": ("infomem", WRAPPED),
-    "InfoMem, wrong side": ("infomem", {**WRAPPED, "side": "wrong"}),
-    "InfoMem, both sides": ("infomem", {**WRAPPED, "side": "both"}),
-    "InfoMem, no normalisation": ("infomem", {**WRAPPED, "normalize": False}),
-    "InfoMem, no outcome": ("infomem", {**WRAPPED, "outcome": False}),
-    "ReMemR1": ("rememr1", {}),
-}
 EVALUATED = 512  # episodes of the test set
+WRAPPED = {"target": "wrapped"}  # a model from nothing knows an answer in its form alone
+
+
+def _method(reward: str, **settings: Any) -> list[str]:
+    return ["--reward", reward, "--reward-args", json.dumps(settings)]
+
+
+def _by_turn(*, scale: str = "std", **settings: Any) -> list[str]:
+    """TAMTRL's rewards, compared with the group's at the same turn and not at all turns (ours)."""
+    methods = json.dumps([["TAMTRL", settings]])
+    return ["--reward", "turn", "--alpha", "0", "--scale", scale, "--methods", methods]
+
+
+METHODS: dict[str, list[str]] = {
+    "outcome only": _method("outcome"),
+    "TAMTRL": _method("tamtrl"),
+    "TAMTRL, no min-max": _method("tamtrl", minmax=False),
+    "TAMTRL, no length norm": _method("tamtrl", length_norm=False),
+    "TAMTRL, plus": _method("tamtrl", combine="plus"),
+    "TAMTRL, global": _method("tamtrl", view="global"),
+    "TAMTRL, change": _method("tamtrl", change=True),
+    "TAMTRL, by turn": _by_turn(),
+    "TAMTRL, change, by turn": _by_turn(change=True),
+    "TAMTRL, by turn, no std": _by_turn(scale="none"),
+    "TAMTRL, change, by turn, no std": _by_turn(scale="none", change=True),
+    "InfoMem": _method("infomem", **WRAPPED),
+    "InfoMem, wrong side": _method("infomem", **WRAPPED, side="wrong"),
+    "InfoMem, both sides": _method("infomem", **WRAPPED, side="both"),
+    "InfoMem, no normalisation": _method("infomem", **WRAPPED, normalize=False),
+    "InfoMem, no outcome": _method("infomem", **WRAPPED, outcome=False),
+    "ReMemR1": _method("rememr1"),
+}
 
 
 class Setting:
@@ -100,13 +116,9 @@ def jobs(
     setting: Setting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
 ) -> list[Job]:
     """A run for each of the methods named and each seed."""
-    methods = {
-        name: ["grpo", "--reward", reward, "--reward-args", json.dumps(settings)]
-        for name, (reward, settings) in METHODS.items()
-        if name in names
-    }
-    flags = [*setting.flags, *steps_flags(steps, every=10), *GROUPS, "--lr", "5e-4"]
-    return seeded_jobs(setting.folder, warm, methods, seeds, flags)
+    methods = {name: ["grpo", *flags] for name, flags in METHODS.items() if name in names}
+    shared = [*setting.flags, *steps_flags(steps, every=10), *GROUPS, "--lr", "5e-4"]
+    return seeded_jobs(setting.folder, warm, methods, seeds, shared)
 
 
 def memories(file: Path, setting: Setting, warm: Path, made: Sequence[Job]) -> str:

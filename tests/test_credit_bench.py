@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -205,11 +206,11 @@ def of_tamtrl(p):
     return tamtrl(list(teacher), p.outcomes, tasks=p.groups, answers=answers)
 
 
-def of_tamtrl_by_turn(p):
+def of_tamtrl_by_turn(p, scale="std"):
     teacher = teacher_of(p)
     read = teacher[:, :-1]  # the last turn writes no memory
     rewards = p.outcomes[:, None] * (teacher - read.min()) / np.ptp(read)
-    return mt_grpo(list(rewards), p.outcomes, alpha=0.0, groups=p.groups)
+    return mt_grpo(list(rewards), p.outcomes, alpha=0.0, groups=p.groups, scale=scale)
 
 
 def of_igpo(p):
@@ -256,6 +257,7 @@ EXPECTED = {
     "gigpo": ("stopping", of_gigpo),
     "tamtrl": ("carrying", of_tamtrl),
     "tamtrl-turn": ("carrying", of_tamtrl_by_turn),
+    "tamtrl-turn-noscale": ("carrying", partial(of_tamtrl_by_turn, scale="none")),
     "infomem": ("carrying", of_infomem),
     "mempo": ("carrying", of_mempo),
     "igpo": ("carrying", of_igpo),
@@ -504,21 +506,30 @@ def test_what_the_page_says_of_trees_and_states_is_in_the_record():
 def test_what_the_page_says_of_tamtrl_compared_by_turn_is_in_the_record():
     page = " ".join((DOCS / "credit_bench.md").read_text().split())
     found = read_cells(json.loads((DOCS / "results" / "credit_bench.json").read_text()))
-    methods = ("tamtrl-turn", "tamtrl-change-turn")
+    forms = ("tamtrl", "tamtrl-change")
 
-    def steps(world, turns, method):
-        return f"{found[world, turns, method].steps.mean:.0f}"
+    def steps(method, *places):
+        return [f"{found[(*place, method)].steps.mean:.0f}" for place in places]
 
-    def reached(world, turns):
-        return [found[world, turns, method].reached for method in methods]
+    def reached(place, end):
+        return [found[(*place, form + end)].reached for form in forms]
 
-    assert reached("once", 5) == [10, 10]
-    assert f"ten of ten runs, in {steps('once', 5, methods[0])} steps, as soon" in page
-    assert f"alone ({steps('once', 5, 'outcome')}) and without `change`" in page
-    (own, whole), (later, whole_later) = (
-        [steps("carrying", turns, method) for method in (methods[0], "tamtrl")] for turns in (5, 8)
+    places = ("carrying", 5), ("carrying", 8), ("once", 5)
+    short, long, once = steps("tamtrl-turn-noscale", *places)
+    assert steps("tamtrl", *places[:2]) == [short, long]  # "as TAMTRL does"
+    assert f"it needs {short} and {long} steps at K = 5 and 8" in page
+    assert f"in `once` at K = 5 {once}, with ten of ten runs where TAMTRL has four" in page
+    for method, said in (
+        ("tamtrl-change-turn-noscale", "with `change` {}, {} and {}, where"),
+        ("tamtrl-change", "`change` alone needs {}, {} and {}."),
+    ):
+        assert said.format(*steps(method, *places)) in page
+    short, long, once = steps("tamtrl-turn", *places)
+    assert f"at K = 5 then takes {once} steps, as soon" in page
+    assert (
+        f"alone ({steps('outcome', places[2])[0]}) and without `change`, and `carrying` {short} and {long}."
+        in page
     )
-    assert f"{own} steps against {whole}, at K = 8 {later} against {whole_later}." in page
-    assert f"it needs {steps('once', 5, methods[1])} in `once`" in page
-    assert reached("carrying", 8) == [10, 8]  # "two of ten runs fail"
-    assert reached("once", 8) == [1, 1]
+    assert reached(("once", 5), "-turn") == reached(("once", 5), "-turn-noscale") == [10, 10]
+    assert reached(("once", 5), "") == [4, 10]
+    assert all(one <= 1 for end in ("", "-turn", "-turn-noscale") for one in reached(("once", 8), end))

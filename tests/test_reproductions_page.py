@@ -320,7 +320,9 @@ DECIDES = {  # the numbers of each claim's last cell, in their order
         *(again(method) for method in ("TAMTRL, change", "TAMTRL")),
     ],
     "TAMTRL compared at the same turn alone (ours): above TAMTRL": lambda: [
-        again(method) for pair in BY_TURN for method in pair
+        *(again(method) for pair in BY_TURN for method in pair),
+        *(again(f"{own}, no std") for own, _ in BY_TURN),
+        *(number for own, whole in BY_TURN for number in reading_lead(f"{own}, no std", whole, file=AGAIN)),
     ],
     "TAMTRL Table 3: product above plus": lambda: [
         *reading("TAMTRL", "TAMTRL, plus"),
@@ -527,6 +529,8 @@ def small_reader_again():
         ),
         *(gaps(AGAIN, "eval_success", "TAMTRL, change", other) for other in ("TAMTRL", "outcome only")),
         *(gaps(AGAIN, "eval_success", whole, own) for own, whole in BY_TURN),
+        *(gaps(AGAIN, "eval_success", f"{own}, no std", own) for own, _ in BY_TURN),
+        *(gaps(AGAIN, "eval_success", f"{own}, no std", whole) for own, whole in BY_TURN),
     ]
 
 

@@ -244,7 +244,7 @@ def measured(learner: Learner, rollouts: Rollouts, method: RewardMethod) -> list
     return episodes
 
 
-def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRLMethod) -> list[Array]:
+def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRLMethod, scale: str) -> list[Array]:
     """TAMTRL's rewards, each compared with those of its group at the same turn alone (ours).
 
     Eq. 7 compares it with those of all turns.
@@ -252,7 +252,7 @@ def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRLMethod) -> list[
     episodes = measured(learner, rollouts, method)
     rewards = [[credit.value for credit in turns] for turns in method.assign_credit(episodes)]
     outcomes = [episode.outcome for episode in episodes]
-    return mt_grpo(rewards, outcomes, alpha=0.0, groups=rollouts.groups.tolist())
+    return mt_grpo(rewards, outcomes, alpha=0.0, groups=rollouts.groups.tolist(), scale=scale)
 
 
 def scores(
@@ -508,6 +508,10 @@ def _states(scale: str) -> Callable[[Learner], Batch]:
     return partial(flat, assign=partial(state_matched, scale=scale))
 
 
+def _turns(method: TAMTRLMethod, scale: str) -> Callable[[Learner], Batch]:
+    return partial(flat, assign=partial(by_turn, method=method, scale=scale))
+
+
 METHODS: dict[str, Method] = {
     "outcome": Method("GRPO-OR", _group("outcome")),
     "merged": Method("GRPO-MR", _group("merged")),
@@ -527,13 +531,13 @@ METHODS: dict[str, Method] = {
     "gigpo": Method("GiGPO", _method(GiGPOMethod(), "gigpo")),
     "tamtrl": Method("TAMTRL", _method(TAMTRLMethod(), "tamtrl"), needs="memory"),
     "tamtrl-change": Method("TAMTRL, change", _method(TAMTRLMethod(change=True), "tamtrl"), needs="memory"),
-    "tamtrl-turn": Method(
-        "TAMTRL, by turn", partial(flat, assign=partial(by_turn, method=TAMTRLMethod())), needs="memory"
-    ),
+    "tamtrl-turn": Method("TAMTRL, by turn", _turns(TAMTRLMethod(), "std"), needs="memory"),
+    "tamtrl-turn-noscale": Method("TAMTRL, by turn, no std", _turns(TAMTRLMethod(), "none"), needs="memory"),
     "tamtrl-change-turn": Method(
-        "TAMTRL, change, by turn",
-        partial(flat, assign=partial(by_turn, method=TAMTRLMethod(change=True))),
-        needs="memory",
+        "TAMTRL, change, by turn", _turns(TAMTRLMethod(change=True), "std"), needs="memory"
+    ),
+    "tamtrl-change-turn-noscale": Method(
+        "TAMTRL, change, by turn, no std", _turns(TAMTRLMethod(change=True), "none"), needs="memory"
     ),
     "infomem": Method("InfoMem", _method(InfoMemMethod(), "infomem"), needs="memory"),
     "infomem-telescoped": Method("InfoMem, telescoped", partial(flat, assign=telescoped), needs="memory"),

@@ -123,6 +123,7 @@ def steps_flags(steps: int, every: int) -> list[str]:
     return ["--steps", str(steps), "--save-every", str(min(steps, 100)), "--eval-every", str(every)]
 
 
+LABEL = 25  # letters of a method's name of which four stand in a picture's width
 GROUPS = ["--groups", "8", "--group-size", "8"]
 UNCHANGED = {"warmed up": ["grpo", *steps_flags(1, 1), "--lr", "0"]}
 """A run that learns nothing: its one evaluation is of the policy that the others begin with."""
@@ -378,9 +379,10 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
                 style = ("dashed", "dotted")[still.index(method)]
                 axis.axhline(values.mean(), label=method, color="gray", linestyle=style)
                 continue
-            colour = f"C{learning.index(method)}"  # the same in each panel
-            axis.plot(steps, values.mean(0), label=method, color=colour)
-            axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.15)
+            again, colour = divmod(learning.index(method), 10)  # the same in each panel
+            line = ("solid", "dashdot")[again]
+            axis.plot(steps, values.mean(0), label=method, color=f"C{colour}", linestyle=line)
+            axis.fill_between(steps, values.min(0), values.max(0), color=f"C{colour}", alpha=0.15)
         axis.set(xlabel="training step", ylabel=metric.removeprefix("eval_").replace("_", " "))
         axis.grid(alpha=0.3)
     entries = axes[0].get_legend_handles_labels()  # shown where they cover no curve
@@ -388,7 +390,8 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
         axes[-1].axis("off")
         axes[-1].legend(*entries, loc="center", frameon=False)
     else:
-        figure.legend(*entries, ncols=4, loc="outside lower center", frameon=False)
+        beside = 4 if max(map(len, entries[1])) <= LABEL else 3
+        figure.legend(*entries, ncols=beside, loc="outside lower center", frameon=False)
     figure.suptitle(record["title"])
     figure.savefig(file, dpi=130)
     plt.close(figure)

@@ -71,12 +71,13 @@ def bare(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
     width = max(map(len, prompts))
     lengths = torch.tensor([len(prompt) for prompt in prompts])[:, None]
     mask = torch.arange(width + tokens) >= width - lengths
+    behind = cache_inputs(policy.model.model, cache)
     for used in range(1, tokens):
         hidden = policy.model.model(
             input_ids=step,
             attention_mask=mask[:, : width + used],
             position_ids=lengths + used - 1,
-            **cache_inputs(policy.model.model, cache),
+            **behind,
         ).last_hidden_state
         policy.model.lm_head(hidden[:, -1])
 

@@ -66,14 +66,15 @@ def plain(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64
     for row, shown, prompt in zip(ids, mask, prompts, strict=True):
         row[width - len(prompt) :], shown[width - len(prompt) :] = torch.from_numpy(prompt), 1
     positions = (mask.cumsum(1) - 1).clamp(min=0).long()
-    cache, drawn, logprobs, prefill = transformers.DynamicCache(), [], [], 0.0
+    behind = cache_inputs(policy.model, transformers.DynamicCache())
+    drawn, logprobs, prefill = [], [], 0.0
     for step in range(uniforms.shape[1]):
         logits = policy.model(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
             logits_to_keep=1,
-            **cache_inputs(policy.model, cache),
+            **behind,
         ).logits[:, -1]
         tokens, likely = sample_tokens(logits, torch.from_numpy(uniforms[:, step]), policy.sampling_params)
         drawn.append(tokens.numpy())

@@ -148,11 +148,7 @@ def unchanged(method, seed):
 
 def paid(method, kind, name):
     """The mean signal or advantage of the turns of a kind, or their share of all: "turns"."""
-    runs = [run["paid"] for run in recorded("reader")["turns"][method].values()]
-    turns = sum(run[kind]["turns"] for run in runs)
-    if name == "turns":
-        return turns / sum(one["turns"] for run in runs for one in run.values())
-    return sum(run[kind]["turns"] * run[kind][name] for run in runs) / turns
+    return reader.paid_to(recorded("reader")["turns"][method].values())[kind][name]
 
 
 def reached(world, turns, *methods):

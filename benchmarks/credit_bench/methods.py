@@ -247,7 +247,7 @@ def measured(learner: Learner, rollouts: Rollouts, method: RewardMethod) -> list
 def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRLMethod, scale: str) -> list[Array]:
     """TAMTRL's rewards, each compared with those of its group at the same turn alone (ours).
 
-    Eq. 7 compares it with those of all turns.
+    Eq. 7 compares it with those of all turns. Min-max runs over all episodes, as in eq. 5, and not by group.
     """
     episodes = measured(learner, rollouts, method)
     rewards = [[credit.value for credit in turns] for turns in method.assign_credit(episodes)]

@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +85,18 @@ def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
     return [*seeded_jobs(folder, warm, unchanged, 1, flags), *learning]
 
 
-def episodes(job: Job, phase: str) -> dict[int, list[dict[str, Any]]]:
-    """A run's recorded episodes of a phase, by the step that they belong to."""
-    by_step: dict[int, list[dict[str, Any]]] = {}
+def episodes(job: Job) -> dict[str, dict[int, list[dict[str, Any]]]]:
+    """A run's recorded episodes, of training and evaluation, by the step that they belong to."""
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {"train": {}, "eval": {}}
     for line in (job.out / "episodes.jsonl").read_text().splitlines():
         episode = json.loads(line)
-        if episode["phase"] == phase:
-            by_step.setdefault(episode["step"], []).append(episode)
-    return dict(sorted(by_step.items()))
+        found[episode["phase"]].setdefault(episode["step"], []).append(episode)
+    return {phase: dict(sorted(by_step.items())) for phase, by_step in found.items()}
 
 
 def evaluations(job: Job, needed: Needed) -> list[dict[str, Any]]:
     """What each evaluation of a run found, in the order of their steps; see `measure`."""
-    return [{"step": step, **measure(found, needed)} for step, found in episodes(job, "eval").items()]
+    return [{"step": step, **measure(found, needed)} for step, found in episodes(job)["eval"].items()]
 
 
 def measure(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, Any]:
@@ -187,10 +186,10 @@ def turns_of(job: Job, needed: Needed) -> dict[str, Any]:
         job: the run.
         needed: of the questions that it trains on.
     """
-    evaluated = episodes(job, "eval")
-    found: dict[str, Any] = {"unchanged": unchanged(evaluated[max(evaluated)])}
+    played = episodes(job)
+    found: dict[str, Any] = {"unchanged": unchanged(played["eval"][max(played["eval"])])}
     if METHODS.get(job.method, ("",))[0] == "tamtrl":
-        found["paid"] = paid([one for step in episodes(job, "train").values() for one in step], needed)
+        found["paid"] = paid([one for step in played["train"].values() for one in step], needed)
     return found
 
 
@@ -239,23 +238,37 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     return markdown(("method", *names), rows)
 
 
+def paid_to(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """`paid` of several runs (`turns_of`) together, where `turns` is a share of all turns."""
+    measured = [run["paid"] for run in runs]
+    whole = sum(one["turns"] for run in measured for one in run.values())
+    found: dict[str, dict[str, float]] = {}
+    for kind in KINDS:
+        own = [run[kind] for run in measured if kind in run]
+        counts = [one["turns"] for one in own]
+        found[kind] = {"turns": sum(counts) / whole}
+        for name in ("signal", "advantage") if own else ():
+            found[kind][name] = float(np.average([one[name] for one in own], weights=counts))
+    return found
+
+
 def turns_table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """A Markdown table of `paid`, over all runs of each method: share of turns, signal, advantage."""
+    """A Markdown table of `paid_to` the runs of each method."""
     measured = {
-        method: [run["paid"] for run in found[method].values()]
+        method: paid_to(found[method].values())
         for method, (reward, _) in METHODS.items()
         if reward == "tamtrl" and method in found
     }
-    rows: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    for runs in measured.values():
-        turns = {kind: [run[kind]["turns"] if kind in run else 0 for run in runs] for kind in KINDS}
-        for kind, counts in turns.items():
-            rows[kind].append(f"{sum(counts) / sum(map(sum, turns.values())):.2f}")
-            for name in ("signal", "advantage"):
-                whole = sum(run[kind]["turns"] * run[kind][name] for run in runs if kind in run)
-                rows[kind].append(f"{whole / sum(counts):.2f}" if sum(counts) else "")
-    heads = [f"{method}: {name}" for method in measured for name in ("turns", "signal", "advantage")]
-    return markdown(("a reading turn", *heads), rows)
+    names = ("turns", "signal", "advantage")
+    rows = {
+        kind: [
+            f"{own[kind][name]:.2f}" if name in own[kind] else ""
+            for own in measured.values()
+            for name in names
+        ]
+        for kind in KINDS
+    }
+    return markdown(("a reading turn", *(f"{method}: {name}" for method in measured for name in names)), rows)
 
 
 def _cell(name: str, values: Sequence[Any]) -> str:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.reproduce.play import play_anew
 from benchmarks.reproduce.reading_tasks import QUESTION, SENTENCES
-from benchmarks.reproduce.runs import play_anew
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy
 from memenvs.rollout.records import Episode

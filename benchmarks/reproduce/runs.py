@@ -15,14 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.baselines.run import group_seeds
 from memenvs.core.files import read_json, write_json
 from memenvs.evaluation.summary import markdown_table
-from memenvs.models import HFPolicy
-from memenvs.rollout.engine import collect
-from memenvs.rollout.records import Episode
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
+LABEL = 25  # letters of a method's name of which four stand in a picture's width
 
 
 class Job(NamedTuple):
@@ -123,7 +120,6 @@ def steps_flags(steps: int, every: int) -> list[str]:
     return ["--steps", str(steps), "--save-every", str(min(steps, 100)), "--eval-every", str(every)]
 
 
-LABEL = 25  # letters of a method's name of which four stand in a picture's width
 GROUPS = ["--groups", "8", "--group-size", "8"]
 UNCHANGED = {"warmed up": ["grpo", *steps_flags(1, 1), "--lr", "0"]}
 """A run that learns nothing: its one evaluation is of the policy that the others begin with."""
@@ -218,18 +214,6 @@ def curve(out: Path, name: str) -> tuple[list[int], list[float]]:
 def last_policy(out: Path) -> Path:
     """The policy of a run's last checkpoint."""
     return out / "last" / "policy"
-
-
-def play_anew(venv: Any, policy: HFPolicy, episodes: int, reply: int) -> list[Episode]:
-    """Episodes of a policy, on other draws of tasks and tokens than those of a run and its evaluations.
-
-    Args:
-        venv: of the environment, without autoreset.
-        policy: that plays.
-        episodes: so many; always the same.
-        reply: tokens that a reply may have.
-    """
-    return list(collect(venv, policy, group_seeds(0, 0, 4, episodes), max_new_tokens=reply))
 
 
 def finish(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reproduce.runs import play_anew
+from benchmarks.reproduce.play import play_anew
 from benchmarks.reproduce.search_teacher import note, reply_tokens
 from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.search_qa import read_reply

@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from benchmarks.reproduce.play import play_anew
 from benchmarks.reproduce.runs import (
     RESULTS,
     UNCHANGED,
@@ -28,7 +29,6 @@ from benchmarks.reproduce.runs import (
     last_policy,
     make_parser,
     markdown,
-    play_anew,
     python,
     run_all,
     seeded_jobs,

@@ -376,6 +376,7 @@ class _ActiveRows:
         self._backbone, self._window = sampler.model.backbone, sampler.window
         self._takes_positions = "position_ids" in inspect.signature(self._backbone.forward).parameters
         self._cache, self.hidden = prefill(self._backbone, prompts, room, sampler.device)
+        self._behind = cache_inputs(self._backbone, self._cache)
         lengths = np.array([len(prompt) for prompt in prompts])
         self._padding = lengths.max() - lengths
         self._used = int(lengths.max())
@@ -394,7 +395,7 @@ class _ActiveRows:
         self.hidden = self._backbone(
             input_ids=tokens[:, None],
             attention_mask=self._mask[:, : self._used] if self._padding.any() else None,
-            **cache_inputs(self._backbone, self._cache),
+            **self._behind,
             **({"position_ids": positions} if self._takes_positions else {}),
         ).last_hidden_state[:, -1]
         self._positions += 1

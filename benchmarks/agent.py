@@ -78,14 +78,21 @@ class Agent(NamedTuple):
 
 
 LONG = {"n_documents": 20, "chunk_size": 400, "max_memory": 192}
-READING = {"chunk_size": 300, "cut_at": "document", "max_memory": 128, "max_answer": 32, "template": "short"}
+READING = {
+    "chunk_size": 300,
+    "cut_at": "document",
+    "max_memory": 128,
+    "max_answer": 32,
+    "template": "short",
+    "tokenizer": "world",
+}
 AGENTS = {
     "reader": Agent(
         env="MemChunkQA-v0",
         env_args={"n_documents": 6, **READING},
         worlds={
-            "warm": "--split train --seed 1 --tasks 40000 --entities 3000 --documents 20",
-            "learn": "--split train --seed 2 --tasks 4000 --entities 3000 --documents 20",
+            "warm": "--split train --seed 1 --tokenizer world --tasks 40000 --entities 3000 --documents 20",
+            "learn": "--split train --seed 2 --tokenizer world --tasks 4000 --entities 3000 --documents 20",
         },
         texts=600,
         warm="--no-shuffle --episodes 100000 --batch-size 20 --lora-rank 8 "
@@ -102,10 +109,12 @@ AGENTS = {
     # One call finds what one hop asks for: of `world-test`, a quarter of its questions.
     "caller": Agent(
         env="MemToolQA-v0",
-        env_args={"k": 3},
+        env_args={"k": 3, "tokenizer": "world"},
         worlds={
-            "warm": "--split train --seed 1 --tasks 4000 --entities 6000 --documents 20 --hops 1",
-            "test": "--split test --seed 0 --tasks 128 --entities 1000 --documents 20 --hops 1",
+            "warm": "--split train --seed 1 --tasks 4000 --entities 6000 --documents 20 --hops 1 "
+            "--tokenizer world",
+            "test": "--split test --seed 0 --tasks 128 --entities 1000 --documents 20 --hops 1 "
+            "--tokenizer world",
         },
         start="smollm2-reader",
         warm="--teacher benchmarks.lessons:fact_caller --episodes 480 --batch-size 8 "

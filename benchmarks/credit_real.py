@@ -31,6 +31,7 @@ from memenvs.wrappers import InfoMemMethod, MemPOMethod, RewardMethod, TAMTRLMet
 from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
+TOKENIZER = "world"  # docs/real_model.md was measured with it
 KINDS = {
     "evidence": "the sentences that the answer needs, of all sections so far",
     "distractor": "as many characters of the same sections' other documents, or of the task's",
@@ -89,7 +90,7 @@ def main() -> None:
 def show_reading(args: argparse.Namespace, scorer: Any, template: str | None) -> None:
     """Tables of memories written while reading."""
     sizes = {"chunk_size": args.chunk_size, "n_documents": args.documents, "max_memory": args.max_memory}
-    env = gym.make("MemChunkQA-v0", tasks=args.tasks, cut_at="document", **sizes)
+    env = gym.make("MemChunkQA-v0", tasks=args.tasks, cut_at="document", tokenizer=TOKENIZER, **sizes)
     played = [one for task in range(args.n) for kind in KINDS for one in read(env, task, kind)]
     found = signals(scorer, template, [one.turn for one in played], READING)
     turns = sum(one.evidence for one in played if one.kind == "evidence")
@@ -119,7 +120,13 @@ def show_reading(args: argparse.Namespace, scorer: Any, template: str | None) ->
 
 def show_search(args: argparse.Namespace, scorer: Any, template: str | None) -> None:
     """Tables of memories written while searching, turn by turn."""
-    env = gym.make("MemSearchQA-v0", tasks=args.tasks, memory_mode="memory", max_memory=args.max_memory)
+    env = gym.make(
+        "MemSearchQA-v0",
+        tasks=args.tasks,
+        memory_mode="memory",
+        tokenizer=TOKENIZER,
+        max_memory=args.max_memory,
+    )
     inner: Any = env.unwrapped
     tasks = [number for number, task in enumerate(inner.questions) if len(task.evidence) == 2][: args.n]
     kinds = ("evidence", "distractor", "passages", "nothing")
@@ -140,7 +147,7 @@ def show_search(args: argparse.Namespace, scorer: Any, template: str | None) -> 
 def read(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
     """The turns of an episode whose memories are of one kind; the last one, which answers, included."""
     inner: Any = env.unwrapped
-    tokenizer, task = load_tokenizer("world"), inner.tasks[number]
+    tokenizer, task = load_tokenizer(TOKENIZER), inner.tasks[number]
     evidence, others = list[str](), list[str]()
     apart = [document for document in task.documents if document not in task.evidence][:20]
     documents = list(zip(inner.tasks.titles(apart), inner.tasks.texts(apart), strict=True))

@@ -103,9 +103,9 @@ def moves(env: gym.Env[Any, Any], number: int) -> list[Turn]:
     return [one.turn for one in play(env, number, "", lambda *_: (inner.gold_reply(), False))]
 
 
-WORLD = {"tasks": "world-test", "n_documents": 6, "chunk_size": 300, "max_memory": 96}
-NEEDLES = {"n_documents": 60, "chunk_size": 300, "max_memory": 96}
-SEARCH = {"tasks": "world-test", "k": 2, "max_turns": 3, "max_information": 200}
+WORLD = {"tasks": "world-test", "tokenizer": "world", "n_documents": 6, "chunk_size": 300, "max_memory": 96}
+NEEDLES = {"tokenizer": "world", "n_documents": 60, "chunk_size": 300, "max_memory": 96}
+SEARCH = {"tasks": "world-test", "tokenizer": "world", "k": 2, "max_turns": 3, "max_information": 200}
 TRAINING = ({"tasks": "world-train"}, (1, 6))
 ENDS = ("</search>", "</answer>")
 SETTINGS = {
@@ -117,7 +117,7 @@ SETTINGS = {
     ),
     "tool": Setting(
         "MemToolQA-v0",
-        {"tasks": "world-test", "k": 2, "max_result": 200},
+        {"tasks": "world-test", "tokenizer": "world", "k": 2, "max_result": 200},
         TRAINING,
         calls,
         ("</tool>", "</answer>"),

@@ -134,7 +134,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     transformers.logging.set_verbosity_error()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizer.json")))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizers/world.json")))
     policy = HFPolicy(model(), tokenizer, chat=False)
     rng = np.random.default_rng(0)
     prompts = [

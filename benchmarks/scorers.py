@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of torch; two that wait for each other spin")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizer.json")))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizers/world.json")))
     scorer = HFScorer(model(), tokenizer, max_batch_tokens=args.max_batch_tokens)
     print(f"{scorer.model.num_parameters():,} parameters, {torch.get_num_threads()} threads")
     print("| requests | plain, CPU s (clock) | HFScorer | ratio | plain, MB | HFScorer | ratio |")

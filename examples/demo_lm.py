@@ -21,7 +21,15 @@ from memenvs.rollout.session import Session
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
-READING = {"n_documents": 6, "chunk_size": 300, "cut_at": "document", "max_memory": 128, "max_answer": 32}
+READING = {
+    "n_documents": 6,
+    "chunk_size": 300,
+    "cut_at": "document",
+    "max_memory": 128,
+    "max_answer": 32,
+    "template": "short",
+    "tokenizer": "world",  # the reader's chunks in training were counted by it
+}
 BOLD, DIM, GREEN, YELLOW, RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 MARK = "»"  # before a sentence that is needed, also where there are no colours
 
@@ -37,7 +45,7 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     policy = HFPolicy(args.agent, temperature=0.0)
     scorer = HFScorer(policy.model, policy.tokenizer)
-    env = gym.make("MemChunkQA-v0", tasks="world-test", template="short", **READING)
+    env = gym.make("MemChunkQA-v0", tasks="world-test", **READING)
     wrapped = RewardWrapper(env, ["TAMTRL"], scorer, policy.template)
     session = Session(policy)
     session.begin(*wrapped.reset(seed=args.seed, options={"task": args.task}))

@@ -154,7 +154,7 @@ def _about(card: Card) -> str:
     counts = card.counts
     return (
         f"{counts['tasks']:,} tasks over {counts['documents']:,} documents, up to {counts['max_tokens']:,} "
-        f"tokens a task; for {card.environment}, by {card.metric}."
+        f"tokens a task (tokenizer {card.tokenizer['name']}); for {card.environment}, by {card.metric}."
     )
 
 

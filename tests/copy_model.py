@@ -24,7 +24,7 @@ def copying_model(seed: int = 0) -> tuple[Any, Any]:
     import torch
     import transformers
 
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizer.json")))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizers/world.json")))
     config = transformers.Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=WIDTH,

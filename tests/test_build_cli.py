@@ -65,6 +65,7 @@ def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, c
     assert str(tmp_path) not in (tmp_path / "set" / CARD).read_text()
     summary = capsys.readouterr().out
     assert "3 tasks over 5 documents" in summary
+    assert f"{tasks.card.counts['mean_tokens']} tokens a task by 'general'" in summary
     assert "memenvs.play" in summary
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from memenvs.build.bundled import SPECIAL, VOCABULARY, task_sets, tokenizer
+from memenvs.build.bundled import SPECIAL, VOCABULARY, task_sets, world_tokenizer
 from memenvs.build.write import write_task_set
 from memenvs.data import bundled, bundled_names
 from memenvs.tasks.taskset import Card, open_tasks
@@ -10,7 +10,7 @@ from memenvs.tasks.tokens import load_tokenizer
 
 
 def test_the_bundled_task_sets_are_those_that_their_code_makes(tmp_path):
-    counter = load_tokenizer("world")
+    counter = load_tokenizer()
     for name, draft in task_sets(counter).items():
         made = write_task_set(tmp_path / name, draft, Card(f"bundled {name}"), counter)
         assert list(made) == list(open_tasks(name)), name
@@ -22,7 +22,7 @@ def test_the_bundled_task_sets_are_those_that_their_code_makes(tmp_path):
 
 def test_the_bundled_tokenizer_is_the_one_that_its_code_trains():
     shipped = load_tokenizer("world").backend
-    assert tokenizer().get_vocab() == shipped.get_vocab()
+    assert world_tokenizer().get_vocab() == shipped.get_vocab()
     assert shipped.get_vocab_size() == VOCABULARY
     assert [shipped.id_to_token(i) for i in range(3)] == SPECIAL
 

@@ -34,7 +34,7 @@ def chat():
 
     def make(template=CHAT_TEMPLATE, **arguments):
         tokenizer = transformers.PreTrainedTokenizerFast(
-            tokenizer_file=str(bundled("tokenizer.json")),
+            tokenizer_file=str(bundled("tokenizers/world.json")),
             eos_token="<|endoftext|>",
             additional_special_tokens=["<|im_start|>", "<|im_end|>"],
             chat_template=template,

@@ -144,7 +144,7 @@ def test_a_tokenizers_name_is_the_last_part_of_its_path(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [None, 5])
 def test_a_tokenizer_that_is_no_name_is_one_line(name):
-    with pytest.raises(ValueError, match="try 'world'"):
+    with pytest.raises(ValueError, match="try 'general'"):
         load_tokenizer(name)
 
 

@@ -32,7 +32,7 @@ def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0, *, tied: bo
     import transformers
 
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(bundled("tokenizer.json")),
+        tokenizer_file=str(bundled("tokenizers/world.json")),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         additional_special_tokens=["<|im_start|>"],

@@ -1,4 +1,4 @@
-"""Makes what ships in `data/` again: `python -m memenvs.build.bundled FOLDER`."""
+"""Make the bundled world, its tokenizer and its task sets again: `python -m memenvs.build.bundled FOLDER`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Up || Down || Left || Right system user assistant
 """
 
 
-def tokenizer() -> Tokenizer:
-    """A byte-level BPE of 4,096 entries, trained on a world that no bundled task set is about."""
+def world_tokenizer() -> Tokenizer:
+    """A byte-level BPE of 4,096 entries for toy models, trained on a world of its own."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -72,14 +72,14 @@ def task_sets(counter: TextTokenizer) -> dict[str, Draft]:
 
 
 def main() -> int:
-    """Write the tokenizer and the task sets into a folder."""
+    """Write the world's tokenizer and the task sets into a folder."""
     parser = argparse.ArgumentParser(prog="python -m memenvs.build.bundled", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write; the project's own is data/")
     folder: Path = parser.parse_args().folder
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "tokenizer.json"
-    tokenizer().save(str(path), pretty=False)
-    counter = TextTokenizer(load_tokenizer(str(path)).backend, "world")
+    path = folder / "tokenizers" / "world.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    world_tokenizer().save(str(path), pretty=False)
+    counter = load_tokenizer()
     for name, draft in task_sets(counter).items():
         written = write_task_set(folder / name, draft, Card(f"bundled {name}"), counter)
         sys.stdout.write(f"{name}: {written.card.counts}\n")

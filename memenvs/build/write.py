@@ -135,21 +135,25 @@ def _write(path: Path, columns: dict[str, Any]) -> None:
 def _counts(
     documents: Documents, tasks: Sequence[Task], layout: Layout, tokenizer: TextTokenizer
 ) -> dict[str, int]:
-    """The sizes that environments and readers of the card want; the largest ones are of one task."""
+    """The sizes that environments and readers of the card want; `max_` and `mean_` are over tasks."""
     most = max(len(task.documents) for task in tasks)
     header = layout.header.replace("{i}", str(most))
     frame_chars = len(header) + len(layout.separator)
     frames = np.append(0, frame_tokens(tokenizer, layout, most))
     numbers = [np.array(task.documents, np.int64) for task in tasks]
     tokens, chars = documents.tokens, documents.chars
+    of_chars = [int(chars[read].sum()) + frame_chars * len(read) for read in numbers]
+    of_tokens = [int(tokens[read].sum() + frames[len(read)]) for read in numbers]
     return {
         "tasks": len(tasks),
         "documents": len(documents.titles),
         "max_documents": most,
         "max_evidence": max(len(task.evidence) for task in tasks),
         "max_question_chars": max(len(task.question) for task in tasks),
-        "max_chars": max(int(chars[read].sum()) + frame_chars * len(read) for read in numbers),
-        "max_tokens": max(int(tokens[read].sum() + frames[len(read)]) for read in numbers),
+        "max_chars": max(of_chars),
+        "max_tokens": max(of_tokens),
+        "mean_chars": round(np.mean(of_chars)),
+        "mean_tokens": round(np.mean(of_tokens)),
     }
 
 

@@ -27,8 +27,8 @@ from memenvs.envs.memory import (
 from memenvs.envs.render import reading_turn, reward_line
 from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
-from memenvs.tasks.taskset import Task, open_tasks
-from memenvs.tasks.tokens import HEAD_CHARS, load_tokenizer
+from memenvs.tasks.taskset import Task, open_tasks, tokenizer_of
+from memenvs.tasks.tokens import HEAD_CHARS
 
 READ = """\
 You are reading a long text section by section, to answer a question when you have read it all. Only what \
@@ -235,7 +235,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         chunk_size: tokens of a chunk.
         max_memory: tokens of memory kept; of a longer one the beginning, at most 16 characters a token.
         max_answer: tokens of the final reply that count.
-        tokenizer: `"world"`, a file, a folder or a Hugging Face id.
+        tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
+            that the task set was built with.
         cut_at: `"token"`, or `"document"` to cut no document that fits a chunk with its header.
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
@@ -276,7 +277,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         chunk_size: int = 5000,
         max_memory: int = 1024,
         max_answer: int = 1024,
-        tokenizer: str = "world",
+        tokenizer: str | None = None,
         cut_at: str = "token",
         n_documents: int | None = None,
         template: dict[str, str] | str | None = None,
@@ -301,7 +302,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             raise ValueError(
                 f"{tasks} has nothing to read; play its questions in MemSearchQA-v0 by a retriever"
             )
-        self.tokenizer = load_tokenizer(tokenizer)
+        self.tokenizer = tokenizer_of(self.tasks, tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.thoughts = thoughts
         self.cut_at, self.answer_format = cut_at, answer_format

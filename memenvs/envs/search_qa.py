@@ -33,7 +33,7 @@ from memenvs.envs.searching import (
     several,
 )
 from memenvs.tasks.metrics import Objectives, multi_objective, wrap_answer
-from memenvs.tasks.tokens import load_tokenizer
+from memenvs.tasks.taskset import open_questions, tokenizer_of
 
 ASK_WITH_MEMORY = Template(
     """\
@@ -196,7 +196,8 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         template: `{"ask": …}` with the places `{question}` and, for `"memory"`, `{memory}` and `{recent}`;
             `{several}` (how to give several answers) may be used; without a memory `{searches}` too, with
             one `{turns}` (turns left), `{shown}` (what is repeated), `{max_memory}`. Own wording by default.
-        tokenizer: `"world"`, a file, a folder or a Hugging Face id.
+        tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
+            that the task set was built with.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
@@ -226,7 +227,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         thoughts: str = "strip",
         form: str = "search_r1",
         template: dict[str, str] | None = None,
-        tokenizer: str = "world",
+        tokenizer: str | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -251,7 +252,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         self.mode: MemoryMode | None = None
         if memory_mode in MODES:
             own, self.episode_class = ASK_BY_MODE, RememberingSearch
-            self.mode = mode = MODES[memory_mode](load_tokenizer(tokenizer), max_memory)
+            self.mode = mode = MODES[memory_mode](tokenizer_of(open_questions(tasks), tokenizer), max_memory)
             if mode.in_thought and thoughts == "keep":
                 raise ValueError(THOUGHT_KEPT)
             rule = mode.rule.format(text="What stands in it", limit=max_memory)

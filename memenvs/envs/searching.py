@@ -18,8 +18,8 @@ from memenvs.core.text import Tagged, Template, first_pair, in_order
 from memenvs.envs.render import conversation_turn, reward_line
 from memenvs.retrieval import Retriever, load_retriever
 from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, normalize_answer, wrap_answer
-from memenvs.tasks.taskset import Task, TaskSet, open_questions
-from memenvs.tasks.tokens import TextTokenizer, load_tokenizer, text_gaps
+from memenvs.tasks.taskset import Task, TaskSet, open_questions, tokenizer_of
+from memenvs.tasks.tokens import TextTokenizer, text_gaps
 
 _KNOWN_TAGS = re.compile(
     r"<(/?\s*(?:think|search|answer|information|mem|reasoning|tool|result|tool_call|tool_response)\s*)>",
@@ -82,7 +82,8 @@ class SearchingEnv(TextEnv[str, E]):
         retriever: a spec; None searches the task set's own documents by BM25.
         k: passages a search.
         max_answer: tokens of the answer that count, for each of the task's questions.
-        tokenizer: `"world"`, a file, a folder or a Hugging Face id.
+        tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
+            that the task set was built with.
         metric: of the answer; None: the task set's own.
         render_mode: `"ansi"` or None.
     """
@@ -102,7 +103,7 @@ class SearchingEnv(TextEnv[str, E]):
         retriever: str | None,
         k: int,
         max_answer: int,
-        tokenizer: str,
+        tokenizer: str | None,
         metric: str | None,
         render_mode: str | None,
     ) -> None:
@@ -118,7 +119,7 @@ class SearchingEnv(TextEnv[str, E]):
                 )
             retriever = f"lexical:{self.questions.path}"
         self.retriever = load_retriever(retriever)
-        self.tokenizer = load_tokenizer(tokenizer)
+        self.tokenizer = tokenizer_of(self.questions, tokenizer)
         self.k, self.max_answer = k, max_answer
         question = max(len(task.question) for task in self.questions)
         objectives = max(len(task.answers) for task in self.questions)

@@ -91,7 +91,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         k: passages of a result.
         max_result: tokens of a result.
         max_answer: as for `SearchQAEnv`.
-        tokenizer: counts them.
+        tokenizer: as for `SearchQAEnv`.
         template: `{"ask": …}` with the place `{question}`; `{several}` (how to give several answers) may be
             used. Own wording by default.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
@@ -114,7 +114,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         k: int = 3,
         max_result: int = 500,
         max_answer: int = 64,
-        tokenizer: str = "world",
+        tokenizer: str | None = None,
         template: dict[str, str] | None = None,
         metric: str | None = None,
         render_mode: str | None = None,

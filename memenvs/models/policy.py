@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memenvs.core.checks import Range, check_numbers, check_whole
 from memenvs.core.spaces import replace_surrogates
 from memenvs.models.chat import Ids, TokenText
-from memenvs.tasks.tokens import load_tokenizer
+from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 Limit = int | Sequence[int]
 """Tokens, one number for all prompts or one for each."""
@@ -118,7 +118,7 @@ class ScriptedPolicy:
 
     window: int | None = None
 
-    def __init__(self, reply: Callable[[str], str], tokenizer: str = "world"):
+    def __init__(self, reply: Callable[[str], str], tokenizer: str = GENERAL):
         self._reply = reply
         self._tokens = TokenText(load_tokenizer(tokenizer).backend)
 

@@ -20,7 +20,7 @@ from memenvs.core.spaces import is_utf8
 from memenvs.core.state import from_plain
 from memenvs.data import bundled
 from memenvs.tasks.metrics import normalize_answer
-from memenvs.tasks.tokens import Gaps
+from memenvs.tasks.tokens import GENERAL, Gaps, TextTokenizer, load_tokenizer
 
 FORMAT = 2
 SEPARATOR = "; "
@@ -50,6 +50,7 @@ class Card:
         arguments: of the builder, seed and split included.
         layout: how documents are shown.
         tokenizer: name and fingerprint of the tokenizer whose `gaps` are stored; empty if none are.
+            Environments count with it unless told otherwise.
         counts: tasks, documents, and the largest sizes of a task: documents, characters, tokens.
         files: bytes and SHA-256 of the data files.
         environment: the id of the environment that the tasks are made for.
@@ -275,6 +276,28 @@ def open_questions(source: str) -> TaskSet | Questions:
     if path.is_file():
         return _open_lines(path.resolve(), path.stat().st_mtime_ns)
     return open_tasks(source)
+
+
+def tokenizer_of(tasks: TaskSet | Questions, name: str | None = None) -> TextTokenizer:
+    """Load the tokenizer that counts a set's tokens.
+
+    Args:
+        tasks: the set; questions without documents are counted by the general tokenizer.
+        name: as for `load_tokenizer`; None: the one that the set's card names.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    if name is not None:
+        return load_tokenizer(name)
+    named = tasks.card.tokenizer.get("name", GENERAL) if isinstance(tasks, TaskSet) else GENERAL
+    try:
+        return load_tokenizer(named)
+    except ValueError as error:
+        raise ValueError(
+            f"{tasks.path} was built with the tokenizer {named!r}, which is not found here; "
+            "pass its path or its id as tokenizer=…"
+        ) from error
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,6 +1,7 @@
 """A real model plays: by the command, in its chat, to records that are whole."""
 
 import json
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -11,6 +12,7 @@ from memenvs.data import bundled
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import main
 from memenvs.models.packaged import FILES, resolve
+from memenvs.tasks.tokens import load_tokenizer
 
 ENV_ARGS = {"tasks": "world-test", "n_documents": 4, "chunk_size": 200, "max_memory": 32}
 
@@ -84,3 +86,10 @@ def test_a_process_that_trains_beside_others_converts_the_model_whatever_its_ran
     folder = resolve("smollm2")
     assert folder.parent == tmp_path
     assert {*FILES} <= {file.name for file in folder.iterdir()}
+
+
+def test_the_bundled_general_tokenizer_is_that_of_the_packaged_model(smollm2):
+    packaged, general = load_tokenizer(smollm2), load_tokenizer("general")
+    assert general.backend.get_vocab() == packaged.backend.get_vocab()
+    texts = [*open_tasks("world-test").shown(range(200)), Path(__file__).read_text()]
+    assert general.counts(texts) == packaged.counts(texts)

@@ -47,12 +47,6 @@ class CallOrGuess(TextEnv[str, EpisodeState]):
     def _metrics(self) -> dict[str, float]:
         return {"success": sum(self.episode.turn_rewards) == 1.0, "called": float(self.episode.turn == 2)}
 
-    def _privileged(self) -> dict[str, object]:
-        return {}
-
-    def _task_id(self) -> str:
-        return str(self.episode.task)
-
     def gold_reply(self) -> str:
         return DIGITS[self.episode.task]
 

@@ -11,6 +11,7 @@ import pytest
 from call_or_guess import CallOrGuess
 
 from memenvs import TextEnv
+from memenvs.core.env import EpisodeState
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
@@ -74,14 +75,39 @@ def test_help_shows_the_methods_to_write():
     assert "render()" in shown
 
 
-def test_an_environment_that_appends_and_states_no_feedback_is_told_so_at_its_first_turn():
+def test_an_environment_that_lacks_methods_cannot_be_made_and_the_error_names_them():
+    class Half(TextEnv):
+        def _begin(self, task):
+            return EpisodeState(task)
+
+        def _observe(self):
+            return ""
+
+    with pytest.raises(TypeError) as refused:
+        Half(1, 10)
+    said = str(refused.value)
+    assert said.startswith("Can't instantiate abstract class Half")
+    assert {"_metrics", "_play", "gold_reply"} <= set(re.findall(r"\w+", said))
+    assert "\n" not in said
+
+
+def test_an_environment_that_appends_and_has_no_feedback_cannot_be_made():
     class Mute(CallOrGuess):
         _feedback = TextEnv._feedback
 
-    env = Mute()
-    env.reset(seed=0)
-    with pytest.raises(NotImplementedError, match=r"Mute has context 'append': write _feedback\(\)"):
-        env.step("h")
+    with pytest.raises(TypeError, match=r"^Mute has context 'append': write _feedback\(\)"):
+        Mute()
+
+
+def test_an_environment_needs_neither_a_task_id_nor_privileged_fields():
+    env = CallOrGuess()
+    _, info = env.reset(options={"task": 7})
+    assert (info["task"], info["privileged"]) == ("7", {})
+
+
+def test_an_environment_that_leaves_out_a_metric_is_refused_at_the_end():
+    with pytest.raises(ValueError, match=r"^Own\._metrics returned no 'success'; add it$"):
+        step_of(_metrics=lambda self: {})
 
 
 def step_of(**members):

@@ -73,9 +73,8 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         self.n_answers, self._list_replies = n_answers, REPLIES[kind]
         self._answers: list[str] = []
         self._replies: list[str] = []
-        self.action_space = gym.spaces.Discrete(
-            {ChunkQAEnv: n_answers + 1, SokobanEnv: 4}.get(kind, 2 * n_answers + 1)
-        )
+        sizes: dict[type, int] = {ChunkQAEnv: n_answers + 1, SokobanEnv: 4}
+        self.action_space = gym.spaces.Discrete(sizes.get(kind, 2 * n_answers + 1))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

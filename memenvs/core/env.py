@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
@@ -55,7 +55,7 @@ class _Last:
     rewards: dict[str, float] = field(default_factory=dict)
 
 
-class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
+class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     """An environment whose observation is the text to read at this turn and whose action is the raw reply.
 
     Action:
@@ -96,31 +96,41 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         - `teacher_prompt`, `teacher_prompt_global`: this turn's prompt with the evidence that belongs to the
           turn, and with all evidence; empty after the end.
 
-        Where the context is rewritten, the memory is what the prompt repeats of it. Where it is appended,
-        all stays in the prompt, and `_appended_fields` gives all but the first three: the memory is the last
-        reply, the prompt with memory is that with history, and a reply that ends the episode is an answer,
-        not a memory. Where a reply writes a change of the memory, such as a note, `written` is what stands at
-        `memory_span`; elsewhere that is the memory. Other fields are the environment's own; `answers` are for
-        each objective its accepted answers, where these can be listed, and `state` is a text that is equal in
-        equal states, where the observation is not.
+        Where the context is rewritten, the memory is what the prompt repeats of it; `_rewritten_fields` fills
+        in all but the first three. Where it is appended, everything stays in the prompt, and
+        `_appended_fields` fills them in: the memory is the last reply, the prompt with memory is the one with
+        history, and a reply that ends the episode is an answer, not a memory. Where a reply writes a change
+        of the memory, such as a note, `written` is the text at `memory_span`; elsewhere that is the memory.
+        Other fields are the environment's own: `answers` are for each objective its accepted answers, where
+        these can be listed, and `state` is a text that is equal in equal states, where the observation is
+        not.
 
-    To write one (docs/environments.md has a whole one):
-        Class variables: `components`, `metric_names`, `context`, `episode_class`, and of `Stateful` `version`
-        and `unhashed`. Methods, in the order in which `step` calls them:
+    To write one (docs/environments.md has a complete example):
+        Class variables: `components`, `metric_names`, `context`, `episode_class`, and `version` and
+        `unhashed` of `Stateful`. An environment that lacks a required method cannot be constructed. Required,
+        in the order in which `step` calls them:
 
-        - `_begin(task)`: at `reset`, a new episode; every random choice from `self.np_random`.
+        - `_begin(task)`: called by `reset`; returns a new episode. Every random choice comes from
+          `self.np_random`.
         - `_play(reply)`: changes the episode, sets its `end`, returns the components that are not 0;
           `episode.turn` counts the turns before this one.
-        - `_metrics()`: of an ended episode, under `metric_names`; it runs after `episode.turn += 1`.
-        - `_task_id()` and `_privileged()`: plain data; they run after that too, and at `reset`.
+        - `_metrics()`: a value for each of `metric_names`; called when the episode has ended, after
+          `episode.turn += 1`.
+        - `_feedback()`, where `context` is `"append"`: what the environment added after the last reply, at
+          the end too; called after every turn.
         - `_observe()`: the observation, a function of the episode alone.
-        - `_feedback()`: with context `"append"`, what now stands behind the last reply, at the end too; it
-          runs after every turn, and never where the context is rewritten.
         - `gold_reply()`: what an agent that knows the answer would reply now.
-        - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. The
-          reward in it goes through `earned_or`, so that a reward wrapper can say what it paid instead.
-        - `_restored()`: at `set_state`, rebuild what is derived from the episode; nothing by default.
-        - `task_set()`: name and hash of the tasks, for states; nothing by default.
+
+        Optional:
+
+        - `_privileged()`: the fields above, plain data; `{}` by default, which is enough to train on the
+          outcome alone. Called at `reset` and after every turn.
+        - `_task_id()`: the task's id; its number by default.
+        - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
+          line about the reward through `earned_or`, so that a reward wrapper can replace it. The `play`
+          command needs it.
+        - `_restored()`: called by `set_state` to rebuild what is derived from the episode.
+        - `task_set()`: name and hash of the tasks, for states.
 
     Args:
         n_tasks: tasks to draw from; `reset(options={"task": i})` takes a number below it.
@@ -144,6 +154,11 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
             )
         if "success" not in self.metric_names:
             raise ValueError(f"{type(self).__name__}.metric_names lacks 'success': {self.metric_names!r}")
+        if self.context == "append" and type(self)._feedback is TextEnv._feedback:
+            raise TypeError(
+                f"{type(self).__name__} has context 'append': write _feedback(), which returns what the "
+                "observation adds after the last reply, or set context = 'rewrite'"
+            )
         self.render_mode = render_mode
         self.n_tasks = n_tasks
         self.action_space = UnicodeText(MAX_REPLY_CHARS)
@@ -168,19 +183,19 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
 
     @abstractmethod
     def _metrics(self) -> dict[str, float]:
-        """The metrics of an ended episode, under `metric_names`."""
-
-    @abstractmethod
-    def _privileged(self) -> dict[str, Any]:
-        """What only a trainer may see of the episode as it stands; always the same keys, plain data."""
-
-    @abstractmethod
-    def _task_id(self) -> str:
-        """The id of the episode's task."""
+        """The metrics of an ended episode, a value for each of `metric_names`."""
 
     @abstractmethod
     def gold_reply(self) -> str:
         """What an agent that knows the answer would reply now."""
+
+    def _privileged(self) -> dict[str, Any]:
+        """What only a trainer may see; always the same keys, plain data. Empty is enough for the outcome."""
+        return {}
+
+    def _task_id(self) -> str:
+        """The id of the episode's task; its number by default."""
+        return str(self.episode.task)
 
     @staticmethod
     def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
@@ -194,32 +209,51 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
         """
 
     def _feedback(self) -> str:
-        """What the environment put behind the last reply; asked where the context is `"append"`."""
-        raise NotImplementedError(
-            f"{type(self).__name__} has context 'append': write _feedback(), which returns what stands "
-            "behind the last reply in the observation, or set context = 'rewrite'"
-        )
+        """What the environment added after the last reply; required where the context is `"append"`."""
+        return ""
 
     def _appended_fields(self, start: str, now: str, evidence: str = "") -> dict[str, Any]:
-        """The scoring fields of an appended context but `question` and the targets; see Privileged.
+        """The scoring fields of an appended context except `question` and the targets; see Privileged.
 
         Args:
             start: the text at reset.
-            now: the text as it stands, the last reply and `_feedback()` at its end.
-            evidence: what a teacher reads behind it.
+            now: the text now, with the last reply and `_feedback()` at its end.
+            evidence: what a teacher reads after it.
         """
         reply, ended = self._last.reply or "", bool(self.episode.end)
         carried = now[: -len(reply + self._feedback()) or None] if ended else now
-        teacher = "" if ended else now + evidence
+        return self._rewritten_fields("" if ended else reply, carried, start, now + evidence)
+
+    def _rewritten_fields(
+        self,
+        memory: str,
+        with_memory: str,
+        without_memory: str,
+        teacher: str,
+        teacher_global: str | None = None,
+    ) -> dict[str, Any]:
+        """The scoring fields of a rewritten context except `question` and the targets; see Privileged.
+
+        The whole last reply counts: as the memory, or, if it ended the episode, as the answer. An environment
+        that keeps only part of a reply replaces `memory_span` and `reply`.
+
+        Args:
+            memory: the memory as the prompt shows it.
+            with_memory: the prompt for the answer, with this memory.
+            without_memory: the same with an empty memory.
+            teacher: this turn's prompt with the evidence that belongs to the turn; ignored after the end.
+            teacher_global: the same with all evidence; by default `teacher`.
+        """
+        reply, ended = self._last.reply or "", bool(self.episode.end)
         return {
-            "memory": "" if ended else reply,
+            "memory": memory,
             "memory_span": [0, len(reply)] if reply and not ended else None,
             "reply": reply if ended else "",
-            "prompt_with_memory": carried,
-            "prompt_without_memory": start,
-            "prompt_with_history": carried,
-            "teacher_prompt": teacher,
-            "teacher_prompt_global": teacher,
+            "prompt_with_memory": with_memory,
+            "prompt_without_memory": without_memory,
+            "prompt_with_history": with_memory,
+            "teacher_prompt": "" if ended else teacher,
+            "teacher_prompt_global": "" if ended else teacher if teacher_global is None else teacher_global,
         }
 
     def _restored(self) -> None:
@@ -371,8 +405,10 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
 
     def _info(self, rewards: dict[str, float]) -> Info:
         episode = self.episode
-        metrics = self._metrics() if episode.end else {}
+        metrics = self._metrics() if episode.end else dict.fromkeys(self.metric_names, 0.0)
         self._check_names("_metrics", metrics, "metric_names")
+        if missing := [name for name in self.metric_names if name not in metrics]:
+            raise ValueError(f"{type(self).__name__}._metrics returned no {missing[0]!r}; add it")
         appended = episode.turn > 0 and self.context == "append"
         return {
             "task": self._task_id(),
@@ -381,7 +417,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E]):
             "feedback": self._feedback() if appended else "",
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
             "turn_rewards": list(episode.turn_rewards),
-            "metrics": {name: float(metrics.get(name, 0.0)) for name in self.metric_names},
+            "metrics": {name: float(metrics[name]) for name in self.metric_names},
             "privileged": self._privileged(),
         }
 

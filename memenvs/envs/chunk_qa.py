@@ -559,30 +559,24 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         }
 
     def _remembered(self, asking: int, evidence: list[str]) -> dict[str, Any]:
-        """The scoring fields that tell of the memory; turn `asking` is the one that asks what it is for."""
+        """The scoring fields about the memory; turn `asking` is the one that asks for the answer."""
         episode, reading = self.episode, self._reading
         turn, last, shown = episode.turn, len(reading.chunks), self._show(asking)
-        with_memory = self._prompt(asking, shown)
-        teacher = teacher_global = ""
-        if last <= turn < self._turns:
-            behind = shown._replace(memory="\n\n".join([shown.memory, *evidence]))
-            teacher = teacher_global = self._prompt(turn, behind)
-        elif turn < last:
+        if turn < last:
             now = self._show(turn)
             teacher = self._prompt(turn, now, section="\n\n".join(reading.evidence_in(turn)))
             teacher_global = self._prompt(turn, now, section="\n\n".join(evidence))
+        else:
+            behind = shown._replace(memory="\n\n".join([shown.memory, *evidence]))
+            teacher = teacher_global = self._prompt(turn, behind)
+        prompts = self._prompt(asking, shown), self._prompt(asking, Shown())
         own = {}
         if isinstance(episode, RememberingEpisode):
             own = {"written": episode.written, "recalled": episode.memory.recalled}
         return {
-            "memory": shown.memory,
+            **self._rewritten_fields(shown.memory, *prompts, teacher, teacher_global),
             "memory_span": episode.memory_span and list(episode.memory_span),
             "reply": episode.reply,
-            "prompt_with_memory": with_memory,
-            "prompt_without_memory": self._prompt(asking, Shown()),
-            "prompt_with_history": with_memory,
-            "teacher_prompt": teacher,
-            "teacher_prompt_global": teacher_global,
             **own,
         }
 

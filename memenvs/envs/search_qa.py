@@ -347,19 +347,15 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         passages = self.form.show(self._passages) if self._passages else ""
         if not self.remembers:
             return self._appended_fields(episode.prompts[0], self._observe(), passages)
-        teacher = self._prompt(episode, passages)
+        with_memory = self._fill(**self._places(episode), recent="", turns=turns)
+        without = self._fill(memory="", recent="", turns=turns)
         own = {}
         if isinstance(episode, RememberingSearch):
             own = {"written": episode.written, "recalled": episode.store.recalled}
         return {
-            "memory": episode.memory,
+            **self._rewritten_fields(episode.memory, with_memory, without, self._prompt(episode, passages)),
             "memory_span": episode.memory_span and list(episode.memory_span),
-            "reply": (self._last.reply or "") if episode.end else "",
-            "prompt_with_memory": self._fill(**self._places(episode), recent="", turns=turns),
-            "prompt_without_memory": self._fill(memory="", recent="", turns=turns),
             "prompt_with_history": self._fill(memory="", recent=joined(episode.history), turns=turns),
-            "teacher_prompt": teacher,
-            "teacher_prompt_global": teacher,
             **own,
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -127,17 +128,17 @@ class SearchingEnv(TextEnv[str, E]):
 
     # What an environment writes.
 
+    @abstractmethod
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _longest(self, question: int, objectives: int) -> int:
         """Characters of the longest observation, from those of a question and the objectives of a task."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _scoring_prompts(self) -> dict[str, Any]:
         """The scoring fields but `question` and the targets; the teacher reads `_passages`."""
-        raise NotImplementedError
 
     # The search.
 

@@ -58,10 +58,16 @@ def read_completion(found: Any) -> Completion:
 
     Raises:
         KeyError, TypeError, …: it is no completion, or its message holds neither text nor thoughts.
+        ServerError: the message is a native tool call without text.
     """
     choice = found["choices"][0]
     message, finish = choice["message"], str(choice.get("finish_reason", ""))
-    content = message["content"]
+    content = message.get("content")
+    if not content and (calls := message.get("tool_calls")):
+        raise ServerError(
+            f"the reply is a native tool call, not text ({calls!r:.80}); environments read calls as text: "
+            "leave tools out of --body, or start the server without its tool-call parser"
+        )
     thoughts = message.get("reasoning_content"), message.get("reasoning")
     if content is None and any(isinstance(text, str) and text for text in thoughts):
         content = ""

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -22,17 +22,15 @@ from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
 from memenvs.envs.sokoban_grid import SokobanGridEnv
+from memenvs.evaluation.options import add_methods, add_models, check_methods, choose_scorer, model_options
 from memenvs.evaluation.policies import FunctionSampler, ModelOptions, choose_policy
 from memenvs.evaluation.run import completed
-from memenvs.models.loading import Dtype
 from memenvs.rollout.engine import Request, TurnSampler
 from memenvs.rollout.records import Episode, EpisodeWriter
 from memenvs.rollout.scripted import Policy, make_policy
 from memenvs.rollout.session import PromptEncoder, Session
 from memenvs.wrappers import RewardWrapper
-from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.registry import make_methods, make_scorer, plain_method, read_methods
-from memenvs.wrappers.scorers import HFScorer
+from memenvs.wrappers.registry import read_methods
 
 EPILOG = """\
 examples:
@@ -86,24 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--task", type=int, help="number of the task (default: drawn by the seed)")
     add("--seed", type=int, default=0, help="of the episode (default 0)")
     add("--save", metavar="FILE", help="append the episode to a file, for memenvs.view")
-    add = parser.add_argument_group("reward methods").add_argument
-    add(
-        "--methods",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="reward methods around the environment: TAMTRL, InfoMem beta=0.1, or the learners' JSON "
-        "(`python -m memenvs list` names them)",
-    )
-    add(
-        "--scorer",
-        help="gives them log-probabilities: lexical, hf:MODEL, vllm:MODEL, or JSON with settings; policy is "
-        "the model that plays (default with hf:MODEL)",
-    )
-    add = parser.add_argument_group("models").add_argument
-    add("--temperature", type=float, default=1.0, help="of sampling, 0 for the likeliest (default 1.0)")
-    add("--max-new-tokens", type=int, default=1024, help="of a reply (default 1024)")
-    add("--dtype", choices=get_args(Dtype), default="auto", help="hf: what it is computed in (default auto)")
+    add_methods(parser)
+    add_models(parser)
     return parser.run(play, argv)
 
 
@@ -115,21 +97,15 @@ def play(args: argparse.Namespace) -> int:
     """
     made = make_env(args.env, args.env_args, render_mode="ansi")
     inner = made.unwrapped
+    name = args.policy or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
     methods = read_methods(args.methods)
-    if methods and not isinstance(inner, TextEnv):
-        raise ValueError(
-            f"methods are for environments of texts, not for {type(inner).__name__}; leave them out"
-        )
-    if args.scorer and not methods:
-        raise ValueError(f"scorer {args.scorer} is for reward methods; give --methods, or leave it out")
+    check_methods(made, name, methods, args.scorer)
     if args.save:
         EpisodeWriter(args.save).close()  # raises here, not at the end of the episode
-    name = args.policy or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
-    options = ModelOptions(args.temperature, max_new_tokens=args.max_new_tokens, dtype=args.dtype)
     env = GridInWords(made) if isinstance(inner, SokobanGridEnv) else made
-    sampler, encoder = choose_sampler(name, env, options, args.seed)
+    sampler, encoder = choose_sampler(name, env, model_options(args), args.seed)
     if methods:
-        env = with_methods(env, methods, args.scorer, encoder)
+        env = RewardWrapper(env, methods, *choose_scorer(args.scorer, encoder))
     session = Session(encoder, Episode(seed=args.seed), np.random.default_rng(args.seed))
     is_person, is_grid = name == "me", isinstance(env, GridInWords)
     stopped = False
@@ -185,33 +161,6 @@ def choose_sampler(
     else:
         policy = make_policy(name, env, seed)
     return FunctionSampler(lambda env, seed: policy, [env]), None
-
-
-def with_methods(
-    env: gym.Env[Any, Any], methods: Sequence[Any], scorer: str | None, encoder: Any
-) -> RewardWrapper:
-    """An environment inside a `RewardWrapper`.
-
-    Args:
-        env: an environment of texts.
-        methods: of `read_methods`.
-        scorer: of `make_scorer`, or `"policy"`; None is the policy where it is a model in this process.
-        encoder: that model, an `HFPolicy`, or None.
-
-    Raises:
-        ValueError: a method asks for log-probabilities and nothing gives them; or there is no such scorer.
-    """
-    made = make_methods(methods)
-    if scorer == "policy" and encoder is None:
-        raise ValueError(
-            "scorer policy is the model that plays, of --policy hf:MODEL; give lexical or hf:MODEL"
-        )
-    if scorer == "policy" or (scorer is None and encoder is not None):
-        return RewardWrapper(env, made, HFScorer(encoder.model, encoder.tokenizer), encoder.template)
-    asking = [plain_method(one)[0] for one in made if type(one).requests is not RewardMethod.requests]
-    if asking and scorer is None:
-        raise ValueError(f"{asking[0]} asks for log-probabilities; give --scorer lexical or hf:MODEL")
-    return RewardWrapper(env, made, make_scorer(scorer))
 
 
 def play_turn(env: gym.Env[Any, Any], session: Session, sampler: TurnSampler) -> None:

@@ -76,6 +76,7 @@ def test_other_data_under_the_same_name_are_refused(kind, change, tmp_path, caps
     put(0)
     assert evaluate(*arguments, "--task", "0", out=tmp_path / "run") == 0
     put(1)
+    capsys.readouterr()
     assert evaluate(*arguments, "--task", "0", "--samples", "2", out=tmp_path / "run") == 2
     told = capsys.readouterr().err
     assert "was begun with data = " in told

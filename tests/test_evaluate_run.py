@@ -283,6 +283,34 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(chat, tmp_path):
     assert len(stub.bodies) - before == 100 - kept
 
 
+def test_a_run_resumes_with_the_same_model_at_another_address_and_refuses_another_model(
+    chat, tmp_path, capsys
+):
+    old, new = chat(by_seed), chat(by_seed)
+    run(*TOOL, "--policy", f"openai:{old.url}", "--task", "0:2", out=tmp_path)
+    assert run(*TOOL, "--policy", f"openai:{new.url}", "--task", "0:3", out=tmp_path) == 0
+    assert len(new.bodies) * 2 == len(old.bodies)  # one task of three was left
+    new.models = ["large"]
+    capsys.readouterr()
+    assert run(*TOOL, "--policy", f"openai:{new.url}", "--task", "0:4", out=tmp_path) == 2
+    assert 'model = "tiny", not "large"' in capsys.readouterr().err
+
+
+def test_a_resumed_run_says_what_is_kept_and_reports_progress_without_a_terminal(
+    monkeypatch, tmp_path, capsys
+):
+    run(*TOOL, "--policy", "gold", "--task", "0:2", out=tmp_path)
+    assert capsys.readouterr().err == "2 episodes: 0 kept, 2 to play\n"
+    monkeypatch.setattr("memenvs.evaluation.run.SAY_EVERY", 0.0)
+    run(*TOOL, "--policy", "gold", "--task", "0:4", out=tmp_path)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "4 episodes: 2 kept, 2 to play",
+        "3 of 4 episodes done, 0 failed",
+        "4 of 4 episodes done, 0 failed",
+    ]
+
+
 def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, capsys):
     answered, calls = FunctionSampler.answered, []
 
@@ -458,6 +486,9 @@ def test_a_stop_string_that_a_server_keeps_is_not_put_twice(chat, tmp_path):
     assert lines(tmp_path)[0]["replies"] == ["<answer>x</answer>"]
 
 
+CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -465,6 +496,10 @@ def test_a_stop_string_that_a_server_keeps_is_not_put_twice(chat, tmp_path):
         ((400, "too long"), "HTTP 400: too long"),
         ((200, "x", {"message": ...}), "does not speak the protocol"),
         ((200, None), "the content of the message is None"),
+        (
+            (200, "x", {"message": {"content": None, "tool_calls": [CALL]}}),
+            "is a native tool call, not text",
+        ),
     ],
 )
 def test_an_endpoint_that_fails_is_counted_and_the_run_goes_on(reply, reason, chat, quick, tmp_path, capsys):
@@ -636,6 +671,58 @@ def test_a_models_tokens_are_counted(letters, tmp_path):
     found = lines(tmp_path)[0]["metrics"]
     assert found["model_prompt_tokens"] == sum(map(len, letters[0].prompts))
     assert (found["reply_tokens"], found["truncated_replies"]) == (6, 2)
+
+
+# Reward methods.
+
+SEARCH = ("--env", "MemSearchQA-v0", "--env-args", "tasks=world-test")
+
+
+def test_episodes_are_kept_with_what_reward_methods_measured_and_credited(tmp_path):
+    named = ("--methods", "SearchRewards", "igpo", "--scorer", "lexical")
+    assert run(*SEARCH, "--policy", "lexical", "--task", "0:3", *named, out=tmp_path) == 0
+    env = RewardWrapper(gym.make("MemSearchQA-v0", tasks="world-test"), ["SearchRewards", "IGPO"], "lexical")
+    for line in lines(tmp_path):
+        env.reset(seed=line["seed"], options={"task": line["number"]})
+        for reply in line["replies"]:
+            *_, info = env.step(reply)
+        assert line["signals"] == env.record.signals
+        assert line["turn_rewards"] == info["turn_rewards"]
+        assert line["metrics"]["return"] == pytest.approx(sum(info["turn_rewards"]))
+        assert line["credits"]["search_rewards"]
+    setting = results(tmp_path)["setting"]
+    assert [name for name, _ in setting["methods"]] == ["SearchRewards", "IGPO"]
+    assert setting["scorer"] == "lexical"
+
+
+def test_a_folder_without_reward_methods_is_not_gone_on_with_them(tmp_path, capsys):
+    run(*SEARCH, "--policy", "gold", "--task", "0", out=tmp_path)
+    assert run(*SEARCH, "--policy", "gold", "--task", "0", "--methods", "SearchRewards", out=tmp_path) == 2
+    assert "was begun with methods = null" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("--env", "MemChunkQA-v0", "--methods", "SearchRewards"),
+            "search_rewards needs info[events]",
+        ),
+        ((*SEARCH, "--methods", "IGPO", "--scorer", "best"), "no scorer 'best'"),
+        ((*SEARCH, "--scorer", "lexical"), "scorer lexical is for reward methods; give --methods"),
+        ((*SEARCH, "--methods", "Nobody"), "no method 'Nobody'; choose one of TAMTRL"),
+    ],
+)
+def test_reward_methods_that_do_not_fit_are_refused_before_a_model_loads(options, said, letters, capsys):
+    assert run(*options, "--policy", "hf:some/model", "--task", "0") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert letters == []
+
+
+def test_reward_methods_that_need_log_probabilities_need_a_scorer_or_a_model_here(capsys):
+    assert run(*SEARCH, "--policy", "gold", "--task", "0", "--methods", "IGPO") == 2
+    assert "IGPO asks for log-probabilities; give --scorer lexical or hf:MODEL" in capsys.readouterr().err
 
 
 # The command line.

@@ -114,6 +114,28 @@ def test_a_person_reads_what_the_agent_reads_and_solves_a_level(typed, tmp_path,
     assert "view" in shown.splitlines()[-1]
 
 
+def test_an_endpoint_gets_the_request_that_an_evaluation_sends_it():
+    from memenvs.evaluation.run import main as evaluate
+
+    options = ["--top-p", "0.9", "--stop", "</answer>", "--chat-args", "enable_thinking=false"]
+    options += ["--body", "presence_penalty=1", "--model", "b", "--max-new-tokens", "7", "--task", "2"]
+    with ChatStub(lambda fields: (200, "Up", {"stop_reason": None})) as stub:
+        options += ["--policy", f"openai:{stub.url}"]
+        assert main(["MemSokoban-v0", *options]) == 0
+        turns = len(stub.bodies)
+        assert evaluate(["--env", "MemSokoban-v0", *options]) == 0
+    own, theirs = ({**fields, "seed": 0} for fields in (stub.bodies[0], stub.bodies[turns]))
+    assert own == theirs
+    assert (own["model"], own["top_p"], own["stop"], own["presence_penalty"]) == ("b", 0.9, ["</answer>"], 1)
+
+
+def test_reward_methods_that_do_not_fit_are_refused_before_the_model_loads(monkeypatch, capsys):
+    monkeypatch.setattr("memenvs.models.HFPolicy", None, raising=False)  # a load would be another error
+    play = ["MemSokoban-v0", "--policy", "hf:some/model", "--methods", "SearchRewards"]
+    assert main(play) == 2
+    assert "search_rewards needs info[events]" in capsys.readouterr().err
+
+
 def test_a_person_is_shown_no_evidence_that_the_agent_is_not(typed, capsys):
     typed("a memory")
     reading = ["MemChunkQA-v0", "--env-args", "tasks=world-test", "n_documents=6", "chunk_size=300"]

@@ -323,8 +323,8 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
         "chat_template_kwargs": dict(options.chat_args) or None,
         **options.body,
     }
-    setting = {"policy": f"openai:{client.url}", "model": body["model"]}
-    setting |= {"conversation": options.conversation, "body": body}
+    # not the address: a server that was started again on another port goes on with the run
+    setting = {"policy": "openai", "model": body["model"], "conversation": options.conversation, "body": body}
 
     def make(venv: TextVectorEnv) -> tuple[TurnSampler, None]:
         if options.conversation and getattr(venv.envs[0].unwrapped, "context", None) != "append":

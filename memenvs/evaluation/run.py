@@ -6,10 +6,10 @@ import argparse
 import contextlib
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -23,13 +23,22 @@ from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
 from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
+from memenvs.evaluation.options import add_methods, add_models, check_methods, choose_scorer, model_options
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise
-from memenvs.models.loading import Dtype
 from memenvs.retrieval.load import fingerprint
 from memenvs.rollout.engine import Engine
 from memenvs.rollout.records import Episode
 from memenvs.rollout.session import Session, Usage
+from memenvs.wrappers import VectorRewardWrapper
+from memenvs.wrappers.registry import (
+    MethodSpec,
+    ScorerSpec,
+    make_methods,
+    plain_method,
+    plain_scorer,
+    read_methods,
+)
 
 EPILOG = """\
 examples:
@@ -42,6 +51,9 @@ examples:
 A run that died goes on where it stopped, by the same command; --task and --samples may grow, --concurrency
 may change. docs/evaluate.md says what is averaged.
 """
+
+SAY_EVERY = 30.0
+"""Seconds between two lines of progress where standard error is no terminal."""
 
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
@@ -58,6 +70,8 @@ def evaluate(
     out: str | Path | None = None,
     texts: bool = True,
     options: ModelOptions | None = None,
+    methods: Sequence[MethodSpec] = (),
+    scorer: ScorerSpec = None,
 ) -> Summary:
     """Play every task n times by one policy and average every metric, with 95% intervals.
 
@@ -77,6 +91,10 @@ def evaluate(
             not there yet.
         texts: keep also what was read, for `memenvs.view`; without, an episode takes some kilobytes.
         options: of a model.
+        methods: reward methods around the environment, as of `RewardWrapper`; each episode is kept with
+            their signals and credits, and `return` is what they pay. A method that compares the rollouts of a
+            task compares with statistics of the episodes that ended before.
+        scorer: theirs; `"policy"` is the model that plays, by default where it is one in this process.
 
     Raises:
         TypeError: no environment or policy of these kinds.
@@ -92,6 +110,7 @@ def evaluate(
         raise ValueError(f"{name} is no text environment; its actions are {first.action_space}")
     if not (callable(policy) or policy in _BLIND or isinstance(first.observation_space, UnicodeText)):
         raise ValueError(f"{name} shows pictures, which only {', '.join(_BLIND)} and functions can play")
+    check_methods(first, policy, methods, scorer)
     chosen = choose_policy(policy, options or ModelOptions())
     numbers = read_tasks(tasks, inner.n_tasks) if isinstance(tasks, str) else list(dict.fromkeys(tasks))
     if not all(is_whole(number) and 0 <= number < inner.n_tasks for number in numbers):
@@ -103,6 +122,7 @@ def evaluate(
         "n_tasks": inner.n_tasks,
         "data": data_hashes(inner),
         **chosen.setting,
+        **_plain_methods(methods, scorer),
         "seed": seed,
         "memenvs": memenvs.__version__,
     }
@@ -112,7 +132,7 @@ def evaluate(
     ):
         if missing := [pair for pair in pairs if pair not in log.episodes]:
             copies = [lambda: first, *[make] * (min(concurrency, len(missing)) - 1)]
-            _play(copies, chosen, seed, missing, log, len(pairs))
+            _play(copies, chosen, seed, missing, log, len(pairs), methods, scorer)
         model = f" ({setting['model']})" if setting.get("model") else ""
         title = f"{name}, {policy if isinstance(policy, str) else setting['policy']}{model}"
         summary = summarise((log.episodes[pair] for pair in pairs), samples, title=title)
@@ -130,20 +150,39 @@ def _play(
     pairs: Sequence[Pair],
     log: RunLog,
     total: int,
+    methods: Sequence[MethodSpec],
+    scorer: ScorerSpec,
 ) -> None:
-    """Play pairs in copies of an environment, with a progress bar; each episode is kept as it ends."""
-    failed = 0
-    with (
-        contextlib.closing(TextVectorEnv(copies, autoreset_mode="Disabled", errors="truncate")) as venv,
-        tqdm(total=total, initial=total - len(pairs), desc="episodes", disable=None) as bar,
-    ):
+    """Play pairs in copies of an environment; each episode is kept as it ends.
+
+    Progress goes to standard error: a bar on a terminal, elsewhere a line now and then.
+    """
+    with contextlib.closing(TextVectorEnv(copies, autoreset_mode="Disabled", errors="truncate")) as venv:
         sampler, encoder = policy.make(venv)
+        host: Any = venv
+        if methods:
+            made, template = choose_scorer(scorer, encoder)
+            host = VectorRewardWrapper(venv, methods, made, template=template)
         sessions = ([Session(encoder, *begin(seed, pair))] for pair in pairs)
-        for (session,) in Engine(venv, sampler).play(sessions):
-            log.keep(completed(session), encoder)
-            failed += bool(session.episode.error)
-            bar.update()
-            bar.set_postfix(failed=failed)
+        failed, kept, said = 0, total - len(pairs), time.monotonic()
+        sys.stderr.write(f"{total} episodes: {kept} kept, {len(pairs)} to play\n")
+        with tqdm(total=total, initial=kept, desc="episodes", disable=None) as bar:
+            for done, (session,) in enumerate(Engine(host, sampler).play(sessions), kept + 1):
+                log.keep(completed(session), encoder)
+                failed += bool(session.episode.error)
+                bar.update()
+                bar.set_postfix(failed=failed)
+                if bar.disable and time.monotonic() - said >= SAY_EVERY:
+                    said = time.monotonic()
+                    sys.stderr.write(f"{done} of {total} episodes done, {failed} failed\n")
+
+
+def _plain_methods(methods: Sequence[MethodSpec], scorer: ScorerSpec) -> dict[str, Any]:
+    """Reward methods and their scorer, for a run's setting; nothing without methods."""
+    if not methods:
+        return {}
+    named = [plain_method(method) for method in make_methods(methods)]
+    return {"methods": named, "scorer": plain_scorer(scorer)}
 
 
 def read_tasks(text: str, n_tasks: int) -> list[int]:
@@ -277,26 +316,12 @@ def run_parser() -> Parser:
     add("--seed", type=int, default=0, help="decides every random choice (default 0)")
     add("--out", type=Path, metavar="FOLDER", help="keeps episodes and results, and is gone on from")
     add("--no-texts", action="store_true", help="keep replies alone, not what was read (smaller files)")
-    add = parser.add_argument_group("models").add_argument
-    add("--temperature", type=float, help="of sampling, 0 for the likeliest (default 1.0)")
-    add("--top-p", type=float, help="only the likeliest tokens that together have this share are drawn")
-    add("--top-k", type=int, help="only so many of the likeliest tokens are drawn")
-    add("--min-p", type=float, help="only tokens this share as likely as the likeliest one are drawn")
-    add("--max-new-tokens", type=int, help="of a reply (default 1024)")
-    add("--stop", nargs="+", metavar="TEXT", help="a reply ends behind it")
-    add("--chat-args", **NAMED, help="arguments of the chat template: enable_thinking=false")
-    add("--dtype", choices=get_args(Dtype), help="hf: auto is the checkpoint's where that is fast (default)")
-    add("--model", help="openai: its name there (default: the one that is served)")
-    add("--conversation", action="store_true", help="openai: send a growing episode as messages")
-    add("--body", **NAMED, help="openai: more fields of a request, as top_p=0.9, or one JSON object")
-    add("--timeout", type=float, help="openai: seconds a wait for an answer (default 600)")
-    add("--tries", type=int, help="openai: of a request, before its episode fails (default 6)")
-    parser.set_defaults(**asdict(ModelOptions()))
+    add_methods(parser)
+    add_models(parser)
     return parser
 
 
 def _run(args: argparse.Namespace) -> int:
-    options = ModelOptions(**{name: getattr(args, name) for name in asdict(ModelOptions())})
     try:
         summary = evaluate(
             args.env,
@@ -308,7 +333,9 @@ def _run(args: argparse.Namespace) -> int:
             concurrency=args.concurrency,
             out=args.out,
             texts=not args.no_texts,
-            options=options,
+            options=model_options(args),
+            methods=read_methods(args.methods),
+            scorer=args.scorer,
         )
     except KeyboardInterrupt:
         kept = f"what ended is in {args.out}" if args.out else "nothing was kept, for want of --out"

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_typ
 import gymnasium as gym
 
 from memenvs.baselines import losses
-from memenvs.cli import USER_ERRORS, check_env_arguments, read_arguments, report_error
+from memenvs.cli import USER_ERRORS, check_env_arguments, read_arguments, reader_may_stop, report_error
 from memenvs.core.checks import Range, check_choice, check_numbers
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import require
@@ -357,7 +357,8 @@ def run_command(
         The exit status: 2, and one line on standard error, for what is wrong before the training begins.
     """
     try:
-        args = read_args(kind, argv, name)
+        with reader_may_stop():
+            args = read_args(kind, argv, name)
         run = prepare(args)
     except USER_ERRORS as error:
         return report_error(f"python -m {name}", error)

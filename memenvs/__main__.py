@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from memenvs.cli import closest_first, report_error
+from memenvs.cli import closest_first, reader_may_stop, report_error
 
 COMMANDS = {
     "list": ("show environments, task sets, metrics, reward methods, scorers and policies", "MemChunkQA-v0"),
@@ -57,6 +57,13 @@ COMMANDS = {
 }
 """What each command does, and arguments that show it."""
 
+_MODULES = {
+    "build": "build.__main__",
+    "view": "view.__main__",
+    "adapters.openenv": "adapters.openenv_command",
+}
+"""Commands whose module has another name."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit status, or 2 and one line on standard error where it cannot be run."""
@@ -65,14 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, arguments = " ".join(given[:words]), given[words:]
     if name not in COMMANDS:
         if not given or not {"-h", "--help", "help"}.isdisjoint(given):
-            sys.stdout.write(overview())
+            with reader_may_stop():
+                sys.stdout.write(overview())
             return 0
         if name.split()[0] == "evaluate":
             known = ", ".join(one for one in COMMANDS if one.startswith("evaluate "))
             return report_error("memenvs", f"no command {name!r}; give one of {known}")
         known = ", ".join(closest_first(name, COMMANDS))
         return report_error("memenvs", f"no command {name!r}; its commands: {known}")
-    module = f"{name}.__main__" if name in ("build", "view") else name.replace("evaluate ", "evaluation.")
+    module = _MODULES.get(name, name.replace("evaluate ", "evaluation."))
     try:
         status: int = importlib.import_module(f"memenvs.{module}").main(arguments)
     except ImportError as error:  # of a module that needs an extra before it can read its options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -14,7 +15,7 @@ import shlex
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import gymnasium as gym
@@ -55,7 +56,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line instead of usage and a line."""
-        self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` shows every option\n")
+        raise SystemExit(report_error(self.prog, f"{message}; `{self.prog} --help` shows every option"))
 
     def run(self, command: Callable[[argparse.Namespace], int | None], argv: Sequence[str] | None) -> int:
         """Run a command with the options of a command line; None reads `sys.argv`.
@@ -63,21 +64,38 @@ class Parser(argparse.ArgumentParser):
         Returns:
             The command's exit status, 0 for None; 2 and one line on standard error for `USER_ERRORS`.
         """
-        args = self.parse_args(argv)
+        with reader_may_stop():
+            args = self.parse_args(argv)
+            try:
+                return command(args) or 0
+            except BrokenPipeError:
+                raise
+            except USER_ERRORS as error:
+                return report_error(self.prog, error)
+
+
+@contextlib.contextmanager
+def reader_may_stop() -> Iterator[None]:
+    """End the process quietly, inside a `with`, if whatever reads standard output stops, such as `head`."""
+    try:
         try:
-            status = command(args) or 0
+            yield
+        finally:
             sys.stdout.flush()
-            return status
-        except BrokenPipeError:  # whoever read the output has stopped, such as `head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at its end
-            return 0
-        except USER_ERRORS as error:
-            return report_error(self.prog, error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
+        raise SystemExit(0) from None
 
 
 def report_error(prog: str, error: object) -> int:
-    """Write an error of a command to standard error, in one line; the exit status 2."""
-    sys.stderr.write(f"{prog}: error: {one_line(error)}\n")
+    """Write an error of a command to standard error, in one line; the exit status 2.
+
+    Args:
+        prog: the command, `python -m memenvs NAME` or `python -m memenvs.NAME`; shown as `memenvs NAME`.
+        error: what is wrong.
+    """
+    name = prog.removeprefix("python -m ").replace("memenvs.", "memenvs ", 1)
+    sys.stderr.write(f"{name}: error: {one_line(error)}\n")
     return 2
 
 
@@ -127,7 +145,8 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
     """The arguments that a command line gives.
 
     Args:
-        texts: each `NAME=VALUE`, the value JSON where it reads as JSON and else a text; or a JSON object.
+        texts: each `NAME=VALUE`, the value JSON if it reads as JSON and otherwise a text; or a JSON object.
+            A hyphen in NAME means an underscore.
         flag: the option they stand behind, for the message.
 
     Raises:
@@ -135,6 +154,8 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
 
     >>> read_arguments(["k=3", "final_answer_turn=false", "tasks=world-test", '{"memory_mode": "memory"}'])
     {'k': 3, 'final_answer_turn': False, 'tasks': 'world-test', 'memory_mode': 'memory'}
+    >>> read_arguments(["chunk-size=500"])
+    {'chunk_size': 500}
     """
     arguments: dict[str, Any] = {}
     for text in texts:
@@ -230,7 +251,13 @@ def find_spec(env: str) -> EnvSpec:
         latest = find_highest_version(namespace, base)
         if version is None and latest is not None:
             name = get_env_id(namespace, base, latest)
-    return gym.spec(name)
+    try:
+        return gym.spec(name)
+    except gym.error.Error as error:
+        if module:
+            raise
+        hint = f"an environment of another package needs its module: package:{env}"
+        raise type(error)(f"{error} ({hint})") from error
 
 
 def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
@@ -303,6 +330,7 @@ def _read(text: str, flag: str) -> dict[str, Any]:
         except ValueError as error:
             raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)} ({error})") from error
     name, separator, value = text.partition("=")
+    name = name[:1] + name[1:].replace("-", "_")  # an option such as --k=3 stays wrong
     if not separator or not name.isidentifier():
         raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)}")
     try:

@@ -1,5 +1,6 @@
 """`python -m memenvs`: the overview, the commands behind it, and the list of what there is."""
 
+import re
 import subprocess
 import sys
 
@@ -47,14 +48,14 @@ def test_a_command_is_the_module_of_its_name():
 def test_a_command_ends_with_its_own_status():
     done = run("play", "Nothing-v0")
     assert done.returncode == 2
-    assert done.stderr.startswith("python -m memenvs play: error: ")
+    assert done.stderr.startswith("memenvs play: error: ")
 
 
 @pytest.mark.parametrize(
     "name",
     [
         *("list", "play", "evaluate run", "evaluate compare", "evaluate table", "evaluate discriminate"),
-        *("build", "retrieval.server"),
+        *("build", "retrieval.server", "adapters.openenv"),
     ],
 )
 def test_every_command_has_help(name):
@@ -77,17 +78,49 @@ def test_every_command_has_help(name):
 def test_options_that_there_are_not_are_one_line(command):
     done = run(*command.split())
     assert done.returncode == 2
-    assert done.stderr.startswith("python -m memenvs")
+    assert re.match(rf"memenvs {command.split()[0]}[a-z ]*: error: ", done.stderr)
     assert done.stderr.count("\n") == 1
 
 
-def test_a_command_whose_trainer_is_not_installed_is_one_line(monkeypatch, capsys):
-    def missing(*arguments, **settings):
-        raise ImportError("openenv is not installed")
+def test_a_command_whose_extra_is_not_installed_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "memenvs.adapters.openenv", None)
+    assert main(["adapters.openenv", "--env", "MemSokoban-v0"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("memenvs adapters.openenv: error: ")
 
-    monkeypatch.setattr("importlib.import_module", missing)
-    assert main(["adapters.openenv"]) == 2
-    assert capsys.readouterr().err == "memenvs adapters.openenv: error: openenv is not installed\n"
+
+@pytest.mark.parametrize("command", ["", "list", "build --help", "play --help", "baselines.sft --help"])
+def test_a_command_whose_output_is_not_read_to_its_end_says_nothing(command):
+    if command.startswith("baselines"):
+        pytest.importorskip("tyro", reason="the learners' flags want the extra train")
+    command = [sys.executable, "-m", "memenvs", *command.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_an_unknown_policy_is_answered_by_every_form_of_one(capsys):
+    assert main("play MemSokoban-v0 --policy gpt-4o".split()) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "memenvs play: error: unknown policy 'gpt-4o'; choose one of gold, silent, random_text, lexical, "
+        "careful, or a model: hf:MODEL, openai:URL --model NAME\n"
+    )
+
+
+def test_the_name_of_a_source_as_a_task_set_is_answered_by_the_command_that_builds_it(capsys):
+    assert main("play MemChunkQA-v0 --env-args tasks=hotpotqa".split()) == 2
+    said = capsys.readouterr().err
+    assert "no task set named 'hotpotqa'; there are niah, " in said
+    assert "`python -m memenvs.build hotpotqa`" in said
+    assert ".npz" not in said
+    assert "smollm2" not in said
+
+
+def test_an_unregistered_environment_is_answered_by_how_to_name_one_of_a_package(capsys):
+    assert main("play KeyDoor-v0".split()) == 2
+    assert "needs its module: package:KeyDoor-v0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

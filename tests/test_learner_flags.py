@@ -71,7 +71,7 @@ def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
     learner, flag, value, bounds, tmp_path, capsys
 ):
     line = refusal(learner, [f"--{flag.replace('_', '-')}", *value.split()], tmp_path, capsys)
-    assert line.startswith(f"python -m {learner.__name__}: error: {flag} must be {bounds}, got ")
+    assert line.startswith(f"{learner.__name__.replace('memenvs.', 'memenvs ')}: error: {flag} must be {bounds}, got ")
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_a_run_without_torch_is_one_line():
     done = without("torch", "grpo", ["--model", "any"])
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("python -m memenvs.baselines.grpo: error: No module named 'torch'")
+    assert line.startswith("memenvs baselines.grpo: error: No module named 'torch'")
 
 
 def test_help_without_the_libraries_of_the_learners_is_one_line():
     done = without("tyro", "grpo", ["--help"])
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("python -m memenvs.baselines.grpo: error: No module named 'tyro'")
+    assert line.startswith("memenvs baselines.grpo: error: No module named 'tyro'")
 
 
 @pytest.fixture
@@ -193,5 +193,5 @@ def test_a_chat_with_a_model_without_a_template_is_refused_in_one_line(plain_mod
     flags = ["--model", str(plain_model), "--teacher", "gold", "--chat", "True", "--device", "cpu"]
     assert sft.main([*flags, "--out", str(tmp_path / "run")]) == 2
     line = capsys.readouterr().err.splitlines()[-1]  # transformers draws its progress bar before
-    assert line.startswith("python -m memenvs.baselines.sft: error: chat=True wants a chat template, and ")
+    assert line.startswith("memenvs baselines.sft: error: chat=True wants a chat template, and ")
     assert "pass chat=False" in line

@@ -275,7 +275,7 @@ def test_what_is_no_recipe_is_refused_in_one_line(text, message, tmp_path, capsy
         path.write_text(text)
     assert mt_ppo.main(["--recipe", str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"python -m memenvs.baselines.mt_ppo: error: {message.format(path=path)}")
+    assert line.startswith(f"memenvs baselines.mt_ppo: error: {message.format(path=path)}")
 
 
 def test_a_recipe_of_another_learner_is_refused_by_its_first_foreign_flag():

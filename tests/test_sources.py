@@ -345,7 +345,7 @@ def test_what_is_not_the_official_form_is_one_line(tmp_path, capsys, name, what)
     (tmp_path / "bad.json").write_bytes(make(RECORDS[name]))
     assert build(name, tmp_path / "bad.json", tmp_path / "set") == 2
     line = one_line(capsys)
-    assert line.startswith(f"memenvs.build {name}: error: ")
+    assert line.startswith(f"memenvs build {name}: error: ")
     assert said in line
     assert len(line) < 600
     assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from memenvs.adapters.common import open_env, public_info
-from memenvs.cli import NAMED, Parser
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.optional import check_version
 from memenvs.core.spaces import clean_text
@@ -129,26 +127,3 @@ def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
     return create_fastapi_app(
         make, MemAction, MemObservation, max_concurrent_envs=max_concurrent_envs, state_cls=MemState
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Serve an environment: `python -m memenvs adapters.openenv --env MemSearchQA-v0`."""
-    parser = Parser(prog="python -m memenvs adapters.openenv", description="Serve an environment to OpenEnv.")
-    parser.add_argument("--env", required=True, help="an environment's id")
-    parser.add_argument("--env-args", **NAMED, help="its arguments, or one JSON object")
-    parser.add_argument("--sessions", type=int, default=64, help="episodes at once (default 64)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default loopback)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen at (default 8000)")
-    return parser.run(serve, argv)
-
-
-def serve(args: argparse.Namespace) -> None:
-    """Serve the environment that the options describe."""
-    import uvicorn
-
-    app = make_app(args.env, args.sessions, env_args=args.env_args)
-    uvicorn.run(app, host=args.host, port=args.port)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from memenvs.build.multi import mix, multi
 from memenvs.build.niah import VARIANTS, niah, read_prose
 from memenvs.build.readers.jsonl import read_corpus, read_jsonl, read_own_contexts, read_pool
 from memenvs.build.ruler import FILES, RULER, ruler
-from memenvs.build.sources import SOURCES
+from memenvs.build.sources import SOURCES, Source
 from memenvs.build.stories import STORIES, conversations, stories
 from memenvs.build.worldgen import OPERATIONS, SMALLEST, entities_for, generate, generate_aggregates
 from memenvs.build.write import FORMS, check_replaceable, write_task_set
-from memenvs.cli import Parameter, Parser, report_error, shell_form
+from memenvs.cli import Parameter, Parser, reader_may_stop, report_error, shell_form
 from memenvs.core.checks import Range, check_whole
 from memenvs.core.files import path_in_errors, resolved
 from memenvs.data import bundled_names
@@ -72,13 +72,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m memenvs.build",
         description="Build a task set (a folder of questions over documents), levels or an index.",
-        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    builders = parser.add_subparsers(dest="builder", required=True, metavar="SOURCE")
+    builders = parser.add_subparsers(dest="builder", required=True, metavar="SOURCE", help="see below")
 
     def add(name: str, text: str, out: str, drawn: bool = True) -> argparse.ArgumentParser:
-        sub = builders.add_parser(name, help=text, description=text)
+        sub = builders.add_parser(name, description=text)
         sub.add_argument("--out", type=Path, required=True, help=out)
         sub.set_defaults(seed=0, split="train", workers=1)
         if not drawn:
@@ -90,8 +89,27 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_task_sets(add)
     _add_levels(add)
-    _add_index(builders.add_parser("index", help=_INDEX, description=_INDEX).add_argument)
+    _add_index(builders.add_parser("index", description=_INDEX).add_argument)
+    benchmarks = {name: f"{_documents(source):44}{source.title}" for name, source in SOURCES.items()}
+    others = {name: sub.description for name, sub in builders.choices.items() if name not in SOURCES}
+    parser.epilog = "\n".join(
+        [
+            "benchmarks, read from their files:",
+            *_rows({"SOURCE": f"{'DOCUMENTS OF A TASK':44}BENCHMARK", **benchmarks}),
+            "\nother sources:",
+            *_rows(others),
+            f"\n{_EPILOG}",
+        ]
+    )
     return parser
+
+
+def _documents(source: Source) -> str:
+    return "evidence among distractors from the file" if source.drawn else source.documents
+
+
+def _rows(texts: Mapping[str, str | None]) -> list[str]:
+    return [f"  {name:17} {text}" for name, text in texts.items()]
 
 
 def _add_task_sets(add: Add) -> None:
@@ -107,8 +125,8 @@ def _add_task_sets(add: Add) -> None:
         sub.add_argument("--questions", type=int, default=1, help=text)
 
     for source in SOURCES.values():
-        shown = "evidence among distractors from the whole file" if source.drawn else source.documents
-        sub = task_set(source.name, f"{source.title}: {shown}", "every question once", source.drawn)
+        text = f"{source.title}; documents of a task: {_documents(source)}"
+        sub = task_set(source.name, text, "every question once", source.drawn)
         sub.add_argument("--source", required=True, help=f"{source.files}, or hf:NAME[:CONFIG]")
         if source.drawn:
             _add_size(sub, "needed, or --tokens")
@@ -200,7 +218,8 @@ def _add_levels(add: Add) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build what the first argument names; 0 if it is written, 2 and one line on standard error if not."""
-    args = build_parser().parse_args(argv)
+    with reader_may_stop():
+        args = build_parser().parse_args(argv)
     started = time.perf_counter()
     try:
         with path_in_errors(args.out):
@@ -210,10 +229,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             others = {"index": _index, "sokoban": _levels, "ruler": _ruler}
             summary = others.get(args.builder, _task_set)(args)
     except (ValueError, OSError, ImportError) as error:
-        return report_error(f"memenvs.build {args.builder}", error)
+        return report_error(f"memenvs build {args.builder}", error)
     except KeyboardInterrupt:
         kept = "what is done is kept" if args.builder == "index" else "nothing was changed"
-        sys.stderr.write(f"memenvs.build: interrupted; {kept}\n")
+        sys.stderr.write(f"memenvs build: interrupted; {kept}\n")
         return 130
     sys.stdout.write(f"{summary}\n({time.perf_counter() - started:.1f} s)\n")
     return 0

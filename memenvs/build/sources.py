@@ -69,7 +69,7 @@ def _questions(name: str, title: str, files: str, citation: str) -> Source:
         address=f"{_FLASHRAG}/tree/main/{name}",
         licence="CC BY-SA 4.0 (FlashRAG's collection)",
         citation=f"{citation}; Jin et al. 2025, FlashRAG, arXiv:2405.13576",
-        documents="none: to be searched for",
+        documents="none, to be searched for",
         environment="MemSearchQA-v0",
     )
 

@@ -53,7 +53,9 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     """
     inner = env.unwrapped
     makers: dict[str, Callable[[], Policy]]
+    also = ""
     if isinstance(inner, TextEnv):
+        also = ", or a model: hf:MODEL, openai:URL --model NAME"
         makers = {
             "gold": lambda: lambda observation, info: inner.gold_reply(),
             "silent": lambda: lambda observation, info: "",
@@ -66,7 +68,7 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     else:
         raise TypeError(f"policies play text environments and MemSokobanGrid-v0, not {type(inner).__name__}")
     if name not in makers:
-        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}")
+        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}{also}")
     return makers[name]()
 
 

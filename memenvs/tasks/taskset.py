@@ -16,9 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from memenvs.core.files import check_file, left_behind, read_sealed, resolved, sha256, write_sealed
+from memenvs.core.optional import import_object
 from memenvs.core.spaces import is_utf8
 from memenvs.core.state import from_plain
-from memenvs.data import bundled
+from memenvs.data import bundled, bundled_names
 from memenvs.tasks.metrics import normalize_answer
 from memenvs.tasks.tokens import GENERAL, Gaps, TextTokenizer, load_tokenizer
 
@@ -246,9 +247,12 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
         try:
             path = bundled(str(name))
         except FileNotFoundError as error:
+            sets = ", ".join(one for one in bundled_names() if (bundled(one) / CARD).is_file())
+            sources = import_object("memenvs.build.sources:SOURCES")  # by name, for imports point down
+            source = name if name in sources else "--help"
             raise FileNotFoundError(
-                f"no task set named {name!r}: {error}; a folder is given by its path, and "
-                "`python -m memenvs.build --help` says how to make one"
+                f"no task set named {name!r}; there are {sets}, and folders by their paths, such as "
+                f"`python -m memenvs.build {source}` makes"
             ) from error
     path = resolved(path)
     card = path / CARD

@@ -91,8 +91,8 @@ AGENTS = {
         env="MemChunkQA-v0",
         env_args={"n_documents": 6, **READING},
         worlds={
-            "warm": "--split train --seed 1 --tokenizer world --tasks 40000 --entities 3000 --documents 20",
-            "learn": "--split train --seed 2 --tokenizer world --tasks 4000 --entities 3000 --documents 20",
+            "warm": "--split train --seed 1 --tokenizer world --num-tasks 40000 --entities 3000 --documents 20",
+            "learn": "--split train --seed 2 --tokenizer world --num-tasks 4000 --entities 3000 --documents 20",
         },
         texts=600,
         warm="--no-shuffle --episodes 100000 --batch-size 20 --lora-rank 8 "
@@ -111,9 +111,9 @@ AGENTS = {
         env="MemToolQA-v0",
         env_args={"k": 3, "tokenizer": "world"},
         worlds={
-            "warm": "--split train --seed 1 --tasks 4000 --entities 6000 --documents 20 --hops 1 "
+            "warm": "--split train --seed 1 --num-tasks 4000 --entities 6000 --documents 20 --hops 1 "
             "--tokenizer world",
-            "test": "--split test --seed 0 --tasks 128 --entities 1000 --documents 20 --hops 1 "
+            "test": "--split test --seed 0 --num-tasks 128 --entities 1000 --documents 20 --hops 1 "
             "--tokenizer world",
         },
         start="smollm2-reader",

@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "build": (
         "make a task set, Sokoban levels or a search index",
-        "world --entities 500 --tasks 100 --documents 50 --out my-world",
+        "world --entities 500 --num-tasks 100 --documents 50 --out my-world",
     ),
     "retrieval.server": ("serve a search index over HTTP", "--index my-index --port 8000"),
     "adapters.openenv": ("serve an environment to OpenEnv", "--env MemSokoban-v0 --env-args max_turns=2"),

@@ -208,7 +208,7 @@ def test_an_unknown_operation_is_refused():
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     out = tmp_path_factory.mktemp("aggregate") / "set"
-    assert command("aggregate", "--tokens", 40_000, "--tasks", 12, "--out", out) == 0
+    assert command("aggregate", "--tokens", 40_000, "--num-tasks", 12, "--out", out) == 0
     return out
 
 
@@ -255,7 +255,7 @@ def test_gold_earns_one(built):
 
 def test_two_workers_write_the_bytes_of_one(tmp_path):
     for workers in (1, 2):
-        args = ("--documents", 90, "--tasks", 24, "--workers", workers, "--out", tmp_path / str(workers))
+        args = ("--documents", 90, "--num-tasks", 24, "--workers", workers, "--out", tmp_path / str(workers))
         assert command("aggregate", *args) == 0
     one, two = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in "12")
     assert one == two
@@ -271,6 +271,6 @@ def test_two_workers_write_the_bytes_of_one(tmp_path):
     ],
 )
 def test_what_cannot_be_built_is_one_line_and_leaves_nothing(tmp_path, capsys, args, said):
-    assert command("aggregate", *args, "--tasks", 4, "--out", tmp_path / "o") == 2
+    assert command("aggregate", *args, "--num-tasks", 4, "--out", tmp_path / "o") == 2
     assert said in one_line(capsys)
     assert not (tmp_path / "o").exists()

@@ -72,7 +72,7 @@ def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, c
 @pytest.mark.parametrize(("builder", "env"), [("world", "MemChunkQA-v0"), ("niah", "MemNIAH-v0")])
 def test_the_hint_names_the_environment_that_the_set_is_made_for(tmp_path, capsys, builder, env):
     size = {"world": ("--entities", 60, "--documents", 10), "niah": ("--tokens", 900)}[builder]
-    assert build(builder, *size, "--tasks", 3, "--out", tmp_path / "set") == 0
+    assert build(builder, *size, "--num-tasks", 3, "--out", tmp_path / "set") == 0
     hint = capsys.readouterr().out.partition("python -m memenvs.play ")[2].split("\n")[0]
     assert hint == f"{env} --env-args tasks={tmp_path / 'set'}"
     assert open_tasks(tmp_path / "set").card.environment == env
@@ -81,7 +81,7 @@ def test_the_hint_names_the_environment_that_the_set_is_made_for(tmp_path, capsy
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("world", "--entities", 60, "--documents", 10, "--tasks", 3, "--out", "a set"),
+        ("world", "--entities", 60, "--documents", 10, "--num-tasks", 3, "--out", "a set"),
         ("sokoban", "--levels", 3, "--workers", 1, "--split", "test", "--out", "7.npz"),
         ("sokoban", "--levels", 3, "--workers", 1, "--out", "levels.txt"),
     ],
@@ -107,7 +107,7 @@ def test_a_card_does_not_tell_where_the_tokenizer_lies(hotpot, tmp_path, monkeyp
 
 def test_the_same_arguments_give_the_same_bytes(hotpot, tmp_path):
     for name, workers in (("a", 1), ("b", 2)):
-        args = ("--documents", 4, "--tasks", 600, "--workers", workers, "--out", tmp_path / name)
+        args = ("--documents", 4, "--num-tasks", 600, "--workers", workers, "--out", tmp_path / name)
         assert build("hotpotqa", "--source", hotpot, *args) == 0
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
@@ -369,7 +369,7 @@ def test_a_hub_error_without_a_text_is_one_line(tmp_path, capsys, monkeypatch):
         (["--documents", 0], "--documents must be"),
         (["--tokens", 3], "--tokens 3 is too small"),
         ([], "--documents"),
-        (["--documents", 3, "--tasks", 0], "--tasks"),
+        (["--documents", 3, "--num-tasks", 0], "--num-tasks"),
         (["--documents", 3, "--seed", -1], "--seed"),
         (["--documents", 3, "--tokenizer", "no/such"], "unknown tokenizer 'no/such'"),
     ],
@@ -418,7 +418,7 @@ def test_a_killed_build_leaves_the_old_set_and_no_half_of_a_new_one(hotpot, tmp_
     assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
     before = files(out)
     command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
-    command += ["--tasks", "3000000", "--out", out]  # minutes of work
+    command += ["--num-tasks", "3000000", "--out", out]  # minutes of work
     process = start(command)
     time.sleep(2.0)
     assert process.poll() is None
@@ -435,7 +435,7 @@ def test_a_build_killed_while_it_writes_leaves_the_old_set(hotpot, tmp_path, kil
     assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
     before = files(out)
     command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
-    command += ["--tasks", "20000", "--out", out, "--export", "jsonl", "memagent"]  # seconds of writing
+    command += ["--num-tasks", "20000", "--out", out, "--export", "jsonl", "memagent"]  # seconds of writing
     process = start(command)
     while not list(out.parent.glob(".set.partial-*/new/*")):
         assert process.poll() is None
@@ -512,7 +512,7 @@ def test_the_next_build_puts_a_set_back_that_a_killed_one_moved_away(killed_betw
         raise OSError("no luck")
 
     monkeypatch.setattr("memenvs.build.write.TaskSet", fail)
-    assert build("world", "--entities", 60, "--documents", 4, "--tasks", 3, "--out", out) == 2
+    assert build("world", "--entities", 60, "--documents", 4, "--num-tasks", 3, "--out", out) == 2
     assert files(out) == before
 
 
@@ -618,11 +618,13 @@ def test_a_set_is_put_in_place_whole_or_not_at_all(hotpot, tmp_path, monkeypatch
 
 
 def test_the_world_and_needles_and_several_questions_are_built_by_their_commands(tmp_path):
-    small = ("--entities", 60, "--tasks", 12, "--documents", 10)
+    small = ("--entities", 60, "--num-tasks", 12, "--documents", 10)
     assert build("world", *small, "--split", "test", "--out", tmp_path / "world") == 0
     assert build("multi", "--source", tmp_path / "world", "--objectives", 3, "--out", tmp_path / "multi") == 0
     assert (
-        build("niah", "--variant", "multiquery", "--tokens", 3000, "--tasks", 3, "--out", tmp_path / "niah")
+        build(
+            "niah", "--variant", "multiquery", "--tokens", 3000, "--num-tasks", 3, "--out", tmp_path / "niah"
+        )
         == 0
     )
     assert [len(open_tasks(tmp_path / name)) for name in ("world", "multi", "niah")] == [12, 12, 3]
@@ -631,13 +633,14 @@ def test_the_world_and_needles_and_several_questions_are_built_by_their_commands
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     out = tmp_path_factory.mktemp("sets") / "world"
-    assert build("world", "--entities", 60, "--tasks", 12, "--documents", 10, "--out", out) == 0
+    assert build("world", "--entities", 60, "--num-tasks", 12, "--documents", 10, "--out", out) == 0
     return out
 
 
 def test_several_questions_keep_their_order_answers_and_evidence(world, tmp_path):
     assert (
-        build("multi", "--source", world, "--objectives", 3, "--tasks", 5, "--out", tmp_path / "multi") == 0
+        build("multi", "--source", world, "--objectives", 3, "--num-tasks", 5, "--out", tmp_path / "multi")
+        == 0
     )
     singles = {task.id: task for task in open_tasks(world)}
     tasks = open_tasks(tmp_path / "multi")
@@ -655,7 +658,7 @@ def test_several_questions_keep_their_order_answers_and_evidence(world, tmp_path
 @pytest.fixture
 def other_world(tmp_path):
     out = tmp_path / "other"
-    size = ("--entities", 60, "--tasks", 8, "--documents", 6, "--split", "test")
+    size = ("--entities", 60, "--num-tasks", 8, "--documents", 6, "--split", "test")
     assert build("world", *size, "--out", out) == 0
     return out
 
@@ -671,7 +674,7 @@ def nq(tmp_path):
 
 
 def test_questions_of_two_sets_are_joined_with_the_documents_of_both(world, other_world, tmp_path):
-    args = ("--source", world, other_world, "--objectives", 2, "--tasks", 40, "--out", tmp_path / "multi")
+    args = ("--source", world, other_world, "--objectives", 2, "--num-tasks", 40, "--out", tmp_path / "multi")
     assert build("multi", *args) == 0
     singles = {f"{name}": open_tasks(name) for name in (world, other_world)}
     known = {task.id: (tasks, task) for tasks in singles.values() for task in tasks}
@@ -690,7 +693,7 @@ def test_questions_of_two_sets_are_joined_with_the_documents_of_both(world, othe
 
 
 def test_single_questions_stand_behind_the_joined_ones_each_once(world, other_world, tmp_path):
-    args = ("--source", world, other_world, "--objectives", 2, "--tasks", 4, "--out", tmp_path / "multi")
+    args = ("--source", world, other_world, "--objectives", 2, "--num-tasks", 4, "--out", tmp_path / "multi")
     assert build("multi", *args, "--singles", 9) == 0
     known = {task.id: (tasks, task) for tasks in map(open_tasks, (world, other_world)) for task in tasks}
     joined = open_tasks(tmp_path / "multi")
@@ -716,7 +719,17 @@ def test_single_questions_that_there_are_not_are_refused(world, tmp_path, capsys
 
 
 def test_weights_decide_how_often_a_source_is_asked(world, other_world, tmp_path):
-    args = ("--source", world, other_world, "--objectives", 2, "--tasks", 200, "--out", tmp_path / "multi")
+    args = (
+        "--source",
+        world,
+        other_world,
+        "--objectives",
+        2,
+        "--num-tasks",
+        200,
+        "--out",
+        tmp_path / "multi",
+    )
     assert build("multi", *args, "--weights", 9, 1) == 0
     parts = [part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]]
     assert 0.05 < sum(part.startswith("world-test") for part in parts) / 400 < 0.15
@@ -724,7 +737,7 @@ def test_weights_decide_how_often_a_source_is_asked(world, other_world, tmp_path
 
 def test_questions_to_be_searched_are_joined_with_those_of_a_set(world, nq, tmp_path, capsys):
     out = tmp_path / "multi"
-    assert build("multi", "--source", world, nq, "--objectives", 2, "--tasks", 30, "--out", out) == 0
+    assert build("multi", "--source", world, nq, "--objectives", 2, "--num-tasks", 30, "--out", out) == 0
     said = capsys.readouterr().out
     assert "play one: python -m memenvs.play MemSearchQA-v0" in said
     assert "retriever=lexical:CORPUS" in said
@@ -775,7 +788,7 @@ def test_questions_whose_answer_holds_the_separator_are_never_joined(tmp_path):
     source = tmp_path / "h.json"
     source.write_text(json.dumps(records))
     assert build("hotpotqa", "--source", source, "--documents", 3, "--out", tmp_path / "one") == 0
-    args = ("--source", tmp_path / "one", "--tasks", 50, "--out", tmp_path / "multi")
+    args = ("--source", tmp_path / "one", "--num-tasks", 50, "--out", tmp_path / "multi")
     assert build("multi", *args, "--objectives", 2) == 0
     parts = {part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]}
     assert parts == {"3", "4", "5"}
@@ -791,7 +804,7 @@ def test_too_few_questions_without_the_separator_are_refused(tmp_path, capsys):
 
 
 def test_needles_are_not_joined(tmp_path, capsys):
-    args = ("--variant", "single_1", "--tokens", 500, "--tasks", 3)
+    args = ("--variant", "single_1", "--tokens", 500, "--num-tasks", 3)
     assert build("niah", *args, "--out", tmp_path / "niah") == 0
     assert build("multi", "--source", tmp_path / "niah", "--objectives", 2, "--out", tmp_path / "multi") == 2
     assert "a haystack" in one_line(capsys)
@@ -800,7 +813,7 @@ def test_needles_are_not_joined(tmp_path, capsys):
 def test_several_objectives_are_exported_as_one_answer(world, tmp_path):
     out = tmp_path / "set"
     forms = ("memagent", "verl", "ruler")
-    args = ("--source", world, "--objectives", 2, "--tasks", 3, "--export", *forms)
+    args = ("--source", world, "--objectives", 2, "--num-tasks", 3, "--export", *forms)
     assert build("multi", *args, "--out", out) == 0
     joined = [["; ".join(accepted[0] for accepted in task.answers)] for task in open_tasks(out)]
     memagent, verl = (pq.read_table(out / f"{form}.parquet").to_pylist() for form in forms[:2])
@@ -815,7 +828,9 @@ def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
     out = tmp_path / "set"
     forms = ("memagent", "verl", "ruler", "jsonl")
     assert (
-        build("world", "--entities", 60, "--tasks", 6, "--documents", 10, "--export", *forms, "--out", out)
+        build(
+            "world", "--entities", 60, "--num-tasks", 6, "--documents", 10, "--export", *forms, "--out", out
+        )
         == 0
     )
     tasks = open_tasks(out)
@@ -859,7 +874,7 @@ def exported(tmp_path_factory):
     found = {}
     for name, args in sources.items():
         forms = ("--export", "memagent", "verl")
-        assert build(name, *args, "--tasks", 6, *forms, "--out", folder / name) == 0
+        assert build(name, *args, "--num-tasks", 6, *forms, "--out", folder / name) == 0
         rows = [pq.read_table(folder / name / f"{form}.parquet").to_pylist() for form in forms[1:]]
         found[name] = (open_tasks(folder / name), *rows)
     return found

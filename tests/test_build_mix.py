@@ -16,10 +16,12 @@ def sets(tmp_path_factory):
     """Two sets of a world's questions, an aggregate one, a haystack, and questions alone."""
     folder = tmp_path_factory.mktemp("sets")
     world = ("world", "--entities", 80)
-    assert command(*world, "--tasks", 12, "--documents", 10, "--hops", 1, 2, "--out", folder / "easy") == 0
-    assert command(*world, "--tasks", 8, "--documents", 20, "--hops", 4, "--out", folder / "hard") == 0
-    assert command("aggregate", "--documents", 60, "--tasks", 8, "--out", folder / "many") == 0
-    assert command("niah", "--tokens", 600, "--tasks", 4, "--out", folder / "needles") == 0
+    assert (
+        command(*world, "--num-tasks", 12, "--documents", 10, "--hops", 1, 2, "--out", folder / "easy") == 0
+    )
+    assert command(*world, "--num-tasks", 8, "--documents", 20, "--hops", 4, "--out", folder / "hard") == 0
+    assert command("aggregate", "--documents", 60, "--num-tasks", 8, "--out", folder / "many") == 0
+    assert command("niah", "--tokens", 600, "--num-tasks", 4, "--out", folder / "needles") == 0
     lines = [json.dumps({"question": f"q{i}?", "answers": [f"a{i}"]}) for i in range(9)]
     (folder / "nq.jsonl").write_text("\n".join(lines) + "\n")
     return folder
@@ -53,7 +55,7 @@ def test_the_tokens_of_a_task_are_those_of_its_text(sets, tmp_path):
 
 
 def test_every_task_comes_once_before_any_comes_again(sets, tmp_path):
-    assert command("mix", "--source", sets / "easy", "--tasks", 30, "--out", tmp_path / "mix") == 0
+    assert command("mix", "--source", sets / "easy", "--num-tasks", 30, "--out", tmp_path / "mix") == 0
     ids = [task.id for task in open_tasks(tmp_path / "mix")]
     own = {f"easy/{task.id}" for task in open_tasks(sets / "easy")}
     assert set(ids[:12]) == own
@@ -63,7 +65,7 @@ def test_every_task_comes_once_before_any_comes_again(sets, tmp_path):
 
 
 def test_weights_decide_how_often_a_source_is_drawn(sets, tmp_path):
-    args = ("--source", sets / "easy", sets / "hard", "--weights", 9, 1, "--tasks", 400)
+    args = ("--source", sets / "easy", sets / "hard", "--weights", 9, 1, "--num-tasks", 400)
     assert command("mix", *args, "--out", tmp_path / "mix") == 0
     hard = np.mean([task.meta["source"] == "hard" for task in open_tasks(tmp_path / "mix")])
     assert 0.05 < hard < 0.15
@@ -72,7 +74,7 @@ def test_weights_decide_how_often_a_source_is_drawn(sets, tmp_path):
 
 def test_the_first_tasks_do_not_depend_on_how_many_follow(sets, tmp_path):
     for count in (5, 20):
-        args = ("--source", sets / "easy", sets / "hard", "--tasks", count)
+        args = ("--source", sets / "easy", sets / "hard", "--num-tasks", count)
         assert command("mix", *args, "--out", tmp_path / str(count)) == 0
     few, many = (open_tasks(tmp_path / name) for name in ("5", "20"))
     assert [task.id for task in few] == [task.id for task in many][:5]
@@ -113,7 +115,7 @@ def test_another_metric_can_be_given_for_all(sets, tmp_path):
         (("easy", "nq.jsonl"), (), "nq.jsonl has no documents and"),
         (("nq.jsonl", "easy"), (), "nq.jsonl has no documents and"),
         (("easy", "hard"), ("--weights", 1), "--weights must be a number above 0 for each of 2 sources"),
-        (("easy",), ("--tasks", 0), "--tasks must be a whole number"),
+        (("easy",), ("--num-tasks", 0), "--num-tasks must be a whole number"),
     ],
 )
 def test_what_cannot_be_mixed_is_one_line_and_leaves_nothing(sets, tmp_path, capsys, sources, extra, said):

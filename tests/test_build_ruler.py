@@ -308,7 +308,7 @@ def test_qa_1_takes_the_article_first_and_then_the_others(squad_file):
 )
 def test_another_file_is_refused_in_one_line(tmp_path, capsys, content, said):
     (tmp_path / "f.json").write_text(content)
-    args = ("--task", "qa_1", "--tokens", 500, "--source", tmp_path / "f.json", "--out", tmp_path / "o")
+    args = ("--kind", "qa_1", "--tokens", 500, "--source", tmp_path / "f.json", "--out", tmp_path / "o")
     assert command("ruler", *args) == 2
     assert said in one_line(capsys)
 
@@ -326,8 +326,8 @@ def test_a_question_without_an_answer_is_refused(tmp_path):
 
 def test_several_tasks_are_built_into_folders_by_their_names(squad_file, tmp_path, capsys):
     out = tmp_path / "sets"
-    args = ("--tokens", 300, "--tasks", 3, "--source", squad_file, "--out", out)
-    assert command("ruler", "--task", "vt", "niah_single_1", "qa_1", *args) == 0
+    args = ("--tokens", 300, "--num-tasks", 3, "--source", squad_file, "--out", out)
+    assert command("ruler", "--kind", "vt", "niah_single_1", "qa_1", *args) == 0
     assert sorted(path.name for path in out.iterdir()) == ["niah_single_1", "qa_1", "vt"]
     assert open_tasks(out / "qa_1").card.arguments["source"] == "dev.json"
     assert open_tasks(out / "vt").card.arguments["task"] == "vt"
@@ -336,8 +336,8 @@ def test_several_tasks_are_built_into_folders_by_their_names(squad_file, tmp_pat
 
 
 def test_a_needle_task_is_that_of_niah(tmp_path):
-    common = ("--tokens", 900, "--tasks", 3)
-    assert command("ruler", "--task", "niah_multikey_1", *common, "--out", tmp_path / "a") == 0
+    common = ("--tokens", 900, "--num-tasks", 3)
+    assert command("ruler", "--kind", "niah_multikey_1", *common, "--out", tmp_path / "a") == 0
     assert command("niah", "--variant", "multikey_1", *common, "--out", tmp_path / "b") == 0
     assert list(open_tasks(tmp_path / "a")) == list(open_tasks(tmp_path / "b"))
 
@@ -345,22 +345,22 @@ def test_a_needle_task_is_that_of_niah(tmp_path):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--task", "qa_1"], "needs --source, SQuAD's official file"),
-        (["--task", "vt", "cwe", "--source", "x.json"], "vt cwe reads no file; leave --source x.json out"),
-        (["--task", "qa_1", "qa_2", "--source", "x.json"], "read different files; build them one by one"),
-        (["--task", "cwe", "--export", "memagent"], "asks for 10 answers in any order"),
+        (["--kind", "qa_1"], "needs --source, SQuAD's official file"),
+        (["--kind", "vt", "cwe", "--source", "x.json"], "vt cwe reads no file; leave --source x.json out"),
+        (["--kind", "qa_1", "qa_2", "--source", "x.json"], "read different files; build them one by one"),
+        (["--kind", "cwe", "--export", "memagent"], "asks for 10 answers in any order"),
     ],
 )
 def test_what_cannot_be_built_is_one_line_and_leaves_nothing(tmp_path, capsys, args, said):
-    assert command("ruler", *args, "--tokens", 3000, "--tasks", 1, "--out", tmp_path / "o") == 2
+    assert command("ruler", *args, "--tokens", 3000, "--num-tasks", 1, "--out", tmp_path / "o") == 2
     assert said in one_line(capsys)
     assert not (tmp_path / "o").exists()
 
 
 def test_a_folder_of_sets_does_not_go_into_a_set(tmp_path, capsys):
-    assert command("ruler", "--task", "vt", "--tokens", 300, "--tasks", 1, "--out", tmp_path / "o") == 0
+    assert command("ruler", "--kind", "vt", "--tokens", 300, "--num-tasks", 1, "--out", tmp_path / "o") == 0
     capsys.readouterr()
-    assert command("ruler", "--task", "vt", "fwe", "--tokens", 900, "--out", tmp_path / "o") == 2
+    assert command("ruler", "--kind", "vt", "fwe", "--tokens", 900, "--out", tmp_path / "o") == 2
     assert "is a task set; choose another --out" in one_line(capsys)
 
 

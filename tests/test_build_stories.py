@@ -266,14 +266,19 @@ def test_gold_earns_one(make, tmp_path):
     ],
 )
 def test_what_cannot_be_built_is_one_line_and_leaves_nothing(tmp_path, capsys, args, said):
-    assert command(*args, "--tasks", 3, "--out", tmp_path / "o") == 2
+    assert command(*args, "--num-tasks", 3, "--out", tmp_path / "o") == 2
     assert said in one_line(capsys)
     assert not (tmp_path / "o").exists()
 
 
 def test_the_commands_write_what_they_are_asked_for(tmp_path):
-    assert command("mrcr_world", "--needles", 2, "--tokens", 900, "--tasks", 3, "--out", tmp_path / "m") == 0
-    assert command("babi_world", "--task", "qa2", "--tokens", 900, "--tasks", 3, "--out", tmp_path / "b") == 0
+    assert (
+        command("mrcr_world", "--needles", 2, "--tokens", 900, "--num-tasks", 3, "--out", tmp_path / "m") == 0
+    )
+    assert (
+        command("babi_world", "--kind", "qa2", "--tokens", 900, "--num-tasks", 3, "--out", tmp_path / "b")
+        == 0
+    )
     assert open_tasks(tmp_path / "m").metric == "mrcr_ratio"
     assert {task.meta["type"] for task in open_tasks(tmp_path / "b")} == {"qa2"}
     assert open_tasks(tmp_path / "b").card.counts["max_tokens"] <= 900

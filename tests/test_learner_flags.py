@@ -71,7 +71,9 @@ def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
     learner, flag, value, bounds, tmp_path, capsys
 ):
     line = refusal(learner, [f"--{flag.replace('_', '-')}", *value.split()], tmp_path, capsys)
-    assert line.startswith(f"{learner.__name__.replace('memenvs.', 'memenvs ')}: error: {flag} must be {bounds}, got ")
+    assert line.startswith(
+        f"{learner.__name__.replace('memenvs.', 'memenvs ')}: error: {flag} must be {bounds}, got "
+    )
 
 
 @pytest.mark.parametrize(

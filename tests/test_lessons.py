@@ -15,7 +15,7 @@ from memenvs.wrappers import RewardWrapper
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lessons") / "world"
-    flags = "--split train --seed 3 --tasks 300 --entities 80 --documents 8"
+    flags = "--split train --seed 3 --num-tasks 300 --entities 80 --documents 8"
     assert build(["world", *flags.split(), "--out", str(folder)]) == 0
     return str(folder)
 
@@ -96,7 +96,7 @@ def test_a_world_that_is_not_its_cards_is_refused(world, monkeypatch):
 
 
 def test_the_fact_caller_reasons_in_facts_that_the_result_states_and_answers_by_them(tmp_path):
-    flags = "--split train --seed 3 --tasks 60 --entities 80 --documents 8 --hops 1"
+    flags = "--split train --seed 3 --num-tasks 60 --entities 80 --documents 8 --hops 1"
     assert build(["world", *flags.split(), "--out", str(tmp_path / "world")]) == 0
     env = gym.make("MemToolQA-v0", tasks=str(tmp_path / "world"))
     known = 0

@@ -456,7 +456,7 @@ def test_both_files_of_memagent_are_read_to_the_character(built, record, suffix,
 
 def test_a_set_exported_in_memagents_form_is_read_back_to_the_character(tmp_path):
     made, again = tmp_path / "made", tmp_path / "again"
-    size = ("--entities", "60", "--documents", "12", "--tasks", "5")
+    size = ("--entities", "60", "--documents", "12", "--num-tasks", "5")
     assert main(["world", *size, "--export", "memagent", "--out", str(made)]) == 0
     assert build("memagent", made / "memagent.parquet", again) == 0
     ours, theirs = open_tasks(made), open_tasks(again)
@@ -525,18 +525,18 @@ def test_questions_that_cannot_be_scored_are_left_out_and_counted(built, capsys)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "said"), [(3, "eval.json gives 2; ask for at most that"), (0, "--tasks must be")]
+    ("tasks", "said"), [(3, "eval.json gives 2; ask for at most that"), (0, "--num-tasks must be")]
 )
 def test_more_tasks_than_questions_are_refused_where_contexts_are_kept(tmp_path, capsys, tasks, said):
     records = [with_id(RECORDS["memagent"], number) for number in range(2)]
     (tmp_path / "eval.json").write_text(json.dumps(records))
-    assert build("memagent", tmp_path / "eval.json", tmp_path / "set", "--tasks", tasks) == 2
+    assert build("memagent", tmp_path / "eval.json", tmp_path / "set", "--num-tasks", tasks) == 2
     assert said in one_line(capsys)
 
 
 def test_the_first_tasks_are_those_of_the_file(built):
     records = [with_id(RECORDS["memagent"], number) for number in (5, 3, 4)]
-    assert [task.id for task in built("memagent", *records, args=("--tasks", 2))] == ["5", "3"]
+    assert [task.id for task in built("memagent", *records, args=("--num-tasks", 2))] == ["5", "3"]
 
 
 def test_a_compressed_file_is_read(tmp_path):

@@ -36,8 +36,8 @@ from memenvs.core.files import read_json, write_json
 from memenvs.tasks.taskset import open_tasks
 
 WORLDS = {
-    "train": "--split train --seed 2 --tokenizer world --tasks 4000 --entities 3000 --documents 20",
-    "test": "--split test --seed 0 --tokenizer world --tasks 128 --entities 1000 --documents 20",
+    "train": "--split train --seed 2 --tokenizer world --num-tasks 4000 --entities 3000 --documents 20",
+    "test": "--split test --seed 0 --tokenizer world --num-tasks 128 --entities 1000 --documents 20",
 }
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "outcome only": ("outcome", {}),

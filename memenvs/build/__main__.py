@@ -39,12 +39,12 @@ examples:
   python -m memenvs.build hotpotqa --source hotpot_train_v1.1.json --documents 200 --out data/hotpot200
   python -m memenvs.build memagent --source eval_200.json --out data/eval200
   python -m memenvs.build jsonl --source questions.jsonl --pool documents.jsonl --documents 50 --out data/mine
-  python -m memenvs.build niah --variant multikey_1 --tokens 32768 --tasks 500 --out data/niah32k
-  python -m memenvs.build ruler --task vt cwe fwe --tokens 32768 --tasks 500 --out data/ruler32k
-  python -m memenvs.build world --entities 2000 --tasks 512 --documents 50 --out data/world
-  python -m memenvs.build aggregate --tokens 1000000 --tasks 100 --out data/aggregate1M
+  python -m memenvs.build niah --variant multikey_1 --tokens 32768 --num-tasks 500 --out data/niah32k
+  python -m memenvs.build ruler --kind vt cwe fwe --tokens 32768 --num-tasks 500 --out data/ruler32k
+  python -m memenvs.build world --entities 2000 --num-tasks 512 --documents 50 --out data/world
+  python -m memenvs.build aggregate --tokens 1000000 --num-tasks 100 --out data/aggregate1M
   python -m memenvs.build mrcr_world --needles 4 --tokens 64000 --out data/mrcr64k
-  python -m memenvs.build babi_world --task qa1 qa2 qa3 --tokens 64000 --out data/babi64k
+  python -m memenvs.build babi_world --kind qa1 qa2 qa3 --tokens 64000 --out data/babi64k
   python -m memenvs.build multi --source data/world --objectives 4 --out data/world4
   python -m memenvs.build mix --source data/world data/aggregate1M --weights 3 1 --out data/mixed
   python -m memenvs.build sokoban --size 6 --boxes 1 --min-solution 5 --levels 10000 --out levels.npz
@@ -115,7 +115,7 @@ def _rows(texts: Mapping[str, str | None]) -> list[str]:
 def _add_task_sets(add: Add) -> None:
     def task_set(name: str, text: str, tasks: str, drawn: bool = True) -> argparse.ArgumentParser:
         sub = add(name, text, "folder to write; an old task set is replaced", drawn)
-        sub.add_argument("--tasks", type=int, help=f"number of tasks (default: {tasks})")
+        sub.add_argument("--num-tasks", dest="tasks", type=int, help=f"number of tasks (default: {tasks})")
         sub.add_argument("--tokenizer", default=GENERAL, help=_TOKENIZER)
         sub.add_argument("--export", nargs="+", default=[], choices=FORMS, help="also write these forms")
         return sub
@@ -153,7 +153,14 @@ def _add_task_sets(add: Add) -> None:
     sub = task_set(
         "ruler", "RULER's thirteen tasks by its names", "100, of qa_1 and qa_2 every question once"
     )
-    sub.add_argument("--task", nargs="+", choices=RULER, required=True, help="of several each in OUT/TASK")
+    sub.add_argument(
+        "--kind",
+        dest="task",
+        nargs="+",
+        choices=RULER,
+        required=True,
+        help="RULER's name of the task; several go to OUT/KIND each",
+    )
     sub.add_argument("--tokens", type=int, required=True, help="most tokens a task's text may have")
     sub.add_argument("--source", help="the official file: for qa_1 SQuAD's, for qa_2 HotpotQA's")
     sub.add_argument("--essays", type=Path, help="folder of *.txt for niah_… (default: the bundled world)")
@@ -173,7 +180,8 @@ def _add_task_sets(add: Add) -> None:
     sub.add_argument("--essays", type=Path, help="folder of *.txt for replies (default: the bundled world)")
     sub = task_set("babi_world", "where people and things are, as in bAbI, in a long text", "100")
     kinds = "; ".join(f"{name}: {asked}" for name, asked in STORIES.items())
-    sub.add_argument("--task", nargs="+", choices=STORIES, default=[*STORIES], help=f"{kinds} (default: all)")
+    text = f"{kinds} (default: all)"
+    sub.add_argument("--kind", dest="task", nargs="+", choices=STORIES, default=[*STORIES], help=text)
     sub.add_argument("--events", type=int, default=16, help="events of a story, 4 or more (default 16)")
     sub.add_argument("--tokens", type=int, required=True, help="most tokens a task's text may have")
     sub.add_argument("--essays", type=Path, help="folder of *.txt as haystack (default: the bundled world)")
@@ -278,9 +286,9 @@ def _ruler(args: argparse.Namespace) -> str:
     """A task set for each task; of several in folders of `--out` by their names."""
     names = list(dict.fromkeys(args.task))
     if len(asking := [name for name in names if name in FILES]) > 1:
-        raise ValueError(f"--task {' '.join(asking)} read different files; build them one by one")
+        raise ValueError(f"--kind {' '.join(asking)} read different files; build them one by one")
     if args.source is not None and not asking:
-        raise ValueError(f"--task {' '.join(names)} reads no file; leave --source {args.source} out")
+        raise ValueError(f"--kind {' '.join(names)} reads no file; leave --source {args.source} out")
     if len(names) > 1 and (args.out / CARD).is_file():
         raise ValueError(f"{args.out} is a task set; choose another --out for a folder of {len(names)}")
     made = []
@@ -297,7 +305,7 @@ def _task_set(args: argparse.Namespace) -> str:
     check_replaceable(args.out)  # before the work, and again when it is done
     tokenizer = load_tokenizer(args.tokenizer)
     if args.tasks is not None:
-        check_whole(**{"--tasks": args.tasks})
+        check_whole(**{"--num-tasks": args.tasks})
     draft = _draft(args, tokenizer=tokenizer, split=args.split, seed=args.seed)
     card = Card(args.builder, arguments=_arguments(args, tokenizer))
     if args.builder in SOURCES:

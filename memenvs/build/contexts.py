@@ -57,7 +57,7 @@ def keep_contexts(
     Raises:
         ValueError: two questions have one id, there are fewer than `count`, or none.
     """
-    check_whole(**{"--questions": questions}, **({} if count is None else {"--tasks": count}))
+    check_whole(**{"--questions": questions}, **({} if count is None else {"--num-tasks": count}))
     index: dict[tuple[str, str], int] = {}
     tasks: list[Task] = []
     ids: set[str] = set()
@@ -79,7 +79,7 @@ def keep_contexts(
     if not tasks:
         raise ValueError(f"{kept.source} holds no question that can be scored; give another file")
     if count is not None and len(tasks) < count:
-        raise ValueError(f"--tasks {count}: {kept.source} gives {len(tasks)}; ask for at most that")
+        raise ValueError(f"--num-tasks {count}: {kept.source} gives {len(tasks)}; ask for at most that")
     documents = Documents.tokenized(list(index), tokenizer)
     return Draft(documents, tasks, kept.layout, inputs, kept.environment, kept.metric, left_out)
 

@@ -80,7 +80,7 @@ def among_distractors(
     """
     if (documents is None) == (tokens is None):
         raise ValueError("give either --documents (a number of documents) or --tokens (a budget of tokens)")
-    given = {"--documents": documents, "--tokens": tokens, "--tasks": count}
+    given = {"--documents": documents, "--tokens": tokens, "--num-tasks": count}
     check_whole(**{name: value for name, value in given.items() if value is not None})
     pool, numbers = _pool(examples, extra)
     layout, tokenized = Layout(), Documents.tokenized(pool, tokenizer)

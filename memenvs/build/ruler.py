@@ -88,11 +88,11 @@ def ruler(
     Raises:
         ValueError: unknown task, a budget too small for it, or a source that is missing or not wanted.
     """
-    check_choice("--task", task, RULER)
+    check_choice("--kind", task, RULER)
     if source is None and task in FILES:
-        raise ValueError(f"--task {task} needs --source, {FILES[task]} official file")
+        raise ValueError(f"--kind {task} needs --source, {FILES[task]} official file")
     if source is not None and task not in FILES:
-        raise ValueError(f"--task {task} reads no file; leave --source {source} out")
+        raise ValueError(f"--kind {task} reads no file; leave --source {source} out")
     common: dict[str, Any] = {"tokenizer": tokenizer, "split": split, "seed": seed}
     if task.startswith("niah_"):
         variant = task.removeprefix("niah_")

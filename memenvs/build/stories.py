@@ -299,7 +299,7 @@ def stories(
         ValueError: an argument out of range, no prose, one with nearly all of our names, or a small budget.
     """
     for kind in kinds:
-        check_choice("--task", kind, STORIES)
+        check_choice("--kind", kind, STORIES)
     check_whole(Range(_LEAST_EVENTS), **{"--events": events})
     check_whole(count=count, tokens=tokens)
     hay = haystack_sentences(

@@ -323,7 +323,7 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
         "chat_template_kwargs": dict(options.chat_args) or None,
         **options.body,
     }
-    # not the address: a server that was started again on another port goes on with the run
+    # not the address, so that a server restarted on another port resumes the run
     setting = {"policy": "openai", "model": body["model"], "conversation": options.conversation, "body": body}
 
     def make(venv: TextVectorEnv) -> tuple[TurnSampler, None]:

@@ -91,8 +91,10 @@ AGENTS = {
         env="MemChunkQA-v0",
         env_args={"n_documents": 6, **READING},
         worlds={
-            "warm": "--split train --seed 1 --tokenizer world --num-tasks 40000 --entities 3000 --documents 20",
-            "learn": "--split train --seed 2 --tokenizer world --num-tasks 4000 --entities 3000 --documents 20",
+            "warm": "--split train --seed 1 --num-tasks 40000 --entities 3000 --documents 20 "
+            "--tokenizer world",
+            "learn": "--split train --seed 2 --num-tasks 4000 --entities 3000 --documents 20 "
+            "--tokenizer world",
         },
         texts=600,
         warm="--no-shuffle --episodes 100000 --batch-size 20 --lora-rank 8 "

@@ -198,7 +198,7 @@ def test_an_environment_without_answers_is_refused():
 
 
 def test_questions_that_are_asked_one_by_one_leave_the_memory_its_recall(tmp_path):
-    tokenizer = load_tokenizer("world")
+    tokenizer = load_tokenizer()
     sources = [open_tasks("world-test")]
     draft = multi(sources, objectives=2, count=2, tokenizer=tokenizer, split="test", seed=0)
     write_task_set(tmp_path / "multi", draft, Card("multi"), tokenizer)

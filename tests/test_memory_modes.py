@@ -17,7 +17,7 @@ from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import ChooseReply, ReMemR1Method, RewardWrapper, Turn, VectorRewardWrapper
 
-TOKENIZER = load_tokenizer("world")
+TOKENIZER = load_tokenizer()
 
 
 def mode(name, limit=100):

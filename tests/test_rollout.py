@@ -22,7 +22,7 @@ def venv_of(env, count, **options):
 
 
 def text(ids):
-    return load_tokenizer("world").backend.decode(ids.tolist(), skip_special_tokens=False)
+    return load_tokenizer().backend.decode(ids.tolist(), skip_special_tokens=False)
 
 
 def echo(prompt):

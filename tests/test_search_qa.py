@@ -245,7 +245,7 @@ def test_other_marks_are_left_alone():
 
 
 def test_information_is_cut_at_its_tokens_and_always_closed():
-    tokenizer = load_tokenizer("world")
+    tokenizer = load_tokenizer()
     shown = cut_passages(["Title\n" + "many words " * 400], tokenizer, 50)
     assert tokenizer.count(shown) <= 50
     assert FORMS["search_r1"].show(shown) == f"\n\n<information>{shown}</information>\n\n"
@@ -306,7 +306,7 @@ def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
     reply = "<mem> " + "note " * 50 + "</mem>" + search("Seine")
     info = env.step(reply)[4]
     kept = info["privileged"]["memory"]
-    assert 0 < load_tokenizer("world").count(kept) <= 5
+    assert 0 < load_tokenizer().count(kept) <= 5
     start, end = info["privileged"]["memory_span"]
     assert (start, reply[start:end]) == (len("<mem>"), " " + kept)
     assert env.step("<mem></mem>" + answer("x"))[4]["metrics"]["memory_overflow"] == 1.0
@@ -425,7 +425,7 @@ def test_prompt_tokens_are_those_of_the_observations(make):
     env = make(memory_mode="memory")
     seen = [env.reset(seed=0)[0], env.step("<mem>note</mem>" + search("Seine"))[0]]
     metrics = env.step("<mem></mem>" + answer("x"))[4]["metrics"]
-    counts = load_tokenizer("world").counts(seen)
+    counts = load_tokenizer().counts(seen)
     assert metrics["prompt_tokens"] == sum(counts)
     assert metrics["prompt_tokens_peak"] == max(counts)
     assert metrics["turns"] == 2.0

@@ -269,7 +269,7 @@ def built(tmp_path):
 
 
 def contexts(tasks):
-    reader = Reader(tasks, load_tokenizer("world"))
+    reader = Reader(tasks, load_tokenizer())
     return [reader.context(task.documents).text for task in tasks]
 
 
@@ -362,7 +362,7 @@ def refusal(name, path):
     try:
         found = SOURCES[name].read(path, "train")
         if isinstance(found, KeptContexts):
-            keep_contexts(found, tokenizer=load_tokenizer("world"))
+            keep_contexts(found, tokenizer=load_tokenizer())
     except ValueError as error:
         return str(error)
     return None
@@ -474,7 +474,7 @@ def test_equal_documents_of_two_contexts_are_stored_once(built):
 
 def test_chunks_of_a_memagent_context_join_to_its_text(built):
     tasks = built("memagent", RECORDS["memagent"])
-    context = Reader(tasks, load_tokenizer("world")).context(tasks[0].documents)
+    context = Reader(tasks, load_tokenizer()).context(tasks[0].documents)
     chunks = context.chunks(5)
     assert len(chunks) > 3
     assert "".join(context.text[chunk.start : chunk.end] for chunk in chunks) == CONTEXT

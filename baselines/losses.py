@@ -189,7 +189,7 @@ def token_weights(
         token-mean               1 / tokens of the batch                 DAPO eq. 8
         seq-mean-token-mean      1 / (sequences * tokens of its own)     GRPO eq. 3
         seq-mean-token-sum       1 / sequences
-        seq-mean-token-sum-norm  1 / horizon                             Dr. GRPO, as in verl
+        seq-mean-token-sum-norm  1 / (sequences * horizon)               Dr. GRPO, as in verl 0.9.1
 
     Sequences without a sampled token do not count. What a sequence is (a turn's, an episode's) is what the
     caller numbers. With several processes give the lengths of all, and sum the gradients over them.
@@ -204,14 +204,14 @@ def token_weights(
     if mode == "token-mean":
         share = 1.0 / lengths.sum().clamp(min=1)
         return share.expand(rows.shape)
+    share = 1.0 / (lengths > 0).sum().clamp(min=1)
+    if mode == "seq-mean-token-mean":
+        return share / lengths[rows]
     if mode == "seq-mean-token-sum-norm":
         if horizon is None or horizon < 1:
             raise ValueError(f'mode="{mode}" needs horizon, the tokens it divides by, got {horizon!r}')
-        return torch.full(rows.shape, 1.0 / horizon, device=rows.device)
-    share = 1.0 / (lengths > 0).sum().clamp(min=1)
-    if mode == "seq-mean-token-sum":
-        return share.expand(rows.shape)
-    return share / lengths[rows]
+        share = share / horizon
+    return share.expand(rows.shape)
 
 
 def aggregate(

@@ -186,7 +186,17 @@ def test_weights_by_hand():
     close(token_weights(rows, lengths, "token-mean"), [1 / 3, 1 / 3, 1 / 3])
     close(token_weights(rows, lengths, "seq-mean-token-mean"), [1 / 4, 1 / 4, 1 / 2])
     close(token_weights(rows, lengths, "seq-mean-token-sum"), [1 / 2, 1 / 2, 1 / 2])
-    close(token_weights(rows, lengths, "seq-mean-token-sum-norm", horizon=10), [0.1, 0.1, 0.1])
+    close(token_weights(rows, lengths, "seq-mean-token-sum-norm", horizon=10), [1 / 20, 1 / 20, 1 / 20])
+
+
+def test_the_loss_of_dr_grpo_does_not_grow_with_the_batch():
+    # Sequences of 3 tokens with a loss of 1 each, horizon 3: 3 / 3 a sequence, and their mean is 1.
+    for sequences in (1, 4, 64):
+        rows = torch.repeat_interleave(torch.arange(sequences), 3)
+        close(aggregate(torch.ones(len(rows)), rows, "seq-mean-token-sum-norm", horizon=3), 1.0, **NEAR)
+    # 2 tokens of 1 and 1 token of 4, horizon 8: (2 + 4) / (2 * 8).
+    losses, rows = torch.tensor([1.0, 1.0, 4.0]), torch.tensor([0, 0, 1])
+    close(aggregate(losses, rows, "seq-mean-token-sum-norm", horizon=8), 6 / 16, **NEAR)
 
 
 @pytest.mark.parametrize("mode", LOSS_AGG_MODES)

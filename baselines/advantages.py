@@ -32,9 +32,9 @@ Reward = Literal[
     "outcome", "merged", "turn", "turn-pool", "tamtrl", "infomem", "mempo", "igpo", "rememr1", "gigpo"
 ]
 OWN_ADVANTAGE = ("tamtrl", "igpo", "rememr1")
-"""Rewards of a method that has an advantage of its own, which no estimator or scale changes."""
+"""Rewards of a method that has an advantage of its own."""
 OWN_ESTIMATOR = ("turn-pool", *OWN_ADVANTAGE)
-"""Rewards whose comparison is fixed: no estimator or scale applies."""
+"""Rewards to which no estimator applies, and `scale` only for ReMemR1."""
 MERGED = ("merged", "infomem", "gigpo")
 """Rewards that compare the sum of all turns."""
 Normalize = Literal["sum", "components"]
@@ -86,7 +86,7 @@ def group_advantages(
             with nothing: what is normalised above is taken as it was earned (A = R, MT-GRPO eq. 6).
         alpha: discount a turn in `"turn"`, see `mt_grpo`.
         ended: what an episode that is over counts as in `"turn"`, see `mt_grpo`.
-        scale: `"std"`, or `"none"` to leave the standard deviation out, where that is `grpo`'s.
+        scale: `"std"`, or `"none"` to leave the standard deviation out; of `grpo`, `mt_grpo` and `rememr1`.
         method: whose settings `"tamtrl"`, `"igpo"` and `"rememr1"` use; None: its default settings.
         normalize: `"sum"`, or for rewards that compare the sum of all turns (`MERGED`) `"components"`: each
             component of the reward is normalised by itself (GDPO, see `memenvs.credit.gdpo`).
@@ -100,7 +100,7 @@ def group_advantages(
     outcomes = [sum(episode.outcome_rewards) + episode.length_penalty for episode in episodes]
     check_normalize(normalize, reward, estimator, scale)
     if reward in OWN_ADVANTAGE:
-        return _own_advantages(episodes, reward, method, outcomes)
+        return _own_advantages(episodes, reward, method, outcomes, scale)
     if reward == "turn-pool":
         earned = [_measured(one, one.turn_rewards) + one.length_penalty for one in episodes]
         credit = normalize_turns(earned, tasks=groups)
@@ -217,7 +217,11 @@ def _measured(episode: Episode, rewards: Sequence[float] | Floats) -> Floats:
 
 
 def _own_advantages(
-    episodes: Sequence[Episode], reward: Reward, method: RewardMethod | None, outcomes: Sequence[float]
+    episodes: Sequence[Episode],
+    reward: Reward,
+    method: RewardMethod | None,
+    outcomes: Sequence[float],
+    scale: str,
 ) -> list[Floats]:
     """The advantages of a method that has its own, from its signals."""
     groups = [episode.group for episode in episodes]
@@ -232,7 +236,7 @@ def _own_advantages(
         credit = igpo(signals, outcomes, gamma=gains.gamma, groups=groups, normalize=gains.normalize)
     elif reward == "rememr1":
         states = method if isinstance(method, ReMemR1Method) else ReMemR1Method()
-        credit = rememr1(signals, outcomes, alpha=states.alpha, groups=groups)
+        credit = rememr1(signals, outcomes, alpha=states.alpha, groups=groups, scale=scale)
     else:
         teacher = method if isinstance(method, TAMTRLMethod) else TAMTRLMethod()
         credit = tamtrl(

@@ -87,9 +87,10 @@ class GRPOArgs(RolloutArgs):
                 f"overlong_buffer must be at most overlong_max {self.overlong_max}, "
                 f"got {self.overlong_buffer}"
             )
-        if self.reward in OWN_ESTIMATOR and (self.estimator, self.scale) != ("grpo", "std"):
-            names = ", ".join(OWN_ESTIMATOR)
-            raise ValueError(f"estimator and scale are not for --reward {names}, which have their own")
+        if self.reward in OWN_ESTIMATOR and self.estimator != "grpo":
+            raise ValueError(f"--reward {self.reward} has its own estimator; leave out {self.estimator}")
+        if self.reward in OWN_ESTIMATOR and self.reward != "rememr1" and self.scale == "none":
+            raise ValueError(f"--reward {self.reward} always divides by std; leave out scale none")
         if self.tree_turns and self.estimator != "grpo":
             raise ValueError(f"trees are compared by the estimator grpo, got {self.estimator}; leave it out")
         if self.estimator != "grpo" and self.scale == "none":

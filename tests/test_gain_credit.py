@@ -96,6 +96,12 @@ class TestReMemR1Advantage:
     def test_a_state_that_could_not_be_measured_has_the_outcome_alone(self):
         assert rememr1([[np.nan], [1.0], [2.0]], [1, 0, 0])[0] == pytest.approx(0.8 * z([1, 0, 0], 1)[0])
 
+    def test_without_std_neither_part_is_divided(self):
+        # Outcomes 1, 0: +-0.5. States 0.4, 0 at turn 1: +-0.2, and equal ones at turn 2.
+        first, second = rememr1([[0.4, 0], [0, 0]], [1, 0], alpha=0.5, scale="none")
+        close(first, [0.25 + 0.1, 0.25])
+        close(second, [-0.25 - 0.1, -0.25])
+
     def test_a_share_that_is_none_is_refused(self):
         with pytest.raises(ValueError, match="alpha must be at least 0 and at most 1, got 2"):
             rememr1([[0.0]], [1.0], alpha=2)
@@ -253,6 +259,15 @@ def test_the_learner_takes_the_methods_own_advantage_with_its_settings(method, a
         close(tokens, turns)  # one token a turn
     default = group_advantages(group, POLICY, reward=method.name)
     assert not np.allclose(np.concatenate(default), np.concatenate(found))
+
+
+def test_the_learners_scale_reaches_rememr1():
+    group = collected(ReMemR1Method(), ["gold", "silent", "random_text"])
+    wanted = rememr1([one.signals["rememr1"] for one in group], [1.0, 0.0, 0.0], scale="none")
+    for tokens, turns in zip(
+        group_advantages(group, POLICY, reward="rememr1", scale="none"), wanted, strict=True
+    ):
+        close(tokens, turns)
 
 
 def test_episodes_without_the_methods_signals_are_refused_in_one_line():

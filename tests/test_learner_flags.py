@@ -89,8 +89,10 @@ def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
         (
             grpo,
             "--reward turn-pool --estimator rloo",
-            "estimator and scale are not for --reward turn-pool, tamtrl, igpo, rememr1, which have their own",
+            "--reward turn-pool has its own estimator; leave out rloo",
         ),
+        (grpo, "--reward rememr1 --estimator rloo", "--reward rememr1 has its own estimator; leave out rloo"),
+        (grpo, "--reward tamtrl --scale none", "--reward tamtrl always divides by std; leave out scale none"),
         (
             grpo,
             "--reward turn --tree-turns 1 --estimator rloo",
@@ -127,6 +129,10 @@ def test_flags_that_contradict_each_other_are_one_line_before_a_model_is_looked_
     learner, flags, message, tmp_path, capsys
 ):
     assert message in refusal(learner, flags.split(), tmp_path, capsys)
+
+
+def test_rememr1_may_be_compared_without_std():
+    grpo.GRPOArgs(reward="rememr1", scale="none").check()
 
 
 def without(library, learner, flags):

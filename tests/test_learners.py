@@ -719,7 +719,7 @@ class TestArguments:
             (["--model", "{model}", "--reward-args", "beta=1"], "reward_args are of a reward method"),
             (
                 ["--model", "{model}", "--reward", "tamtrl", "--estimator", "rloo"],
-                "not for --reward turn-pool, tamtrl",
+                "--reward tamtrl has its own estimator; leave out rloo",
             ),
             (["--model", "nowhere", "--env", "Nope-v0"], "Nope"),
             (["--model", "nowhere", "--methods", '["Nobody"]'], "no method 'Nobody'"),

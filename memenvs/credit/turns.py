@@ -167,6 +167,7 @@ def rememr1(
     groups: Sequence[Hashable] | None = None,
     eps: float = 1e-6,
     ddof: int = 1,
+    scale: str = "std",
 ) -> list[Array]:
     """Turn advantages, for each rollout (K_i,): ReMemR1.
 
@@ -174,7 +175,8 @@ def rememr1(
 
     Means and std run over the rollouts of a group, those of s turn by turn over the rollouts that have the
     turn. A state reward of NaN could not be measured: its part is 0, and it is in no mean. Source: ReMemR1
-    (arXiv 2509.23040), as its public code combines the two (`ray_trainer.py`).
+    (arXiv 2509.23040), as its public code combines the two (`ray_trainer.py`). Its training scripts divide
+    neither part by its std: `scale="none"`.
 
     >>> [turns.round(2).tolist() for turns in rememr1([[1, 0], [0, 0]], [1, 0], alpha=0.5, eps=0.0)]
     [[0.71, 0.35], [-0.71, -0.35]]
@@ -186,15 +188,16 @@ def rememr1(
         groups: the group of each rollout; None: all of one.
         eps: added to std.
         ddof: of std.
+        scale: `"std"`, or `"none"` for the means alone.
 
     Raises:
-        ValueError: alpha is out of range, or the parts do not fit together.
+        ValueError: alpha is out of range, `scale` unknown, or the parts do not fit together.
     """
     check_numbers(Range(0, 1), alpha=alpha)
     turns, results, names = _rollouts("states", states, outcomes, groups)
-    whole = grpo(results, names, eps=eps, ddof=ddof)
+    whole = grpo(results, names, eps=eps, ddof=ddof, scale=scale)
     places = [(name, k) for name, own in zip(names, turns, strict=True) for k in range(len(own))]
-    normal = _compared(turns, places, eps, ddof)
+    normal = _compared(turns, places, eps, ddof, scale)
     return [alpha * result + (1 - alpha) * own for result, own in zip(whole, normal, strict=True)]
 
 

@@ -1,5 +1,6 @@
 """IGPO and ReMemR1: their equations against NumPy written apart, their signals by hand, and played."""
 
+import itertools
 import math
 
 import gymnasium as gym
@@ -188,6 +189,38 @@ def test_a_memory_that_takes_the_answer_and_drops_it_earns_and_loses_it(env_id):
     answer = info["privileged"]["target"]
     earned = [env.step(reply)[1] for reply in (answer, answer, "nothing")]
     close(earned, [1.0, 0.0, -1.0])
+
+
+HOLD = {
+    "rewrite": "{}",
+    "callback": "{}",
+    "mem1": "<think>{}</think>",
+    "structured": "ADD: {}",
+    "a_mem": "{}",
+    "react": "{}",
+}
+DROP = {"structured": "DELETE 1", "mem1": "<think>nothing</think>"}
+
+
+def sums(env, replies, turns):
+    """For every sequence of so many replies, the sum of ReMemR1's signals and what is at hand at the end."""
+    _, info = env.reset(seed=0)
+    answers, start = info["privileged"]["answers"], memenvs.get_state(env)
+    for sequence in itertools.product(replies, repeat=turns):
+        memenvs.set_state(env, start)
+        infos = [env.step(reply.format(info["privileged"]["target"]))[4] for reply in sequence]
+        told = infos[-1]["privileged"]
+        at_hand = f"{told['memory']}\n{told.get('recalled', '')}"
+        yield math.fsum(one["signals"]["rememr1"] for one in infos), recall(at_hand, answers)
+
+
+@pytest.mark.parametrize("mode", HOLD)
+def test_whatever_is_held_dropped_and_called_back_earns_what_is_at_hand_at_the_end(mode):
+    env = ReMemR1(gym.make("MemChunkQA-v0", tasks="world-test", memory_mode=mode, disable_env_checker=True))
+    replies = [HOLD[mode], DROP.get(mode, "nothing"), "<recall>{}</recall>", "nothing <recall>{}</recall>"]
+    found = list(sums(env, replies, 4))
+    assert all(total == pytest.approx(held) for total, held in found)
+    assert max(total for total, _ in found) == 1.0
 
 
 def test_a_memory_of_a_search_is_rewarded_too():

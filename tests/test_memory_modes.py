@@ -308,9 +308,12 @@ def test_rememr1_pays_for_the_words_of_the_answer_that_a_callback_brings_back():
     assert env.gold_reply() == "River Yulloa"
     env.step("River Yulloa it was")
     before = env.step("forgotten")[4]
-    for reply, earned in (("nothing <recall>was</recall>", 0.5), ("nothing <recall>moth</recall>", 0.0)):
+    for reply, earned in (("nothing <recall>was</recall>", 1.0), ("nothing <recall>moth</recall>", 0.0)):
         info = env.step(reply)[4]
-        assert ReMemR1Method().signal(Turn("Which river?", reply, before, "", info), []) == earned
+        turn = Turn("Which river?", reply, before, "", info)
+        assert ReMemR1Method().signal(turn, []) == earned
+        # The paper compares with the prompt, which has one of the two words already.
+        assert ReMemR1Method(bounded=False).signal(turn, []) == earned / 2
         env.step("forgotten")
 
 

@@ -1,11 +1,12 @@
-"""ReMemR1: a memory earns the words of the answer that it adds to the memory before."""
+"""ReMemR1: a turn earns the words of the answer that it adds to the memory before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from memenvs.core.checks import Range, check_numbers
+from memenvs.core.checks import Range, check_flags, check_numbers
 from memenvs.rollout.records import Turn
 from memenvs.tasks.metrics import normalize_answer
 from memenvs.wrappers.method import RewardMethod
@@ -14,34 +15,47 @@ from memenvs.wrappers.scorers import TokenScores
 
 @dataclass
 class ReMemR1Method(RewardMethod):
-    """Reward what each memory adds to the recall of the answer's words (ReMemR1's state reward).
+    """Reward what each turn adds to the words of the answer at hand (ReMemR1's state reward).
 
-        s_k = recall(m_k) - recall(m_{k-1}) + c_k    0 at the last turn, which answers
-        c_k = recall(x_k and c) - recall(x_k)        x_k the prompt, c the memory that the reply called back
+        s_k = recall(m_k and c_k) - recall(m_{k-1} and c_{k-1})    0 at the last turn, which answers
+        m_k the memory, c_k the earlier memory that the reply called back
         recall(m) = mean over objectives of the largest share of an accepted answer's words that m holds
 
-    Made for environments that keep a memory (`ChunkQAEnv`, `SearchQAEnv(memory_mode="memory")`); where the
-    context is appended, the last reply counts as the memory. Words are whole and in the form of answers
-    (lower case, without punctuation and articles); the paper's code looks for them as pieces of the text.
+    c_k is empty except with `memory_mode="callback"`. Made for environments that keep a memory (`ChunkQAEnv`,
+    `SearchQAEnv(memory_mode="memory")`); where the context is appended, the last reply counts as the memory.
 
     The signals are paid at their turns, beside the outcome. `grpo --reward rememr1` takes the paper's
     advantage instead (`memenvs.credit.rememr1`): alpha of the outcome's and 1 - alpha of the state reward's,
-    this one normalised over the rollouts at the same turn.
+    which is compared with the rollouts at the same turn. The authors divide neither by its std:
+    `--scale none`.
 
-    c_k is 0 but with `ChunkQAEnv(memory_mode="callback")`. One part of the paper's state reward is left out:
-    1 for a memory in its tags, since a whole reply is the memory here. Source: arXiv 2509.23040, by its
-    public code (`metric_utils.py`, `ray_trainer.py`).
+    The signals of an episode add up to what its last reading turn holds less what the first began with, at
+    most 1, whatever was held, dropped and called back in between. The paper pays callbacks differently:
+
+        s_k = recall(m_k) - recall(m_{k-1}) + max(0, recall(x_k and c_k) - recall(x_k))    x_k the prompt
+
+    and does not take that back when the callback is gone, so holding the answer once and calling it back
+    every other turn earns 1 each time (docs/exploits.md). `bounded=False` is the paper's form.
+
+    Other differences from the paper's code: words are whole and compared in the form of answers (lower case,
+    without punctuation and articles), where the code looks for the exact characters anywhere in the text; the
+    best accepted answer counts, where the code takes the mean over all of them; and a memory in its tags does
+    not earn 1, since a whole reply is the memory here. Source: arXiv 2509.23040, by its public code
+    (`metric_utils.py`, `ray_trainer.py`).
 
     Args:
         alpha: share of the outcome in the paper's advantage, 0 to 1.
+        bounded: False pays callbacks as the paper does, without a bound.
     """
 
     alpha: float = 0.8
+    bounded: bool = True
 
     name = "rememr1"
 
     def __post_init__(self) -> None:
         check_numbers(Range(0, 1), alpha=self.alpha)
+        check_flags(bounded=self.bounded)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -52,16 +66,18 @@ class ReMemR1Method(RewardMethod):
         """s_k."""
         if turn.over:
             return 0.0
-        answers = turn.before["privileged"]["answers"]  # of all questions, until they are asked one by one
-        after, before = (recall(info["privileged"]["memory"], answers) for info in (turn.info, turn.before))
-        return after - before + self._of_callback(turn, answers)
+        before, after = turn.before["privileged"], turn.info["privileged"]
+        answers = before["answers"]  # of all questions, until they are asked one by one
+        if self.bounded:
+            return recall(_at_hand(after), answers) - recall(_at_hand(before), answers)
+        prompt = str(turn.observation)
+        callback = recall(f"{prompt}\n{after.get('recalled', '')}", answers) - recall(prompt, answers)
+        return recall(after["memory"], answers) - recall(before["memory"], answers) + callback
 
-    def _of_callback(self, turn: Turn, answers: Sequence[Sequence[str]]) -> float:
-        """c_k."""
-        recalled, prompt = turn.info["privileged"].get("recalled", ""), turn.observation
-        if not recalled or not isinstance(prompt, str):
-            return 0.0
-        return recall(f"{prompt}\n{recalled}", answers) - recall(prompt, answers)
+
+def _at_hand(privileged: Mapping[str, Any]) -> str:
+    """The memory and what was called back beside it."""
+    return f"{privileged['memory']}\n{privileged.get('recalled', '')}"
 
 
 def recall(text: str, answers: Sequence[Sequence[str]]) -> float:

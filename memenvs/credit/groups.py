@@ -46,7 +46,7 @@ def grpo(
     """Advantages (G,) of rollouts, each against its own group.
 
         A_i = (r_i - mean r) / (std r + eps)        GRPO
-        A_i =  r_i - mean r                         Dr. GRPO and MemAgent: `scale="none"`
+        A_i =  r_i - mean r                         Dr. GRPO, MemAgent's scripts: `scale="none"`
 
     Zeros in a group whose rewards are equal. A NaN is left out of its group and gets 0.
 

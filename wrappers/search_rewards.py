@@ -22,6 +22,9 @@ class SearchRewardsMethod(RewardMethod):
                       search     -search_cost * searches so far
 
     The last turn is well-formed if it is a well-formed answer: one that runs out of turns searching is not.
+    Text outside the tags makes a reply ill-formed here, as in Search-R1's code; section 5.2 asks only for
+    known tags, once each and in order.
+
     The first line contains the outcome, so the environment's own component of it counts 0 in the sum and
     stays in `info["metrics"]["outcome"]`. Everything is known at its turn and paid there.
 

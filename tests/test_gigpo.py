@@ -97,11 +97,31 @@ def test_the_state_is_the_environments_else_what_came_back_else_the_prompt():
     assert state_of(turn({"image": None, "text": "the prompt"})) == "the prompt"
 
 
-def test_similar_texts_count_as_one_state():
+def test_texts_that_share_most_of_their_words_are_one_state():
+    # 3 of 4 words are shared: 2 * 3 / (4 + 4) = 0.75
     texts = [["the mayor of Bel", "a river"], ["the mayor of Cel", "the mayor of Bel"]]
     assert similar_states(texts, 1) == texts
-    assert similar_states(texts, 0.9) == [["the mayor of Bel", "a river"], ["the mayor of Bel"] * 2]
+    assert similar_states(texts, 0.76) == texts
+    assert similar_states(texts, 0.75) == [["the mayor of Bel", "a river"], ["the mayor of Bel"] * 2]
     assert similar_states(texts, 0) == [["the mayor of Bel"] * 2] * 2
+
+
+def test_texts_without_a_common_word_are_two_states():
+    texts = [["one two", "three four", ""]]
+    assert similar_states(texts, 0.01) == texts
+
+
+def test_a_word_is_shared_as_often_as_both_texts_have_it():
+    # One a and one b are shared: 2 * 2 / (4 + 4) = 0.5
+    texts = [["a a a b", "a b b b"]]
+    assert similar_states(texts, 0.5) == [["a a a b"] * 2]
+    assert similar_states(texts, 0.51) == texts
+
+
+def test_texts_of_a_megabyte_are_compared():
+    long = " ".join(f"word{number}" for number in range(100_000))
+    shorter, half = long.rpartition(" ")[0], long[: len(long) // 2]
+    assert similar_states([[long, shorter, half]], 0.9) == [[long, long, half]]
 
 
 def test_an_episode_that_an_error_ended_is_compared_with_none():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from memenvs.core.checks import Range, check_choice, check_numbers
 from memenvs.credit import SCALES, gigpo
@@ -26,8 +26,12 @@ class GiGPOMethod(RewardMethod):
     methods beside this one. A state that occurs once has nothing to compare: 0. Alone, the equal states of
     one episode are compared.
 
-    The state of a turn is `privileged/state` where the environment has it (the board of Sokoban), else what
-    came back last: the feedback to the reply before, or the prompt, where that is rewritten or the first.
+    A^E counts each rollout once, as eq. 3 does. verl-agent's default counts it once a turn
+    (`compute_mean_std_cross_steps=True`): for a win of one turn and a loss of three its mean return is 1/4,
+    and A^E without std is 0.75 and -0.25, where here it is 0.5 and -0.5.
+
+    The state of a turn is `privileged/state` if the environment has it (the board of Sokoban). Otherwise it
+    is what came back last: the feedback to the reply before, or the prompt, if it is the first or rewritten.
 
     Source: arXiv 2505.10978, with the numbers that its public code (verl-agent, `core_gigpo.py`) gives its
     equations.
@@ -36,8 +40,9 @@ class GiGPOMethod(RewardMethod):
         omega: weight of A^S.
         gamma: discount a turn.
         scale: `"std"`, or `"none"` to leave the standard deviation out.
-        similarity: texts count as one state from this ratio of difflib on, 0 to 1; 1 asks for equal ones.
-            Its code takes 0.9 for what a search brings. Below 1 every text is compared with every state.
+        similarity: texts are one state if they share at least this part of their words, 0 to 1; 1 asks for
+            equal texts. verl-agent takes 0.9 for what a search brings, of difflib's ratio, which also depends
+            on the order and takes minutes for long texts.
     """
 
     omega: float = 1.0
@@ -90,21 +95,31 @@ def state_of(turn: Turn) -> str:
 def similar_states(texts: Sequence[Sequence[str]], similarity: float) -> list[list[str]]:
     """Each text replaced by the first one before it that is similar enough; texts of the turns of rollouts.
 
-    >>> similar_states([["aab", "b"], ["aabb"]], similarity=0.8)
-    [['aab', 'b'], ['aab']]
+    Two texts have in common the part 2 |A and B| / (|A| + |B|) of their words A and B, each word counted as
+    often as it occurs, in any order.
+
+    >>> similar_states([["a b c d", "b"], ["a b d c e"]], similarity=0.8)
+    [['a b c d', 'b'], ['a b c d']]
     """
     if similarity == 1:
         return [list(row) for row in texts]
+    numbers: dict[tuple[str, int], int] = {}  # of the n-th occurrence of a word
     first: dict[str, str] = {}
+    words: dict[str, set[int]] = {}  # of each state
     for text in (text for row in texts for text in row):
-        if text not in first:
-            known = dict.fromkeys(first.values())
-            first[text] = next((state for state in known if _ratio(state, text, similarity)), text)
+        if text in first:
+            continue
+        counts = Counter[str]()
+        own = set[int]()
+        for word in text.split():
+            counts[word] += 1
+            own.add(numbers.setdefault((word, counts[word]), len(numbers)))
+        first[text] = next((state for state in words if _shared(words[state], own) >= similarity), text)
+        words.setdefault(first[text], own)
     return [[first[text] for text in row] for row in texts]
 
 
-def _ratio(one: str, other: str, least: float) -> bool:
-    """Whether two texts are similar enough; the bounds that cost least come first."""
-    matcher = SequenceMatcher(None, one, other, autojunk=False)
-    bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
-    return all(bound() >= least for bound in bounds)
+def _shared(one: set[int], other: set[int]) -> float:
+    """The part of their words that two texts share, 0 to 1; two texts without a word share all."""
+    total = len(one) + len(other)
+    return 2 * len(one & other) / total if total else 1.0

@@ -243,7 +243,7 @@ def _own_advantages(
             signals,
             [episode.outcome for episode in episodes],
             tasks=groups,
-            answers=[teacher.answers(episode) for episode in episodes],
+            unscored=[teacher.unscored(episode) for episode in episodes],
             paid=[teacher.paid(episode) for episode in episodes],
             minmax=teacher.minmax,
             combine=teacher.combine,

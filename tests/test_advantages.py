@@ -216,7 +216,10 @@ class TestGroups:
 def taught(episodes, scores):
     """Give episodes of two turns the teacher's score of the first; the second is the answer."""
     for one, score in zip(episodes, scores, strict=True):
-        turns = [Turn("", "", {}, "", {"metrics": {}}), Turn("", "", {}, "", {"metrics": {}}, "terminated")]
+        turns = [
+            Turn("", "", {}, "", {"metrics": {}, "privileged": {"memory": "notes"}}, end)
+            for end in ("", "terminated")
+        ]
         one.turns, one.signals = turns, {"tamtrl": [score, 0.0]}
 
 

@@ -61,7 +61,7 @@ ANSWERS = [[False, False, True], [False, True]]
 
 def test_tamtrl_spends_the_outcome_by_the_teachers_view():
     # batch min 0.1, max 0.5: p^ = 0, 1 | 0.5; the answer turn takes r itself
-    rewards = tamtrl_rewards([[0.1, 0.5, 9.0], [0.3, 9.0]], [1.0, 0.4], answers=ANSWERS)
+    rewards = tamtrl_rewards([[0.1, 0.5, 9.0], [0.3, 9.0]], [1.0, 0.4], unscored=ANSWERS)
     close(rewards[0], [0.0, 1.0, 1.0])
     close(rewards[1], [0.2, 0.4])
 
@@ -69,13 +69,13 @@ def test_tamtrl_spends_the_outcome_by_the_teachers_view():
 def test_tamtrl_gives_each_of_several_answers_what_it_earned():
     # batch min 0.1, max 0.5: p^ = 0, 1 times r = 0.5; of two questions one was answered
     answers = [[False, False, True, True]]
-    rewards = tamtrl_rewards([[0.1, 0.5, 9.0, 9.0]], [0.5], answers=answers, paid=[[0.0, 0.0, 0.5, 0.0]])
+    rewards = tamtrl_rewards([[0.1, 0.5, 9.0, 9.0]], [0.5], unscored=answers, paid=[[0.0, 0.0, 0.5, 0.0]])
     close(rewards[0], [0.0, 0.5, 0.5, 0.0])
 
 
 def test_tamtrl_normalises_over_all_turns_of_a_task():
     # R = 0, 1, 1 | 0, 0: mean 0.4, squares .16 + .36 + .36 + .16 + .16 = 1.2, std = sqrt(1.2 / 4)
-    advantages = tamtrl([[0.1, 0.5, 0.0], [0.3, 0.0]], [1.0, 0.0], answers=ANSWERS, eps=0.0)
+    advantages = tamtrl([[0.1, 0.5, 0.0], [0.3, 0.0]], [1.0, 0.0], unscored=ANSWERS, eps=0.0)
     std = 0.3**0.5
     close(advantages[0], [-0.4 / std, 0.6 / std, 0.6 / std])
     close(advantages[1], [-0.4 / std, -0.4 / std])
@@ -89,12 +89,12 @@ def test_tamtrl_takes_the_extremes_over_the_batch_and_the_mean_over_a_task():
 
 
 def test_tamtrl_can_add_instead():
-    close(tamtrl_rewards([[0.0, 1.0, 0.0]], [0.5], answers=ANSWERS[:1], combine="plus")[0], [0.5, 1.5, 0.5])
+    close(tamtrl_rewards([[0.0, 1.0, 0.0]], [0.5], unscored=ANSWERS[:1], combine="plus")[0], [0.5, 1.5, 0.5])
 
 
 def test_a_memory_that_could_not_be_measured_gets_no_credit_and_moves_no_other():
     # p^ = 0, -, 1: R = 0, -, 1 and r = 1; mean 2/3, std (ddof 1) sqrt(1/3) over the three that are known
-    (advantages,) = tamtrl([[0.2, np.nan, 0.6, 0.0]], [1.0], answers=[[False] * 3 + [True]], eps=0.0)
+    (advantages,) = tamtrl([[0.2, np.nan, 0.6, 0.0]], [1.0], unscored=[[False] * 3 + [True]], eps=0.0)
     close(advantages, [-2 / 3**0.5, 0.0, 1 / 3**0.5, 1 / 3**0.5])
 
 
@@ -238,8 +238,8 @@ def test_no_rollouts_give_no_credits():
     [
         lambda: tamtrl([[1.0]], [1.0, 2.0]),
         lambda: tamtrl([[1.0]], [1.0], combine="sum"),
-        lambda: tamtrl([[1.0]], [1.0], answers=[[True, False]]),
-        lambda: tamtrl([[1.0]], [1.0], answers=[[1.0]]),
+        lambda: tamtrl([[1.0]], [1.0], unscored=[[True, False]]),
+        lambda: tamtrl([[1.0]], [1.0], unscored=[[1.0]]),
         lambda: tamtrl([[1.0]], [1.0], paid=[[1.0, 1.0]]),
         lambda: tamtrl([[1.0]], [1.0], paid=[[1.0], [1.0]]),
         lambda: tamtrl([[1.0]], [1.0], penalties=[0.0, 0.0]),

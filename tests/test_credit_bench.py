@@ -203,7 +203,7 @@ def teacher_of(p):
 def of_tamtrl(p):
     teacher = teacher_of(p)
     answers = [[k == p.world.turns - 1 for k in range(p.world.turns)]] * len(teacher)
-    return tamtrl(list(teacher), p.outcomes, tasks=p.groups, answers=answers)
+    return tamtrl(list(teacher), p.outcomes, tasks=p.groups, unscored=answers)
 
 
 def of_tamtrl_by_turn(p, scale="std"):

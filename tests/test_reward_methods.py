@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from memenvs.credit import tamtrl_rewards
 from memenvs.wrappers import (
     Credit,
     Episode,
@@ -99,8 +100,39 @@ class TestTAMTRL:
         method = TAMTRLMethod(length_norm=False)
         assert method.signal(turn(), [np.array([HALF, QUARTER])]) == pytest.approx(0.75)
 
-    def test_an_empty_memory_is_worth_nothing(self):
-        assert TAMTRLMethod().signal(turn(), [np.zeros(0)]) == 0.0
+    def test_an_empty_memory_is_not_scored(self):
+        assert TAMTRLMethod().requests(turn("", before=TEACHER, memory="")) == []
+        assert (
+            TAMTRLMethod(change=True).requests(turn("", before={**TEACHER, "memory": "old"}, memory="")) == []
+        )
+        assert TAMTRLMethod().signal(turn(), []) == 0.0
+
+    @pytest.mark.parametrize("combine", ["product", "plus"])
+    def test_an_empty_memory_earns_no_share_and_moves_no_other_memory(self, combine):
+        # min 0.4, max 0.6: p^ = 0, 1 | -, 0.5; were the empty one a p of 0, 0.4 would be p^ = 2/3.
+        method = TAMTRLMethod(combine=combine)
+        group = [
+            episode(method, [0.4, 0.6, 0.0], outcome=1.0),
+            episode(method, [0.0, 0.5, 0.0], outcome=1.0, memory=["", "notes", "notes"]),
+        ]
+        first, second = (values(credits) for credits in method.assign_credit(group))
+        last = 1.0 if combine == "product" else 0.0  # plus leaves the outcome where it is
+        close(first, [0.0, 1.0, last])
+        close(second, [0.0, 0.5, last])
+        # The learner's R_t is the same, or in the form plus the outcome more.
+        rewards = tamtrl_rewards(
+            [one.signals["tamtrl"] for one in group],
+            [one.outcome for one in group],
+            combine=combine,
+            unscored=[method.unscored(one) for one in group],
+            paid=[method.paid(one) for one in group],
+        )
+        close(rewards, np.array([first, second]) + (combine == "plus"))
+
+    def test_alone_an_empty_memory_is_not_the_smallest_so_far(self):
+        method = TAMTRLMethod()
+        method.assign_credit([episode(method, [0.0, 0.4, 0.6, 0.0], memory=["", "a", "b", "b"])])
+        close(values(method.assign_credit([episode(method, [0.5, 0.0], outcome=1.0)])[0]), [0.5, 1.0])
 
     def test_the_change_compares_with_the_memory_before(self):
         method, before = TAMTRLMethod(change=True), {**TEACHER, "memory": "old"}
@@ -183,8 +215,8 @@ def test_tamtrl_does_not_take_an_answer_for_a_memory():
     answer = turn("\\boxed{x}", before=TEACHER, answered=True, memory="notes", memory_span=None, reply="x")
     assert method.requests(answer) == []
     last = turn("y", "terminated", answered=True)
-    episode = Episode([turn("notes", answered=False), answer, last], [0.0, 0.5, 0.0])
-    assert method.answers(episode) == [False, True, True]
+    episode = Episode([turn("notes", answered=False, memory="notes"), answer, last], [0.0, 0.5, 0.0])
+    assert method.unscored(episode) == [False, True, True]
     assert method.paid(episode) == [0.0, 0.5, 0.0]
     asked = TAMTRLMethod(final_turn="teacher").requests(answer)
     assert asked == [ScoreRequest("evidence here", "x")]
@@ -428,8 +460,8 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):
 
 def test_the_answer_turn_is_marked_unless_the_teacher_scores_it():
     method = TAMTRLMethod()
-    assert method.answers(episode(method, [0.2, 0.4, 0.0])) == [False, False, True]
-    assert TAMTRLMethod(final_turn="teacher").answers(episode(method, [0.2, 0.4])) == [False, False]
+    assert method.unscored(episode(method, [0.2, 0.4, 0.0])) == [False, False, True]
+    assert TAMTRLMethod(final_turn="teacher").unscored(episode(method, [0.2, 0.4])) == [False, False]
 
 
 def test_a_memory_without_a_score_is_no_answer_turn():

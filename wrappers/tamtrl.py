@@ -29,12 +29,13 @@ class TAMTRLMethod(RewardMethod):
 
     C_t is the evidence inside chunk t. The mean is one of probabilities, not of their logarithms. The signal
     is p_t, the credits are R_t; their advantage over the turns of a task (eq. 7) is `memenvs.credit.tamtrl`.
-    A memory that could not be measured has a signal and a credit of NaN, which pay nothing. Where several
-    questions are answered in a turn each (`ChunkQAEnv(ask="each")`), r is the whole outcome for the memories,
-    and for an answer what it earned itself.
+    A memory that could not be measured has a signal and a credit of NaN, which pay nothing. An empty memory
+    has no tokens for eq. 4: it is not scored, its p^_t is 0, and it counts in neither extreme of eq. 5. Where
+    several questions are answered in a turn each (`ChunkQAEnv(ask="each")`), r is the whole outcome for the
+    memories, and for an answer what it earned itself.
 
     Min-max runs over the group. The paper takes the whole batch: a learner that holds it passes the signals
-    and `answers` of all episodes to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this
+    and `unscored` of all episodes to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this
     method so far.
 
     In product form the credits replace the outcome: its component counts 0, and `info["metrics"]["outcome"]`
@@ -85,39 +86,38 @@ class TAMTRLMethod(RewardMethod):
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The memory that was written, under the teacher's prompt; with `change` also the one before."""
-        if not self._scored(turn):
+        if self._takes_outcome(turn) or not (written := _written(turn)):
             return []
-        privileged = turn.info["privileged"]
-        # A limit outside may end a reading turn.
-        answered = _answered(turn) or (turn.over and privileged["memory_span"] is None)
-        # In some memory modes a reply writes a change of the memory, not the memory.
-        memory = privileged.get("written", privileged["memory"])
-        prompt = turn.before["privileged"][VIEWS[self.view]]
-        texts = [privileged["reply"] if answered else memory]
-        if self.change and not answered and "written" not in privileged:
-            texts.append(turn.before["privileged"]["memory"])
-        return [ScoreRequest(prompt, text) for text in texts]
+        texts, before = [written], turn.before["privileged"]
+        if self.change and not _answers(turn) and "written" not in turn.info["privileged"]:
+            texts.append(before["memory"])
+        return [ScoreRequest(before[VIEWS[self.view]], text) for text in texts]
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """p_t, or its change; 0.0 for an empty memory, and at an answer turn that is not scored."""
+        """p_t, or its change; 0.0 where nothing is scored."""
         written, *before = (self._score(nats) for nats in scores) if scores else (0.0,)
         return written - sum(before)
 
-    def answers(self, episode: Episode) -> list[bool]:
-        """(K,) as `memenvs.credit.tamtrl` wants it: whether a turn takes the outcome, and p_t is not read."""
-        return [not self._scored(turn) for turn in episode.turns]
+    def unscored(self, episode: Episode) -> list[bool]:
+        """(K,) as `memenvs.credit.tamtrl` takes it: the turns whose p_t is not read."""
+        return [self._takes_outcome(turn) or not _written(turn) for turn in episode.turns]
 
-    def paid(self, episode: Episode) -> list[float] | None:
-        """(K,) as `memenvs.credit.tamtrl` wants it: what each answer earned; None where there is but one."""
-        return list(episode.outcomes) if sum(map(_answered, episode.turns)) > 1 else None
+    def paid(self, episode: Episode) -> list[float]:
+        """(K,) as `memenvs.credit.tamtrl` takes it: R_t of an answer, and of an empty memory (p^_t = 0)."""
+        several = sum(map(_answered, episode.turns)) > 1
+        empty = 0.0 if self.combine == "product" else episode.outcome
+        return [
+            (own if several else episode.outcome) if self._takes_outcome(turn) else empty
+            for turn, own in zip(episode.turns, episode.outcomes, strict=True)
+        ]
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """R_t of every turn."""
         teacher = [episode.signals[self.name] for episode in episodes]
-        answers = [self.answers(episode) for episode in episodes]
+        unscored = [self.unscored(episode) for episode in episodes]
         bounds = None
         if len(episodes) == 1:
-            self._earlier.add(p for p, answer in zip(teacher[0], answers[0], strict=True) if not answer)
+            self._earlier.add(p for p, hidden in zip(teacher[0], unscored[0], strict=True) if not hidden)
             bounds = (self._earlier.low, self._earlier.high) if self._earlier.count else None
         # In the form "plus" the outcome keeps its own component, so that none is added here.
         outcomes = [episode.outcome if self.replaces_outcome else 0.0 for episode in episodes]
@@ -125,7 +125,7 @@ class TAMTRLMethod(RewardMethod):
         rewards = tamtrl_rewards(
             teacher,
             outcomes,
-            answers=answers,
+            unscored=unscored,
             minmax=self.minmax,
             combine=self.combine,
             bounds=bounds,
@@ -147,10 +147,27 @@ class TAMTRLMethod(RewardMethod):
             return 0.0
         return float(probabilities.mean() if self.length_norm else probabilities.sum())
 
-    def _scored(self, turn: Turn) -> bool:
-        return not (turn.over or _answered(turn)) or self.final_turn == "teacher"
+    def _takes_outcome(self, turn: Turn) -> bool:
+        return self.final_turn == "outcome" and (turn.over or _answered(turn))
 
 
 def _answered(turn: Turn) -> bool:
     """Whether the environment says that the reply answered one of several questions."""
-    return bool(turn.info.get("privileged", {}).get("answered", False))
+    return bool(_told(turn).get("answered", False))
+
+
+def _answers(turn: Turn) -> bool:
+    """Whether the reply is an answer; a limit outside may end a reading turn too."""
+    return _answered(turn) or (turn.over and _told(turn).get("memory_span") is None)
+
+
+def _written(turn: Turn) -> str:
+    """The answer, or what was written of the memory: in some memory modes a change of it."""
+    told = _told(turn)
+    return str(told.get("reply", "") if _answers(turn) else told.get("written", told["memory"]))
+
+
+def _told(turn: Turn) -> dict[str, Any]:
+    """What only the trainer sees; nothing at a turn that an error ended."""
+    told: dict[str, Any] = turn.info.get("privileged", {})
+    return told

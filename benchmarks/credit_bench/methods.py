@@ -48,7 +48,8 @@ TREES, BRANCHES, BRANCHING = 4, 4, 2  # of a step by trees: 64 episodes too, whe
 JUDGE_ERROR = 0.1
 PRM_EPISODES, PRM_RIDGE = 1024, 1.0
 
-SYMBOL_NAMES = (*(f"symbol{number}" for number in range(EMPTY)), "")
+# To write nothing is one of the policy's choices here, with a probability of its own: a text with a token.
+SYMBOL_NAMES = (*(f"symbol{number}" for number in range(EMPTY)), "nothing")
 _TOKEN = Reply("m", np.zeros(1, np.int64), np.zeros(1), finished=True)
 _STATE_NAMES = [f"observation {number}" for number in range(4096)]
 

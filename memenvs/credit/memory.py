@@ -31,7 +31,7 @@ def tamtrl_rewards(
     teacher: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
-    answers: Sequence[ArrayLike] | None = None,
+    unscored: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
     combine: str = "product",
     penalties: ArrayLike | None = None,
@@ -49,14 +49,13 @@ def tamtrl_rewards(
     Args:
         teacher: p_t, for each rollout of the batch (K_i,).
         outcomes: r (G,).
-        answers: for each rollout (K_i,) bool, True at a turn that was not shown to the teacher (the answer)
-            and takes the outcome itself: R_t = r, its p_t is not read. None: no turn is.
+        unscored: for each rollout (K_i,) bool, True at a turn that was not shown to the teacher (the answer,
+            an empty memory): its p_t is not read, and R_t is what `paid` says. None: no turn is.
         minmax: without it p^_t = p_t.
         combine: `"product"` or `"plus"`.
         penalties: (G,), added to every R_t of a rollout behind eq. 6, such as DAPO's length penalty; None: 0.
         bounds: smallest and largest p, where a larger batch has been seen than this one.
-        paid: for each rollout (K_i,), what a turn of `answers` takes in place of r, where several questions
-            are answered one by one; None: r.
+        paid: for each rollout (K_i,), R_t of its `unscored` turns; None: the outcome r.
 
     Raises:
         ValueError: `combine` is unknown, or the parts do not fit together.
@@ -65,15 +64,16 @@ def tamtrl_rewards(
     scores = [one_row("teacher", p) for p in teacher]
     rewards = one_row("outcomes", outcomes)
     added = np.zeros_like(rewards) if penalties is None else one_row("penalties", penalties)
-    shown = [~_flags(turns) for turns in ([[False] * len(p) for p in scores] if answers is None else answers)]
+    hidden = [[False] * len(p) for p in scores] if unscored is None else unscored
+    shown = [~_flags(turns) for turns in hidden]
     owns = [None] * len(scores) if paid is None else list(paid)
-    check_lengths(teacher=scores, outcomes=rewards, answers=shown, penalties=added, paid=owns)
+    check_lengths(teacher=scores, outcomes=rewards, unscored=shown, penalties=added, paid=owns)
     earned = [
         np.full(len(p), r) if own is None else one_row("paid", own)
         for p, r, own in zip(scores, rewards, owns, strict=True)
     ]
     for p, mask, own in zip(scores, shown, earned, strict=True):
-        check_shapes(teacher=p, answers=mask, paid=own)
+        check_shapes(teacher=p, unscored=mask, paid=own)
     if minmax:
         low, high = bounds or _bounds([p[mask] for p, mask in zip(scores, shown, strict=True)])
         scores = [(p - low) / (high - low) if high > low else np.where(np.isnan(p), p, 0.0) for p in scores]
@@ -89,7 +89,7 @@ def tamtrl(
     outcomes: ArrayLike,
     *,
     tasks: Sequence[object] | None = None,
-    answers: Sequence[ArrayLike] | None = None,
+    unscored: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
     combine: str = "product",
     penalties: ArrayLike | None = None,
@@ -108,7 +108,7 @@ def tamtrl(
         teacher: see `tamtrl_rewards`.
         outcomes: r (G,), all rollouts of the batch.
         tasks: the task of each rollout; None: all of one.
-        answers: see `tamtrl_rewards`.
+        unscored: see `tamtrl_rewards`.
         minmax: see `tamtrl_rewards`.
         combine: see `tamtrl_rewards`.
         penalties: see `tamtrl_rewards`.
@@ -122,7 +122,7 @@ def tamtrl(
     rewards = tamtrl_rewards(
         teacher,
         outcomes,
-        answers=answers,
+        unscored=unscored,
         minmax=minmax,
         combine=combine,
         penalties=penalties,
@@ -260,7 +260,7 @@ def _flags(turns: ArrayLike) -> Mask:
     """(K,) bool."""
     array = np.asarray(turns)
     if array.ndim != 1 or (array.size and array.dtype != np.bool_):
-        raise ValueError(f"answers must be one row of booleans, got {array.dtype} of shape {array.shape}")
+        raise ValueError(f"unscored must be one row of booleans, got {array.dtype} of shape {array.shape}")
     return array.astype(np.bool_)
 
 

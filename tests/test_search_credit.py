@@ -1,7 +1,8 @@
-"""OTC and StepSearch: their equations against NumPy written apart, their credits by hand, and played."""
+"""OTC, StepSearch, SearchR1: equations checked with separate NumPy code, credits by hand, and played."""
 
 import json
 import math
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +15,7 @@ from memenvs.wrappers import (
     Episode,
     OTCMethod,
     RewardWrapper,
+    SearchR1,
     StepSearch,
     StepSearchMethod,
     Turn,
@@ -246,3 +248,36 @@ def test_passages_are_those_of_which_something_is_shown():
     assert len(info["privileged"]["passages"]) == 1  # five tokens are less than the first one
     assert env.step("<think></think><search>the mayor</search>")[4]["privileged"]["passages"]
     assert env.step("no tags")[4]["privileged"]["passages"] == []
+
+
+@pytest.mark.parametrize(
+    ("replies", "paid"),
+    [
+        (["{search}", "<think></think>{right}"], 1.0),
+        (["{search}", "{right}"], 1.0 - 0.2),  # no thought
+        (["{search}", "<think></think>{wrong}"], 0.2 + 0.1),
+        (["<think></think>{wrong}"], 0.2),  # nothing was found
+        (["{search}", "{wrong}"], 0.1),
+        (["hm", "<think></think>{right}"], 1.0 - 0.2),  # every reply must be in form
+        (["{search}"] * 5, 0.0),  # no answer
+        (["{right", "hm", "hm", "hm", "hm"], 0.0),
+    ],
+)
+def test_search_r1_pays_a_search_by_its_answer_its_form_and_what_it_found(replies, paid):
+    env, search, right = searching(SearchR1)
+    filled = {
+        "search": search,
+        "right": right.removeprefix("<think></think>"),
+        "wrong": "<answer>no</answer>",
+    }
+    replies = [reply.format(**filled) if reply.endswith("}") else reply for reply in replies]
+    info = play(env, replies)[-1]
+    assert info["rewards"] == pytest.approx({"outcome": 0.0, "search_r1": paid})
+    assert info["turn_rewards"] == pytest.approx([0.0] * (len(replies) - 1) + [paid])
+
+
+def test_the_shares_of_search_r1s_reward_can_be_set():
+    env, search, right = searching(partial(SearchR1, structure=0.4, answered=0.05, retrieval=0.3))
+    wrong = "<think></think><answer>no</answer>"
+    given = [[search, wrong], [wrong], ["<answer>no</answer>"], [right.removeprefix("<think></think>")]]
+    close([play(env, replies)[-1]["turn_rewards"][-1] for replies in given], [0.7, 0.4, 0.05, 0.6])

@@ -38,6 +38,7 @@ STACKS = {
         {},
         [("StepSearch", {}), ("OTC", {}), ("GiGPO", {})],
     ),
+    "SearchMerged": ("memenvs.envs.search_qa:SearchQAEnv", {}, [("SearchR1", {})]),
     "ResearchForm": ("memenvs.envs.search_qa:SearchQAEnv", {"form": "research"}, [("FormatGate", {})]),
     "Tool": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("ToolRewards", {})]),
     "ToolCalls": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("OTC", {}), ("StepSearch", {})]),

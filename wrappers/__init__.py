@@ -33,11 +33,13 @@ from memenvs.wrappers.reward_wrapper import (
     QuestionCredit,
     ReMemR1,
     RewardWrapper,
+    SearchR1,
     SearchRewards,
     StepSearch,
     ToolRewards,
     VectorRewardWrapper,
 )
+from memenvs.wrappers.search_r1 import SearchR1Method
 from memenvs.wrappers.search_rewards import SearchRewardsMethod
 from memenvs.wrappers.stepsearch import StepSearchMethod
 from memenvs.wrappers.tamtrl import TAMTRLMethod
@@ -75,6 +77,8 @@ __all__ = [
     "ReMemR1Method",
     "RewardMethod",
     "RewardWrapper",
+    "SearchR1",
+    "SearchR1Method",
     "SearchRewards",
     "SearchRewardsMethod",
     "StepSearch",

@@ -17,6 +17,7 @@ METHODS = {
     "InfoMem": "memenvs.wrappers.infomem:InfoMemMethod",
     "MemPO": "memenvs.wrappers.mempo:MemPOMethod",
     "SearchRewards": "memenvs.wrappers.search_rewards:SearchRewardsMethod",
+    "SearchR1": "memenvs.wrappers.search_r1:SearchR1Method",
     "ToolRewards": "memenvs.wrappers.tool_rewards:ToolRewardsMethod",
     "GiGPO": "memenvs.wrappers.gigpo:GiGPOMethod",
     "IGPO": "memenvs.wrappers.igpo:IGPOMethod",

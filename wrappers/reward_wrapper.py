@@ -524,6 +524,12 @@ class SearchRewards(_Unscored):
     method = "SearchRewards"
 
 
+class SearchR1(_Unscored):
+    """Pay Search-R1's merged reward at the end of a search; settings of `SearchR1Method`."""
+
+    method = "SearchR1"
+
+
 class ToolRewards(_Unscored):
     """Reward a tool call and the answer; settings of `ToolRewardsMethod`."""
 

@@ -458,6 +458,7 @@ def test_tokens_are_those_that_the_server_counted(chat, tmp_path):
     prompts = [len(fields["messages"][0]["content"].split()) for fields in stub.bodies]
     found = lines(tmp_path)[0]["metrics"]
     assert (found["model_prompt_tokens"], found["reply_tokens"]) == (sum(prompts), 3 + 1)
+    assert found["model_tokens"] == sum(prompts) + 3 + 1
     assert found["model_tokens_peak"] == max(prompts[0] + 3, prompts[1] + 1)
 
 

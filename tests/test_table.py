@@ -89,8 +89,8 @@ def test_what_cannot_be_a_table_is_one_line(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert "holds no run" in refused(capsys, "memagent", tmp_path / "empty")
     assert "given twice" in refused(capsys, "memagent", base, base)
-    assert "has no metric 'bleu'; it has" in refused(capsys, "memagent", base, "--metric", "bleu")
-    assert "no column 'a'" in refused(capsys, "tamtrl", base)
+    assert "no run has the metric 'bleu'; base/a has" in refused(capsys, "memagent", base, "--metric", "bleu")
+    assert "no column for 'a'" in refused(capsys, "tamtrl", base)
     assert "no paper's numbers" in refused(capsys, "memagent", base, "--published")
 
 
@@ -107,30 +107,82 @@ def test_runs_of_one_column_over_different_tasks_are_refused(tmp_path, capsys, c
     assert said in refused(capsys, "memagent", tmp_path / "base", tmp_path / "other", "--metric", "em")
 
 
-# Copied from the papers' own columns of averages, which check the rows copied beside them.
-AVERAGES = {
-    "mt_ppo": (0.174, 0.320, 0.351, 0.414, 0.432, 0.429, 0.380, 0.399, 0.373, 0.447),
-    "mempo": (11.65, 21.65, 16.71, 13.83, 26.34, 30.53, 37.63),
-}
-
-
-@pytest.mark.parametrize("shape", AVERAGES)
-def test_the_papers_rows_have_the_papers_averages(shape):
-    unit = 100 if shape == "mt_ppo" else 1
-    (found,) = SHAPES[shape].published.values()
-    for (name, values), average in zip(found.items(), AVERAGES[shape], strict=True):
-        assert len(values) == len(SHAPES[shape].columns)
-        # the papers round to 0.001 and to 0.01
-        assert sum(values) / len(values) == pytest.approx(
-            unit * average, abs=0.0551 if unit > 1 else 0.0051
-        ), name
+def part_of_a_mean(title, columns):
+    """The places of the columns whose mean a column is, by its metric."""
+    parts = next(column.parts for column in columns if column.title == title)
+    return [k for k, column in enumerate(columns) if len(column.parts) == 1 and column.parts[0] in parts]
 
 
 @pytest.mark.parametrize(
-    ("shape", "folder", "metric"), [("mt_ppo", "2wiki", "em"), ("mempo", "multi4", "f1")]
+    ("shape", "title"),
+    [
+        *[("mt_ppo", "Avg."), ("mt_ppo", "Avg. format"), ("tamtrl", "Average")],
+        *[("mempo", "Avg F1"), ("mempo", "Avg EM")],
+    ],
 )
-def test_a_search_papers_table_has_its_columns_and_metric(shape, folder, metric, tmp_path):
-    write_run(tmp_path / "mine" / folder, {0: [1.0]}, metrics=lambda task: {"return": 0.0, metric: 0.5})
-    head, _, *lines = body(main_table(shape, [tmp_path / "mine"], published=True))
-    assert head == ["Methods", *(column.title for column in SHAPES[shape].columns.values()), "Average"]
-    assert lines[-1][head.index(SHAPES[shape].columns[folder].title)].startswith("50.0")
+def test_the_papers_rows_have_the_papers_averages(shape, title):
+    columns = SHAPES[shape].columns
+    place = [column.title for column in columns].index(title)
+    digits = SHAPES[shape].digits
+    for rows in SHAPES[shape].published.values():
+        for name, values in rows.items():
+            if len(values) > place:
+                mean = sum(values[k] for k in part_of_a_mean(title, columns)) / len(columns[place].parts)
+                # the paper rounds both its columns and their mean
+                assert values[place] == pytest.approx(mean, abs=1.01 * 10**-digits), name
+
+
+@pytest.mark.parametrize("shape", [name for name in SHAPES if SHAPES[name].published])
+def test_a_papers_row_has_all_columns_unless_the_paper_prints_no_format(shape):
+    columns = SHAPES[shape].columns
+    rows = {name: row for rows in SHAPES[shape].published.values() for name, row in rows.items()}
+    short = {name for name, row in rows.items() if len(row) < len(columns)}
+    copied = {"GRPO-MR (Search-R1)", "PPO-MR (Search-R1)", "GRPO (OTC)", "PPO (OTC)"}
+    assert short == (copied if shape == "mt_ppo" else set())
+
+
+def test_mt_ppos_table_has_both_halves(tmp_path):
+    for run, em in zip(("nq", "triviaqa", "popqa", "hotpotqa", "2wiki", "musique"), range(6), strict=True):
+        write_run(tmp_path / "mine" / run, {0: [em / 10]}, metrics=lambda task: {"format": 0.5})
+    head, _, *rows = body(main_table("mt_ppo", [tmp_path / "mine"], published=True))
+    names = ["NQ", "TriviaQA", "PopQA", "HotpotQA", "2wiki", "Musique"]
+    assert head == ["Methods", *names, "Avg.", *(f"{name} format" for name in names), "Avg. format"]
+    numbers = ["0.0", "10.0", "20.0", "30.0", "40.0", "50.0", "25.0"]
+    assert rows[-1] == ["mine", *numbers, *["50.0"] * 7]
+    assert {row[0]: row[-1] for row in rows}["GRPO-MR (Search-R1) (paper)"] == ""
+
+
+def test_mempos_table_divides_sums_by_objectives_and_counts_tokens_in_ten_thousands(tmp_path):
+    for count in (2, 4, 6, 8, 10):
+        found = {"f1_sum": 1.0, "em_sum": 0.5, "model_tokens": 1000.0 * count, "model_tokens_peak": 900.0}
+        write_run(tmp_path / "mine" / f"multi{count}", {0: [1.0]}, metrics=lambda task, found=found: found)
+    head, _, mine = body(main_table("mempo", [tmp_path / "mine"]))
+    assert head[1:5] == ["2-objective F1", "2-objective EM", "4-objective F1", "4-objective EM"]
+    assert mine[1:5] == ["50.00", "25.00", "25.00", "12.50"]
+    # 100 (1/2 + 1/4 + 1/6 + 1/8 + 1/10) / 5 = 22.83; 1,000 (2 + 4 + 6 + 8 + 10) / 5 = 0.60 x 10,000
+    assert head[-4:] == ["Avg F1", "Avg EM", "Avg TT", "Avg PT"]
+    assert mine[-4:] == ["22.83", "11.42", "0.60", "0.09"]
+
+
+def test_a_run_whose_tokens_were_not_counted_has_an_empty_cell(tmp_path):
+    for count in (2, 4, 6, 8, 10):
+        found = {"f1_sum": 1.0, "em_sum": 1.0}
+        write_run(tmp_path / "mine" / f"multi{count}", {0: [1.0]}, metrics=lambda task, found=found: found)
+    table = body(main_table("mempo", [tmp_path / "mine"], published=True))
+    assert table[-1][-4:] == ["22.83", "22.83", "", ""]
+
+
+def test_mt_grpos_table_is_in_the_units_of_its_rewards(tmp_path):
+    found = {"called": 1.0, "retrieved": 0.5, "xml_format": 0.9}
+    write_run(tmp_path / "mine" / "triviaqa", {0: [0.25]}, metrics=lambda task: found)
+    head, _, mine = body(main_table("mt_grpo", [tmp_path / "mine"]))
+    assert head == ["Methods", "Tool Execution", "Search Answer", "XML Format", "Exact Match"]
+    assert mine == ["mine", "0.2000", "0.2500", "0.1800", "0.2500"]
+
+
+def test_mt_ppos_sokoban_table_has_its_two_rates(tmp_path):
+    found = {"success": 0.5, "effective_player": 0.75}
+    write_run(tmp_path / "mine" / "sokoban", {0: [1.0]}, metrics=lambda task: found)
+    head, _, *rows = body(main_table("mt_ppo_sokoban", [tmp_path / "mine"], published=True))
+    assert head == ["Methods", "Success Rate", "Effective Action Rate"]
+    assert rows[-2:] == [["MT-PPO (paper)", "65.63", "98.70"], ["mine", "50.00", "75.00"]]

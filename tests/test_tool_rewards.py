@@ -9,7 +9,6 @@ from reference_values import cases
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.text import first_pair
 from memenvs.wrappers import Episode, ToolRewards, ToolRewardsMethod, Turn
-from memenvs.wrappers.tool_rewards import form_score
 
 NAMES = {
     "execution": "tool_execution",
@@ -51,10 +50,6 @@ def test_each_of_the_six_rewards_is_as_recorded(case, name):
     alone = {field.name: 0.0 for field in fields(ToolRewardsMethod) if field.name != name}
     (credits,) = ToolRewardsMethod(**alone).assign_credit([played(case)])
     assert sum(credit.value for credit in credits) == pytest.approx(case["output"][NAMES[name]], abs=1e-15)
-
-
-def test_the_form_is_never_worth_less_than_a_fifth():
-    assert form_score("nothing of it") == 0.2
 
 
 @pytest.fixture
@@ -102,3 +97,17 @@ def test_the_second_turn_calls_nothing(env):
     env.reset(options={"task": 0})
     env.step(CALL % ("wiki_search", "x"))
     assert env.step(CALL % ("wiki_search", "x"))[4]["events"] == {"called": 0.0, "ran": 0.0, "retrieved": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("replies", "score"),
+    [
+        ([CALL % ("wiki_search", "x"), ANSWER % "y"], 1.0),
+        (["<tool>{}</tool>", ANSWER % "y"], (0.6 + 1.0) / 2),
+        (["nothing of it", "nor of this"], 0.2),
+    ],
+)
+def test_an_episode_reports_the_xml_format_of_its_replies_as_the_paper_does(env, replies, score):
+    env.reset(options={"task": 0})
+    *_, info = [env.step(reply)[4] for reply in replies]
+    assert info["metrics"]["xml_format"] == pytest.approx(score)

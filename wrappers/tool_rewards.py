@@ -9,11 +9,10 @@ from memenvs.core.checks import check_numbers
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import first_pair
+from memenvs.envs.tool_qa import FIELDS, form_score
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
-
-FIELDS = (("reasoning",), ("tool", "answer"))
 
 
 @dataclass
@@ -99,21 +98,6 @@ class ToolRewardsMethod(RewardMethod):
             "form": self.form * _mean([form_score(reply) for reply in replies]),
             "tags": self.tags * max(0.0, _mean([tag_score(reply) for reply in replies])),
         }
-
-
-def form_score(reply: str) -> float:
-    """How far a reply keeps the form, 0.2 to 1.0.
-
-    0.4 times the share of the two places (a reasoning; a tool or an answer) that are filled, if any tag pair
-    is complete; 0.2 always; 0.2 for opening with a reasoning; 0.2 for closing with a tool or an answer.
-    """
-    stripped = reply.strip()
-    complete = any(first_pair(reply, tag) is not None for place in FIELDS for tag in place)
-    filled = sum(any(f"<{tag}>" in reply or f"</{tag}>" in reply for tag in place) for place in FIELDS)
-    score = 0.4 * (filled / len(FIELDS)) if complete else 0.0
-    score += 0.2
-    score += 0.2 * any(stripped.startswith(f"<{tag}>") for tag in FIELDS[0])
-    return score + 0.2 * any(stripped.endswith(f"</{tag}>") for tag in FIELDS[-1])
 
 
 def tag_score(reply: str) -> float:

@@ -22,6 +22,8 @@ from memenvs.envs.searching import (
 )
 
 TOOL = "wiki_search"
+FIELDS = (("reasoning",), ("tool", "answer"))
+"""Tags for the two places of a reply."""
 NO_TOOL = "Error: Tool command not found or invalid XML format. Please ensure correct formatting."
 EMPTY = "Error: Tool execution returned empty output."
 
@@ -76,9 +78,10 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         an error), `retrieved` (an accepted answer stands in the passages that it found).
 
     Metrics:
-        `success`, `em`, `f1`, `format` (1.0 if every reply was a reasoning and a call, and the last one a
-        reasoning and an answer, and nothing else), `called` (the tool ran without an error), `retrieved` (an
-        accepted answer stands in the result), `turns`.
+        `success`, `em`, `f1`, `format` (1.0 if every reply is a reasoning and a call, the last one a
+        reasoning and an answer, with nothing else), `xml_format` (mean of `form_score` over the replies, 0.2
+        to 1.0), `called` (the tool ran without an error), `retrieved` (the result holds an accepted answer),
+        `turns`.
 
     Privileged:
         `answers`; `evidence`: the documents the answer needs, where the task set knows them; `passages`:
@@ -103,7 +106,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
 
     episode_class = ToolEpisode
     event_names = ("called", "ran", "retrieved")
-    metric_names = ("success", "em", "f1", "format", "called", "retrieved", "turns")
+    metric_names = ("success", "em", "f1", "format", "xml_format", "called", "retrieved", "turns")
     context = "append"
     last_turn = 2
 
@@ -195,6 +198,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     def _metrics(self) -> dict[str, float]:
         episode, scores = self.episode, self._grade()
         *calls, (last, _) = episode.history
+        forms = [form_score(reply) for reply, _ in episode.history]
         answered = in_order(last, "reasoning", "answer") is not None
         called = all(in_order(reply, "reasoning", "tool") is not None for reply, _ in calls)
         return {
@@ -202,10 +206,26 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
             "em": scores.em,
             "f1": scores.f1,
             "format": float(answered and called),
+            "xml_format": sum(forms) / len(forms),
             "called": episode.called,
             "retrieved": episode.retrieved,
             "turns": len(episode.history),
         }
+
+
+def form_score(reply: str) -> float:
+    """How far a reply keeps the form, 0.2 to 1.0 (MT-GRPO's XML format before its weight).
+
+    0.4 times the share of the two places (a reasoning; a tool or an answer) that are filled, if any tag pair
+    is complete; 0.2 always; 0.2 for opening with a reasoning; 0.2 for closing with a tool or an answer.
+    """
+    stripped = reply.strip()
+    complete = any(first_pair(reply, tag) is not None for place in FIELDS for tag in place)
+    filled = sum(any(f"<{tag}>" in reply or f"</{tag}>" in reply for tag in place) for place in FIELDS)
+    score = 0.4 * (filled / len(FIELDS)) if complete else 0.0
+    score += 0.2
+    score += 0.2 * any(stripped.startswith(f"<{tag}>") for tag in FIELDS[0])
+    return score + 0.2 * any(stripped.endswith(f"</{tag}>") for tag in FIELDS[-1])
 
 
 def call_tool(command: str, search: Callable[[str], Any]) -> str:

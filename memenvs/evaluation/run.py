@@ -252,8 +252,9 @@ def usage_metrics(usage: Sequence[Usage]) -> dict[str, float]:
     """What was counted over an episode's K turns; nothing that was not counted at every turn.
 
     Returns:
-        `model_prompt_tokens` and `reply_tokens`, sums over turns; `model_tokens_peak`, the most tokens of a
-        prompt and its reply together; `truncated_replies`, replies that ended at their limit.
+        `model_prompt_tokens` and `reply_tokens`, sums over turns; `model_tokens`, both together;
+        `model_tokens_peak`, the most tokens of a prompt and its reply; `truncated_replies`, replies that
+        ended at their limit.
     """
     columns: list[list[Any]] = [[one[i] for one in usage] for i in range(3)]
     prompts, replies, truncated = columns
@@ -263,7 +264,8 @@ def usage_metrics(usage: Sequence[Usage]) -> dict[str, float]:
     if None not in replies:
         metrics["reply_tokens"] = sum(replies)
     if None not in (*prompts, *replies):
-        metrics["model_tokens_peak"] = max(map(sum, zip(prompts, replies, strict=True)))
+        turns = list(map(sum, zip(prompts, replies, strict=True)))
+        metrics["model_tokens"], metrics["model_tokens_peak"] = sum(turns), max(turns)
     if None not in truncated:
         metrics["truncated_replies"] = sum(truncated)
     return metrics

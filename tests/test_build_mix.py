@@ -90,7 +90,7 @@ def test_one_card_names_all_sources(sets, tmp_path):
 def test_a_mixture_of_haystacks_is_one(sets, tmp_path):
     assert command("mix", "--source", sets / "needles", sets / "needles", "--out", tmp_path / "mix") == 0
     card = open_tasks(tmp_path / "mix").card
-    assert (card.environment, card.metric) == ("MemNIAH-v0", "string_match_all")
+    assert (card.environment, card.metric) == ("MemNIAH-v0", "needle_exact")
     assert {task.meta["source"] for task in open_tasks(tmp_path / "mix")} == {"needles-1", "needles-2"}
 
 

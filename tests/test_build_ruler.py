@@ -335,11 +335,13 @@ def test_several_tasks_are_built_into_folders_by_their_names(squad_file, tmp_pat
     assert capsys.readouterr().out.count("play one:") == 3
 
 
-def test_a_needle_task_is_that_of_niah(tmp_path):
+def test_a_needle_task_is_that_of_niah_scored_as_ruler_does(tmp_path):
     common = ("--tokens", 900, "--num-tasks", 3)
     assert command("ruler", "--kind", "niah_multikey_1", *common, "--out", tmp_path / "a") == 0
     assert command("niah", "--variant", "multikey_1", *common, "--out", tmp_path / "b") == 0
     assert list(open_tasks(tmp_path / "a")) == list(open_tasks(tmp_path / "b"))
+    metrics = [open_tasks(tmp_path / name).metric for name in "ab"]
+    assert metrics == ["string_match_all", "needle_exact"]
 
 
 @pytest.mark.parametrize(

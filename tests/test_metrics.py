@@ -182,6 +182,34 @@ def test_supporting_facts_count_half_of_a_pair():
     assert metrics.supporting_facts([("A", 0)], [("A", 0), ("B", 1)]) == close((0.0, 2 / 3, 1.0, 0.5))
 
 
+UUIDS = ["9f1c5e7a-0b2d-4c3e-8f90-a1b2c3d4e5f6", "00000000-0000-4000-8000-000000000000"]
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "score"),
+    [
+        ("1234567, 7654321", ["1234567", "7654321"], 1.0),
+        ("The 2 numbers are 1234567 and 7654321.", ["1234567", "7654321"], 1.0),  # other words are free
+        ("1234567", ["1234567", "7654321"], 1 / 2),
+        ("1234567 7654321 1111111", ["1234567", "7654321"], (2 - 1) / 2),
+        ("1234567 1111111 2222222", ["1234567", "7654321"], 0.0),  # not (1 - 2) / 2
+        ("1111111 1111111 1234567", ["1234567"], 0.0),  # a word counts once
+        ("91234567", ["1234567"], 0.0),  # part of a word is not found
+        (UUIDS[0].upper(), UUIDS[:1], 1.0),
+        (" ".join(UUIDS), UUIDS[:1], 0.0),
+        ("ABCDE, FGHIJ are 12345", ["abcde"], 0.0),
+        ("ABCDE is 12345", ["abcde"], 1.0),  # a number is no variable
+        ("New York", ["new york", "Rome"], 1 / 2),
+        ("York, New", ["New York"], 0.0),
+        ("", ["1234567"], 0.0),
+        ("", ["…"], 0.0),
+        ("1234567", [], 0.0),
+    ],
+)
+def test_needle_exact_subtracts_wrong_needles_from_those_found(prediction, answers, score):
+    assert metrics.needle_exact(prediction, answers) == pytest.approx(score)
+
+
 def test_string_match_all_is_the_share_of_answers_found():
     assert metrics.string_match_all("ONE and two", ["one", "two", "three", "four"]) == 0.5
 
@@ -303,7 +331,7 @@ def test_set_f1_keeps_articles_counts_words_once_and_parts_at_punctuation():
 def test_the_metrics_have_these_names():
     assert list(METRICS) == [
         "em", "f1", "longbench_f1", "locomo_f1", "set_f1", "sub_em", "memagent_sub_em", "boxed_em", "math_em",
-        "mrcr_ratio", "string_match_all", "string_match_part",
+        "mrcr_ratio", "string_match_all", "needle_exact", "string_match_part",
     ]  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def niah(
 ) -> Draft:
     """Tasks that ask for the values of keys hidden in a long text (RULER's NIAH; the wording is ours).
 
-    A task has one objective, whose accepted answers are all its values (the card says `string_match_all`);
+    A task has one objective, whose accepted answers are all its values (scored by `needle_exact`);
     `evidence[i]` tells `meta["values"][i]`. `meta` also has `variant`, the asked `keys`, and for each of the
     evidence `depths`, where it begins, and `grid`, the depth drawn for it: shares of the text, 0 to 1. A
     haystack of needles is drawn for each task from one pool of the split, which holds no asked key or value.
@@ -150,7 +150,7 @@ def niah(
     documents = Documents(
         [*hay.titles, *needles.titles], [*hay.texts, *needles.texts], [*hay.gaps, *needles.gaps]
     )
-    return Draft(documents, tasks, Layout("", ""), inputs, "MemNIAH-v0", "string_match_all")
+    return Draft(documents, tasks, Layout("", ""), inputs, "MemNIAH-v0", "needle_exact")
 
 
 def haystack_sentences(

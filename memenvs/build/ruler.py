@@ -1,7 +1,8 @@
 """RULER's thirteen tasks by their own names (Hsieh et al., 2024; counts and rules are RULER's, wording ours).
 
-Needles (`niah_…`) are `memenvs.build.niah`. A budget is of the text alone, as there; RULER's also holds its
-prompt, a worked example and the reply, so that a text of ours is that much longer.
+Needles (`niah_…`) are those of `memenvs.build.niah`, here scored by RULER's `string_match_all`. A budget is
+for the text alone, as there; RULER's also covers its prompt, a worked example and the reply, so our texts are
+that much longer.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def ruler(
     if task.startswith("niah_"):
         variant = task.removeprefix("niah_")
         given: dict[str, Any] = {"count": count or 100, "tokens": tokens, "workers": workers}
-        return niah(variant=variant, prose=prose, inputs=inputs, **given, **common)
+        draft = niah(variant=variant, prose=prose, inputs=inputs, **given, **common)
+        return replace(draft, metric="string_match_all")
     if source is not None:
         read = read_squad if task == "qa_1" else read_hotpotqa
         drawn: dict[str, Any] = {"tokens": tokens, "count": count, "workers": workers, "inputs": inputs}

@@ -18,7 +18,7 @@ from memenvs.core.checks import check_choice
 from memenvs.core.files import describe, resolved, sha256, whole_folder
 from memenvs.core.text import Template
 from memenvs.tasks.context import Context, open_reader
-from memenvs.tasks.metrics import BOXED_WINDOW, answer_form, boxed_em, gold_answer, wrap_answer
+from memenvs.tasks.metrics import ALL_ANSWERS, BOXED_WINDOW, answer_form, boxed_em, gold_answer, wrap_answer
 from memenvs.tasks.taskset import CARD, DOCUMENTS, SCHEMAS, TASKS, Card, Layout, Task, TaskSet, open_tasks
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -193,8 +193,8 @@ def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) ->
       evidence document begins, 0 to 1.
 
     Both trainers know nothing but alternatives. So the accepted answers of several objectives are one text,
-    separated by "; "; and of a set in which every answer is asked for (NIAH's `string_match_all`) the
-    alternatives are all answers in every order, separated by ", ". Part of the answers earns nothing there.
+    separated by "; "; where a set asks for every answer (NIAH), the alternatives are all answers in every
+    order, separated by ", ". Part of the answers earns nothing there.
 
     Raises:
         ValueError: no such form; a task that MemAgent's reward would pay nothing for whatever the reply; one
@@ -287,7 +287,7 @@ def _ground_truth(task: Task) -> list[str]:
 
 def _alternatives(task: Task, tasks: TaskSet) -> list[str]:
     """Accepted answers for a reader that takes each of them for a whole answer."""
-    if tasks.card.metric != "string_match_all":
+    if tasks.card.metric not in ALL_ANSWERS:
         return _ground_truth(task)
     answers = [answer for accepted in task.answers for answer in accepted]
     if len(answers) > _MOST_ORDERED:

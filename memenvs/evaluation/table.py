@@ -55,7 +55,7 @@ class Shape:
     Attributes:
         columns: none: a column for each run that there is, shortest texts first, and their mean.
         unit: of the numbers.
-        digits: behind the point.
+        digits: after the decimal point.
         published: the paper's own rows, by a heading and the method; the paper may have none of the last
             columns.
     """
@@ -72,7 +72,7 @@ def _columns(titles: Mapping[str, str], metric: str = "return", suffix: str = ""
 
 
 def _averaged(columns: Sequence[Column], title: str) -> list[Column]:
-    """The columns, and their mean behind them."""
+    """The columns, followed by their mean."""
     return [*columns, Column(title, tuple(part for column in columns for part in column.parts))]
 
 

@@ -6,8 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import webbrowser
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -106,9 +109,9 @@ def test_lines_from_before_versions_are_shown(tmp_path):
     ("arguments", "said"),
     [
         (["nothing-here", "--out", "r.html"], "there is no nothing-here"),
+        (["nothing-here"], "there is no nothing-here"),
         (["{empty}", "--out", "r.html"], "holds no episodes.jsonl"),
-        (["{runs}"], "give one of --out, --serve and --terminal"),
-        (["{runs}", "--out", "r.html", "--terminal"], "give one of"),
+        (["{runs}", "--out", "r.html", "--terminal"], "--out, --serve and --terminal exclude each other"),
         (["{runs}", "--out", "r.html", "--episode", "1"], "--episode is of --terminal"),
         (["{runs}", "--terminal", "--episode", "99"], "there are 5 episodes, from 0; got --episode 99"),
         (["{runs}", "--out", "{full}"], "holds 'letter.txt', which is of no report"),
@@ -125,6 +128,26 @@ def test_a_mistake_is_answered_in_one_line(arguments, said, runs, tmp_path, monk
     assert said in error
     assert error.count("\n") == 1
     assert (tmp_path / "full" / "letter.txt").exists()
+
+
+@pytest.mark.parametrize("display", [":0", None])
+def test_a_path_alone_opens_a_temporary_report_where_there_is_a_display(
+    display, runs, tmp_path, monkeypatch, capsys
+):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    if display:
+        monkeypatch.setenv("DISPLAY", display)
+    assert main([str(runs)]) == 0
+    page, _, count = capsys.readouterr().out.partition(": ")
+    assert count == "5 episodes\n"
+    assert tmp_path in Path(page).parents
+    assert "memenvs episodes" in Path(page).read_text(encoding="utf-8")
+    assert opened == ([Path(page).as_uri()] if display else [])
 
 
 def test_a_report_too_large_for_one_file_names_the_folder(runs, tmp_path, monkeypatch):

@@ -1,10 +1,13 @@
-"""The command that shows episodes: `python -m memenvs.view PATH… --out report.html`."""
+"""The command that shows episodes: `python -m memenvs view PATH…`."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
+import tempfile
+import webbrowser
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +22,7 @@ from memenvs.view.terminal import listing, transcript
 
 EPILOG = """\
 examples:
+  python -m memenvs view runs/lexical
   python -m memenvs view runs/lexical --out report.html
   python -m memenvs view runs/grpo runs/mt_ppo --out report
   python -m memenvs view runs/grpo --serve
@@ -44,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="files of episodes, and folders of runs")
-    add("--out", metavar="REPORT", help="write a file ….html, or a folder for many episodes")
+    add(
+        "--out",
+        metavar="REPORT",
+        help="a file ….html, or a folder (default: a temporary one, opened in the browser)",
+    )
     add("--serve", action="store_true", help="serve the report to this machine alone, new at every reload")
     add("--port", type=int, default=8765, help="of --serve, 0 for any that is free (default 8765)")
     add("--terminal", action="store_true", help="list the episodes here, or show the one of --episode")
@@ -68,8 +76,8 @@ def _run(args: argparse.Namespace) -> None:
         raise ValueError("--metrics and --smooth are of --curves; give it too")
     if args.curves:
         return _curves(args)
-    if sum(map(bool, (args.out, args.serve, args.terminal))) != 1:
-        raise ValueError("say where to show them: give one of --out, --serve and --terminal")
+    if sum(map(bool, (args.out, args.serve, args.terminal))) > 1:
+        raise ValueError("--out, --serve and --terminal exclude each other; give one")
     if args.episode is not None and not args.terminal:
         raise ValueError("--episode is of --terminal; give both")
     if args.terminal:
@@ -77,10 +85,13 @@ def _run(args: argparse.Namespace) -> None:
     elif args.serve:
         _serve(args.paths, args.port)
     else:
-        count = write_report(args.paths, args.out)
-        page = Path(args.out)
-        page = page if page.is_file() else page / "report.html"
+        find_files(args.paths)  # so that a wrong path leaves no temporary folder
+        out = Path(args.out) if args.out else Path(tempfile.mkdtemp(prefix="memenvs-view-")) / "report"
+        count = write_report(args.paths, out)
+        page = out if out.is_file() else out / "report.html"
         sys.stdout.write(f"{page}: {count} episode{'s' * (count != 1)}\n")
+        if not args.out:
+            _open(page)
 
 
 def _curves(args: argparse.Namespace) -> None:
@@ -103,6 +114,12 @@ def _show(paths: Sequence[str], number: int | None, limit: int) -> None:
         raise ValueError(f"there are {len(episodes)} episodes, from 0; got --episode {number}")
     text = listing(episodes) if number is None else transcript(episodes[number], limit)
     show(text)
+
+
+def _open(page: Path) -> None:
+    """Open a page in the browser, if there is a display to show it on."""
+    if sys.platform in ("darwin", "win32") or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}:
+        webbrowser.open(page.as_uri())
 
 
 def _serve(paths: Sequence[str], port: int) -> None:

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -182,6 +183,34 @@ def test_the_server_answers_this_machine_alone(runs):
         "other": (404, False),
         "foreign": (403, False),
     }
+
+
+def test_the_server_answers_from_the_old_report_while_it_makes_a_new_one(runs, tmp_path, monkeypatch):
+    file = shutil.copy(runs / "s" / "episodes.jsonl", tmp_path)
+    server = report_server([file])
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    during = []
+
+    def ask(path):
+        call = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+        call.request("GET", path)
+        status = call.getresponse().status
+        call.close()
+        return status
+
+    class Asks(str):
+        def encode(self, *arguments):
+            during.append(ask("/episodes/0.js"))
+            return str.encode(self, *arguments)
+
+    monkeypatch.setattr("memenvs.view.__main__.folder_files", lambda report: {"report.html": Asks("new")})
+    try:
+        os.utime(file, (0, 0))
+        assert ask("/") == 200
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert during == [200]
 
 
 def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys):

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import webbrowser
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -148,14 +149,16 @@ def report_server(paths: Sequence[str | Path], port: int = 0) -> ThreadingHTTPSe
     """
     made: dict[str, bytes] = {}
     stamps: list[Any] = []
+    lock = threading.Lock()
 
     def refresh() -> None:
-        now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in find_files(paths)]
-        if now != stamps:
-            texts = folder_files(make_report(paths))
-            made.clear()
-            made.update({f"/{name}": text.encode("utf-8") for name, text in texts.items()})
-            stamps[:] = now
+        nonlocal made, stamps
+        with lock:
+            now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in find_files(paths)]
+            if now != stamps:
+                texts = folder_files(make_report(paths))
+                made = {f"/{name}": text.encode("utf-8") for name, text in texts.items()}
+                stamps = now
 
     class PageHandler(BaseHTTPRequestHandler):
         """Answers `GET /` and `GET /episodes/N.js`, and nothing else."""
@@ -170,10 +173,10 @@ def report_server(paths: Sequence[str | Path], port: int = 0) -> ThreadingHTTPSe
             except (ValueError, OSError) as error:
                 return self._answer(500, str(error).encode("utf-8"), "text/plain; charset=utf-8")
             name = "/report.html" if self.path == "/" else self.path
-            if name not in made:
+            if (found := made.get(name)) is None:
                 return self._answer(404, b"the report is at /", "text/plain")
             kind = "text/html" if self.path == "/" else "text/javascript"
-            return self._answer(200, made[name], f"{kind}; charset=utf-8")
+            return self._answer(200, found, f"{kind}; charset=utf-8")
 
         def _answer(self, status: int, body: bytes, kind: str) -> None:
             self.send_response(status)

@@ -151,6 +151,19 @@ def test_a_path_alone_opens_a_temporary_report_where_there_is_a_display(
     assert opened == ([Path(page).as_uri()] if display else [])
 
 
+def test_a_number_too_large_for_a_float_is_refused_in_one_line(tmp_path, capsys):
+    write(
+        tmp_path / "e.jsonl",
+        [Episode(metrics={"success": 12345.0}, turn_rewards=[0.0], replies=[text_reply("a")])],
+    )
+    line = (tmp_path / "e.jsonl").read_text()
+    (tmp_path / "e.jsonl").write_text(line.replace("12345.0", "1" + "0" * 400))
+    assert main([str(tmp_path / "e.jsonl"), "--out", str(tmp_path / "r.html")]) == 2
+    error = capsys.readouterr().err
+    assert "e.jsonl:1 is no episode" in error
+    assert error.count("\n") == 1
+
+
 def test_a_report_too_large_for_one_file_names_the_folder(runs, tmp_path, monkeypatch):
     monkeypatch.setattr("memenvs.view.report.MAX_FILE", 100)
     with pytest.raises(ValueError, match=r"give a folder instead, as --out .*r$"):

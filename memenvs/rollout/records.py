@@ -476,11 +476,13 @@ def to_episode(record: Mapping[str, Any]) -> Episode:
         episode = _read(record)
         whole = isinstance(episode.number, int | None) and isinstance(episode.member, int)
         numbers = [*episode.metrics.values(), *episode.turn_rewards]
-    except (TypeError, AttributeError, KeyError, IndexError, ValueError) as error:
+        if whole and all(isinstance(value, (int, float)) for value in numbers):
+            episode.metrics = {name: float(value) for name, value in episode.metrics.items()}
+            episode.turn_rewards = [float(value) for value in episode.turn_rewards]
+            return episode
+    except (TypeError, AttributeError, KeyError, IndexError, ValueError, OverflowError) as error:
         raise ValueError(repr(error)) from error
-    if not whole or not all(isinstance(value, (int, float)) for value in numbers):
-        raise ValueError("number, member, metrics or turn_rewards hold something that is no number")
-    return episode
+    raise ValueError("number, member, metrics or turn_rewards hold something that is no number")
 
 
 def read_records(path: str | Path) -> Iterator[tuple[str, dict[str, Any], Episode]]:

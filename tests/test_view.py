@@ -24,6 +24,7 @@ from memenvs.rollout.records import Credit, Episode, EpisodeWriter, RecordEpisod
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.view import write_report
 from memenvs.view.__main__ import main, report_server
+from memenvs.view.terminal import line_diff
 from memenvs.wrappers import RewardWrapper
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -57,6 +58,14 @@ def runs(tmp_path_factory):
         episode.advantages, episode.step, episode.phase = np.linspace(-1, 1, episode.tokens), 7, "train"
     write(folder / "train" / "episodes.jsonl", group, policy)
     return folder
+
+
+def read_with(path, replies, **arguments):
+    """Write the episode of a reader of two chunks that replies so."""
+    chunks = {"tasks": "world-test", "chunk_size": 1200, "n_documents": 16}
+    env = RecordEpisodes(gym.make("MemChunkQA-v0", **chunks, **arguments), path)
+    rest = iter(replies)
+    play_episode(env, lambda *_: next(rest), task=3, seed=5)
 
 
 # Without a browser.
@@ -239,6 +248,29 @@ def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys
     assert float(returns[-1]) == pytest.approx(float(re.search(r"; return (\S+);", shown)[1]), abs=1e-3)
 
 
+def test_the_terminal_compares_memories_by_line_and_entries_by_number():
+    before = "[1] Lorets\n[2] a mayor\n[3] eel stew\n[4] a survey"
+    after = "[1] Lorets\n[3] nothing\n[4] a survey\n[5] eel stew"
+    assert list(line_diff(before, after)) == [
+        "  [1] Lorets",
+        "- [2] a mayor",
+        "- [3] eel stew",
+        "+ [3] nothing",
+        "  [4] a survey",
+        "+ [5] eel stew",
+    ]
+    assert list(line_diff("", "a\nb")) == ["+ a", "+ b"]
+    assert list(line_diff("a\nb\nc", "b\nd")) == ["- a", "  b", "- c", "+ d"]
+
+
+@pytest.mark.parametrize("count", [200, 20_000])
+def test_the_terminal_compares_many_similar_lines_in_seconds(count):
+    before, after = ("\n".join(f"line {i} of it says {i * k}" for i in range(count)) for k in (7, 11))
+    start = time.monotonic()
+    assert list(line_diff(before, after))[-1] == f"+ line {count - 1} of it says {(count - 1) * 11}"
+    assert time.monotonic() - start < 5
+
+
 def test_the_terminal_shows_no_control_characters_of_a_reply(tmp_path, capsys):
     write(
         tmp_path / "e.jsonl",
@@ -363,6 +395,57 @@ def test_an_episode_shows_evidence_memory_credit_and_pay(page, report):
     head = page.text("#turn-1 thead")
     for name in ("outcome (replaced)", "tamtrl", "infomem", "signal of tamtrl", "return so far"):
         assert name in head
+
+
+def changes(page, turn):
+    """What the memory lost and gained at a turn."""
+    find = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"
+    return [page.browser.execute_script(find, f"#turn-{turn} {kind}") for kind in ("del", "ins")]
+
+
+def test_memories_are_compared_by_line_and_by_word_inside_lines_that_are_mostly_equal(page, tmp_path):
+    before = "The kitchens of the Kunnelle are famous.\n\nLorets is a town on the Dundura.\nAsk who drew it"
+    after = "In the Hevuvo the stones are old.\n\nLorets is a town on the River Dundura.\nAsk who drew it now"
+    read_with(tmp_path / "e.jsonl", [before, after, "c"])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    assert changes(page, 1) == [
+        ["The kitchens of the Kunnelle are famous.\n"],
+        ["In the Hevuvo the stones are old.\n", " River", " now"],
+    ]
+    assert "9 words added, 7 removed, 11 kept" in page.text("#turn-1 .label")
+    assert changes(page, 2) == [[], []]
+
+
+def test_a_word_replaced_at_the_start_of_a_line_stays_apart_from_the_new_one(page, tmp_path):
+    read_with(tmp_path / "e.jsonl", ["Dana leads the town", "Ann leads the town", "c"])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    assert "Dana Ann leads the town" in page.text("#turn-1 .text")
+
+
+def test_entries_are_compared_by_their_number(page, tmp_path):
+    first = "ADD: Lorets is a town\nADD: the mayor is Brobya\nADD: the kitchens are famous for eel stew"
+    second = "UPDATE 1: Lorets is a big town\nDELETE 2\nUPDATE 3: nothing\nADD: the mayor is Brobya"
+    read_with(tmp_path / "e.jsonl", [first, second, "c"], memory_mode="structured")
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    assert changes(page, 1) == [
+        ["[2] the mayor is Brobya\n[3] the kitchens are famous for eel stew\n"],
+        [" big", "[3] nothing\n[4] the mayor is Brobya\n"],
+    ]
+
+
+def test_large_memories_are_compared_in_seconds(page, tmp_path):
+    lines = ["\n".join(f"line {i} says {i * k} " + "word " * 9 for i in range(900)) for k in (7, 11)]
+    words = [" ".join(f"w{i * k}" for i in range(5000)) for k in (2, 3)]
+    for name, memories in (("lines", lines), ("words", words)):
+        read_with(tmp_path / f"{name}.jsonl", [*memories, "c"], max_memory=30_000)
+    write_report(sorted(tmp_path.glob("*.jsonl")), tmp_path / "r.html")
+    for view in ("#e0", "#e1"):
+        start = time.monotonic()
+        page.open(tmp_path / "r.html", view).one("#turn-2")
+        assert time.monotonic() - start < 8, view
 
 
 def test_the_keyboard_goes_through_turns_episodes_failures_and_groups(page, report):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Iterator, Sequence
 
 from memenvs.envs.render import block, credits_of, earned_lines, printable
 from memenvs.rollout.records import Episode
 
+MAX_CELLS = 1_000_000
+"""The most pairs of lines that `line_diff` compares, in about half a second."""
+
+_ENTRY = re.compile(r"\[\d+\] ")
 _BOLD, _DIM, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
 
@@ -82,14 +86,43 @@ def _memory(before: str, after: str, limit: int) -> Iterator[str]:
     """The lines that left a memory and those that came."""
     yield from block("memory", "", limit=limit)[:1]
     shown = 0
-    for line in difflib.ndiff(before.splitlines(), after.splitlines()):
-        if line[0] == "?" or shown > limit:
-            continue
+    for line in line_diff(before, after):
+        if shown > limit:
+            break
         shown += len(line)
         colour = {"+": _GREEN, "-": _RED}.get(line[0], _DIM)
         yield f"  {colour}{printable(line)[: limit + 2]}{_RESET}"
     if shown > limit:
         yield f"  {_DIM}[…]{_RESET}"
+
+
+def line_diff(before: str, after: str) -> Iterator[str]:
+    """The lines of both texts in order, each behind `- ` (removed), `+ ` (added) or two spaces (kept).
+
+    An entry `[3] …` is compared with the entry of the same number. Beyond `MAX_CELLS` pairs of lines, every
+    line counts as removed or added.
+    """
+    old, new = before.splitlines(), after.splitlines()
+    a, b = ([entry[0] if (entry := _ENTRY.match(line)) else line for line in lines] for lines in (old, new))
+    n, m = len(old), len(new)
+    if n * m > MAX_CELLS:
+        yield from [f"- {line}" for line in old] + [f"+ {line}" for line in new]
+        return
+    kept = [[0] * (m + 1) for _ in range(n + 1)]  # most lines that a[i:] and b[j:] can have in common
+    for i in reversed(range(n)):
+        for j in reversed(range(m)):
+            kept[i][j] = kept[i + 1][j + 1] + 1 if a[i] == b[j] else max(kept[i + 1][j], kept[i][j + 1])
+    i = j = 0
+    while i < n or j < m:
+        if i < n and j < m and a[i] == b[j]:
+            yield from [f"  {new[j]}"] if old[i] == new[j] else [f"- {old[i]}", f"+ {new[j]}"]
+            i, j = i + 1, j + 1
+        elif j == m or (i < n and kept[i + 1][j] >= kept[i][j + 1]):
+            yield f"- {old[i]}"
+            i += 1
+        else:
+            yield f"+ {new[j]}"
+            j += 1
 
 
 def _end(episode: Episode) -> str:

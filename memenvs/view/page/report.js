@@ -195,32 +195,62 @@
   }
   function labelled(label, node, more) { return [el("div", { class: "label" }, label), el("div", { class: "text" + (more || "") }, node)]; }
 
-  // The difference of two memories, by words.
-  function words(text) { return text.match(/\s+|[^\s]+/g) || []; }
-  function diff(before, after) {
-    let a = words(before), b = words(after);
-    if (a.length * b.length > 4e6) { a = before.split(/(?<=\n)/); b = after.split(/(?<=\n)/); }
-    if (a.length * b.length > 4e6) return [["del", before], ["ins", after]];
-    let start = 0, aEnd = a.length, bEnd = b.length;
-    while (start < aEnd && start < bEnd && a[start] === b[start]) start++;
-    while (aEnd > start && bEnd > start && a[aEnd - 1] === b[bEnd - 1]) { aEnd--; bEnd--; }
-    const n = aEnd - start, m = bEnd - start, lcs = new Uint32Array((n + 1) * (m + 1)), w = m + 1;
-    for (let i = n - 1; i >= 0; i--) for (let j = m - 1; j >= 0; j--) lcs[i * w + j] = a[start + i] === b[start + j] ? lcs[(i + 1) * w + j + 1] + 1 : Math.max(lcs[(i + 1) * w + j], lcs[i * w + j + 1]);
-    const out = [];
-    const push = (kind, text) => { if (!text) return; if (out.length && out[out.length - 1][0] === kind) out[out.length - 1][1] += text; else out.push([kind, text]); };
-    push("", a.slice(0, start).join(""));
+  // The difference of two memories, by line; by word only inside lines that are mostly equal.
+  function words(text) { return text.match(/\s*\S+/g) || []; }
+  function lineOf(text) {
+    const counts = new Map();
+    words(text).forEach((word) => counts.set(word.trim(), (counts.get(word.trim()) || 0) + 1));
+    return { text, words: words(text), counts, entry: (/^\[\d+\] /.exec(text) || [""])[0] };
+  }
+  function alike(x, y) {
+    // The share of their words that two lines have in common; 0 if it is below 0.6 and neither continues the other.
+    if (x.text === y.text) return x.words.length ? 1 : 0.01;
+    let both = 0;
+    x.counts.forEach((count, word) => { both += Math.min(count, y.counts.get(word) || 0); });
+    const share = 2 * both / (x.words.length + y.words.length);
+    return share >= 0.6 ? share : both && (x.text.startsWith(y.text) || y.text.startsWith(x.text)) ? 0.6 : 0;
+  }
+  function aligned(a, b, weight) {
+    // Pairs [x, y] that go through both lists in order, x or y null without a partner, with the largest total weight.
+    const n = a.length, m = b.length, w = m + 1, out = [];
     let i = 0, j = 0;
-    while (i < n || j < m) {
-      if (i < n && j < m && a[start + i] === b[start + j]) { push("", a[start + i]); i++; j++; }
-      else if (i < n && (j >= m || lcs[(i + 1) * w + j] >= lcs[i * w + j + 1])) push("del", a[start + i++]);
-      else push("ins", b[start + j++]);
+    if (n * m <= 1e6) {
+      const best = new Float64Array((n + 1) * w);
+      const paired = (i, j) => { const own = weight(a[i], b[j]); return own && own + best[(i + 1) * w + j + 1]; };
+      for (i = n - 1; i >= 0; i--) for (j = m - 1; j >= 0; j--) best[i * w + j] = Math.max(paired(i, j), best[(i + 1) * w + j], best[i * w + j + 1]);
+      for (i = j = 0; i < n && j < m;) {
+        if (best[i * w + j] && paired(i, j) === best[i * w + j]) out.push([a[i++], b[j++]]);
+        else if (best[(i + 1) * w + j] >= best[i * w + j + 1]) out.push([a[i++], null]);
+        else out.push([null, b[j++]]);
+      }
     }
-    push("", a.slice(aEnd).join(""));
+    return out.concat(a.slice(i).map((x) => [x, null]), b.slice(j).map((y) => [null, y]));
+  }
+  function diff(before, after) {
+    const [a, b] = [before, after].map((text) => text ? text.split("\n").map(lineOf) : []), out = [];
+    const push = (kind, text) => {
+      const last = out[out.length - 1];
+      if (last && last[0] === kind) last[1] += text;
+      else if (last && last[0] && kind && !/\s$/.test(last[1]) && !/^\s/.test(text)) out.push(["", " "], [kind, text]);
+      else out.push([kind, text]);
+    };
+    const many = a.length * words(after).length > 4e6;  // then only equal lines are paired
+    const near = (x, y) => x.entry || y.entry ? Number(x.entry === y.entry) : many ? Number(x.text === y.text) : alike(x, y);
+    for (const [x, y] of aligned(a, b, near)) {
+      if (x && y && x.text === y.text) push("", y.text + "\n");
+      else if (x && y && alike(x, y)) {
+        for (const [v, u] of aligned(x.words, y.words, (v, u) => Number(v.trim() === u.trim()))) push(v && u ? "" : v ? "del" : "ins", !u || v && v.length > u.length ? v : u);
+        push("", "\n");
+      } else {
+        if (x) push("del", x.text + "\n");
+        if (y) push("ins", y.text + "\n");
+      }
+    }
     return out;
   }
   function memoryDiff(before, after) {
     const parts = diff(before, after);
-    const count = (kind) => words(parts.filter((part) => part[0] === kind).map((part) => part[1]).join(" ")).filter((word) => word.trim()).length;
+    const count = (kind) => words(parts.filter((part) => part[0] === kind).map((part) => part[1]).join(" ")).length;
     const nodes = parts.map(([kind, text]) => kind ? el(kind, {}, cut(text, (a, b) => document.createTextNode(text.slice(a, b)))) : cut(text, (a, b) => document.createTextNode(text.slice(a, b))));
     const kept = count(""), added = count("ins"), removed = count("del");
     return [el("div", { class: "label" }, "memory: " + added + " words added, " + removed + " removed, " + kept + " kept"), el("div", { class: "text" }, nodes.length ? nodes : "(empty)")];

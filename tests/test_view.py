@@ -448,6 +448,18 @@ def test_large_memories_are_compared_in_seconds(page, tmp_path):
         assert time.monotonic() - start < 8, view
 
 
+def test_colour_returns_to_credit_after_an_episode_without_any(page, report):
+    page.open(report, "#e2").one(".turn")
+    chosen = "return document.querySelector('.legend select').value"
+    assert page.browser.execute_script(chosen) == "nothing"
+    page.press("p")
+    page.shows("#e1").wait(lambda: page.browser.execute_script(chosen) == "credit")
+    page.all(".legend option")[-1].click()  # nothing, by choice
+    page.press("p")
+    page.shows("#e0").wait(lambda: "1 of" not in page.text("#where"))
+    page.wait(lambda: page.browser.execute_script(chosen) == "nothing")
+
+
 def test_the_keyboard_goes_through_turns_episodes_failures_and_groups(page, report):
     page.open(report, "#e0").one(".turn")
     page.press("j")

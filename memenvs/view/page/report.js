@@ -5,7 +5,7 @@
   const index = JSON.parse(document.getElementById("index").textContent);
   const rows = index.rows, columns = index.columns, place = Object.fromEntries(columns.map((name, i) => [name, i]));
   const main = document.getElementById("main"), where = document.getElementById("where"), keys = document.getElementById("keys");
-  const state = { query: "", sort: "", down: false, shown: 200, colour: "", order: rows.map((_, i) => i), turn: 0, episode: -1 };
+  const state = { query: "", sort: "", down: false, shown: 200, colour: "", chosen: "", order: rows.map((_, i) => i), turn: 0, episode: -1 };
   const LONG = 20000, NUMBER = /^-?\d+(\.\d+)?$/;
 
   // Elements.
@@ -472,9 +472,9 @@
   function fact(name, value) { return value === null || value === undefined || value === "" ? null : el("div", {}, el("dt", {}, name), el("dd", {}, number(value))); }
   function colourTool(record, redraw) {
     const options = choices(record);
-    if (!options.includes(state.colour)) state.colour = options[0];
+    state.colour = options.includes(state.chosen) ? state.chosen : options[0];
     const select = el("select", { "aria-label": "Colour replies by" }, options.map((name) => el("option", { value: name, selected: name === state.colour }, name)));
-    select.addEventListener("change", () => { state.colour = select.value; redraw(); });
+    select.addEventListener("change", () => { state.chosen = select.value; redraw(); });
     const most = strongest(record, state.colour), legend = el("span", { class: "legend quiet" });
     if (most) [-most, most].forEach((value) => {
       if (state.colour === "log-probability" && value > 0) return;

@@ -381,6 +381,25 @@ def test_evidence_is_whole_in_all_and_in_parts_in_the_chunks(make, small_set):
     )
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"template": "short"},
+        {"template": {"read": "\U0001f600 {memory} {question}\n{chunk}\n\n{chunk}"}},
+        {"memory_mode": "structured"},
+        {"memory_mode": "mem1", "ask": "later"},
+        {"memory_mode": "react"},
+    ],
+)
+def test_the_chunk_span_is_where_the_observation_shows_the_chunk(make, arguments):
+    seen = read_all(make(**arguments), memory="ADD: it", options={"task": 5})
+    spans = [info["privileged"]["chunk_span"] for _, info in seen]
+    shown = [observation[slice(*span)] for (observation, _), span in zip(seen, spans[:-1], strict=False)]
+    assert shown == [section(observation) for observation, _ in read_all(make(), options={"task": 5})[:-1]]
+    assert spans[-1] is None
+
+
 def test_depths_are_where_the_evidence_begins(make):
     env = make()
     _, info = env.reset(options={"task": 5})

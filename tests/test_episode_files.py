@@ -61,7 +61,7 @@ def test_two_lines_write_what_each_turn_read_was_paid_and_why(tmp_path):
     assert again.end == "terminated"
     for turn, wanted in zip(again.turns, played.turns, strict=True):
         assert (turn.observation, turn.action, turn.end) == (wanted.observation, wanted.action, wanted.end)
-        for name in ("question", "answers", "evidence", "evidence_in_chunk"):
+        for name in ("question", "answers", "evidence", "evidence_in_chunk", "chunk_span"):
             assert turn.before["privileged"][name] == wanted.before["privileged"][name]
         assert turn.info["privileged"]["memory"] == wanted.info["privileged"]["memory"]
 

@@ -20,7 +20,15 @@ import pytest
 import memenvs  # noqa: F401  # registers the environments
 from memenvs import TextVectorEnv, collect
 from memenvs.models import ScriptedPolicy
-from memenvs.rollout.records import Credit, Episode, EpisodeWriter, RecordEpisodes, text_reply, to_record
+from memenvs.rollout.records import (
+    Credit,
+    Episode,
+    EpisodeWriter,
+    RecordEpisodes,
+    read_episodes,
+    text_reply,
+    to_record,
+)
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.view import write_report
 from memenvs.view.__main__ import main, report_server
@@ -248,6 +256,14 @@ def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys
     assert float(returns[-1]) == pytest.approx(float(re.search(r"; return (\S+);", shown)[1]), abs=1e-3)
 
 
+def test_the_terminal_shows_the_chunk_of_any_wording(tmp_path, capsys):
+    read_with(tmp_path / "e.jsonl", ["a", "b", "c"], template="short")
+    assert main([str(tmp_path / "e.jsonl"), "--terminal", "--episode", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert len(re.findall(r"^chunk \([\d,]+ characters\)\n  \S", shown, re.MULTILINE)) == 2
+    assert "Text:" not in shown
+
+
 def test_the_terminal_compares_memories_by_line_and_entries_by_number():
     before = "[1] Lorets\n[2] a mayor\n[3] eel stew\n[4] a survey"
     after = "[1] Lorets\n[3] nothing\n[4] a survey\n[5] eel stew"
@@ -446,6 +462,24 @@ def test_large_memories_are_compared_in_seconds(page, tmp_path):
         start = time.monotonic()
         page.open(tmp_path / "r.html", view).one("#turn-2")
         assert time.monotonic() - start < 8, view
+
+
+def test_the_chunk_is_shown_in_any_wording(page, tmp_path):
+    wordings = [None, "short", {"read": "\U0001f600 {question} {memory}\n{chunk}\nWhat do you note?"}]
+    for number, template in enumerate(wordings):
+        read_with(tmp_path / f"{number}.jsonl", ["a", "b", "c"], template=template)
+    write_report(sorted(tmp_path.glob("*.jsonl")), tmp_path / "r.html")
+    first, second, _ = read_episodes(tmp_path / "0.jsonl")[0].turns
+    for view in ("#e0", "#e1", "#e2"):
+        page.open(tmp_path / "r.html", view).one(".turn")
+        for button in page.all(".turn > .text > .more"):
+            button.click()
+        for number, turn in enumerate((first, second)):
+            chunk = re.search(r"<section>\n(.*)\n</section>", turn.observation, re.DOTALL)[1]
+            assert page.text(f"#turn-{number} .text").startswith(f"{chunk}\n")
+            evidence = turn.before["privileged"]["evidence_in_chunk"]
+            assert bool(page.all(f"#turn-{number} mark")) == bool(evidence)
+        assert not page.all("#turn-2 mark")
 
 
 def test_colour_returns_to_credit_after_an_episode_without_any(page, report):

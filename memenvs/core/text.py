@@ -43,9 +43,16 @@ class Template:
         """
         return sum(map(len, self._parts[::2])) + sum(most[place] for place in self._parts[1::2])
 
-    def fill(self, **values: object) -> str:
-        """The text with its placeholders filled; values without a placeholder are left out."""
+    def fill(self, until: str = "", /, **values: object) -> str:
+        """The text with its placeholders filled; values without a placeholder are left out.
+
+        Args:
+            until: a placeholder of the text; stop before its first occurrence.
+            **values: what fills each placeholder, by name.
+        """
         parts = list(self._parts)
+        if until:
+            parts = parts[: 2 * parts[1::2].index(until) + 1]
         parts[1::2] = [str(values[place]) for place in parts[1::2]]
         return "".join(parts)
 

@@ -219,7 +219,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     Privileged:
         `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1);
-        `evidence_in_chunk` (their parts inside the chunk that is shown); and the scoring fields (see
+        `evidence_in_chunk` (their parts inside the chunk that is shown); `chunk_span` (the characters of the
+        observation that are this chunk, [start, end); None if it shows none); and the scoring fields (see
         `TextEnv`). The prompts with and without memory are the answer prompt, and the one with history is
         that with memory: the turns before reach the agent in its memory only. The teacher's prompts hold in
         the chunk's place the evidence inside the chunk (`teacher_prompt`) or all of it (`…_global`); at the
@@ -444,11 +445,11 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         segments = [self._segment(turn) for turn in range(min(episode.turn + 1, self._turns))]
         return "".join(segment + reply for segment, reply in zip_longest(segments, history, fillvalue=""))
 
-    def _segment(self, turn: int) -> str:
+    def _segment(self, turn: int, until: str = "") -> str:
         """With `"react"`, what a turn adds to the prompt."""
         if turn >= len(self._reading.chunks):
             return self._fill("answer", turn)
-        return self._fill("next" if turn else "read", turn, chunk=self._reading.section(turn))
+        return self._fill("next" if turn else "read", turn, until, chunk=self._reading.section(turn))
 
     def _show(self, turn: int) -> Shown:
         """What the prompt of a turn shows of the memory."""
@@ -460,10 +461,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         memory = episode.memory
         return Shown(self.mode.show(memory, query), memory.recalled, memory.notice)
 
-    def _prompt(self, turn: int, shown: Shown, section: str | None = None) -> str:
+    def _prompt(self, turn: int, shown: Shown, section: str | None = None, until: str = "") -> str:
         """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer.
 
-        `section` stands in the place of the turn's own section.
+        `section` replaces the turn's own section; `until` is that of `Template.fill`.
         """
         reading = self._reading
         places = {"memory": shown.memory, "recalled": "", "notice": shown.notice and f"{shown.notice} "}
@@ -472,13 +473,26 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         if turn >= len(reading.chunks):
             return self._fill("answer", turn, **places)
         chunk = reading.section(turn) if section is None else section
-        return self._fill("read", turn, **places, chunk=chunk)
+        return self._fill("read", turn, until, **places, chunk=chunk)
 
-    def _fill(self, name: str, turn: int, **values: object) -> str:
+    def _chunk_span(self) -> list[int] | None:
+        """Where the observation shows the chunk, [start, end) in characters; None past the chunks."""
+        turn = self.episode.turn
+        if turn >= len(self._reading.chunks):
+            return None
+        if self.mode is None:
+            before = len(self._whole_text()) - len(self._segment(turn))
+            start = before + len(self._segment(turn, until="chunk"))
+        else:
+            start = len(self._prompt(turn, self._show(turn), until="chunk"))
+        return [start, start + len(self._reading.section(turn))]
+
+    def _fill(self, name: str, turn: int, until: str = "", **values: object) -> str:
         question, answers = self._asked(turn)
         if self.ask == "later" and name != "answer":
             question = unseen(len(answers))
         return self._templates[name].fill(
+            until,
             question=question,
             turn=turn + 1,
             turns=len(self._reading.chunks),
@@ -551,6 +565,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             "evidence": evidence,
             "depths": [reading.context.depth(position) for position in reading.evidence],
             "evidence_in_chunk": reading.evidence_in(turn),
+            "chunk_span": self._chunk_span(),
             "question": question,
             "target": target,
             "target_wrapped": wrap_answer(target, self.answer_format),

@@ -531,6 +531,7 @@ def _turns(
             told |= {
                 "observation": None if shown == follows else shown,
                 "evidence_in_chunk": read.get("evidence_in_chunk", []),
+                "chunk_span": read.get("chunk_span"),
                 "memory": left.get("memory") if fresh else None,
                 "memory_span": left.get("memory_span"),
             }
@@ -589,6 +590,7 @@ def _read(record: Mapping[str, Any]) -> Episode:
         shown = told.get("observation")
         observation = observation if shown is None else str(shown)
         info["privileged"]["evidence_in_chunk"] = told.get("evidence_in_chunk", [])
+        info["privileged"]["chunk_span"] = told.get("chunk_span")
         after = _info(record, told, k + 1)
         following = observation + clean_text(reply, MAX_REPLY_CHARS) + told["feedback"]
         end = episode.end if k + 1 == len(record["turns"]) and episode.end != "failed" else ""
@@ -617,6 +619,7 @@ def _info(record: Mapping[str, Any], told: Mapping[str, Any], turn: int) -> Info
             "answers": record.get("answers", []),
             "evidence": record.get("evidence", []),
             "evidence_in_chunk": [],
+            "chunk_span": None,
             "memory": told.get("memory"),
             "memory_span": told.get("memory_span"),
         },

@@ -50,7 +50,11 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
         turn = episode.turns[k] if k < len(episode.turns) else None
         fresh = turn is not None and (k == 0 or turn.before["context"] == "rewrite")
         if turn is not None and fresh and turn.observation:
-            yield from block("read", turn.observation, limit=limit)
+            label, shown = "read", turn.observation
+            if span := turn.before["privileged"]["chunk_span"]:
+                shown = shown[slice(*span)]
+                label = f"chunk ({len(shown):,} characters)"
+            yield from block(label, shown, limit=limit)
             for part in turn.before["privileged"]["evidence_in_chunk"]:
                 yield from block("evidence inside it", part, limit=limit, colour=_GREEN)
         yield from block("replied", reply.text, limit=limit)

@@ -268,18 +268,18 @@
   }
   const unitsOf = new WeakMap();
   function units(record, turn) {
-    // From places in characters, as the file counts them, to those in a text of this language (UTF-16).
-    const text = record.replies[turn];
-    if (!/[\ud800-\udbff]/.test(text)) return (at) => at;
+    // `placesIn` the reply of a turn, found once.
     if (!unitsOf.has(record)) unitsOf.set(record, []);
     const known = unitsOf.get(record);
-    if (!known[turn]) {
-      const places = [0];
-      let at = 0;
-      for (const character of text) places.push(at += character.length);
-      known[turn] = places;
-    }
-    return (at) => known[turn][Math.min(at, known[turn].length - 1)];
+    return known[turn] = known[turn] || placesIn(record.replies[turn]);
+  }
+  function placesIn(text) {
+    // From places in characters, as the file counts them, to those in a text of this language (UTF-16).
+    if (!/[\ud800-\udbff]/.test(text)) return (at) => at;
+    const places = [0];
+    let at = 0;
+    for (const character of text) places.push(at += character.length);
+    return (at) => places[Math.min(at, places.length - 1)];
   }
   function valuesOf(record, turn, by) {
     // [start, end, value, what] of the characters of a turn's reply.
@@ -492,10 +492,10 @@
   }
   function turnCard(record, k, before, most) {
     const turn = record.turns[k] || { rewards: {}, feedback: "" }, out = [];
-    const read = turn.observation, section = typeof read === "string" ? /<section>\n([\s\S]*)\n<\/section>/.exec(read) : null;
-    if (section) {
-      const spans = spansOf(section[1], turn.evidence_in_chunk || []);
-      out.push(labelled("chunk, " + section[1].length.toLocaleString("en") + " characters" + (spans.length ? ", with evidence" : ", no evidence"), aroundEvidence(section[1], spans)));
+    const read = turn.observation;
+    if (typeof read === "string" && turn.chunk_span) {
+      const chunk = read.slice(...turn.chunk_span.map(placesIn(read))), spans = spansOf(chunk, turn.evidence_in_chunk || []);
+      out.push(labelled("chunk, " + chunk.length.toLocaleString("en") + " characters" + (spans.length ? ", with evidence" : ", no evidence"), aroundEvidence(chunk, spans)));
       out.push(el("details", {}, el("summary", {}, "the whole prompt"), el("div", { class: "text" }, cut(read, (a, b) => document.createTextNode(read.slice(a, b)), 5000))));
     } else if (typeof read === "string" && read) {
       const short = k > 0 || read.length > 3000;

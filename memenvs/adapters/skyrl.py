@@ -23,15 +23,17 @@ SETTINGS = ("env", "env_args", "methods", "scorer", "step_wise")
 class SkyRLEnv(BaseTextEnv):
     """A text environment for `skyrl_gym.register(id, "memenvs.adapters.skyrl:SkyRLEnv")`.
 
-    A step's reward is that turn's, the sum of its components. Its metadata are those of
-    `memenvs.adapters.common.public_info`; `get_metrics` has the environment's metrics, `return`, and
-    `reward/NAME`, a component's sum over the episode. What a method knows only in hindsight is paid at the
-    last step; which turn earned it is in the last step's metadata alone.
+    A step's reward is that of its turn, the sum of its components; with `step_wise` it is 0 until the last
+    step, which gets the return, because step-wise training reads the last step's reward and no other. The
+    metadata of a step are those of `memenvs.adapters.common.public_info`; `get_metrics` has the environment's
+    metrics, `return`, and `reward/NAME`, a component's sum over the episode. The metadata of the last step
+    say what each turn earned, including what a method knows only in hindsight.
 
     Args:
         env_config: `env` (an id), `env_args`, `methods`, `scorer`; and `step_wise`, which says that the
-            generator has `step_wise_trajectories=true`. It must be true for an environment that gives a
-            fresh prompt every turn, which otherwise would be appended to all the others.
+            generator has `step_wise_trajectories=true` (skyrl 0.3.0 or later). It must be true for an
+            environment that gives a fresh prompt every turn, which otherwise would be appended to all the
+            others.
         extras: a dataset row; `task` (a number) and `seed` choose the episode, so a group shares it.
             `max_turns`, which SkyRL's generator always sets, ends an episode early; `get_metrics` then has
             `cut` 1.0.
@@ -81,6 +83,8 @@ class SkyRLEnv(BaseTextEnv):
         self._earned.update({name: value for name, value in self._info["rewards"].items() if value == value})
         self._done = self._over or 0 < self.max_turns <= self.turns
         message = self._info["feedback"] if self._info["context"] == "append" else observation
+        if self._step_wise:
+            reward = sum(self._info["turn_rewards"]) if self._done else 0.0
         return BaseTextEnvStepOutput(
             observations=[] if self._done else [{"role": "user", "content": message}],
             reward=float(reward),

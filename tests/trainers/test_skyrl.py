@@ -11,7 +11,12 @@ skyrl_gym = pytest.importorskip("skyrl_gym", reason='skyrl-gym is not installed:
 from omegaconf import OmegaConf  # noqa: E402  # comes with skyrl-gym
 from skyrl_gym.metrics import aggregate_for_environment  # noqa: E402
 
+from memenvs.adapters.common import open_env  # noqa: E402
 from memenvs.adapters.skyrl import SkyRLEnv  # noqa: E402
+from memenvs.build.multi import multi  # noqa: E402
+from memenvs.build.write import write_task_set  # noqa: E402
+from memenvs.tasks.taskset import Card, open_tasks  # noqa: E402
+from memenvs.tasks.tokens import load_tokenizer  # noqa: E402
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 PROMPT = [SYSTEM, {"role": "user", "content": "this row's text is not used"}]
@@ -28,6 +33,18 @@ def registered():
     skyrl_gym.register("memenvs-test", "memenvs.adapters.skyrl:SkyRLEnv")
     yield
     skyrl_gym.envs.registration.deregister("memenvs-test")
+
+
+def gold_replies(task, **config):
+    """The right replies to a task."""
+    env = open_env(**config)
+    env.reset(seed=7, options={"task": task})
+    replies, over = [], False
+    while not over:
+        replies.append(env.unwrapped.gold_reply())
+        _, _, terminated, truncated, _ = env.step(replies[-1])
+        over = terminated or truncated
+    return replies
 
 
 def generate(env, replies):
@@ -58,6 +75,45 @@ def test_the_turn_rewards_of_a_hindsight_method_come_with_the_last_step():
     # TAMTRL pays all at the end; the answer turn takes the outcome, memories that help take 1 by min-max
     assert [output["reward"] for output in outputs] == [0, 0, 0, 0, 0, 5]
     assert outputs[-1]["metadata"]["turn_rewards"] == [0, 1, 1, 1, 1, 1]
+
+
+def step_wise_reward(outputs):
+    """What SkyRL's trainer compares under `step_wise_trajectories`: the last step's reward alone."""
+    return outputs[-1]["reward"]
+
+
+def test_step_wise_training_sees_the_return_where_each_answer_pays_its_share(tmp_path):
+    tokenizer = load_tokenizer("world")
+    draft = multi(
+        [open_tasks("world-test")], objectives=4, count=1, tokenizer=tokenizer, split="test", seed=0
+    )
+    write_task_set(tmp_path / "four", draft, Card("four"), tokenizer)
+    config = {"env": "MemChunkQA-v0", "env_args": {"tasks": str(tmp_path / "four"), "ask": "each"}}
+    env = SkyRLEnv({**config, "step_wise": True}, {"task": 0})
+    _, outputs = generate(env, gold_replies(**config, task=0))
+    assert outputs[-1]["metadata"]["turn_rewards"][-5:] == [0, 0.25, 0.25, 0.25, 0.25]
+    assert step_wise_reward(outputs) == 1.0
+
+
+def test_step_wise_training_sees_the_return_where_a_method_pays_at_once():
+    config = {
+        "env": "MemChunkQA-v0",
+        "env_args": {"tasks": "world-test", "chunk_size": 300, "n_documents": 4},
+        "methods": ["ReMemR1"],
+    }
+    env = SkyRLEnv({**config, "step_wise": True}, {"task": 1})
+    answer = gold_replies(**config, task=1)[-1]
+    _, outputs = generate(env, [answer] * 3)  # a memory that is the answer, kept, and the answer
+    assert outputs[-1]["metadata"]["turn_rewards"] == [1, 0, 1]
+    assert [output["reward"] for output in outputs] == [0, 0, 2]
+    assert step_wise_reward(outputs) == 2.0
+
+
+def test_step_wise_training_sees_the_return_of_an_episode_that_max_turns_cuts():
+    env = SkyRLEnv({**FAMILIES["sokoban"], "step_wise": True}, {"task": 1, "max_turns": 2})
+    _, outputs = generate(env, ["<think></think><answer>Up</answer>"] * 2)
+    # +0.5 for the form of a reply and -0.1 for its move
+    assert [output["reward"] for output in outputs] == pytest.approx([0, 0.8])
 
 
 @pytest.mark.parametrize(("family", "task"), CASES[1:])

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -49,8 +50,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         *args: verl's.
         env: the environment's id.
         settings: its arguments.
-        methods: reward methods around it; those that compare a group fall back to one episode's statistics,
-            because verl plays each rollout alone.
+        methods: reward methods around it. Each rollout has an environment of its own, so a method that
+            compares the rollouts of a task (`RewardMethod.group`) sees one episode; a warning names it.
         scorer: theirs.
         **kwargs: verl's.
 
@@ -86,6 +87,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if seed is None:
             raise ValueError('the dataset needs extra_info={"seed": …}, or a group plays different tasks')
         env = await asyncio.to_thread(self._make)
+        warn_alone(tuple(method.name for method in getattr(env, "methods", ()) if method.group))
         encoder: Any = ChatPolicy(self._tokens)
         session = Session(encoder, Episode(group=int(seed), seed=int(seed)))
         log, request, start = SamplingLog(), uuid4().hex, 0
@@ -122,6 +124,18 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         log.has_logprobs = bool(output.log_probs)
         logprobs = np.array((output.log_probs or [0.0] * room)[: len(ids)], dtype=np.float64)
         return Reply(self._tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self._tokens.ends)
+
+
+@cache  # once a process, whatever resets Python's own record of warnings
+def warn_alone(methods: tuple[str, ...]) -> None:
+    """Warn that these methods, which compare the rollouts of a task, see one rollout each time."""
+    if methods:
+        warnings.warn(
+            "verl plays each rollout in an environment of its own, so these methods cannot compare the "
+            f"rollouts of a task and use the statistics of a single episode instead: {', '.join(methods)} "
+            "(docs/trainers.md, under Groups, says what each then pays)",
+            stacklevel=2,
+        )
 
 
 @core_algos.register_adv_est("memenvs_mt_grpo")

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,16 @@ class TestLoop:
         # 0.1 for form - 0.1 for the first search, then -1 for an answer in another form.
         assert row.reward_score == pytest.approx(-1.0)
         assert row.token_scores[-1] == pytest.approx(-1.0)
+
+    def test_methods_that_compare_a_group_are_named_in_one_warning(self, loop):
+        replies = ["memory one", "memory two", r"\boxed{x}"]
+        entry = {"env": "MemChunkQA-v0", "settings": READING, "scorer": "lexical"}
+        with pytest.warns(UserWarning, match="single episode instead: tamtrl, infomem "):
+            play(loop(replies, **entry, methods=["TAMTRL", "ReMemR1", "InfoMem"]))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="verl plays each rollout")
+            play(loop(replies, **entry, methods=["TAMTRL", "ReMemR1", "InfoMem"]))
+            play(loop(replies, **entry, methods=["ReMemR1"]))
 
     def test_what_the_server_said_is_kept_with_its_log_probabilities(self, loop):
         row = play(loop([UP] * 3, env="MemSokoban-v0"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ __all__ = [
     "tool_tokenizer",
 ]
 
+T = TypeVar("T")
 PREFIX = "seed "  # of the prompts of `seed_rows`
 CREDIT: Mapping[str, Any] = {"reward": "turn"}
 OF_TOOLS = ("outcome", "merged", "turn")  # rewards that need no reward method's record
@@ -241,18 +242,24 @@ class TurnAdvantages:
         if isinstance(this.rollout_func, EpisodeRollout):
             values = self._of_rollout(this.rollout_func)
             if len(response_mask) != len(inputs):  # TRL's table has a line a prompt, and was given one a row
-                this._logs["completion"].extend(gather_last_words(this.rollout_func.episodes))
+                this._logs["completion"].extend(gather(list(map(last_words, this.rollout_func.episodes))))
         else:
             values = self._of_tools(response_mask)
         placed = require("torch", "trl").from_numpy(place(values, response_mask))
         output["advantages"] = placed.to(mask.device)
         return output
 
-    def _of_rollout(self, rollout: EpisodeRollout) -> list[Floats]:
-        """Advantages of the sampled tokens of each row."""
-        usable = valid(rollout.episodes)
-        whole: Any = group_advantages(usable, rollout.policy, **self._credit)  # type: ignore[arg-type]
-        by_episode = {id(episode): values for episode, values in zip(usable, whole, strict=True)}
+    def _of_rollout(self: Any, rollout: EpisodeRollout) -> list[Floats]:
+        """Advantages of the sampled tokens of each row, from the episodes of all processes.
+
+        Some credit compares the whole batch: TAMTRL's min-max (eq. 5), GDPO's last normalisation.
+        """
+        here, usable = self.accelerator.process_index, valid(rollout.episodes)
+        gathered = gather([(here, episode) for episode in usable])
+        policy: Any = rollout.policy
+        whole = group_advantages([episode for _, episode in gathered], policy, **self._credit)
+        own = [values for (place, _), values in zip(gathered, whole, strict=True) if place == here]
+        by_episode = {id(episode): values for episode, values in zip(usable, own, strict=True)}
         rows: list[Floats] = []
         for episode in rollout.episodes:
             values = by_episode.get(id(episode))
@@ -606,10 +613,14 @@ def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> di
     return dict(credit)
 
 
-def gather_last_words(episodes: Sequence[Episode]) -> list[str]:
-    """The text of the last reply of each episode, of all processes."""
-    texts = [episode.replies[-1].text if episode.replies else "" for episode in episodes]
-    gathered: list[str] = require("accelerate.utils", "trl").gather_object(texts)
+def last_words(episode: Episode) -> str:
+    """The text of its last reply."""
+    return episode.replies[-1].text if episode.replies else ""
+
+
+def gather(items: list[T]) -> list[T]:
+    """The items of all processes, in the order of the processes."""
+    gathered: list[T] = require("accelerate.utils", "trl").gather_object(items)
     return gathered
 
 

@@ -37,6 +37,15 @@ def test_a_group_stays_in_its_process(told):
     assert [process["groups"] for process in told] == [[2, 2], [3, 3]]
 
 
+def test_advantages_are_normalised_over_the_episodes_of_all_processes(told):
+    # The first group's sums of normalised components are a and -a, the second's 0 and 0: std a sqrt(2 / 3).
+    # Over its own episodes alone the first process would get 0.7071.
+    (first, *second), none = told[0]["advantages"][:3], told[1]["advantages"]
+    assert abs(first[0]) == pytest.approx(1.2247, abs=1e-3)
+    assert second == [[-first[0]]] * 2
+    assert none == [[0.0]] * 4
+
+
 def test_the_processes_end_with_the_same_weights(told):
     assert told[0]["sum"] == told[1]["sum"]
     assert min(process["moved"] for process in told) > 1e-4

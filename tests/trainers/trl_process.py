@@ -32,12 +32,18 @@ if __name__ == "__main__":
         options={"max_completion_length": 60, "ddp_find_unused_parameters": False},
         rollout_func=EpisodeRollout(venv),
         reward_funcs=episode_return,
+        credit={"reward": "merged", "normalize": "components"},
     )
     before = weights(trainer)
     trainer.train()
     after = weights(trainer)
     told = {
         "rows": [trainer.loss_mask(batch).any(1).tolist() for batch in trainer.batches],
+        "advantages": [
+            trainer.by_run(batch, row)
+            for batch in trainer.batches
+            for row in trainer.loss_mask(batch).any(1).nonzero().flatten().tolist()
+        ],
         "groups": [episode.group for episode in trainer.rollout_func.episodes],
         "moved": float((after - before).abs().max()),
         "sum": float(after.double().sum()),

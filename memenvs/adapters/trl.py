@@ -608,6 +608,8 @@ def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> di
         raise ValueError(
             f"credit {wanted!r} wants its method; put a VectorRewardWrapper around the environments"
         )
+    if methods is None and credit.get("normalize") == "components":
+        raise ValueError("credit 'normalize' must be 'sum' with tools, which keep no components of a turn")
     settings = {name: credit[name] for name in ("estimator", "scale") if name in credit}
     check_normalize(str(credit.get("normalize", "sum")), str(credit.get("reward", "outcome")), **settings)
     return dict(credit)

@@ -15,7 +15,7 @@ import trl
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 from transformers import AutoTokenizer
 
-from memenvs.adapters.trl import OVER, SearchTools, SokobanTools, tool_episode, tool_tokenizer
+from memenvs.adapters.trl import OVER, SearchTools, SokobanTools, check_credit, tool_episode, tool_tokenizer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using 'environment_factory':UserWarning"),  # experimental
@@ -192,6 +192,11 @@ class TestToolEpisode:
     def test_a_row_that_is_masked_as_a_whole_keeps_its_return(self):
         episode = tool_episode(0, self.Played(), np.array([0, 4]), np.zeros(5, bool))
         assert (episode.turn_rewards, episode.tokens) == ([15.0], 0)
+
+
+def test_components_are_not_normalised_apart_with_tools_which_keep_their_sum():
+    with pytest.raises(ValueError, match="credit 'normalize' must be 'sum' with tools"):
+        check_credit({"reward": "merged", "normalize": "components"}, None)
 
 
 class TestNoTemplate:

@@ -21,7 +21,7 @@ from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
 from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
-from memenvs.rollout.session import Session
+from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.sokoban import to_text
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
@@ -85,7 +85,7 @@ class EpisodeRollout:
 
     An environment whose prompts grow gives a row an episode. One that rewrites them gives a row a turn, more
     than TRL asked for, which needs a trainer with `TurnAdvantages`. Reward functions get `returns`,
-    `turn_rewards` and `metrics`, one for each prompt.
+    `turn_rewards` and `metrics`, one for each prompt; their `completions` are then the last replies.
 
     Args:
         venv: a `TextVectorEnv` in autoreset mode `"Disabled"`, or a `VectorRewardWrapper` around one with
@@ -231,6 +231,15 @@ class TurnAdvantages:
         self._steps.append([len(env._turn_rewards) for env in environments])
         return made
 
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
+        """As the trainer does; where an episode is several rows its completion is its last reply."""
+        this: Any = self
+        parent: Any = super()
+        if len(completions) != len(prompts):
+            last = list(map(last_reply, this.rollout_func.episodes))
+            completions, completion_ids = [one.text for one in last], [one.ids.tolist() for one in last]
+        return parent._calculate_rewards(inputs, prompts, completions, completion_ids)
+
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """The trainer's batch, its advantages (B, T) in place of (B,)."""
         this: Any = self
@@ -242,7 +251,8 @@ class TurnAdvantages:
         if isinstance(this.rollout_func, EpisodeRollout):
             values = self._of_rollout(this.rollout_func)
             if len(response_mask) != len(inputs):  # TRL's table has a line a prompt, and was given one a row
-                this._logs["completion"].extend(gather(list(map(last_words, this.rollout_func.episodes))))
+                last = [last_reply(episode).text for episode in this.rollout_func.episodes]
+                this._logs["completion"].extend(gather(last))
         else:
             values = self._of_tools(response_mask)
         placed = require("torch", "trl").from_numpy(place(values, response_mask))
@@ -615,9 +625,9 @@ def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> di
     return dict(credit)
 
 
-def last_words(episode: Episode) -> str:
-    """The text of its last reply."""
-    return episode.replies[-1].text if episode.replies else ""
+def last_reply(episode: Episode) -> Reply:
+    """Its last reply; an empty one if it broke before the first."""
+    return episode.replies[-1] if episode.replies else NO_REPLY
 
 
 def gather(items: list[T]) -> list[T]:

@@ -47,9 +47,8 @@ def make(tiny_model, tmp_path):
     def made(kind, venv, seeds=(1, 2), **parts):
         rollout = EpisodeRollout(venv)
         rows = seed_rows(seeds)
-        return make_trainer(
-            kind, tiny_model, tmp_path, rows, rollout_func=rollout, reward_funcs=episode_return, **parts
-        )
+        parts = {"reward_funcs": episode_return, **parts}
+        return make_trainer(kind, tiny_model, tmp_path, rows, rollout_func=rollout, **parts)
 
     return made
 
@@ -249,6 +248,19 @@ class TestRewrite:
         with pytest.raises(ValueError, match=r"rewrites its prompts.*TurnAdvantages before it"):
             trainer.train()
         assert trainer.rollout_func.episodes == []
+
+    def test_every_reward_function_gets_the_last_reply_of_each_episode(self, make):
+        def length(prompts, completions, completion_ids, turn_rewards, **row):
+            seen.append((prompts, completions, [trainer.text(ids) for ids in completion_ids], turn_rewards))
+            return [float(len(text)) for text in completions]
+
+        seen = []
+        script = (("memory one", "other one"), ("memory two", "other two"), ("yes", "no"))
+        funcs = [episode_return, length]
+        trainer = make(ByTurn, venv_of("MemChunkQA-v0", **READING), script=script, reward_funcs=funcs)
+        trainer.train()
+        assert seen[0] == (["seed 1"] * 2, ["yes", "no"], ["yes" + END, "no" + END], [[0.0] * 3] * 2)
+        assert trainer.rewards[0].tolist() == [[0.0, 3.0], [0.0, 2.0]]
 
     def test_the_table_of_completions_has_a_line_a_prompt(self, make):
         script = (("memory one", "other one"), ("memory two", "other two"), ("yes", "no"))

@@ -110,10 +110,10 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	$(PYTHON) -m venv .venv-trainers
 	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check \
-		bm25s pytest -e ".[openenv,ray,sb3,skyrl,trl]"
+		bm25s peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
 	@echo "installed in .venv-trainers:"
 	@.venv-trainers/bin/python -m pip list --disable-pip-version-check --format=freeze | \
-		grep -E "^(accelerate|gymnasium|openenv|ray|skyrl-gym|stable_baselines3|torch|transformers|trl)[= ]"
+		grep -E "^(accelerate|gymnasium|openenv|peft|ray|skyrl-gym|stable_baselines3|torch|transformers|trl)[= ]"
 	touch $@
 
 # verifiers 0.4.0 cannot live beside openenv 0.10.

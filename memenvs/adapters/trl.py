@@ -85,7 +85,8 @@ class EpisodeRollout:
 
     An environment whose prompts grow gives a row an episode. One that rewrites them gives a row a turn, more
     than TRL asked for, which needs a trainer with `TurnAdvantages`. Reward functions get `returns`,
-    `turn_rewards` and `metrics`, one for each prompt; their `completions` are then the last replies.
+    `turn_rewards` and `metrics`, one for each prompt; where prompts are rewritten, `completions` has the last
+    reply of each episode.
 
     Args:
         venv: a `TextVectorEnv` in autoreset mode `"Disabled"`, or a `VectorRewardWrapper` around one with
@@ -268,7 +269,7 @@ class TurnAdvantages:
         gathered = gather([(here, episode) for episode in usable])
         policy: Any = rollout.policy
         whole = group_advantages([episode for _, episode in gathered], policy, **self._credit)
-        own = [values for (place, _), values in zip(gathered, whole, strict=True) if place == here]
+        own = [values for (rank, _), values in zip(gathered, whole, strict=True) if rank == here]
         by_episode = {id(episode): values for episode, values in zip(usable, own, strict=True)}
         rows: list[Floats] = []
         for episode in rollout.episodes:

@@ -261,7 +261,7 @@ def test_a_field_inside_a_field_of_a_card_is_checked_too(broken, change):
 
 def test_a_set_shows_what_it_is():
     shown = repr(open_tasks("niah"))
-    assert "100 tasks of bundled niah, 7,371 documents, for MemNIAH-v0 by string_match_all" in shown
+    assert "100 tasks of bundled niah, 7,371 documents, for MemNIAH-v0 by needle_exact" in shown
 
 
 def test_a_card_with_an_unknown_field_is_refused(broken):

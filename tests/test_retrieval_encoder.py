@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 
 from memenvs.core.optional import require
-from memenvs.retrieval.encoder import Encoder
+from memenvs.retrieval.encoder import Encoder, check_encoder
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -101,6 +102,81 @@ def test_no_texts_give_no_vectors(tiny_bert):
 def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no encoder '.*nowhere'"):
         Encoder(str(tmp_path / "nowhere"), device="cpu")
+
+
+@pytest.fixture
+def with_modules(tiny_bert, tmp_path):
+    """Makes a copy of the tiny BERT whose modules.json lists what it is given, each with its folder."""
+
+    def make(**modules):
+        folder = shutil.copytree(tiny_bert, tmp_path / "encoder")
+        listed = [
+            {"idx": number, "name": str(number), "path": path, "type": kind}
+            for number, (path, kind) in enumerate(
+                [("", "sentence_transformers.models.Transformer"), *modules.items()]
+            )
+        ]
+        (folder / "modules.json").write_text(json.dumps(listed))
+        return folder
+
+    return make
+
+
+def test_a_module_in_a_file_of_the_model_is_refused_and_never_run(with_modules, tmp_path):
+    folder, marker = with_modules(own="own.Module"), tmp_path / "it ran"
+    (folder / "own.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Module: pass\n")
+    with pytest.raises(
+        ValueError, match=r"modules.json names the module 'own.Module', whose code is not run"
+    ):
+        Encoder(str(folder), device="cpu")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("kind", ["sentence_transformers.models.Router", "sentence_transformers.util.misc"])
+def test_a_module_of_the_library_that_loads_others_is_refused(with_modules, kind):
+    with pytest.raises(ValueError, match=f"names the module '{kind}'"):
+        check_encoder(with_modules(other=kind))
+
+
+def test_a_dense_layer_in_a_pickle_is_refused_and_one_in_safetensors_is_read(with_modules):
+    from safetensors.torch import save_file
+
+    folder = with_modules(dense="sentence_transformers.models.Dense")
+    (folder / "dense").mkdir()
+    (folder / "dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 8}))
+    weights = {"linear.weight": torch.ones(8, 32), "linear.bias": torch.zeros(8)}
+    torch.save(weights, folder / "dense" / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"dense/pytorch_model.bin is not safetensors"):
+        Encoder(str(folder), device="cpu")
+    save_file(weights, folder / "dense" / "model.safetensors")
+    assert Encoder(str(folder), device="cpu").dimension == 8
+
+
+def test_weights_in_a_pickle_are_refused_also_behind_an_index_of_safetensors(tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "encoder")
+    torch.save({}, folder / "weights.bin")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "weights.bin"}}))
+    with pytest.raises(ValueError, match=r"weights.bin is not safetensors"):
+        check_encoder(folder)
+    (folder / "model.safetensors.index.json").unlink()
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"weights.bin is not safetensors"):
+        check_encoder(folder)
+
+
+def test_an_adapter_is_refused_because_its_base_model_is_elsewhere(tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "encoder")
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds an adapter; merge it"):
+        check_encoder(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"0": 1}', "[" * 10_000])
+def test_a_damaged_list_of_modules_is_one_line(tiny_bert, tmp_path, text):
+    folder = shutil.copytree(tiny_bert, tmp_path / "encoder")
+    (folder / "modules.json").write_text(text)
+    with pytest.raises(ValueError, match=r"is not a whole model \(.*\); download it again"):
+        check_encoder(folder)
 
 
 def test_a_missing_library_names_its_extra():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from memenvs.core.checks import error_line
 from memenvs.core.optional import require
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
+MODULES = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm")  # of sentence-transformers
+PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; what a CPU's cache and a GPU's memory like
 
 
@@ -24,7 +27,7 @@ class Encoder:
     """Encodes queries and passages to unit vectors of `dimension` float32.
 
     Pooling is the model's own (its `modules.json`); a bare transformer folder gets the mean over its tokens.
-    Weights are read from safetensors only, and no code of the model is run.
+    Weights are read from safetensors only, and no code of the model is run: `check_encoder` comes first.
 
     Args:
         model: a name on the hub, or the folder of a sentence-transformers or transformers model.
@@ -37,6 +40,7 @@ class Encoder:
 
     Raises:
         FileNotFoundError: there is no such model.
+        ValueError: the model would run code of its own, or its weights are a pickle.
     """
 
     def __init__(
@@ -118,15 +122,70 @@ def load_encoder(
     return Encoder(model, query_prefix, passage_prefix, max_tokens, device)
 
 
+def check_encoder(folder: Path) -> None:
+    """Refuse the folder of a model that would run code of its own or read a pickle; loads nothing.
+
+    Raises:
+        ValueError: a module is not one of `MODULES`, weights are not safetensors, or the model is an adapter,
+            whose base model is somewhere else.
+    """
+    path = folder / "modules.json"  # a bare transformers model has none
+    try:
+        modules = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        types = [str(module["type"]) for module in modules]
+        places = [folder, *(folder / module["path"] for module in modules)]
+        shards = [
+            place / name
+            for place in places
+            for index in place.glob("*.safetensors.index.json")
+            for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        ]
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{folder} is not a whole model ({error!r}); download it again") from error
+    for name in types:
+        if name.partition(".")[0] != "sentence_transformers" or name.rpartition(".")[2] not in MODULES:
+            raise ValueError(
+                f"{path} names the module {name!r}, whose code is not run; choose an encoder made of "
+                f"{', '.join(MODULES)} of sentence-transformers"
+            )
+    pickles = [shard for shard in shards if shard.suffix != ".safetensors"]
+    for place in places:
+        if (place / "adapter_config.json").exists():
+            raise ValueError(
+                f"{place} holds an adapter; merge it into its model and give the result as the encoder"
+            )
+        if not any(place.glob("*.safetensors")):  # a pickle beside them is never read
+            pickles += [file for file in sorted(place.glob("*")) if file.suffix in PICKLES]
+    if pickles:
+        raise ValueError(f"{pickles[0]} is not safetensors, and memenvs reads no pickle; convert the model")
+
+
 def _load(model: str, device: str | None) -> Any:
     library = require("sentence_transformers", "search")
     require("transformers", "search").utils.logging.disable_progress_bar()
     try:
+        folder = Path(model) if Path(model).is_dir() else _download(model)
+        check_encoder(folder)
         return library.SentenceTransformer(
-            model, device=device, trust_remote_code=False, model_kwargs={"use_safetensors": True}
+            str(folder),
+            device=device,
+            trust_remote_code=False,
+            # given here, so that the model's own settings cannot ask for others
+            model_kwargs={"use_safetensors": True, "weights_only": True, "subfolder": ""},
+            local_files_only=True,
         )
     except OSError as error:
         raise FileNotFoundError(
             f"no encoder {model!r}: give the folder of a model with safetensors weights, or a name that the "
             f"Hugging Face hub knows and this machine has cached or can reach ({error_line(error)})"
         ) from error
+
+
+def _download(model: str) -> Path:
+    """The folder of a model of the hub, without the pickles that it may have too."""
+    hub = require("huggingface_hub", "search")
+    try:
+        files = ["*.json", "*.model", "*.safetensors", "*.txt"]
+        return Path(hub.snapshot_download(model, allow_patterns=files))
+    except ValueError as error:  # not a name that the hub allows
+        raise FileNotFoundError(str(error)) from error

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import easy_sokoban
 import gymnasium as gym
@@ -146,6 +148,48 @@ def test_a_torn_last_line_is_not_read_and_is_cut_by_the_next_writer(tmp_path):
             path.write_bytes(path.read_bytes()[:-10])
             assert [episode.number for episode in read_episodes(path)] == [0]
     assert [episode.number for episode in read_episodes(path)] == [0, 2]
+
+
+WRITE = """
+import sys
+from memenvs.rollout.records import Episode, EpisodeWriter, text_reply
+for number in range(50):
+    with EpisodeWriter("e.jsonl") as writer:
+        writer.write(Episode(task=sys.argv[1], number=number, replies=[text_reply("word " * 40_000)]))
+"""
+
+
+def test_processes_that_write_to_one_file_lose_none_of_each_other_s_episodes(tmp_path):
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE, name], cwd=tmp_path) for name in "abcd"]
+    assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
+    written = sorted((episode.task, episode.number) for episode in read_episodes(tmp_path / "e.jsonl"))
+    assert written == [(name, number) for name in "abcd" for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    "text", ["buy milk\ncall ", "no line end", "\n", '{"version": 1}\n', '{"a": 1', "[" * 9_999 + "\n"]
+)
+def test_a_file_of_something_else_is_refused_and_stays_as_it_is(tmp_path, text):
+    (tmp_path / "notes.txt").write_text(text)
+    with pytest.raises(ValueError, match=r"notes.txt does not begin with an episode; give another file"):
+        EpisodeWriter(tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == text
+
+
+def test_play_does_not_save_into_a_file_of_something_else(tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("buy milk\ncall ")
+    assert play(["MemSokoban-v0", "--seed", "3", "--save", str(tmp_path / "notes.txt")]) == 2
+    assert "notes.txt does not begin with an episode" in capsys.readouterr().err
+    assert (tmp_path / "notes.txt").read_text() == "buy milk\ncall "
+
+
+@pytest.mark.parametrize("length", [1, 12, 500])
+def test_a_first_line_that_was_never_ended_is_replaced(tmp_path, length):
+    read_by_lexical(tmp_path / "whole.jsonl")
+    (tmp_path / "e.jsonl").write_bytes((tmp_path / "whole.jsonl").read_bytes()[:length])
+    with EpisodeWriter(tmp_path / "e.jsonl") as writer:
+        writer.write(Episode(number=7))
+    assert one(tmp_path / "e.jsonl").number == 7
 
 
 def test_a_line_of_a_later_version_is_refused_with_the_mend(tmp_path):

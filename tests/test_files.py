@@ -137,7 +137,7 @@ def test_a_full_disk_is_named_by_an_evaluation_s_log(tmp_path):
 
     log = RunLog(tmp_path, {})
     log._writer._file.close()
-    log._writer._file = open("/dev/full", "ab")
+    log._writer._file = open("/dev/full", "ab+")
     with pytest.raises(OSError, match=r"No space left on device: '.*episodes\.jsonl'"):
         log.keep(Episode(number=0, task="first", seed=1))
     for _ in range(2):  # the file cannot be flushed at first

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which what a killed process left is removed
@@ -150,34 +150,52 @@ def path_in_errors(path: str | Path | None) -> Iterator[None]:
         raise
 
 
-def lock_file(path: Path, *, wait: bool) -> TextIO | None:
+def lock_file(path: Path, *, wait: bool) -> TextIO:
     """Hold a lock on a file until what is returned closes, or this process ends, however it does.
+
+    There is no lock on Windows and on network file systems that have none.
 
     Args:
         path: of the file, which is made.
         wait: for another process's lock to end; False: raise.
 
     Returns:
-        The open file, without a lock where the file system knows none; None on Windows, which has no such
-        locks.
+        The open file.
 
     Raises:
         BlockingIOError: another process holds it.
         OSError: the file cannot be made.
     """
-    try:
-        import fcntl
-    except ImportError:
-        return None
     file = path.open("w")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        _flock(file, "LOCK_EX", wait)
     except BlockingIOError:
         file.close()
         raise
+    return file
+
+
+@contextlib.contextmanager
+def locked(file: IO[Any]) -> Iterator[None]:
+    """Hold a lock on an open file in this block, where there are locks (see `lock_file`)."""
+    _flock(file, "LOCK_EX")
+    try:
+        yield
+    finally:
+        _flock(file, "LOCK_UN")
+
+
+def _flock(file: IO[Any], operation: str, wait: bool = True) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, getattr(fcntl, operation) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise
     except OSError:  # some network file systems know no locks
         pass
-    return file
 
 
 def verifying() -> bool:

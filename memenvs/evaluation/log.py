@@ -109,7 +109,7 @@ def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
             )
 
 
-def _hold(folder: Path) -> TextIO | None:
+def _hold(folder: Path) -> TextIO:
     """Keep other runs out of a folder until the file that is returned closes.
 
     Without locks (see `lock_file`) two runs at once would lose lines of one of them.

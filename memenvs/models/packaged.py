@@ -104,7 +104,7 @@ def resolve(model: Any) -> Any:
         require(library, "lm")
     with _cache_errors(packaged, cache):
         cache.mkdir(parents=True, exist_ok=True)
-        with lock_file(cache / f".{folder.name}.lock", wait=True) or contextlib.nullcontext():
+        with lock_file(cache / f".{folder.name}.lock", wait=True):
             if not _is_whole(folder):  # another process may have made it while this one waited
                 _check(packaged, file, cache)
                 sys.stderr.write(

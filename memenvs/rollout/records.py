@@ -19,7 +19,7 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from memenvs.core.env import MAX_REPLY_CHARS, End, Info, TextEnv, end_of
-from memenvs.core.files import path_in_errors
+from memenvs.core.files import locked, path_in_errors
 from memenvs.core.spaces import clean_text, replace_surrogates
 from memenvs.core.state import plain_record
 from memenvs.models import Ids, Policy, Reply
@@ -299,6 +299,7 @@ def valid(episodes: Sequence[Episode]) -> list[Episode]:
 
 VERSION = 1
 """Of the lines that are written; lines without one are of memenvs before 0.1.0 and have fewer fields."""
+_BEGINNING = b'{"version": '  # of a line that is written
 
 _ALWAYS = {"task", "number", "member", "seed", "end", "error", "turn_rewards", "metrics", "replies"}
 _SINCE_1 = {
@@ -315,14 +316,15 @@ class EpisodeWriter:
             writer.write(episode)
 
     An episode is that of a `Session`, of `collect`, or `record` of a `RewardWrapper`; a loop over a plain
-    environment has none and wraps it in `RecordEpisodes`. A last line without an end, which a killed process
-    left, is cut off first.
+    environment has none and wraps it in `RecordEpisodes`. Several processes may write to one file: a line is
+    written under a lock, after cutting off a last line without an end, which a killed process left.
 
     Args:
         path: of the file; folders above it are made.
         texts: keep what was read (observations, memories, evidence); without, a line is some kilobytes.
 
     Raises:
+        ValueError: the file holds something else; it is left as it is.
         OSError: it cannot be written; with the path.
     """
 
@@ -331,7 +333,10 @@ class EpisodeWriter:
         with path_in_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = self.path.open("ab+")
-            _cut_torn_line(self._file)
+            self._file.seek(0)
+            if not _is_episode(self._file.readline()):
+                self._file.close()
+                raise ValueError(f"{self.path} does not begin with an episode; give another file")
 
     def __enter__(self) -> EpisodeWriter:
         return self
@@ -342,7 +347,8 @@ class EpisodeWriter:
     def write(self, episode: Episode, policy: Any = None) -> None:
         """Write an episode; with a policy that has `spans`, also which characters its tokens stand for."""
         line = json.dumps(to_record(episode, policy, texts=self.texts), ensure_ascii=False)
-        with path_in_errors(self.path):
+        with path_in_errors(self.path), locked(self._file):
+            _cut_torn_line(self._file)
             self._file.write(replace_surrogates(line).encode("utf-8") + b"\n")
             self._file.flush()
 
@@ -361,7 +367,7 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         path: of the file, which is appended to.
 
     Raises:
-        ValueError: it is no text environment.
+        ValueError: it is no text environment, or the file holds something else than episodes.
         OSError: the file cannot be written.
     """
 
@@ -644,15 +650,26 @@ def _value(number: float | None) -> float:
     return math.nan if number is None else float(number)
 
 
+def _is_episode(line: bytes) -> bool:
+    """Whether a file's first line is an episode, or the beginning of one that was never ended, or nothing."""
+    if not line.endswith(b"\n"):
+        return line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
+    try:
+        to_episode(json.loads(line))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _cut_torn_line(file: BinaryIO) -> None:
     """Cut a file that is open for appending behind its last line end."""
-    end = file.seek(0, 2)
-    while end:
+    size = end = file.seek(0, 2)
+    whole = 0
+    while end and not whole:
         start = max(0, end - 65536)
         file.seek(start)
-        place = file.read(end - start).rfind(b"\n")
-        if place >= 0:
-            file.truncate(start + place + 1)
-            return
+        if (place := file.read(end - start).rfind(b"\n")) >= 0:
+            whole = start + place + 1
         end = start
-    file.truncate(0)
+    if whole < size:
+        file.truncate(whole)

@@ -28,6 +28,11 @@ def change_card(folder, **changes):
 def rewrite(folder, name, table):
     with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table.combine_chunks())
+    seal_again(folder, name)
+
+
+def seal_again(folder, name):
+    """Describe a changed file in the card, as if it had been built so."""
     files = json.loads((folder / CARD).read_text())["files"]
     files[name] = describe(folder / name)
     change_card(folder, files=files)
@@ -93,6 +98,27 @@ def test_a_damaged_file_is_read_where_the_check_is_switched_off(broken, small_se
     assert "Uhing 3 has code 21." in "".join(TaskSet(broken).shown(range(small_set.n_documents)))
     monkeypatch.setenv("MEMENVS_VERIFY", "no")
     with pytest.raises(ValueError, match=r"MEMENVS_VERIFY must be 1 .* got 'no'"):
+        TaskSet(broken)
+
+
+@pytest.mark.parametrize("forged", [2**40, -1])
+def test_an_offset_outside_the_file_is_refused_also_behind_a_valid_seal(broken, forged):
+    offsets = np.cumsum([0, *map(len, read(broken, DOCUMENTS)["title"].to_pylist()[:3])])
+    data = (broken / DOCUMENTS).read_bytes()
+    wrong = offsets.copy()
+    wrong[2] = forged
+    assert data.count(offsets.tobytes()) == 1
+    (broken / DOCUMENTS).write_bytes(data.replace(offsets.tobytes(), wrong.tobytes()))
+    seal_again(broken, DOCUMENTS)
+    with pytest.raises(ValueError, match=r"documents.arrow is not a valid Arrow file \(.*\); build it again"):
+        TaskSet(broken)
+
+
+def test_a_text_that_is_not_utf8_is_refused_also_behind_a_valid_seal(broken):
+    data = (broken / DOCUMENTS).read_bytes()
+    (broken / DOCUMENTS).write_bytes(data.replace(b"Thing 3 has", b"Thing \xff has"))
+    seal_again(broken, DOCUMENTS)
+    with pytest.raises(ValueError, match=r"documents.arrow is not a valid Arrow file"):
         TaskSet(broken)
 
 
@@ -227,7 +253,7 @@ def test_a_file_of_other_content_is_refused(broken):
     (broken / TASKS).write_bytes(b"x" * 1000)
     files = json.loads((broken / CARD).read_text())["files"]
     change_card(broken, files={**files, TASKS: describe(broken / TASKS)})
-    with pytest.raises(ValueError, match="not an Arrow file"):
+    with pytest.raises(ValueError, match="not a valid Arrow file"):
         TaskSet(broken)
 
 

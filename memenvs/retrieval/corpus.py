@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from memenvs.core.files import check_file, describe, read_sealed, whole_file, write_sealed
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Hits, Passage, Ranked, search_distinct
+from memenvs.tasks.taskset import read_arrow
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
 BATCH = 8_192  # rows an Arrow batch: a row's batch is found by a division
@@ -58,7 +59,7 @@ class Corpus:
         card = read_sealed(folder / CARD)
         for name in (PASSAGES, ORDER, RANK):
             check_file(folder / name, card.get("files", {}).get(name, {}))
-        table = pa.ipc.open_file(pa.memory_map(str(folder / PASSAGES))).read_all()
+        table = read_arrow(folder / PASSAGES)
         order, rank = (np.load(folder / name, mmap_mode="r") for name in (ORDER, RANK))
         return cls(table, order, rank, card["sha256"])
 

@@ -15,7 +15,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from memenvs.core.files import check_file, left_behind, read_sealed, resolved, sha256, write_sealed
+from memenvs.core.checks import one_line
+from memenvs.core.files import (
+    check_file,
+    left_behind,
+    read_sealed,
+    resolved,
+    sha256,
+    verifying,
+    write_sealed,
+)
 from memenvs.core.optional import import_object
 from memenvs.core.spaces import is_utf8
 from memenvs.core.state import from_plain
@@ -396,17 +405,29 @@ COUNTS = (
 )
 
 
-def read_table(path: Path, name: str, card: Card) -> pa.RecordBatch:
-    """One data file, mapped into memory once it is known to be the one that the card describes.
+def read_arrow(file: Path) -> pa.Table:
+    """An Arrow file, mapped into memory.
 
-    Arrow checks nothing that it maps: a changed offset would give other texts, or end the process.
+    Arrow checks nothing that it maps: a wrong offset gives other texts, or ends the process. Where files are
+    checked (`verifying`), all offsets and texts are too, at some gigabytes a second.
+
+    Raises:
+        ValueError: it is not an Arrow file, or its offsets or texts are not valid.
     """
-    file = path / name
-    check_file(file, card.files.get(name, {}))
     try:
         table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+        if verifying():
+            table.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{file} is not an Arrow file ({error}); build the task set again") from error
+        raise ValueError(f"{file} is not a valid Arrow file ({one_line(error)}); build it again") from error
+    return table
+
+
+def read_table(path: Path, name: str, card: Card) -> pa.RecordBatch:
+    """One data file, once it is known to be the one that the card describes."""
+    file = path / name
+    check_file(file, card.files.get(name, {}))
+    table = read_arrow(file)
     for column in SCHEMAS[name]:
         if column.name not in table.schema.names or table.schema.field(column.name).type != column.type:
             raise ValueError(f"{file} has no column {column.name!r} of type {column.type}; build it again")

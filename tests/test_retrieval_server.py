@@ -282,6 +282,37 @@ def test_a_connection_without_a_whole_head_is_closed(index, sent):
         server.stop()
 
 
+@pytest.mark.parametrize(
+    "begin", [b"GET /", b"POST /retrieve HTTP/1.1\r\nHost: x\r\nX-Long: ", b"GET / HTTP/1.1\r\n"]
+)
+def test_an_endless_head_is_refused_at_its_bound_and_closed(server, begin):
+    bound = Limits().head
+    filler = b"X: y\r\n" if begin.endswith(b"\n") else b"x"
+    head = (begin + filler * bound)[: bound + 1]
+    with socket.create_connection((server.host, server.port), timeout=10) as client:
+        client.sendall(head[:-1])
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):  # not refused yet
+            client.recv(1)
+        client.settimeout(10)
+        client.sendall(head[-1:])
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert b"the head of a request has more than 65536 bytes" in answer
+
+
+def test_long_bodies_on_one_connection_do_not_count_as_heads(server):
+    body = json.dumps({"queries": ["word1 " * 1_600] * 20}).encode()
+    one = b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    answer = b""
+    with socket.create_connection((server.host, server.port), timeout=10) as client:
+        client.sendall(one * 3)  # a head arrives with the end of the body before it
+        while answer.count(b"HTTP/1.1 200 ") < 3:
+            more = client.recv(65_536)
+            assert more, answer
+            answer += more
+
+
 def test_a_slow_answer_outlives_the_time_for_a_head(index):
     server = Process(index, program=program(SOON.format(0.1), "time.sleep(0.5)"))
     try:

@@ -82,6 +82,7 @@ class Limits(NamedTuple):
         chars: of a query.
         topk: passages a query.
         passages: queries times passages a query.
+        head: bytes.
         body: bytes.
         answer: bytes of its answer.
         seconds: for its head to arrive, and for its body.
@@ -91,6 +92,7 @@ class Limits(NamedTuple):
     chars: int = 10_000
     topk: int = 100
     passages: int = 10_240
+    head: int = 65_536
     body: int = 16_000_000
     answer: int = 16_000_000
     seconds: float = 30.0

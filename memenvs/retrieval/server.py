@@ -14,6 +14,7 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from memenvs.cli import Parser
@@ -142,7 +143,7 @@ def serve(app: Any, host: str, port: int, drain: float = DRAIN) -> None:
         app,
         host=host,
         port=port,
-        http=_with_timeout(service.limits.seconds),
+        http=_bounded(service.limits),
         log_level="info",
         access_log=False,
         timeout_graceful_shutdown=drain + GRACE,
@@ -349,34 +350,45 @@ def _score(score: float) -> bytes:
     return repr(float(score)).encode()
 
 
-def _with_timeout(seconds: float) -> type[Any]:
-    """The HTTP protocol of uvicorn, closing connections that bring no whole head of a request in time.
+def _bounded(limits: Limits) -> type[Any]:
+    """The HTTP protocol of uvicorn, closing connections whose head of a request is too long or too slow.
 
-    Uvicorn itself bounds the idle time between two requests alone. A client that does not take its answer is
-    cut off as late.
+    Uvicorn itself bounds only the idle time between two requests. A client that does not take its answer in
+    that time is cut off.
     """
-    base: Any = require("uvicorn.protocols.http.auto", "search").AutoHTTPProtocol
+    base: Any = require("uvicorn.protocols.http.httptools_impl", "search").HttpToolsProtocol
 
-    class TimeoutProtocol(base):
-        _timer: asyncio.TimerHandle | None = None
+    class BoundedProtocol(base):
+        _timer: asyncio.TimerHandle
+        _in_head = True
+        _received = 0  # bytes since the last head or body ended
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._set_timer()
+            self._timer = self.loop.call_later(limits.seconds, self._expire)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if self._timer:
-                self._timer.cancel()
+            self._timer.cancel()
             super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            self._received += len(data)
+            super().data_received(data)
+            if self._in_head and self._received > limits.head and not self.transport.is_closing():
+                self._refuse(431, f"the head of a request has more than {limits.head} bytes; shorten it")
+
+        def on_headers_complete(self) -> None:
+            super().on_headers_complete()
+            self._in_head, self._received = False, 0
+
+        def on_message_complete(self) -> None:
+            super().on_message_complete()
+            self._in_head, self._received = True, 0
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            self._set_timer()
-
-        def _set_timer(self) -> None:
-            if self._timer:
-                self._timer.cancel()
-            self._timer = self.loop.call_later(seconds, self._expire)
+            self._timer.cancel()
+            self._timer = self.loop.call_later(limits.seconds, self._expire)
 
         def _expire(self) -> None:
             if self.cycle is not None and not self.cycle.response_complete:
@@ -384,15 +396,18 @@ def _with_timeout(seconds: float) -> type[Any]:
             if self.transport.get_write_buffer_size():
                 self.transport.abort()
                 return
-            body = json.dumps({"detail": f"no whole request came within {seconds} s"}).encode()
+            self._refuse(408, f"no whole request came within {limits.seconds} s")
+
+        def _refuse(self, status: int, reason: str) -> None:
+            body = json.dumps({"detail": reason}).encode()
             head = (
-                "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n"
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)
             self.transport.close()
 
-    return TimeoutProtocol
+    return BoundedProtocol
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from memenvs.baselines.args import (
     check_env,
 )
 from memenvs.baselines.update import ProcessGroup, make_optimizer, optimizer_masters
-from memenvs.core.files import path_in_errors, read_json, whole_folder, write_json, write_text
+from memenvs.core.files import hold_folder, path_in_errors, read_json, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.core.state import State
 from memenvs.core.trackers import TrackedRun, TrackerName, Trackers, check_clients
@@ -72,13 +73,15 @@ class ModelRun:
         step: steps done.
         best: the best evaluation so far.
         policy: in training.
+        release: lets another run have the folder.
 
     Args:
         args: of the run.
         processes: that train together.
 
     Raises:
-        ValueError: arguments that do not fit each other, or a folder that holds a run already.
+        ValueError: arguments that do not fit each other, or a folder that holds a run already or that another
+            run is writing to.
         FileNotFoundError: there is no such model.
     """
 
@@ -97,6 +100,9 @@ class ModelRun:
         if changed := self._checkpoints.differences(args.plain(), args.resumable):
             raise ValueError(f"{args.out} was begun with {changed[0]}; resume with the same, or begin anew")
         self.best: BestEvaluation | None = None
+        self.release: Callable[[], object] = lambda: None
+        if processes.is_main:  # a run that is dropped before its first step lets go of the folder too
+            self.release = weakref.finalize(self, hold_folder(args.out).close)
         self._models = self.load_models()
         self.policy = self._models["policy"]
         if args.gradient_checkpointing:
@@ -553,6 +559,7 @@ class StepLoop:
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         signal.signal(signal.SIGTERM, self._handler)
         self._log.close(failed=kind is not None)
+        self._run.release()
         if kind is None:  # the other processes are not waited for by one that has failed
             self._run.processes.close()
 

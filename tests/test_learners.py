@@ -355,6 +355,15 @@ class TestResuming:
         assert grpo.main(["--model", game[1], "--out", str(tmp_path / "run")]) == 2
         assert "holds a run; add --resume" in capsys.readouterr().err
 
+    def test_a_second_run_in_one_folder_is_refused_and_the_first_goes_on(self, game, tmp_path, capsys):
+        args = arguments(grpo, game, tmp_path / "run", steps=2, groups=8)
+        first = grpo.prepare(args)
+        assert grpo.main(["--model", game[1], "--out", str(args.out)]) == 2
+        assert f"another run is writing to {args.out}; wait for it" in capsys.readouterr().err
+        grpo.train(first, args)
+        assert [line["step"] for line in read(args.out)] == [1, 2]
+        assert len(run(grpo, game, args.out, steps=3, groups=8, resume=True)) == 3
+
     def test_other_arguments_are_no_resumption(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "run", steps=1, groups=8)
         flags = [

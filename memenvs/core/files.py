@@ -175,6 +175,21 @@ def lock_file(path: Path, *, wait: bool) -> TextIO:
     return file
 
 
+def hold_folder(folder: Path) -> TextIO:
+    """Make a folder for the output of a run, and keep other runs out until what is returned closes.
+
+    Raises:
+        ValueError: another run is writing to it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return lock_file(folder / ".lock", wait=False)
+    except BlockingIOError:
+        raise ValueError(
+            f"another run is writing to {folder}; wait for it, or choose another --out"
+        ) from None
+
+
 @contextlib.contextmanager
 def locked(file: IO[Any]) -> Iterator[None]:
     """Hold a lock on an open file in this block, where there are locks (see `lock_file`)."""

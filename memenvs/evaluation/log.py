@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from memenvs.core.files import lock_file, read_json, write_json, write_text
+from memenvs.core.files import hold_folder, read_json, write_json, write_text
 from memenvs.rollout.records import Episode, EpisodeWriter, read_records
 
 SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
-LOCK = ".lock"
 
 
 class Pair(NamedTuple):
@@ -45,8 +44,7 @@ class RunLog:
         self._lock: TextIO | None = None
         if folder is None:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _hold(folder)
+        self._lock = hold_folder(folder)
         try:
             self._open(folder, setting)
         except BaseException:
@@ -107,19 +105,6 @@ def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
                 f"{folder} was begun with {name} = {json.dumps(before.get(name))}, not "
                 f"{json.dumps(now.get(name))}; choose another --out, or give what it was begun with"
             )
-
-
-def _hold(folder: Path) -> TextIO:
-    """Keep other runs out of a folder until the file that is returned closes.
-
-    Without locks (see `lock_file`) two runs at once would lose lines of one of them.
-    """
-    try:
-        return lock_file(folder / LOCK, wait=False)
-    except BlockingIOError:
-        raise ValueError(
-            f"another run is writing to {folder}; wait for it, or choose another --out"
-        ) from None
 
 
 def pair_of(episode: Episode) -> Pair:

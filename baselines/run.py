@@ -33,7 +33,16 @@ from memenvs.baselines.args import (
     check_env,
 )
 from memenvs.baselines.update import ProcessGroup, make_optimizer, optimizer_masters
-from memenvs.core.files import hold_folder, path_in_errors, read_json, whole_folder, write_json, write_text
+from memenvs.core.checks import error_line
+from memenvs.core.files import (
+    damage_in_one_line,
+    hold_folder,
+    path_in_errors,
+    read_json,
+    whole_folder,
+    write_json,
+    write_text,
+)
 from memenvs.core.optional import require
 from memenvs.core.state import State
 from memenvs.core.trackers import TrackedRun, TrackerName, Trackers, check_clients
@@ -61,7 +70,7 @@ PROBLEMS = (
     *("skipped", "nonfinite"),
 )
 """Counts that it shows where they are not 0."""
-EPISODES = "episodes.jsonl"
+LOG, EPISODES = "log.jsonl", "episodes.jsonl"
 WORD = re.compile(r"[^\W_]+")
 MASTER = ".master"  # behind a parameter's number: the name of its master weight in a checkpoint
 
@@ -103,6 +112,8 @@ class ModelRun:
         self.release: Callable[[], object] = lambda: None
         if processes.is_main:  # a run that is dropped before its first step lets go of the folder too
             self.release = weakref.finalize(self, hold_folder(args.out).close)
+            for name in (LOG, EPISODES):  # raises here, before a model is loaded, for a damaged line
+                _lines_until(args.out / name)
         self._models = self.load_models()
         self.policy = self._models["policy"]
         if args.gradient_checkpointing:
@@ -620,7 +631,7 @@ class TrainingLog:
         track: Sequence[TrackerName] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self._quiet, self._file = quiet, folder / "log.jsonl"
+        self._quiet, self._file = quiet, folder / LOG
         if quiet:
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -772,7 +783,8 @@ class Checkpoints:
         for name, model in models.items():
             model.load_weights(self.newest / name)
         state = self._state(self.newest)
-        tensors = require("safetensors.torch", "train").load_file(self.newest / "optimizer.safetensors")
+        with damage_in_one_line(self.newest):
+            tensors = require("safetensors.torch", "train").load_file(self.newest / "optimizer.safetensors")
         masters = _masters(optimizer)
         if masters.keys() != {name for name in tensors if name.endswith(MASTER)}:
             this, other = ("bfloat16", "float32") if masters else ("float32", "bfloat16")
@@ -945,14 +957,22 @@ def _rounded(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def _lines_until(file: Path, step: float = math.inf) -> list[str]:
-    """The lines of steps up to `step`; a torn last line is dropped."""
+    """The lines of steps up to `step`; a last line without an end is dropped.
+
+    Raises:
+        ValueError: a line is not one of a run's.
+    """
     kept = []
-    for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else ():
+    raw = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+    for number, line in enumerate(raw, 1):
         try:
-            if json.loads(line)["step"] <= step:
-                kept.append(f"{line}\n")
-        except ValueError:
-            continue
+            text = line.decode("utf-8")
+            if json.loads(text)["step"] <= step:
+                kept.append(f"{text}\n")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(
+                f"{file}:{number} is not a line of a run ({error_line(error)}); remove the line"
+            ) from error
     return kept
 
 

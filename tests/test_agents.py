@@ -35,6 +35,17 @@ def test_it_is_found_by_its_name(shipped):
     assert packaged.resolve("./smollm2-reader") == "./smollm2-reader"
 
 
+@pytest.mark.parametrize(
+    "name", ["adapter_model.safetensors", "adapter_config.json", "policy.json", "agent.json"]
+)
+def test_a_file_of_it_that_was_changed_is_refused_in_one_line(shipped, name):
+    text = (shipped / name).read_bytes()
+    (shipped / name).write_bytes(text.replace(b"e", b"E") if b"e" in text else b"[]")
+    with pytest.raises(ValueError, match=f"{name} .*(damaged|changed)") as error:
+        packaged.resolve("smollm2-reader")
+    assert "\n" not in str(error.value)
+
+
 def test_its_card_says_how_it_was_made(shipped):
     card = json.loads((shipped / "agent.json").read_text())
     assert (card["model"], card["env"]) == ("smollm2", "MemChunkQA-v0")

@@ -350,6 +350,18 @@ class TestResuming:
         assert [line["step"] for line in lines] == [1, 2, 3]
         assert lines[-1]["success"] <= 1.0
 
+    @pytest.mark.parametrize("name", ["log.jsonl", "episodes.jsonl"])
+    @pytest.mark.parametrize("line", [b'{"stez": 1}', b'{"step": null}', b"7", b'{"step": \xff}', b"{"])
+    def test_a_damaged_line_is_named_before_a_model_is_loaded_and_the_file_stays(
+        self, name, line, tmp_path, capsys
+    ):
+        text = b'{"step": 1}\n' + line + b'\n{"step": 2'
+        (tmp_path / name).write_bytes(text)
+        assert grpo.main(["--model", "/nowhere", "--out", str(tmp_path)]) == 2
+        (error,) = capsys.readouterr().err.splitlines()
+        assert f"{tmp_path / name}:2 is not a line of a run (" in error
+        assert (tmp_path / name).read_bytes() == text
+
     def test_a_folder_with_a_run_is_not_written_over(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "run", steps=1, groups=8)
         assert grpo.main(["--model", game[1], "--out", str(tmp_path / "run")]) == 2

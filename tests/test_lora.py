@@ -239,6 +239,23 @@ def test_an_adapter_of_another_model_is_one_line(policy, tiny_model, tmp_path):
         HFPolicy.load(tmp_path / "adapter", device="cpu")
 
 
+def damage_header(file):
+    with file.open("r+b") as opened:
+        opened.seek(8)
+        opened.write(b"?")  # the header is JSON from there on
+
+
+def test_damaged_weights_of_a_model_and_of_an_adapter_are_one_line(policy, tiny_model, tmp_path):
+    policy.save(tmp_path / "adapter")
+    damage_header(tmp_path / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(ValueError, match=r"^the weights in .*adapter are damaged \(.*\); copy them again$"):
+        HFPolicy(tmp_path / "adapter")
+    model = shutil.copytree(tiny_model, tmp_path / "model")
+    damage_header(model / "model.safetensors")
+    with pytest.raises(ValueError, match=r"^the weights in .*model are damaged \(.*\); copy them again$"):
+        HFPolicy(model)
+
+
 def test_an_adapter_whose_model_is_not_here_is_one_line(policy, tmp_path):
     policy.save(tmp_path / "adapter")
     path = tmp_path / "adapter" / "adapter_config.json"

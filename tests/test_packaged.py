@@ -50,7 +50,7 @@ def small(tmp_path, monkeypatch):
 
 
 def write(model, file, folder):
-    for name in packaged.FILES:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (folder / name).write_bytes(file.read_bytes())
 
 
@@ -86,6 +86,20 @@ def test_a_converted_model_needs_its_package_no_more(small, monkeypatch):
 def test_a_conversion_that_lost_a_file_is_made_again(small):
     (resolve("small") / "tokenizer.json").unlink()
     assert (resolve("small") / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "converted.json"])
+def test_a_conversion_that_was_damaged_is_made_again(small, name):
+    folder = resolve("small")
+    before = (folder / name).read_bytes()
+    (folder / name).write_bytes(before[:5] + bytes([before[5] ^ 1]) + before[6:])
+    assert (resolve("small") / name).read_bytes() == before
+
+
+def test_a_damaged_conversion_is_used_where_the_check_is_switched_off(small, monkeypatch):
+    (resolve("small") / "model.safetensors").write_bytes(bytes(len(GGUF)))
+    monkeypatch.setenv("MEMENVS_VERIFY", "0")
+    assert (resolve("small") / "model.safetensors").read_bytes() == bytes(len(GGUF))
 
 
 def test_a_model_of_another_file_has_another_folder(small, tmp_path, monkeypatch):
@@ -127,7 +141,7 @@ def convert(model, file, folder):
     with (root / "conversions").open("a") as log:
         log.write("x")
     time.sleep(1.0)
-    for name in packaged.FILES:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (folder / name).write_bytes(file.read_bytes())
 packaged._convert = convert
 print(packaged.resolve("small"))

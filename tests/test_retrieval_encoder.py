@@ -171,6 +171,15 @@ def test_an_adapter_is_refused_because_its_base_model_is_elsewhere(tiny_bert, tm
         check_encoder(folder)
 
 
+def test_weights_with_a_damaged_header_are_one_line(tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "encoder")
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(8)
+        file.write(b"?")  # the header is JSON from there on
+    with pytest.raises(ValueError, match=r"^the weights in .*encoder are damaged \(.*\); copy them again$"):
+        Encoder(str(folder), device="cpu")
+
+
 @pytest.mark.parametrize("text", ["", "[1]", '{"0": 1}', "[" * 10_000])
 def test_a_damaged_list_of_modules_is_one_line(tiny_bert, tmp_path, text):
     folder = shutil.copytree(tiny_bert, tmp_path / "encoder")

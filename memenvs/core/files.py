@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from memenvs.core.checks import one_line
+
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which what a killed process left is removed
 _hashes: dict[tuple[Any, ...], str] = {}  # a file's identity, size and time of change to its SHA-256
@@ -148,6 +150,23 @@ def path_in_errors(path: str | Path | None) -> Iterator[None]:
         if path and full in str(error) and not isinstance(error, ValueError):
             raise OSError(errno.ENOSPC, full, str(path)) from error
         raise
+
+
+@contextlib.contextmanager
+def damage_in_one_line(place: str | Path) -> Iterator[None]:
+    """Turn the error of safetensors for damaged weights into one that names their place.
+
+    Raises:
+        ValueError: the weights are damaged.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":  # not imported: what needs no models runs without it
+            raise
+        raise ValueError(
+            f"the weights in {place} are damaged ({one_line(error)}); copy them again"
+        ) from error
 
 
 def lock_file(path: Path, *, wait: bool) -> TextIO:

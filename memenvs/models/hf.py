@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches, pad_right, padded_tokens
 from memenvs.core.checks import check_whole
-from memenvs.core.files import whole_folder
+from memenvs.core.files import damage_in_one_line, whole_folder
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
 from memenvs.models.loading import (
@@ -528,4 +528,5 @@ def _value_head(width: int, seed: int) -> Any:
 def _read_value_head(head: Any, folder: Path) -> None:
     """Read the weights that a folder has for a value head; without one nothing is read."""
     if head is not None:
-        head.load_state_dict(require("safetensors.torch", "train").load_file(folder / VALUE_HEAD))
+        with damage_in_one_line(folder):
+            head.load_state_dict(require("safetensors.torch", "train").load_file(folder / VALUE_HEAD))

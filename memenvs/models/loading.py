@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from memenvs.core.checks import check_choice
+from memenvs.core.files import damage_in_one_line
 from memenvs.core.optional import require
 from memenvs.models import lora
 from memenvs.models.packaged import resolve
@@ -37,7 +38,7 @@ def load_model(
     Raises:
         FileNotFoundError: there is no such model.
         ImportError: the package of a packaged model is not installed.
-        ValueError: another dtype; or a device or a dtype is given for a model in memory.
+        ValueError: another dtype; a device or a dtype is given for a model in memory; or weights are damaged.
     """
     check_choice("dtype", dtype, get_args(Dtype))
     if hasattr(model, "config"):
@@ -87,9 +88,10 @@ def _load_adapted(folder: str, device: str | None, dtype: Dtype, merge: bool) ->
 
 def _read_model(name: str, dtype: str) -> Any:
     try:
-        return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, trust_remote_code=False, use_safetensors=True
-        )
+        with damage_in_one_line(name):
+            return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, trust_remote_code=False, use_safetensors=True
+            )
     except OSError as error:
         raise FileNotFoundError(
             f"no model {name!r}: give the folder of a causal model with safetensors weights, or a name that "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memenvs.core.checks import Range, check_numbers, check_whole
-from memenvs.core.files import read_json, write_json
+from memenvs.core.files import damage_in_one_line, read_json, write_json
 from memenvs.core.optional import require
 from memenvs.models.packaged import MODELS, resolve
 
@@ -188,7 +188,7 @@ def read_adapter(model: Any, folder: str | Path) -> None:
 
     Raises:
         FileNotFoundError: the folder has no weights.
-        ValueError: they are of another form, or scaled otherwise.
+        ValueError: they are damaged, of another form, or scaled otherwise.
     """
     torch, path = require("torch", "train"), Path(folder) / WEIGHTS
     there, here = read_json(Path(folder) / CONFIG), model.peft_config[NAME]
@@ -199,7 +199,8 @@ def read_adapter(model: Any, folder: str | Path) -> None:
             )
     if not path.is_file():
         raise FileNotFoundError(f"no {WEIGHTS} in {folder}; only safetensors are read")
-    saved = require("safetensors.torch", "train").load_file(path)
+    with damage_in_one_line(folder):
+        saved = require("safetensors.torch", "train").load_file(path)
     saved = {name.removeprefix(PREFIX): weight for name, weight in saved.items()}
     own = _adapter_weights(model)
     for name in sorted(own.keys() | saved.keys()):

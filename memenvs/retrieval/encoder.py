@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches
 from memenvs.core.checks import error_line
+from memenvs.core.files import damage_in_one_line
 from memenvs.core.optional import require
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
@@ -141,7 +142,7 @@ def check_encoder(folder: Path) -> None:
             for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
         ]
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{folder} is not a whole model ({error!r}); download it again") from error
+        raise ValueError(f"{folder} is not a whole model ({error_line(error)}); download it again") from error
     for name in types:
         if name.partition(".")[0] != "sentence_transformers" or name.rpartition(".")[2] not in MODULES:
             raise ValueError(
@@ -166,14 +167,15 @@ def _load(model: str, device: str | None) -> Any:
     try:
         folder = Path(model) if Path(model).is_dir() else _download(model)
         check_encoder(folder)
-        return library.SentenceTransformer(
-            str(folder),
-            device=device,
-            trust_remote_code=False,
-            # given here, so that the model's own settings cannot ask for others
-            model_kwargs={"use_safetensors": True, "weights_only": True, "subfolder": ""},
-            local_files_only=True,
-        )
+        with damage_in_one_line(folder):
+            return library.SentenceTransformer(
+                str(folder),
+                device=device,
+                trust_remote_code=False,
+                # given here, so that the model's own settings cannot ask for others
+                model_kwargs={"use_safetensors": True, "weights_only": True, "subfolder": ""},
+                local_files_only=True,
+            )
     except OSError as error:
         raise FileNotFoundError(
             f"no encoder {model!r}: give the folder of a model with safetensors weights, or a name that the "

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo demo-lm test test-lm test-trainers test-track test-vllm lint types layers unit docs docs-links dist bench bundled clean
+.PHONY: demo demo-lm test test-lm test-trainers test-track test-vllm test-lowest lint types layers unit docs docs-links dist bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -56,6 +56,17 @@ test-trainers: .venv-trainers/.made .venv-verifiers/.made .venv-verl/.made  ## a
 
 test-track: .venv-track/.made  ## experiment trackers, by the real clients, without a network
 	.venv-track/bin/python -m pytest tests/test_trackers.py
+
+# Old releases warn about new ones, hence -W default; before 3.11 matplotlib numbers parts of an SVG at random.
+test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml allows; some minutes
+	.venv-lowest/bin/python -m memenvs list > /dev/null
+	.venv-lowest/bin/python -m memenvs play MemSokoban-v0 --seed 3 > /dev/null
+	.venv-lowest/bin/python -m pytest -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_qa.py \
+		tests/test_tool_qa.py tests/test_sokoban_env.py tests/test_vector.py tests/test_reward_wrapper.py \
+		tests/test_play.py tests/test_commands.py tests/test_build_cli.py tests/test_lora.py \
+		tests/test_learner_flags.py tests/test_retrieval_lexical.py tests/test_retrieval_dense.py \
+		tests/test_retrieval_encoder.py tests/test_retrieval_server.py tests/test_curves.py \
+		--deselect tests/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
 
 bench: .venv/.dev  ## the measurements behind docs/benchmarks.md
 	$(BIN)/python -m benchmarks.reading
@@ -146,5 +157,13 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 		grep -E "^(mlflow|tensorboard|torch|trackio|wandb)[= ]"
 	touch $@
 
+.venv-lowest/.made: pyproject.toml .ci/lowest.py
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c .venv-lowest/constraints.txt -e ".[human,lm,plots,search,testing,train]"
+	touch $@
+
 clean:
-	rm -rf .venv .venv-track .venv-trainers .venv-verifiers .venv-verl .venv-vllm
+	rm -rf .venv .venv-lowest .venv-track .venv-trainers .venv-verifiers .venv-verl .venv-vllm

@@ -484,7 +484,7 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"template": {"write": ""}}, "'read' and 'answer'"),
         ({"template": ["x"]}, "{'read': text, 'answer': text}, got ['x']"),
         ({"template": {"read": 5}}, "got {'read': 5}"),
-        ({"tokenizer": None}, "try 'general'"),
+        ({"tokenizer": 5}, "try 'general'"),
         ({"tasks": Path("set")}, "pass str(path)"),
         ({"tasks": None}, "pass str(path)"),
         ({"chunk_size": np.int64(1000)}, "pass int(chunk_size)"),

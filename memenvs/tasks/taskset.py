@@ -25,7 +25,6 @@ from memenvs.core.files import (
     verifying,
     write_sealed,
 )
-from memenvs.core.optional import import_object
 from memenvs.core.spaces import is_utf8
 from memenvs.core.state import from_plain
 from memenvs.data import bundled, bundled_names
@@ -257,11 +256,9 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
             path = bundled(str(name))
         except FileNotFoundError as error:
             sets = ", ".join(one for one in bundled_names() if (bundled(one) / CARD).is_file())
-            sources = import_object("memenvs.build.sources:SOURCES")  # by name, for imports point down
-            source = name if name in sources else "--help"
             raise FileNotFoundError(
-                f"no task set named {name!r}; there are {sets}, and folders by their paths, such as "
-                f"`python -m memenvs.build {source}` makes"
+                f"no task set named {name!r}; there are {sets}, and folders by their paths; "
+                f"if it is a source, build it first: `python -m memenvs.build {name}`"
             ) from error
     path = resolved(path)
     card = path / CARD

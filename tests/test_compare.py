@@ -310,6 +310,11 @@ def test_everything_of_a_setting_but_the_policy_has_to_match(tmp_path):
             "env_args.chunk_size is 9 in other and 5000 in base",
         ),
         ({"data": {"tasks": "ff"}}, "data.tasks", 'data.tasks is "ff" in other and "ab12" in base'),
+        (
+            {"methods": [["OTC", {}]]},
+            "methods",
+            'methods is [["OTC", {}]] in other and null in base',
+        ),
         ({"n_tasks": 98}, "n_tasks", "n_tasks is 98 in other and 99 in base"),
         ({"seed": 1}, "seed", "seed is 1 in other and 0 in base"),
         ({"memenvs": "0.2.0"}, "memenvs", 'memenvs is "0.2.0" in other and "0.1.0" in base'),

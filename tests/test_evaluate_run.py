@@ -696,10 +696,10 @@ def test_episodes_are_kept_with_what_reward_methods_measured_and_credited(tmp_pa
     assert setting["scorer"] == "lexical"
 
 
-def test_a_folder_without_reward_methods_is_not_gone_on_with_them(tmp_path, capsys):
+def test_a_run_without_reward_methods_is_not_resumed_with_them(tmp_path, capsys):
     run(*SEARCH, "--policy", "gold", "--task", "0", out=tmp_path)
     assert run(*SEARCH, "--policy", "gold", "--task", "0", "--methods", "SearchRewards", out=tmp_path) == 2
-    assert "was begun with methods = null" in capsys.readouterr().err
+    assert "was begun with methods = []" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,18 @@ def test_mempos_table_divides_sums_by_objectives_and_counts_tokens_in_ten_thousa
     assert mine[-4:] == ["22.83", "11.42", "0.60", "0.09"]
 
 
+def test_a_return_that_reward_methods_paid_is_no_outcome(tmp_path, capsys):
+    write_run(
+        tmp_path / "mine" / "a",
+        {0: [0.0]},
+        metrics=lambda task: {"return": 0.5, "em": 0.0},
+        methods=[["SearchRewards", {}]],
+    )
+    said = refused(capsys, "memagent", tmp_path / "mine")
+    assert "the return of mine/a includes what its reward methods paid; evaluate it without --methods" in said
+    assert body(main_table("memagent", [tmp_path / "mine"], metric="em"))[2] == ["mine", "0.00", "0.00"]
+
+
 def test_a_run_whose_tokens_were_not_counted_has_an_empty_cell(tmp_path):
     for count in (2, 4, 6, 8, 10):
         found = {"f1_sum": 1.0, "em_sum": 1.0}

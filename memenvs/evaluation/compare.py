@@ -40,7 +40,7 @@ examples:
 A run is a folder that `evaluate run --out` wrote, or a file in it. docs/evaluate.md says what is compared.
 """
 
-MATCHED = ("env", "env_args", "n_tasks", "data", "seed", "memenvs", "samples")
+MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
 """What runs must have in common: all of an evaluation's setting but the policy, and the samples of a task."""
 
 _AGAIN = "run the evaluation again by the same command: what ended is not played again"

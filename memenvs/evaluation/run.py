@@ -91,10 +91,11 @@ def evaluate(
             not there yet.
         texts: keep also what was read, for `memenvs.view`; without, an episode takes some kilobytes.
         options: of a model.
-        methods: reward methods around the environment, as of `RewardWrapper`; each episode is kept with
-            their signals and credits, and `return` is what they pay. A method that compares the rollouts of a
-            task compares with statistics of the episodes that ended before.
-        scorer: theirs; `"policy"` is the model that plays, by default where it is one in this process.
+        methods: reward methods around the environment, as for `RewardWrapper`; each episode is kept with
+            their signals and credits, and `return` includes what they pay. A method that compares the
+            rollouts of a task compares with statistics of the episodes that ended before.
+        scorer: gives them log-probabilities; `"policy"` is the model that plays, the default if that model
+            runs in this process.
 
     Raises:
         TypeError: no environment or policy of these kinds.
@@ -122,7 +123,8 @@ def evaluate(
         "n_tasks": inner.n_tasks,
         "data": data_hashes(inner),
         **chosen.setting,
-        **_plain_methods(methods, scorer),
+        "methods": [plain_method(method) for method in (make_methods(methods) if methods else ())],
+        "scorer": plain_scorer(scorer),
         "seed": seed,
         "memenvs": memenvs.__version__,
     }
@@ -175,14 +177,6 @@ def _play(
                 if bar.disable and time.monotonic() - said >= SAY_EVERY:
                     said = time.monotonic()
                     sys.stderr.write(f"{done} of {total} episodes done, {failed} failed\n")
-
-
-def _plain_methods(methods: Sequence[MethodSpec], scorer: ScorerSpec) -> dict[str, Any]:
-    """Reward methods and their scorer, for a run's setting; nothing without methods."""
-    if not methods:
-        return {}
-    named = [plain_method(method) for method in make_methods(methods)]
-    return {"methods": named, "scorer": plain_scorer(scorer)}
 
 
 def read_tasks(text: str, n_tasks: int) -> list[int]:

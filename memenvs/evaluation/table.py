@@ -276,8 +276,8 @@ def main_table(
 
     Raises:
         ValueError: no such shape, the paper's rows beside another metric than theirs, a folder without a run
-            or with one of no column, no number to show, or runs of one task set over different tasks, data,
-            or samples of a task.
+            or with one of no column, no number to show, a return that reward methods paid, or runs of one
+            task set over different tasks, data, or samples of a task.
         FileNotFoundError: no such folder.
     """
     check_choice("table", shape, SHAPES)
@@ -365,6 +365,11 @@ def _check_alike(runs: Sequence[EvaluatedRun]) -> None:
 
 def _mean(run: EvaluatedRun, metric: str) -> float:
     """The mean over tasks; tasks of failed episodes are in none."""
+    if metric == "return" and run.setting.get("methods"):
+        raise ValueError(
+            f"the return of {run.name} includes what its reward methods paid; "
+            "evaluate it without --methods, or give --metric"
+        )
     means = run.means[metric]
     return sum(means.values()) / len(means)
 

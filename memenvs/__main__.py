@@ -21,7 +21,7 @@ COMMANDS = {
         "runs/base runs/trained --out runs/comparison",
     ),
     "evaluate table": (
-        "print evaluated runs as a paper's main table: a row a method, a column a benchmark",
+        "print evaluated runs as a table of a paper, with a row for each method",
         "memagent runs/base runs/tamtrl",
     ),
     "evaluate discriminate": (
@@ -57,7 +57,7 @@ COMMANDS = {
 }
 """What each command does, and arguments that show it."""
 
-_MODULES = {
+MODULES = {
     "build": "build.__main__",
     "view": "view.__main__",
     "adapters.openenv": "adapters.openenv_command",
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return report_error("memenvs", f"no command {name!r}; give one of {known}")
         known = ", ".join(closest_first(name, COMMANDS))
         return report_error("memenvs", f"no command {name!r}; its commands: {known}")
-    module = _MODULES.get(name, name.replace("evaluate ", "evaluation."))
+    module = MODULES.get(name, name.replace("evaluate ", "evaluation."))
     try:
         status: int = importlib.import_module(f"memenvs.{module}").main(arguments)
     except ImportError as error:  # of a module that needs an extra before it can read its options

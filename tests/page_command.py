@@ -7,6 +7,7 @@ from typing import get_type_hints
 
 import pytest
 
+from memenvs.__main__ import MODULES
 from memenvs.baselines.args import read_args
 from memenvs.cli import Parser, check_env_arguments, read_arguments
 
@@ -26,11 +27,8 @@ def parse(command, monkeypatch):
         name = f"memenvs.{arguments.pop(0)}"
         if name == "memenvs.evaluate":
             name = f"memenvs.evaluation.{arguments.pop(0)}"
-    if name == "memenvs.adapters.openenv":
-        name = "memenvs.adapters.openenv_command"
-    module = importlib.import_module(
-        f"{name}.__main__" if name in ("memenvs.build", "memenvs.view") else name
-    )
+    short = name.removeprefix("memenvs.")
+    module = importlib.import_module(f"memenvs.{MODULES.get(short, short)}")
     if name.startswith("memenvs.baselines."):
         pytest.importorskip("tyro", reason="the learners' flags want the extra train")
         args = read_args(get_type_hints(module.train)["args"], arguments, name)

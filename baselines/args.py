@@ -206,7 +206,7 @@ class BatchArgs(RunArgs):
     """How the losses of tokens are averaged: each token weighs the same (DAPO), or each sequence (GRPO) …
     Where prompts are fresh, and on trees, a sequence is a turn."""
     horizon: Count | None = None
-    """Tokens that "seq-mean-token-sum-norm" divides by, beside the number of sequences."""
+    """Tokens; "seq-mean-token-sum-norm" divides by them and by the number of sequences."""
 
     def check(self) -> None:
         """See `RunArgs.check`."""

@@ -140,7 +140,7 @@ PAPERS = {
         "eval_every": 2,
         "eval_episodes": 128,
     },
-    ("grpo", "memagent_reading"): {  # its public run_memory_7B.sh, and ppo_trainer.yaml behind it
+    ("grpo", "memagent_reading"): {  # its public run_memory_7B.sh, and the ppo_trainer.yaml that it builds on
         "env": "MemChunkQA-v0",
         "env_args": {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"},
         "reward": "outcome",

@@ -51,7 +51,7 @@ examples:
   python -m memenvs.build index --corpus corpus.jsonl.gz --encoder intfloat/e5-base-v2 --out data/index
 
 The same inputs, arguments and seed give the same bytes, whatever the number of workers. An interrupted build
-leaves what was there before; an interrupted index goes on where it stopped. Play what was built:
+leaves what was there before; an interrupted index resumes where it stopped. Play what was built:
 python -m memenvs.play MemChunkQA-v0 --env-args tasks=data/world
 """
 

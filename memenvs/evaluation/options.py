@@ -68,9 +68,9 @@ def check_methods(
 
     Args:
         env: the environment that they will wrap; it is reset.
-        policy: as of `choose_policy`.
-        methods: as of `make_methods`; none is allowed.
-        scorer: as of `make_scorer`, or `"policy"`.
+        policy: as for `choose_policy`.
+        methods: as for `make_methods`, or none.
+        scorer: as for `make_scorer`, or `"policy"`.
 
     Raises:
         ValueError: the environment lacks what a method needs, or nothing gives a method its
@@ -103,7 +103,7 @@ def choose_scorer(scorer: ScorerSpec, encoder: Any) -> tuple[Scorer | None, str 
     """The scorer of checked methods, and the template of its prompts.
 
     Args:
-        scorer: as of `make_scorer`, or `"policy"`; None is the policy where that is a model in this process.
+        scorer: as for `make_scorer`, or `"policy"`; None is the policy if that is a model in this process.
         encoder: that model, an `HFPolicy`, or None.
     """
     if scorer == "policy" or (scorer is None and hasattr(encoder, "model")):

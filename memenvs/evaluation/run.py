@@ -48,8 +48,8 @@ examples:
   python -m memenvs evaluate run --env MemSokoban-v0 --env-args level_split=test --task 0:200 \\
       --policy hf:runs/mt_ppo/checkpoints/step-200/policy --out runs/sokoban
 
-A run that died goes on where it stopped, by the same command; --task and --samples may grow, --concurrency
-may change. docs/evaluate.md says what is averaged.
+The same command resumes a run that stopped; --task and --samples may grow, --concurrency may change.
+docs/evaluate.md says what is averaged.
 """
 
 SAY_EVERY = 30.0
@@ -310,7 +310,7 @@ def run_parser() -> Parser:
     add("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
     add("--concurrency", type=int, default=16, help="episodes under way at once (default 16)")
     add("--seed", type=int, default=0, help="decides every random choice (default 0)")
-    add("--out", type=Path, metavar="FOLDER", help="keeps episodes and results, and is gone on from")
+    add("--out", type=Path, metavar="FOLDER", help="for episodes and results; an existing run is resumed")
     add("--no-texts", action="store_true", help="keep replies alone, not what was read (smaller files)")
     add_methods(parser)
     add_models(parser)

@@ -1,4 +1,4 @@
-"""The main tables of papers from evaluated runs: `python -m memenvs evaluate table`."""
+"""Tables of papers from evaluated runs: `python -m memenvs evaluate table`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """How a paper lays out its main table: a row for each method.
+    """How a paper lays out its table: a row for each method.
 
     Attributes:
         columns: none: a column for each run that there is, shortest texts first, and their mean.
@@ -406,7 +406,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print a table; 2 and one line on standard error where that cannot be."""
     parser = Parser(
         prog="python -m memenvs evaluate table",
-        description="Print evaluated runs as a paper's main table: a row a method, a column a benchmark.",
+        description="Print evaluated runs as a table of a paper, with a row for each method.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -295,9 +295,9 @@ def string_match_all(reply: str, answers: Sequence[str]) -> float:
 def needle_exact(prediction: str, answers: Sequence[str]) -> float:
     """(needles found - wrong words) / needles, at least 0.0: `string_match_all` that pays no list of guesses.
 
-    A needle is found in whole words, case aside; a hyphen joins words, so a uuid is one. A word is wrong if
-    no needle holds it, but one has a word of its length that also has a digit, or also has none. Each counts
-    once. Ours, for RULER's numbers, uuids and variables.
+    A needle is found in whole words, ignoring case; a hyphen joins words, so a uuid is one. A word is wrong
+    if it is in no needle but looks like a word of one: it has the same length, and both or neither hold a
+    digit. Each counts once. Ours, for RULER's numbers, uuids and variables.
 
     >>> needle_exact("1111111, 2222222 and 3333333", ["1111111", "2222222"])
     0.5

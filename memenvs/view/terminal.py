@@ -101,7 +101,7 @@ def _memory(before: str, after: str, limit: int) -> Iterator[str]:
 
 
 def line_diff(before: str, after: str) -> Iterator[str]:
-    """The lines of both texts in order, each behind `- ` (removed), `+ ` (added) or two spaces (kept).
+    """The lines of both texts in order, each after `- ` (removed), `+ ` (added) or two spaces (kept).
 
     An entry `[3] …` is compared with the entry of the same number. Beyond `MAX_CELLS` pairs of lines, every
     line counts as removed or added.

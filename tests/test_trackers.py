@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import easy_sokoban
 import numpy as np
@@ -35,7 +36,11 @@ def wandb_rows(folder):
     """Config, and the rows of each run by step, as its offline files hold them."""
     config, rows = {}, {}
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        for record in wandb_records(file):
+        records = list(wandb_records(file))
+        while not any(record.HasField("exit") for record in records):  # its process still writes
+            time.sleep(0.1)
+            records = list(wandb_records(file))
+        for record in records:
             if record.HasField("run"):
                 id = record.run.run_id
                 config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}

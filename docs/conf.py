@@ -21,7 +21,6 @@ extensions = [
     "reference_pages",
     "repository_links",
 ]
-exclude_patterns = ["results"]
 
 # Markdown as code hosts read it: the same anchors, and bare addresses are links.
 myst_heading_anchors = 6

@@ -24,10 +24,6 @@ COMMANDS = {
         "print evaluated runs as a table of a paper, with a row for each method",
         "memagent runs/base runs/tamtrl",
     ),
-    "evaluate discriminate": (
-        "measure how well a scorer tells true contexts from corrupted ones (InfoMem section 5.1)",
-        "--task-set world-test --measure lexical",
-    ),
     "build": (
         "make a task set, Sokoban levels or a search index",
         "world --entities 500 --num-tasks 100 --documents 50 --out my-world",

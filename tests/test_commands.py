@@ -35,7 +35,7 @@ def test_an_unknown_command_is_answered_by_the_closest_ones():
 def test_evaluate_alone_is_answered_by_its_commands(capsys):
     assert main(["evaluate"]) == 2
     said = capsys.readouterr().err
-    known = "evaluate run, evaluate compare, evaluate table, evaluate discriminate"
+    known = "evaluate run, evaluate compare, evaluate table"
     assert said == f"memenvs: error: no command 'evaluate'; give one of {known}\n"
 
 
@@ -54,7 +54,7 @@ def test_a_command_ends_with_its_own_status():
 @pytest.mark.parametrize(
     "name",
     [
-        *("list", "play", "evaluate run", "evaluate compare", "evaluate table", "evaluate discriminate"),
+        *("list", "play", "evaluate run", "evaluate compare", "evaluate table"),
         *("build", "retrieval.server", "adapters.openenv"),
     ],
 )
@@ -72,7 +72,6 @@ def test_every_command_has_help(name):
         *("evaluate run", "evaluate run --env X --policy gold --tasks 0:5"),
         *("evaluate compare", "evaluate compare a b --nope"),
         *("evaluate table", "evaluate table nope runs/a"),
-        *("evaluate discriminate --tasks niah", "evaluate discriminate --task niah"),
     ],
 )
 def test_options_that_there_are_not_are_one_line(command):
@@ -130,7 +129,6 @@ def test_the_help_of_evaluate_shows_its_commands(flag, capsys):
     assert shown.err == ""
     assert "  evaluate run           average every metric of a policy" in shown.out
     assert "  evaluate compare       compare policies" in shown.out
-    assert "  evaluate discriminate  " in shown.out
 
 
 def test_the_list_has_everything_that_is_chosen_by_name(capsys):

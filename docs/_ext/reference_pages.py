@@ -50,7 +50,6 @@ MODULES: dict[str, list[str]] = {
         *("memenvs.evaluation.compare.compare", "memenvs.evaluation.compare.PairedComparison"),
         *("memenvs.evaluation.compare.MetricDifference", "memenvs.evaluation.compare.EvaluatedRun"),
         "memenvs.evaluation.compare.paired_interval",
-        *("memenvs.evaluation.discriminate.Discrimination", "memenvs.evaluation.discriminate.discrimination"),
     ],
     "memenvs.baselines": [
         *(

@@ -8,7 +8,6 @@ from tiny_model import plain_logprobs
 from vllm_server import vllm_server
 
 from memenvs import open_tasks
-from memenvs.evaluation.discriminate import answer_prompt, distract
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ServerScorer, VLLMScorer
 
 vllm_only = [
@@ -20,12 +19,13 @@ vllm_only = [
 @pytest.fixture(scope="module")
 def requests(template):
     """Answers of one to eight words behind prompts of 70 to 400 tokens, in the chat; some share a prompt."""
-    asked = []
-    for one in distract(open_tasks("world-test"))[:6]:
-        for context in ("", one.true, one.corrupted[0]):
-            prompt = answer_prompt(one.question, context, template)
-            answers = (one.answer, f"\\boxed{{{one.answer}}}<|im_end|>")
-            asked += [ScoreRequest(prompt, answer) for answer in answers]
+    tasks, asked = open_tasks("world-test"), []
+    for task in (tasks[i] for i in range(6)):
+        for shown in ((), task.evidence, task.documents[:2]):
+            text = "\n".join([*tasks.shown(shown), task.question])
+            answer = task.answers[0][0]
+            for form in (answer, f"\\boxed{{{answer}}}<|im_end|>"):
+                asked.append(ScoreRequest(template.replace("{prompt}", text), form))
     return asked
 
 

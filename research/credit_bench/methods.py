@@ -1,0 +1,554 @@
+"""The methods of the bench: rollouts of a world as the suite's records, and their credit by the suite.
+
+A reply is one token. Records are `Episode`s with their `Turn`s; reward methods assign credits to them, and
+`group_advantages`, `tree_advantages` and `token_advantages` compare them, as in a training run. What a scorer
+would say is read from the policy's table, because it is exact there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memenvs.baselines.advantages import OWN_ADVANTAGE, group_advantages, tree_advantages
+from memenvs.baselines.mt_ppo import token_advantages
+from memenvs.credit import gigpo, mt_grpo
+from memenvs.models import Reply
+from memenvs.rollout.records import Credit, Episode, Sample, Turn
+from memenvs.rollout.tree import Node
+from memenvs.wrappers import (
+    GiGPOMethod,
+    IGPOMethod,
+    InfoMemMethod,
+    MemPOMethod,
+    ReMemR1Method,
+    RewardMethod,
+    StepSearchMethod,
+    TAMTRLMethod,
+)
+from research.credit_bench.worlds import (
+    DISTRACTOR_SHOWN,
+    EMPTY,
+    END,
+    NOTHING_SHOWN,
+    TRUTH,
+    Array,
+    Ints,
+    World,
+    observation_of,
+)
+
+GROUPS, GROUP = 8, 8  # of a step: tasks, and episodes of each
+TREES, BRANCHES, BRANCHING = 4, 4, 2  # of a step by trees: 64 episodes too, where none ends early
+JUDGE_ERROR = 0.1
+PRM_EPISODES, PRM_RIDGE = 1024, 1.0
+
+# To write nothing is one of the policy's choices here, with a probability of its own: a text with a token.
+SYMBOL_NAMES = (*(f"symbol{number}" for number in range(EMPTY)), "nothing")
+_TOKEN = Reply("m", np.zeros(1, np.int64), np.zeros(1), finished=True)
+_STATE_NAMES = [f"observation {number}" for number in range(4096)]
+
+
+class OneToken:
+    """What advantages of spans ask of a policy: each reply is one token of one character."""
+
+    def spans(self, ids: Ints) -> Ints:
+        """[start, end) of the token."""
+        return np.array([[0, 1]])
+
+
+POLICY: Any = OneToken()
+
+
+class Rollouts(NamedTuple):
+    """Episodes of a world; past the end of one its states are `END`.
+
+    Attributes:
+        states: (N, K).
+        actions: (N, K).
+        pay: (N, K) rewards of turns beside the outcome.
+        outcomes: (N, K).
+        lengths: (N,).
+        groups: (N,) those of one task.
+    """
+
+    states: Ints
+    actions: Ints
+    pay: Array
+    outcomes: Array
+    lengths: Ints
+    groups: Ints
+
+
+class Batch(NamedTuple):
+    """What a policy learns from: M replies, each with its advantage.
+
+    Attributes:
+        states: (M,).
+        actions: (M,).
+        advantages: (M,).
+        full: (K,) how many replies of each turn there would be if no episode ended early.
+        returns: (M,) targets of a critic; None without one.
+    """
+
+    states: Ints
+    actions: Ints
+    advantages: Array
+    full: Ints
+    returns: Array | None = None
+
+
+@dataclass
+class Learner:
+    """What credit depends on beside the rollouts.
+
+    Attributes:
+        world: the environment.
+        probs: (O, A) of the policy.
+        values: (O,) of its critic, if it has one.
+        rng: of the rollouts, and of a judge's mistakes.
+        kept: what a method keeps of its own, such as a trained model.
+    """
+
+    world: World
+    probs: Array
+    values: Array
+    rng: np.random.Generator
+    kept: dict[str, Any] = field(default_factory=dict)
+
+
+def play(world: World, probs: Array, starts: Ints, groups: Ints, rng: np.random.Generator) -> Rollouts:
+    """Episodes from these states on, replies sampled from the policy (O, A)."""
+    size, turns = len(starts), world.turns
+    states, actions = np.full((size, turns), END), np.zeros((size, turns), np.int64)
+    pay, outcomes = np.zeros((size, turns)), np.zeros((size, turns))
+    now = starts.copy()
+    for turn in range(turns):
+        draws, noise = rng.random(size), rng.normal(size=size)  # as many whatever ended, for equal tasks
+        rows = np.flatnonzero(now != END)
+        states[rows, turn] = now[rows]
+        actions[rows, turn] = action = choose(world, probs, now[rows], draws[rows])
+        pay[rows, turn] = world.pay[now[rows], action] + world.noise[now[rows]] * noise[rows]
+        outcomes[rows, turn] = world.outcome[now[rows], action]
+        now[rows] = world.follow[now[rows], action]
+    return Rollouts(states, actions, pay, outcomes, (states != END).sum(1), groups)
+
+
+def choose(world: World, probs: Array, states: Ints, draws: Array) -> Ints:
+    """The replies (N,) to states (N,) that draws (N,) from [0, 1) pick."""
+    return (probs.cumsum(1)[world.observed[states], :-1] < draws[:, None]).sum(1)
+
+
+def sample(learner: Learner) -> Rollouts:
+    """A step's episodes: some tasks, several of each."""
+    world = learner.world
+    tasks = learner.rng.choice(world.starts, GROUPS)
+    groups = np.arange(GROUPS).repeat(GROUP)
+    return play(world, learner.probs, tasks.repeat(GROUP), groups, learner.rng)
+
+
+def records(world: World, rollouts: Rollouts) -> list[Episode]:
+    """The episodes as the suite has them."""
+    found = []
+    paid = (rollouts.pay + rollouts.outcomes).tolist()
+    outcomes = rollouts.outcomes.tolist()
+    for i, length in enumerate(rollouts.lengths.tolist()):
+        metrics = {"success": float(sum(outcomes[i]) == 1.0), "format": 1.0}
+        infos = [
+            {"feedback": "", "metrics": metrics, "turn_rewards": paid[i][:k], "privileged": {}}
+            for k in range(length + 1)
+        ]
+        states, actions = rollouts.states[i, :length].tolist(), rollouts.actions[i, :length].tolist()
+        for k in range(length):
+            infos[k]["privileged"] |= _known_before(world, states[k])
+            infos[k + 1]["privileged"] |= _known_after(world, states[k], actions[k], k + 1 == length)
+        turns = [
+            Turn("", "m", infos[k], "", infos[k + 1], "terminated" if k + 1 == length else "")
+            for k in range(length)
+        ]
+        found.append(
+            Episode(
+                turns=turns,
+                outcomes=outcomes[i][:length],
+                turn_rewards=paid[i][:length],
+                end="terminated",
+                group=int(rollouts.groups[i]),
+                replies=[_TOKEN] * length,
+                metrics=metrics,
+            )
+        )
+    return found
+
+
+def _known_before(world: World, state: int) -> dict[str, Any]:
+    known: dict[str, Any] = {"state": _STATE_NAMES[world.observed[state]]}
+    if world.memory is not None:
+        known |= {"memory": SYMBOL_NAMES[world.memory[state]], "answers": [[SYMBOL_NAMES[TRUTH]]]}
+    return known
+
+
+def _known_after(world: World, state: int, action: int, over: bool) -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    if world.memory is not None:
+        memory = world.memory[state] if over else action
+        known |= {"memory": SYMBOL_NAMES[memory], "memory_span": None if over else (0, 1)}
+    if world.passages is not None:
+        passage = world.passages[state, action]
+        known |= {
+            "passages": [] if passage < 0 else [f"document{passage}"],
+            "evidence": [f"document{number}" for number in world.evidence],
+        }
+    return known
+
+
+# Flat groups
+
+
+def flat(learner: Learner, assign: Callable[[Learner, Rollouts], list[Array]]) -> Batch:
+    """A step of episodes that compare as a whole."""
+    rollouts = sample(learner)
+    advantages = np.concatenate(assign(learner, rollouts))
+    played = rollouts.states != END
+    full = np.full(learner.world.turns, len(played))
+    return Batch(rollouts.states[played], rollouts.actions[played], advantages, full)
+
+
+def compared(learner: Learner, rollouts: Rollouts, reward: Any, **options: Any) -> list[Array]:
+    """`group_advantages` of the environment's rewards."""
+    return group_advantages(records(learner.world, rollouts), POLICY, reward=reward, **options)
+
+
+def rewarded(learner: Learner, rollouts: Rollouts, method: RewardMethod, reward: Any) -> list[Array]:
+    """`group_advantages` with a reward method's signals and credits beside the environment's rewards."""
+    episodes = measured(learner, rollouts, method)
+    if reward not in OWN_ADVANTAGE:  # whose advantages are of the signals
+        for group in range(GROUPS):
+            members = [episode for episode in episodes if episode.group == group]
+            for episode, credits in zip(members, method.assign_credit(members), strict=True):
+                _pay(episode, method.name, credits)
+    return group_advantages(episodes, POLICY, reward=reward, method=method)
+
+
+def measured(learner: Learner, rollouts: Rollouts, method: RewardMethod) -> list[Episode]:
+    """The records of episodes with a method's signals."""
+    episodes = records(learner.world, rollouts)
+    likely = scores(learner, rollouts, method)
+    for i, episode in enumerate(episodes):
+        episode.signals[method.name] = [
+            method.signal(turn, likely(i, k)) for k, turn in enumerate(episode.turns)
+        ]
+    return episodes
+
+
+def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRLMethod, scale: str) -> list[Array]:
+    """TAMTRL's rewards, each compared with those of its group at the same turn alone (ours).
+
+    Eq. 7 compares it with those of all turns. Min-max runs over all episodes, as in eq. 5, and not by group.
+    """
+    episodes = measured(learner, rollouts, method)
+    rewards = [[credit.value for credit in turns] for turns in method.assign_credit(episodes)]
+    outcomes = [episode.outcome for episode in episodes]
+    return mt_grpo(rewards, outcomes, alpha=0.0, groups=rollouts.groups.tolist(), scale=scale)
+
+
+def scores(
+    learner: Learner, rollouts: Rollouts, method: RewardMethod
+) -> Callable[[int, int], Sequence[Array]]:
+    """The log-probabilities that a method's scorer would give for turn k of episode i, from the table.
+
+    The answer's, with a memory: that of the policy's last turn. TAMTRL's teacher reads the evidence of a
+    turn alone: where a turn shows a distractor, nothing.
+    """
+    world, probs = learner.world, learner.probs
+    if world.memory is None or world.shown is None or isinstance(method, ReMemR1Method):
+        return lambda i, k: ()
+    last, before = world.turns - 1, world.memory[rollouts.states]
+    answer = answer_likelihood(learner)
+    if isinstance(method, TAMTRLMethod):
+        shown = world.shown[rollouts.states]
+        teacher = np.where(shown == DISTRACTOR_SHOWN, NOTHING_SHOWN, shown)
+        read = observation_of(np.arange(world.turns), teacher, before)
+        texts = (rollouts.actions, before) if method.change else (rollouts.actions,)
+        written = [np.log(probs[read, text]) for text in texts]
+        return lambda i, k: () if k == last else [nats[i, k : k + 1] for nats in written]
+    if isinstance(method, InfoMemMethod):
+        return lambda i, k: (answer[before[i, k], None], answer[EMPTY, None]) if k == last else ()
+    return lambda i, k: (
+        () if k == last else (answer[rollouts.actions[i, k], None], answer[before[i, k], None])
+    )
+
+
+def answer_likelihood(learner: Learner) -> Array:
+    """The answer's log-probability with each memory, that of the policy's last turn."""
+    memories = np.arange(EMPTY + 1)
+    return np.log(learner.probs[observation_of(learner.world.turns - 1, NOTHING_SHOWN, memories), TRUTH])
+
+
+def _pay(episode: Episode, name: str, credits: list[Credit]) -> None:
+    episode.credits[name] = credits
+    for credit in credits:
+        episode.turn_rewards[credit.turn] += float(np.nan_to_num(credit.value))
+
+
+def stepsearch(learner: Learner, rollouts: Rollouts) -> list[Array]:
+    """StepSearch's rewards in place of the environment's own of turns, compared as MT-GRPO does."""
+    bare = rollouts._replace(pay=np.zeros_like(rollouts.pay))
+    return rewarded(learner, bare, StepSearchMethod(), "turn")
+
+
+def telescoped(learner: Learner, rollouts: Rollouts) -> list[Array]:
+    """InfoMem with its bonus r~ shared out among the memories that made the gain (ours).
+
+    Gains of single memories g_k add up to r_gain, and so, less their means over the successes and divided by
+    the std of r_gain, to r~ (eq. 9). A turn has the bonus from it on, beside the outcome, and is compared
+    with the others of its group at that turn, by the std of the whole reward: at the first turn this is
+    InfoMem's advantage.
+    """
+    method, world = InfoMemMethod(), learner.world
+    if world.memory is None:
+        raise ValueError(f"{world.name} has no memory")
+    before = world.memory[rollouts.states]
+    after = np.where(np.arange(world.turns) == world.turns - 1, before, rollouts.actions)
+    answer = answer_likelihood(learner)
+    gains, outcomes = answer[after] - answer[before], rollouts.outcomes.sum(1)
+    advantages = np.zeros_like(gains)
+    for group in range(GROUPS):
+        rows = np.flatnonzero(rollouts.groups == group)
+        right = rows[outcomes[rows] == 1]
+        bonus = np.zeros_like(gains)
+        bonus[right] = gains[right]
+        if len(right) > 1:
+            spread = gains[right].sum(1).std(ddof=method.ddof) + method.eps
+            bonus[right] = (gains[right] - gains[right].mean(0)) / spread
+        onward = bonus[rows, ::-1].cumsum(1)[:, ::-1]
+        rewards = outcomes[rows, None] + method.beta * onward
+        advantages[rows] = (rewards - rewards.mean(0)) / (rewards[:, 0].std(ddof=1) + 1e-4)
+    return list(advantages)
+
+
+def state_matched(learner: Learner, rollouts: Rollouts, scale: str) -> list[Array]:
+    """What a reply earns from its turn on, compared with the replies of its group to the same observation.
+
+    What a tree of MT-GRPO compares, without the tree: GiGPO's step advantage alone (eq. 7), undiscounted.
+    """
+    earned, observed = rollouts.pay + rollouts.outcomes, learner.world.observed[rollouts.states]
+    lengths = rollouts.lengths.tolist()
+    return gigpo(
+        [row[:length] for row, length in zip(earned, lengths, strict=True)],
+        [row[:length].tolist() for row, length in zip(observed, lengths, strict=True)],
+        gamma=1.0,
+        groups=rollouts.groups.tolist(),
+        scale=scale,
+    )
+
+
+def verdicts(learner: Learner, rollouts: Rollouts) -> Array:
+    """(N, K) a judge's rewards: 1 for a reply of the best policy, else 0; one in ten is the other."""
+    right = learner.world.good[rollouts.states, rollouts.actions]
+    wrong = learner.rng.random(right.shape) < JUDGE_ERROR
+    return (right != wrong).astype(np.float64)
+
+
+def judged(learner: Learner, rollouts: Rollouts) -> list[Array]:
+    """A judge's rewards, as `stepsearch`."""
+    return _scored(learner, rollouts, verdicts(learner, rollouts))
+
+
+def process_rewards(learner: Learner, rollouts: Rollouts) -> list[Array]:
+    """A linear model's estimate of the outcome behind a reply, fitted once; as `stepsearch`.
+
+    Its features are one for each observation and reply, its labels the outcomes of 1,024 episodes of the
+    policy that it is first asked for, its regression has a ridge of 1.
+    """
+    world = learner.world
+    if "model" not in learner.kept:
+        starts = learner.rng.choice(world.starts, PRM_EPISODES)
+        made = play(world, learner.probs, starts, np.arange(PRM_EPISODES), learner.rng)
+        episode, turn = np.nonzero(made.states != END)
+        shape = learner.probs.shape
+        features = np.ravel_multi_index(
+            (world.observed[made.states[episode, turn]], made.actions[episode, turn]), shape
+        )
+        labels = made.outcomes.sum(1)[episode]
+        # One feature is on at a time, so that the normal equations are diagonal.
+        size = int(np.prod(shape))
+        total, count = np.bincount(features, labels, size), np.bincount(features, minlength=size)
+        learner.kept["model"] = (total / (count + PRM_RIDGE)).reshape(shape)
+    return _scored(
+        learner, rollouts, learner.kept["model"][world.observed[rollouts.states], rollouts.actions]
+    )
+
+
+def _scored(learner: Learner, rollouts: Rollouts, turns: Array) -> list[Array]:
+    return compared(learner, rollouts._replace(pay=np.where(rollouts.states == END, 0.0, turns)), "turn")
+
+
+# With a critic
+
+
+def ppo(learner: Learner, reward: Any) -> Batch:
+    """A step by PPO with rewards where `reward` places them."""
+    rollouts = sample(learner)
+    episodes = records(learner.world, rollouts)
+    critic_values(learner, rollouts, episodes)
+    advantages, returns = token_advantages(episodes, reward=reward)
+    played = rollouts.states != END
+    full = np.full(learner.world.turns, len(played))
+    own, targets = np.concatenate(advantages), np.concatenate(returns)
+    return Batch(rollouts.states[played], rollouts.actions[played], own, full, targets)
+
+
+def critic_values(learner: Learner, rollouts: Rollouts, episodes: Sequence[Episode]) -> None:
+    """Give each episode its one training sequence with the critic's values."""
+    for i, episode in enumerate(episodes):
+        length = len(episode.replies)
+        values = learner.values[learner.world.observed[rollouts.states[i, :length]]]
+        turns = np.arange(length)
+        zeros = np.zeros(length)
+        sampled = np.ones(length, np.bool_)
+        episode.samples = [Sample(turns, sampled, zeros, turns, values)]
+
+
+# Trees
+
+
+def trees(learner: Learner, scale: str) -> Batch:
+    """A step of trees: several replies to every state of the first turns, compared state by state."""
+    tasks = learner.rng.choice(learner.world.starts, TREES)
+    roots = [Node(_SESSION, state=int(task)) for task in tasks]
+    frontier = list(roots)
+    for turn in range(learner.world.turns):
+        width = BRANCHES if turn < BRANCHING else 1
+        grown = _grow(learner, [node for node in frontier for _ in range(width)])
+        frontier = [node for node in grown if node.state != END]
+    edges = [
+        (parent.state, int(child.reply.ids[0]))
+        for root in roots
+        for parent in (root, *root.nodes())
+        for child in parent.children
+    ]
+    states, actions = np.array(edges).T
+    advantages = np.concatenate([values for _, _, values in tree_advantages(roots, scale=scale)])
+    full = [TREES * BRANCHES ** min(turn + 1, BRANCHING) for turn in range(learner.world.turns)]
+    return Batch(states, actions, advantages, np.array(full))
+
+
+_SESSION: Any = SimpleNamespace(
+    prompt=np.zeros(1, np.int64), episode=SimpleNamespace(end="terminated", replies=[])
+)
+
+
+def _grow(learner: Learner, parents: Sequence[Node]) -> list[Node]:
+    """A reply to each state, with what it earned and where it led."""
+    if not parents:
+        return []
+    world, size = learner.world, len(parents)
+    states = np.array([node.state for node in parents])
+    actions = choose(world, learner.probs, states, learner.rng.random(size))
+    pay = world.pay[states, actions] + world.noise[states] * learner.rng.normal(size=size)
+    children = []
+    for parent, state, action, earned in zip(parents, states, actions, pay.tolist(), strict=True):
+        child = Node(
+            _SESSION,
+            state=int(world.follow[state, action]),
+            parent=parent,
+            reply=Reply("m", np.array([action]), np.zeros(1), finished=True),
+            turn_reward=earned,
+            outcome=float(world.outcome[state, action]),
+        )
+        parent.children.append(child)
+        children.append(child)
+    return children
+
+
+# The table of methods
+
+
+class Method(NamedTuple):
+    """A method of the bench.
+
+    Attributes:
+        title: in tables.
+        step: samples a step's replies and gives them credit.
+        needs: what of a world it needs: `""`, `"memory"` or `"passages"`.
+        critic: whether a critic is trained beside the policy.
+    """
+
+    title: str
+    step: Callable[[Learner], Batch]
+    needs: str = ""
+    critic: bool = False
+
+    def missing(self, world: World) -> str:
+        """Why it does not apply to a world; empty where it does."""
+        if self.needs and getattr(world, self.needs) is None:
+            return MISSING[self.needs]
+        return ""
+
+
+MISSING = {
+    "memory": "no memory is written, and no answer has a likelihood to be measured",
+    "passages": "no reply searches, so that no passage can be matched with evidence",
+}
+
+
+def _group(reward: str, **options: Any) -> Callable[[Learner], Batch]:
+    return partial(flat, assign=partial(compared, reward=reward, **options))
+
+
+def _method(method: RewardMethod, reward: str) -> Callable[[Learner], Batch]:
+    return partial(flat, assign=partial(rewarded, method=method, reward=reward))
+
+
+def _states(scale: str) -> Callable[[Learner], Batch]:
+    return partial(flat, assign=partial(state_matched, scale=scale))
+
+
+def _turns(method: TAMTRLMethod, scale: str) -> Callable[[Learner], Batch]:
+    return partial(flat, assign=partial(by_turn, method=method, scale=scale))
+
+
+METHODS: dict[str, Method] = {
+    "outcome": Method("GRPO-OR", _group("outcome")),
+    "merged": Method("GRPO-MR", _group("merged")),
+    "turn": Method("MT-GRPO", _group("turn")),
+    "turn-skip": Method("MT-GRPO, skip", _group("turn", ended="skip")),
+    "turn-noscale": Method("MT-GRPO, no std", _group("turn", scale="none")),
+    "tree": Method("MT-GRPO, tree", partial(trees, scale="std")),
+    "tree-noscale": Method("MT-GRPO, tree, no std", partial(trees, scale="none")),
+    "states": Method("state matching", _states("none")),
+    "states-std": Method("state matching, std", _states("std")),
+    "rloo": Method("RLOO", _group("merged", estimator="rloo")),
+    "turn-rloo": Method("MT-RLOO", _group("turn", estimator="rloo")),
+    "reinforce": Method("REINFORCE", _group("turn", estimator="reinforce")),
+    "ppo-outcome": Method("PPO-OR", partial(ppo, reward="outcome"), critic=True),
+    "ppo-merged": Method("PPO-MR", partial(ppo, reward="merged"), critic=True),
+    "ppo-turn": Method("MT-PPO", partial(ppo, reward="turn"), critic=True),
+    "gigpo": Method("GiGPO", _method(GiGPOMethod(), "gigpo")),
+    "tamtrl": Method("TAMTRL", _method(TAMTRLMethod(), "tamtrl"), needs="memory"),
+    "tamtrl-change": Method("TAMTRL, change", _method(TAMTRLMethod(change=True), "tamtrl"), needs="memory"),
+    "tamtrl-turn": Method("TAMTRL, by turn", _turns(TAMTRLMethod(), "std"), needs="memory"),
+    "tamtrl-turn-noscale": Method("TAMTRL, by turn, no std", _turns(TAMTRLMethod(), "none"), needs="memory"),
+    "tamtrl-change-turn": Method(
+        "TAMTRL, change, by turn", _turns(TAMTRLMethod(change=True), "std"), needs="memory"
+    ),
+    "tamtrl-change-turn-noscale": Method(
+        "TAMTRL, change, by turn, no std", _turns(TAMTRLMethod(change=True), "none"), needs="memory"
+    ),
+    "infomem": Method("InfoMem", _method(InfoMemMethod(), "infomem"), needs="memory"),
+    "infomem-telescoped": Method("InfoMem, telescoped", partial(flat, assign=telescoped), needs="memory"),
+    "mempo": Method("MemPO", _method(MemPOMethod(trajectory="outcome"), "mempo"), needs="memory"),
+    "igpo": Method("IGPO", _method(IGPOMethod(), "igpo"), needs="memory"),
+    "igpo-turn": Method(
+        "IGPO, log, own turn", _method(IGPOMethod(measure="log", gamma=0.0), "igpo"), needs="memory"
+    ),
+    "rememr1": Method("ReMemR1", _method(ReMemR1Method(), "rememr1"), needs="memory"),
+    "stepsearch": Method("StepSearch", partial(flat, assign=stepsearch), needs="passages"),
+    "judge": Method("judge", partial(flat, assign=judged)),
+    "prm": Method("PRM", partial(flat, assign=process_rewards)),
+}

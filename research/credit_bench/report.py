@@ -1,0 +1,379 @@
+"""What the bench found: one JSON, tables in Markdown, and a picture of steps with their intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memenvs.core.files import read_json, write_json, write_text
+from memenvs.core.optional import require
+from memenvs.evaluation.compare import COLOURS, save_figure
+from memenvs.evaluation.summary import Interval, bootstrap, markdown_table
+from research.credit_bench.methods import METHODS
+from research.credit_bench.run import POLICIES, different
+from research.credit_bench.worlds import WORLDS, Array
+
+JSON, TABLES, PICTURE = "credit_bench.json", "credit_bench.md", "credit_bench.png"
+PAGE = "credit_bench_tables.md"
+SHORT = 5  # turns, of its short tables
+LEAST = 5  # methods that a rank correlation is over
+TREES = ("tree", "tree-noscale", "states-std", "states", "turn", "turn-noscale", "gigpo")
+PLACE = ("world", "turns", "method")
+TOGETHER = (("chain", "calling"), ("late", "distracting"), ("stopping",), ("carrying", "once"))
+"""Worlds that share a table."""
+
+
+class Cell(NamedTuple):
+    """The runs of a method in a world, all seeds.
+
+    Attributes:
+        steps: mean over seeds to 90% of the best return; a run that did not come there counts as it ended.
+        seconds: of the processor, likewise.
+        replies: sampled, likewise.
+        reached: runs that came there.
+        runs: all of them.
+    """
+
+    steps: Interval
+    seconds: Interval
+    replies: Interval
+    reached: int
+    runs: int
+
+    def show(self, measure: str = "steps") -> str:
+        """The mean and its interval; where not all runs came there, how many, as a lower bound."""
+        if not self.reached:
+            return "never"
+        interval: Interval = getattr(self, measure)
+        digits = 2 if measure == "seconds" else 0
+        mean, low, high = (f"{number:.{digits}f}" for number in interval)
+        some = self.reached < self.runs
+        return (
+            f"{'≥ ' if some else ''}{mean} [{low}, {high}]{f' ({self.reached}/{self.runs})' if some else ''}"
+        )
+
+
+def read_runs(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The runs and the comparisons with exact advantages in a folder.
+
+    Raises:
+        ValueError: there are none.
+    """
+    runs = [read_json(path, "remove it and run again") for path in sorted((folder / "runs").glob("*.json"))]
+    checks = [
+        read_json(path, "remove it and run again") for path in sorted((folder / "accuracy").glob("*.json"))
+    ]
+    if not runs:
+        raise ValueError(f"{folder} holds no runs; run without --report first")
+    return runs, checks
+
+
+def cells(runs: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], Cell]:
+    """Each cell by world, turns and method."""
+    by_cell: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    for run in runs:
+        by_cell.setdefault((run["world"], run["turns"], run["method"]), []).append(run)
+    found = {}
+    for key, members in by_cell.items():
+        steps = [run["steps"] if run["reached"] is None else run["reached"] for run in members]
+        reached = sum(run["reached"] is not None for run in members)
+        spent = [bootstrap([run[name] for run in members]) for name in ("seconds", "replies")]
+        found[key] = Cell(bootstrap(steps), *spent, reached, len(members))
+    return found
+
+
+def read_cells(record: dict[str, Any]) -> dict[tuple[str, int, str], Cell]:
+    """The cells of a record of `write_report` or `write_page`."""
+    return {
+        (one["world"], one["turns"], one["method"]): Cell(
+            *(Interval(**one[name]) for name in ("steps", "seconds", "replies")), one["reached"], one["runs"]
+        )
+        for one in record["cells"]
+    }
+
+
+def write_report(folder: Path) -> list[Path]:
+    """Write the three files of what is in the folder.
+
+    Raises:
+        ValueError: there are no runs.
+        ImportError: matplotlib is not installed; nothing is written then.
+    """
+    runs, checks = read_runs(folder)
+    found = cells(runs)
+    figure = draw(found)
+    record = {**_record(folder, found, checks), "runs": runs}
+    paths = [folder / name for name in (JSON, TABLES, PICTURE)]
+    write_json(paths[0], record)
+    write_text(paths[1], tables(found, checks))
+    save_figure(figure, paths[2])
+    return paths
+
+
+def _record(
+    folder: Path, found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "settings": read_json(folder / "settings.json"),
+        "cells": [
+            {
+                **dict(zip(PLACE, key, strict=True)),
+                "steps": cell.steps._asdict(),
+                "seconds": cell.seconds._asdict(),
+                "replies": cell.replies._asdict(),
+                "reached": cell.reached,
+                "runs": cell.runs,
+            }
+            for key, cell in sorted(found.items())
+        ],
+        "accuracy": checks,
+    }
+
+
+def write_page(folder: Path, pages: Path, *, add: bool = False) -> str:
+    """Write the record, the picture and the page of all tables; return the short tables.
+
+    The record has every cell and comparison, to six digits, and no single runs.
+
+    Args:
+        folder: of the bench.
+        pages: the folder of the page, with the record and the picture in its `results`.
+        add: keep what the record has and the folder lacks.
+
+    Raises:
+        ValueError: there are no runs, or those of the record that is kept were made with other settings.
+        ImportError: matplotlib is not installed; nothing is written then.
+    """
+    runs, checks = read_runs(folder)
+    record = _record(folder, cells(runs), checks)
+    record = json.loads(json.dumps(record), parse_float=lambda text: round(float(text), 6))
+    if add:
+        record = _added(read_json(pages / "results" / JSON), record)
+    found = read_cells(record)
+    figure = draw(found)
+    write_text(pages / "results" / JSON, json.dumps(record) + "\n")
+    save_figure(figure, pages / "results" / PICTURE)
+    write_text(pages / PAGE, tables(found, record["accuracy"]))
+    return "\n\n".join(short_tables(record))
+
+
+def _added(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A record with the cells and comparisons of another that it lacks."""
+    if kept["settings"] != new["settings"]:
+        other = different(kept["settings"], new["settings"])
+        raise ValueError(f"the record has another {other}; leave --add out, and run everything")
+    made: dict[str, Any] = {"settings": new["settings"]}
+    for part, names in (("cells", PLACE), ("accuracy", (*PLACE, "policy"))):
+        both = {tuple(one[name] for name in names): one for one in (*kept[part], *new[part])}
+        made[part] = [both[key] for key in sorted(both)]
+    return made
+
+
+def short_tables(record: dict[str, Any]) -> list[str]:
+    """Of a record, in Markdown, at K = 5: steps and what one takes, credit, and the replies of trees."""
+    found = read_cells(record)
+    measured = {(one["world"], one["turns"], one["method"], one["policy"]): one for one in record["accuracy"]}
+    steps, credit = [], []
+
+    def cells_of(name: str) -> list[Cell | None]:
+        return [found.get((world, SHORT, name)) for world in WORLDS]
+
+    for name, method in METHODS.items():
+        own = cells_of(name)
+        # A run that did not come there counts with all its steps in both.
+        spent = [cell.seconds.mean / cell.steps.mean for cell in own if cell]
+        shown = [cell.show() if cell else "n/a" for cell in own]
+        steps.append([method.title, *shown, f"{1000 * sum(spent) / len(spent):.1f}" if spent else ""])
+        checked = [measured.get((world, SHORT, name, "halfway")) for world in WORLDS]
+        credit.append([method.title, *(_credit(one) if one else "n/a" for one in checked)])
+    replies = [
+        [METHODS[name].title, *(cell.show("replies") if cell else "not run" for cell in cells_of(name))]
+        for name in TREES
+    ]
+    parts = [
+        markdown_table([f"steps, K = {SHORT}", *WORLDS, "ms a step"], steps),
+        markdown_table([f"credit, K = {SHORT}", *WORLDS], credit),
+        markdown_table([f"replies, K = {SHORT}", *WORLDS], replies),
+    ]
+    return ["\n".join(part) for part in parts]
+
+
+def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, Any]]) -> str:
+    """A page of all tables, a row a method and a column a world with its number of turns."""
+    measured = {(one["world"], one["turns"], one["method"], one["policy"]): one for one in checks}
+
+    def trained(measure: str) -> Callable[[str, int, str], str]:
+        def show(world: str, turns: int, method: str) -> str:
+            cell = found.get((world, turns, method))
+            return cell.show(measure) if cell else "not run"
+
+        return show
+
+    def cosine(world: str, turns: int, method: str) -> str:
+        both = [measured.get((world, turns, method, policy)) for policy in POLICIES]
+        return "; ".join(_cosine(one) for one in both)
+
+    def by_turn(measure: str) -> Callable[[str, int, str], str]:
+        def show(world: str, turns: int, method: str) -> str:
+            one = measured.get((world, turns, method, "halfway"))
+            if one is None:
+                return "not run"
+            return "no scale" if one[measure] is None else ", ".join(f"{value:.2f}" for value in one[measure])
+
+        return show
+
+    parts = [
+        ("Steps to 90% of the best return", trained("steps")),
+        ("Processor seconds to 90% of the best return", trained("seconds")),
+        ("Cosine of expected and exact advantages ± standard error, before training; halfway", cosine),
+        ("Bias by turn, halfway, in lengths of the exact advantage", by_turn("bias")),
+        ("Standard deviation by turn, halfway, likewise", by_turn("noise")),
+    ]
+    columns = [
+        (world, turns) for world in WORLDS for turns in sorted({key[1] for key in found if key[0] == world})
+    ]
+    lines = ["# All tables of the bench for credit", ""]
+    for title, show in parts:
+        lines += [f"## {title}", ""]
+        for worlds in TOGETHER:
+            own = [place for place in columns if place[0] in worlds]
+            heads = ["method", *(f"{world}, K = {turns}" for world, turns in own)]
+            rows = [[METHODS[method].title, *_row(method, own, show)] for method in METHODS]
+            rows = [row for row in rows if {*row[1:]} - {"n/a"}]
+            if own:
+                lines += [*markdown_table(heads, rows), ""]
+    lines += ["## Rank correlation of steps with bias, with standard deviation, before training; halfway", ""]
+    lengths = sorted({turns for _, turns in columns})
+    ranks = [
+        [world, *(_rank_correlations(found, measured, world, turns) for turns in lengths)]
+        for world in dict.fromkeys(world for world, _ in columns)
+    ]
+    lines += [*markdown_table(["world", *(f"K = {turns}" for turns in lengths)], ranks), ""]
+    lines += [
+        "Means over seeds with 95% bootstrap intervals, of one seed none. Never: no run came there. ≥: so "
+        "many runs came there, the others count with all their steps, and the mean is too low. Noise: "
+        "expected advantages that are too small beside their noise for a cosine. No scale: they point "
+        "nowhere or away. Not run: there is no such run, or no policy halfway, since the exact gradient "
+        "comes to rest before. Rank correlations (Spearman's) are over methods that have a scale, with bias "
+        "and standard deviation over all turns. n/a: the method does not apply:",
+        "",
+        *reasons(columns),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cosine(check: dict[str, Any] | None) -> str:
+    if check is None:
+        return "not run"
+    return "noise" if check["cosine"] is None else f"{check['cosine']:.2f} ± {check['error']:.2f}"
+
+
+def _credit(check: dict[str, Any]) -> str:
+    """Cosine, bias and standard deviation, the last two over all turns."""
+    cosine = "noise" if check["cosine"] is None else f"{check['cosine']:.2f}"
+    if check["bias"] is None:
+        return f"{cosine}; no scale"
+    return "; ".join([cosine, *(f"{length:.2f}" for length in _lengths(check))])
+
+
+def _lengths(check: dict[str, Any]) -> list[float]:
+    """Bias and standard deviation over all turns."""
+    return [sum(value**2 for value in check[key]) ** 0.5 for key in ("bias", "noise")]
+
+
+def _rank_correlations(
+    found: dict[tuple[str, int, str], Cell],
+    measured: dict[tuple[str, int, str, str], dict[str, Any]],
+    world: str,
+    turns: int,
+) -> str:
+    """Of the steps to the goal with bias and with standard deviation, by each policy."""
+    shown = []
+    for policy in POLICIES:
+        checks = [(method, measured.get((world, turns, method, policy))) for method in METHODS]
+        known = [(method, check) for method, check in checks if check and check["bias"] is not None]
+        known = [(method, check) for method, check in known if (world, turns, method) in found]
+        if len(known) < LEAST:
+            shown.append("too few" if known else "not run")
+            continue
+        steps = _ranks([found[world, turns, method].steps.mean for method, _ in known])
+        both = zip(*(_lengths(check) for _, check in known), strict=True)
+        shown.append(", ".join(f"{np.corrcoef(steps, _ranks(values))[0, 1]:.2f}" for values in both))
+    return "; ".join(shown)
+
+
+def _ranks(values: Sequence[float]) -> Array:
+    """Ranks from 1, equal values sharing their mean."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Array = (count.cumsum() - (count - 1) / 2)[place]
+    return ranks
+
+
+def reasons(columns: Sequence[tuple[str, int]]) -> list[str]:
+    """A line for each world and reason for which methods do not apply."""
+    lines = []
+    for world in dict.fromkeys(world for world, _ in columns):
+        table = WORLDS[world](2)
+        why: dict[str, list[str]] = {}
+        for method in METHODS.values():
+            if missing := method.missing(table):
+                why.setdefault(missing, []).append(method.title)
+        lines += [f"- {world}: {'; '.join(titles)}: {reason}" for reason, titles in why.items()]
+    return lines
+
+
+def _row(method: str, columns: Sequence[tuple[str, int]], show: Callable[[str, int, str], str]) -> list[str]:
+    return [
+        "n/a" if METHODS[method].missing(WORLDS[world](turns)) else show(world, turns, method)
+        for world, turns in columns
+    ]
+
+
+def draw(found: dict[tuple[str, int, str], Cell]) -> Any:
+    """A panel for each world and number of turns: steps of each method with their interval.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    figure_class = require("matplotlib.figure", "plots").Figure
+    worlds = [world for world in WORLDS if any(key[0] == world for key in found)]
+    lengths = sorted({key[1] for key in found})
+    size = (2.6 * len(worlds) + 1.6, (0.2 * len(METHODS) + 0.7) * len(lengths) + 0.6)
+    figure = figure_class(figsize=size, dpi=130, layout="constrained")
+    axes = figure.subplots(len(lengths), len(worlds), squeeze=False, sharey=True)
+    names = list(METHODS)
+    for row, turns in enumerate(lengths):
+        for column, world in enumerate(worlds):
+            axis, table = axes[row][column], WORLDS[world](turns)
+            for place, method in enumerate(names):
+                cell = found.get((world, turns, method))
+                if cell is None:
+                    text = "n/a" if METHODS[method].missing(table) else "not run"
+                    axis.text(0.5, place, text, transform=axis.get_yaxis_transform(), fontsize=6,
+                              color="0.6", ha="center", va="center")  # fmt: skip
+                    continue
+                mean, low, high = cell.steps
+                colour = COLOURS[0] if cell.reached == cell.runs else COLOURS[1]
+                marker = "o" if cell.reached == cell.runs else ">"
+                axis.plot([low, high], [place, place], color=colour, linewidth=1.5)
+                axis.plot([mean], [place], marker, color=colour, markersize=4)
+            axis.set_title(f"{world}, K = {turns}", fontsize=9)
+            axis.set_yticks(range(len(names)), [METHODS[name].title for name in names], fontsize=7)
+            axis.set_ylim(len(names) - 0.5, -0.5)
+            axis.set_xscale("log")
+            axis.set_xlim(6, 400)
+            axis.set_xticks([10, 30, 100, 300], ["10", "30", "100", "300"])
+            axis.minorticks_off()
+            axis.tick_params(axis="x", labelsize=7)
+            axis.grid(axis="x", alpha=0.25)
+            axis.spines[["right", "top"]].set_visible(False)
+    figure.supxlabel(
+        "steps to 90% of the best return, mean of seeds and its 95% interval; triangle: not every run came "
+        "there, the mean is too low",
+        fontsize=8,
+    )
+    return figure

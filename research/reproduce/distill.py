@@ -1,0 +1,50 @@
+"""Distillation: a small GPT learns to read from itself with the evidence before it.
+
+`python -m research.reproduce.distill runs/distill` does everything: it makes the tasks and the model of
+`research.reproduce.reading`, warms the model up on a careless reader's episodes, in which every turn is
+shown with the evidence too, distills it, and prints a table. The teacher is the warmed-up model. Tasks have
+two chunks, so that it takes minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from research.reproduce.reading import Setting, warm_up
+from research.reproduce.reading_memory import ENV, REPLY
+from research.reproduce.runs import Job, curve, env_flags, make_parser, run_all, seeded_jobs, steps_flags
+
+METHODS = {
+    "warmed up": ["distill", *steps_flags(1, 1), "--lr", "0"],
+    "forward": ["distill"],
+    "reverse": ["distill", "--divergence", "reverse"],
+}
+FLAGS = ["--groups", "32", "--lr", "1e-3", "--track"]
+
+
+def row(job: Job) -> str:
+    """A run's first and last divergence in training, and its last evaluation on the test tasks."""
+    divergence = curve(job.out, "divergence")[1]
+    last = [curve(job.out, f"eval_{name}")[1][-1] for name in ("success", "evidence_kept")]
+    numbers = (divergence[0], divergence[-1], *last)
+    return f"| {job.method} | {job.seed} | " + " | ".join(f"{number:.3f}" for number in numbers) + " |"
+
+
+def main() -> int:
+    """Run from the command line."""
+    args = make_parser(__doc__, seeds=1, parallel=1, steps=80).parse_args()
+    setting = Setting(args.folder)
+    warm = warm_up(setting, answers=True)
+    two_chunks = {**setting.env_args("train"), "n_documents": 8}
+    sizes = {"episodes": 256, "reply": REPLY, "num_envs": 64}
+    flags = [*env_flags(ENV, two_chunks, args.folder / "test", **sizes), *FLAGS]
+    flags += steps_flags(args.steps, every=max(1, args.steps // 4))
+    made = seeded_jobs(setting.folder, warm, METHODS, args.seeds, flags)
+    run_all(made, args.parallel)
+    print("| method | seed | divergence, first | last | success | evidence kept |\n| --- |" + " --- |" * 5)
+    print("\n".join(map(row, made)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,342 @@
+"""Many objectives with a memory (MemPO): GRPO with and without credit for memories, and without a memory.
+
+`python -m research.reproduce.mempo runs/mempo` does everything: it makes a world, its questions, two to ten
+at once, and a model, teaches the model to search and to remember, spoils it on a forgetful searcher's
+episodes, trains it by each method on two questions at once, tests it on up to ten and writes
+`research/results/`.
+A model without a memory is taught, spoiled, trained and tested likewise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from memenvs.core.files import read_json, write_json
+from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
+from memenvs.tasks.taskset import open_tasks
+from research.reproduce import tool_use
+from research.reproduce.runs import (
+    GROUPS,
+    RESULTS,
+    UNCHANGED,
+    Job,
+    clone,
+    env_flags,
+    finish,
+    kept_record,
+    last_policy,
+    make_parser,
+    markdown,
+    run_all,
+    seeded_jobs,
+    shares_table,
+    shown,
+    steps_flags,
+)
+from research.reproduce.search_memory import ENV, likely, means, search, shares
+from research.reproduce.search_teacher import (
+    BARE_TEMPLATE,
+    FIXED,
+    TEMPLATE,
+    Searcher,
+    play,
+    play_bare,
+    renamed,
+    reply_tokens,
+    turns,
+)
+from research.reproduce.world_tasks import ENTITIES, save_joined
+
+TARGET = {"target": "wrapped"}  # the models of nothing know an answer in its tag alone
+REWARD = {"trajectory": "outcome", **TARGET}  # half right is half a reward, whatever the form
+METHODS: dict[str, list[str]] = {
+    "GRPO": ["--reward", "outcome"],
+    "MemPO": ["--reward", "mempo", "--reward-args", json.dumps(REWARD)],
+    "MemPO, b = 0": ["--reward", "mempo", "--reward-args", json.dumps({**REWARD, "bias": "none"})],
+    # 1 if and only if all answers are right and all replies in form
+    "GRPO, strict": ["--reward", "outcome", "--methods", json.dumps([["MemPO", TARGET]])],
+    "MemPO, strict": ["--reward", "mempo", "--reward-args", json.dumps(TARGET)],
+}
+BARE_METHODS = {"GRPO, no memory": METHODS["GRPO"]}
+METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak", "eval_format")
+BASELINES = {"MemPO": "GRPO", "MemPO, b = 0": "GRPO", "MemPO, strict": "GRPO, strict"}  # of the same reward
+EVALUATED = 256  # episodes of a test set
+ALL = 1024  # tasks of a test set, and episodes of a last policy where questions are as many as in the runs
+MEASURED = 128  # episodes of a last policy with more questions, or with more turns repeated
+OBJECTIVES = {2: 3000, 4: 2000, 6: 1500, 8: 1200, 10: 1000}  # questions at once, and tasks that warm up
+LEARNED = 2  # questions at once in the runs
+CONTEXTS = (3, "all")  # turns repeated, beside 1; the model has to have seen them too
+IN_CONTEXT = (2, 4, 6)  # questions at once where more turns are repeated
+LONGER = 700  # episodes of each of those that warm up
+RENAMED = 3  # times that each of a careful searcher's episodes is shown, each time with other names
+PROBED = 6  # questions at once where P of the memories is measured
+CARE = 0.6  # of the forgetful searcher
+FORGETFUL_EVERY = 6  # an episode of its for every sixth task of the warm-up
+
+
+class Setting:
+    """What all runs with a memory share: a world, questions joined, an untrained model and demonstrations.
+
+    Attributes:
+        start: the row of the policy that all runs begin with.
+        methods: flags of the runs.
+        remembers: whether it writes memories, to be looked into.
+        contexts: turns repeated, in its tests.
+        batch: sequences a step of the forgetful searcher's episodes.
+        kind: behind the name of a file or folder that is its own.
+
+    Args:
+        folder: for everything; what is missing is made.
+        entities: of the world.
+    """
+
+    start = "warmed up"
+    methods = METHODS
+    remembers = True
+    contexts: Sequence[int | str] = CONTEXTS
+    batch = 32
+    kind = ""
+
+    def __init__(self, folder: Path, entities: int = ENTITIES) -> None:
+        self.singles = tool_use.Setting(folder, entities, "search-model", FIXED, window=1024)
+        self.folder, self.model, self.size = folder, self.singles.model, entities / ENTITIES
+        self.careful, self.forgetful = (
+            folder / f"{care}-searches{self.kind}.jsonl" for care in ("careful", "forgetful")
+        )
+        parts = [("warm", n, self._sized(count)) for n, count in OBJECTIVES.items()]
+        parts += [("train", LEARNED, self._sized(4000))]
+        parts += [("test", n, self._sized(ALL)) for n in OBJECTIVES]
+        for part, objectives, count in parts:
+            if not (folder / f"{part}-{objectives}").exists():
+                save_joined(folder, part, objectives, count)
+        if not self.careful.exists():
+            write_demonstrations(self.careful, self._demonstrations(1.0, every=1, times=RENAMED))
+        if not self.forgetful.exists():
+            write_demonstrations(self.forgetful, self._demonstrations(CARE, every=FORGETFUL_EVERY, times=1))
+
+    def _sized(self, count: int) -> int:
+        return max(8, int(count * min(1.0, self.size)))
+
+    def _demonstrations(self, care: float, every: int, times: int) -> Iterator[Demonstration]:
+        """Episodes of a searcher of all numbers of questions, a share of them with more turns repeated.
+
+        Each is there so many times, with other names.
+        """
+        searcher, rng = Searcher(self.singles.names, np.random.default_rng(0), care), np.random.default_rng(1)
+        kinds: list[tuple[int, int | str, int]] = [
+            (n, 1, self._sized(count)) for n, count in OBJECTIVES.items()
+        ]
+        kinds += [(n, keep, self._sized(LONGER)) for n in IN_CONTEXT for keep in self.contexts]
+        for objectives, keep, count in kinds:
+            env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm", objectives, keep))
+            known = len(env.unwrapped.questions)
+            for played in self.play(env, searcher, range(0, min(count, known), every), rng):
+                yield from renamed(played, self.singles.names, rng, times)
+
+    def play(
+        self, env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
+    ) -> Iterator[Demonstration]:
+        """Episodes of a searcher to learn from."""
+        return play(env, searcher, tasks, rng)
+
+    def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
+        """Of the environment that asks so many questions of a part at once."""
+        search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_information": 200}
+        sizes = {"max_turns": turns(objectives), "tokenizer": str(self.model)}
+        shared = {"tasks": str(self.folder / f"{part}-{objectives}"), **search, **sizes}
+        return {**shared, "memory_mode": "memory", "keep_turns": keep_turns, "template": TEMPLATE}
+
+    def flags(self, part: str) -> list[str]:
+        """Of every learner."""
+        sizes = {"episodes": EVALUATED, "reply": reply_tokens(LEARNED), "num_envs": 64}
+        return env_flags(ENV, self.env_args(part), self.folder / f"test-{LEARNED}", **sizes)
+
+    def spoiled(self) -> Path:
+        """A model that can search and remember, and often forgets; before, it learns to call a tool once."""
+        flags, folder = [*self.flags("warm"), "--lr-end", "0"], self.folder
+        first, then = (folder / f"{name}{self.kind}" for name in ("able-to-search", "forgetful-searcher"))
+        able = clone(self.singles.able(), self.careful, first, flags, passes=1, rate=1e-3)
+        return clone(able, self.forgetful, then, flags, passes=1, rate=5e-4, batch=self.batch)
+
+
+class Bare(Setting):
+    """The same without a memory: all turns stand in the prompt, and replies hold a search or an answer."""
+
+    start = "warmed up, no memory"
+    methods = BARE_METHODS
+    remembers = False
+    contexts = ()
+    batch = 8  # a sequence is an episode here, and not a turn
+    kind = "-bare"
+
+    def play(
+        self, env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
+    ) -> Iterator[Demonstration]:
+        """Episodes of a searcher that keeps its notes to itself."""
+        return play_bare(env, searcher, tasks)
+
+    def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
+        """Of the environment; `keep_turns` is of no matter."""
+        own = super().env_args(part, objectives, keep_turns)
+        return {**own, "memory_mode": "append", "template": BARE_TEMPLATE}
+
+
+def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed, and one that learns nothing."""
+    (unchanged,) = UNCHANGED.values()
+    methods = {name: ["grpo", *flags] for name, flags in setting.methods.items()}
+    flags = [*steps_flags(steps, every=10), *GROUPS, "--lr", "2e-4", *setting.flags("train")]
+    return seeded_jobs(setting.folder, warm, {setting.start: unchanged, **methods}, seeds, flags)
+
+
+def measure_all(
+    setting: Setting, warm: Path, made: Sequence[Job], parallel: int
+) -> dict[str, list[dict[str, Any]]]:
+    """`measure` of every policy, by method, so many at once."""
+    policies = [job for job in made if not (job.method == setting.start and job.seed)]  # whatever the seed
+    pool = ProcessPoolExecutor(
+        parallel, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    )
+    found: dict[str, list[dict[str, Any]]] = {}
+    with pool:
+        measured = pool.map(partial(measure, setting, warm), policies)
+        for job, one in zip(policies, measured, strict=True):
+            found.setdefault(job.method, []).append(one)
+    return found
+
+
+def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
+    """What a run's last policy does with two to ten questions and, with a memory, in longer prompts, and P.
+
+    P of the memories is measured by the policy itself, as MemPO does, and by the one that all runs began
+    with. What was found is kept beside the run with the digest of the policy's weights, and read from there
+    the next time.
+    """
+    file, model = job.out / "objectives.json", last_policy(job.out)
+    digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    if file.exists() and (known := read_json(file)).get("weights") == digest:
+        return dict(known["found"])
+    found: dict[str, Any] = {}
+    for objectives in OBJECTIVES:
+        env_args = setting.env_args("test", objectives)
+        probed = setting.remembers and objectives == PROBED
+        count = ALL if objectives == LEARNED else MEASURED
+        played = search(model, env_args, objectives, count, scorer=model if probed else None)
+        found[f"{objectives}"] = means(played)
+        if setting.remembers and objectives == LEARNED:
+            found["memories"] = shares(played, open_tasks(env_args["tasks"]))
+        if probed:
+            found["likely"] = likely(played)
+            found["likely to all"] = likely(search(model, env_args, objectives, count, scorer=warm))
+    for objectives in IN_CONTEXT:
+        for keep in setting.contexts:
+            env_args = setting.env_args("test", objectives, keep)
+            found[f"{objectives}, {keep} turns"] = means(search(model, env_args, objectives, MEASURED))
+    write_json(file, {"weights": digest, "found": found})
+    return found
+
+
+def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Markdown tables of each method's means over seeds: by number of questions, by context, P by turn."""
+
+    def cells(runs: Sequence[Mapping[str, Any]], keys: Sequence[str], metric: str, digits: int) -> list[str]:
+        return [shown([run[key][metric] for run in runs], digits) for key in keys]
+
+    numbers = [f"{objectives}" for objectives in OBJECTIVES]
+    contexts = [key for n in IN_CONTEXT for key in (f"{n}", *(f"{n}, {keep} turns" for keep in CONTEXTS))]
+    remembering = {name: runs for name, runs in found.items() if "memories" in runs[0]}
+    made = [shares_table({name: [run["memories"] for run in runs] for name, runs in remembering.items()})]
+    for metric, keys, digits in (
+        ("em", numbers, 3),
+        ("f1", numbers, 3),
+        ("strict", numbers, 3),
+        ("prompt_tokens", numbers, 0),
+        ("prompt_tokens_peak", numbers, 0),
+        ("reply_tokens", numbers, 0),
+        ("em", contexts, 3),
+    ):
+        rows = {
+            name: cells(runs, keys, metric, digits)
+            for name, runs in found.items()
+            if all(metric in runs[0].get(key, ()) for key in keys)
+        }
+        made.append(markdown((metric, *keys), rows))
+    made.append(differences(found, [*dict.fromkeys([*numbers, *contexts])]))
+    for by, whose in (("likely", "the policy's own"), ("likely to all", "the warmed-up policy's")):
+        made.append(_pairs_table(remembering, by, "turns", f"P, {whose}", "turn {}"))
+        made.append(_pairs_table(remembering, by, "bins", f"memories by P, {whose}", "fifth {}"))
+    return "\n\n".join(made)
+
+
+def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence[str]) -> str:
+    """A Markdown table of exact match less that of GRPO with the same reward and seed: means and errors."""
+    rows = {}
+    for name, runs in found.items():
+        if name in BASELINES and len(runs) > 1:
+            pairs = list(zip(runs, found[BASELINES[name]], strict=True))
+            gaps = [[run[key]["em"] - other[key]["em"] for run, other in pairs] for key in keys]
+            errors = [np.std(gap, ddof=1) / len(gap) ** 0.5 for gap in gaps]
+            rows[name] = [
+                f"{np.mean(gap):.3f} ± {error:.3f}" for gap, error in zip(gaps, errors, strict=True)
+            ]
+    return markdown(("em, less GRPO's", *keys), rows)
+
+
+def _pairs_table(
+    found: Mapping[str, Sequence[Mapping[str, Any]]], by: str, part: str, head: str, place: str
+) -> str:
+    """A Markdown table of `likely`'s pairs, the second in brackets; means over seeds."""
+    last = min(len(run[by][part]) for runs in found.values() for run in runs)
+    rows = {
+        name: [
+            "{:.2f} ({:.2f})".format(*np.mean([run[by][part][number] for run in runs], axis=0))
+            for number in range(last)
+        ]
+        for name, runs in found.items()
+    }
+    return markdown((head, *(place.format(number + 1) for number in range(last))), rows)
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = make_parser(__doc__, seeds=5, parallel=2, steps=60, add="methods")
+    args = parser.parse_args()
+    objectives = RESULTS / "mempo_objectives.json"
+    try:
+        kept = kept_record("mempo", args.seeds, args.steps) if args.add else {}
+    except ValueError as error:
+        parser.error(str(error))
+    measured = read_json(objectives) if args.add else {}
+    found, every = dict(measured), list[Job]()
+    for kind in (Setting, Bare):
+        if kind.methods.keys() <= measured.keys():
+            continue
+        setting = kind(args.folder)
+        warm = setting.spoiled()
+        made = jobs(setting, warm, args.seeds, args.steps)
+        made = [job for job in made if job.method == kind.start or job.method not in measured]
+        run_all(made, args.parallel)
+        found |= measure_all(setting, warm, made, args.parallel)
+        every += made
+    if every:
+        title = f"Two objectives, {EVALUATED} test episodes"
+        print(finish("mempo", title, every, METRICS, kept=kept))
+        write_json(objectives, found)
+    print(tables(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,308 @@
+"""TAMTRL and InfoMem against the outcome alone, on a language model that reads and goes on learning by each.
+
+`python -m research.reproduce.reader runs/rewards --model runs/reader/warm/last/policy` trains the reader of
+`research.agent`, after its warm-up, for a few steps by each method, on questions about one invented world,
+and tests it on another. It writes `research/results/reader.json`: what the memories took and kept, and what
+turns were paid for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memenvs.build.__main__ import main as build
+from memenvs.core.files import read_json, write_json
+from memenvs.tasks.taskset import open_tasks
+from research.agent import READING
+from research.lessons import holds, values_of
+from research.reproduce.runs import (
+    RESULTS,
+    UNCHANGED,
+    Job,
+    make_parser,
+    markdown,
+    run_all,
+    seeded_jobs,
+    shown,
+    steps_flags,
+)
+
+WORLDS = {
+    "train": "--split train --seed 2 --tokenizer world --num-tasks 4000 --entities 3000 --documents 20",
+    "test": "--split test --seed 0 --tokenizer world --num-tasks 128 --entities 1000 --documents 20",
+}
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "outcome only": ("outcome", {}),
+    "TAMTRL": ("tamtrl", {}),
+    "TAMTRL, change": ("tamtrl", {"change": True}),
+    "InfoMem": ("infomem", {}),
+    "InfoMem, query": ("infomem", {"condition": "query"}),
+}
+KINDS = (
+    "all facts shown are taken",
+    "some facts shown are taken",
+    "facts shown, none taken: changed",
+    "facts shown, none taken: unchanged",
+    "no fact shown: changed",
+    "no fact shown: unchanged",
+    "a fact is lost",
+)
+"""What a reading turn made of the facts that its chunk shows and that are not in memory."""
+EVALUATED, EVERY = 128, 12
+REPEATED = 0.75  # of the question's words, in a memory that repeats it
+SHARED = f"--env MemChunkQA-v0 --dtype bfloat16 --max-new-tokens 192 --num-envs 32 --micro-batch-tokens 4096 \
+--groups 4 --group-size 8 --temperature 0.8 --lr 2e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
+
+Needed = Mapping[str, Sequence[tuple[str, str]]]
+"""The facts that each question needs."""
+
+_WORDS = re.compile(r"\w+")
+
+
+def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed."""
+    worlds = {name: str(folder / name) for name in WORLDS}
+    for name, flags in WORLDS.items():
+        if not (folder / name / "card.json").exists():
+            build(["world", *flags.split(), "--out", worlds[name]])
+    methods = {
+        name: ["grpo", "--reward", reward, "--reward-args", json.dumps(settings)]
+        for name, (reward, settings) in METHODS.items()
+    }
+    flags = [*SHARED.split(), *steps_flags(steps, every=EVERY), "--save-every", "5"]
+    flags += ["--env-args", json.dumps({"n_documents": 6, **READING, "tasks": worlds["train"]})]
+    flags += ["--eval-env-args", json.dumps({"tasks": worlds["test"]}), "--eval-episodes", str(EVALUATED)]
+    learning = seeded_jobs(folder, warm, methods, seeds, flags)
+    unchanged = {name: [*own, "--lr-warmup", "0"] for name, own in UNCHANGED.items()}
+    return [*seeded_jobs(folder, warm, unchanged, 1, flags), *learning]
+
+
+def episodes(job: Job) -> dict[str, dict[int, list[dict[str, Any]]]]:
+    """A run's recorded episodes, of training and evaluation, by the step that they belong to."""
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {"train": {}, "eval": {}}
+    for line in (job.out / "episodes.jsonl").read_text().splitlines():
+        episode = json.loads(line)
+        found[episode["phase"]].setdefault(episode["step"], []).append(episode)
+    return {phase: dict(sorted(by_step.items())) for phase, by_step in found.items()}
+
+
+def evaluations(job: Job, needed: Needed) -> list[dict[str, Any]]:
+    """What each evaluation of a run found, in the order of their steps; see `measure`."""
+    return [{"step": step, **measure(found, needed)} for step, found in episodes(job)["eval"].items()]
+
+
+def measure(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, Any]:
+    """What episodes have in the mean, and what their memories hold.
+
+    Returns:
+        Metrics; the share of the needed facts that the last memory held (`noted`) and of last memories that
+        repeat the question, most of its words (`repeats`, InfoMem Fig. 4), and the mean share of its words
+        that they have (`query_words`); by reading turn what share
+        of those that the chunk showed first was noted (`taken`), and of those in memory was kept (`kept`).
+    """
+    found: dict[str, Any] = {
+        name: float(np.mean([one["metrics"][name] for one in played]))
+        for name in ("em", "f1", "prompt_tokens")
+    }
+    found["reply_tokens"] = float(np.mean([sum(len(r["ids"]) for r in one["tokens"]) for one in played]))
+    last = [holds(one["turns"][-2]["memory"], fact) for one in played for fact in needed[one["question"]]]
+    found["noted"] = float(np.mean(last))
+    words = [_query_words(one["turns"][-2]["memory"], one["question"]) for one in played]
+    found |= {"repeats": float(np.mean([share >= REPEATED for share in words]))}
+    found |= {"query_words": float(np.mean(words))}
+    turns = [list(_facts(one, needed[one["question"]])) for one in played]
+    for number, name in enumerate(("taken", "kept")):
+        by_turn = [
+            [mark for one in turns if k < len(one) for mark in one[k][number]]
+            for k in range(max(map(len, turns)))
+        ]
+        found[name] = [float(np.mean(marks)) if marks else None for marks in by_turn]
+    return found
+
+
+def _query_words(memory: str, question: str) -> float:
+    """The share of a question's words that a memory has."""
+    words, known = set(_WORDS.findall(question.lower())), set(_WORDS.findall(memory.lower()))
+    return len(words & known) / len(words)
+
+
+def _facts(
+    episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]
+) -> Iterator[tuple[list[bool], list[bool]]]:
+    """At each reading turn, of the facts that it showed and of those in memory, which are there then."""
+    before = ""
+    for turn in episode["turns"][:-1]:
+        text, after = "\n" + turn["observation"].rpartition("Notes:\n")[0], turn["memory"]
+        had = [fact for fact in needed if holds(before, fact)]
+        shown = [fact for fact in needed if f"\n{fact[0]}\n" in text and fact not in had]
+        yield [holds(after, fact) for fact in shown], [holds(after, fact) for fact in had]
+        before = after
+
+
+def paid(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, dict[str, float]]:
+    """By what a reading turn did: how many did so, the mean of TAMTRL's signal and of the advantage.
+
+    Raises:
+        KeyError: the episodes were not measured by TAMTRL.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one in played:
+        for turn, kind in enumerate(_kinds(one, needed[one["question"]])):
+            advantages = one["tokens"][turn]["advantages"]  # of tokens, the same for all of a turn
+            found.setdefault(kind, []).append((one["signals"]["tamtrl"][turn], advantages[0]))
+    means = {kind: np.mean(found[kind], axis=0).tolist() for kind in KINDS if kind in found}
+    return {
+        kind: {"turns": len(found[kind]), "signal": signal, "advantage": advantage}
+        for kind, (signal, advantage) in means.items()
+    }
+
+
+def _kinds(episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """What each reading turn made of the facts, one of `KINDS`."""
+    before = ""
+    for turn, (taken, kept) in zip(episode["turns"], _facts(episode, needed), strict=False):
+        how = "unchanged" if turn["memory"].strip() == before.strip() else "changed"
+        if not all(kept):
+            yield "a fact is lost"
+        elif any(taken):
+            yield "all facts shown are taken" if all(taken) else "some facts shown are taken"
+        else:
+            yield f"{'facts shown, none taken' if taken else 'no fact shown'}: {how}"
+        before = turn["memory"]
+
+
+def turns_of(job: Job, needed: Needed) -> dict[str, Any]:
+    """What a run's turns do: `unchanged` in its last evaluation and, by TAMTRL, `paid` in its training.
+
+    Args:
+        job: the run.
+        needed: of the questions that it trains on.
+    """
+    played = episodes(job)
+    found: dict[str, Any] = {"unchanged": unchanged(played["eval"][max(played["eval"])])}
+    if METHODS.get(job.method, ("",))[0] == "tamtrl":
+        found["paid"] = paid([one for step in played["train"].values() for one in step], needed)
+    return found
+
+
+def unchanged(played: Sequence[Mapping[str, Any]]) -> list[float]:
+    """By reading turn, from the second on, the share of episodes in which the memory stays as it was."""
+    found: dict[int, list[bool]] = {}
+    for one in played:
+        memories = [turn["memory"].strip() for turn in one["turns"][:-1]]
+        for turn, (before, after) in enumerate(itertools.pairwise(memories)):
+            found.setdefault(turn, []).append(before == after)
+    return [float(np.mean(found[turn])) for turn in sorted(found)]
+
+
+def seeds_of(record: Mapping[str, Any], method: str) -> list[int]:
+    """The seeds that a record has of a method."""
+    return [run["seed"] for run in record["methods"].get(method, [])]
+
+
+def add_runs(record: dict[str, Any], runs: Sequence[tuple[str, int, list[dict[str, Any]]]]) -> None:
+    """Add runs to a record that are not in it: of each the method, the seed and its evaluations.
+
+    Raises:
+        ValueError: a run does otherwise than that of the record; nothing is added then.
+    """
+    new = []
+    for method, seed, found in runs:
+        made = {"seed": seed, "found": found}
+        if seed not in seeds_of(record, method):
+            new.append((method, made))
+        elif made not in record["methods"][method]:
+            raise ValueError(
+                f"{method!r}, seed {seed}, does otherwise here than in the record: {found[-1]}; "
+                "leave --add out, and all runs are made here"
+            )
+    for method, made in new:
+        record["methods"].setdefault(method, []).append(made)
+
+
+def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """A Markdown table of each method's means over seeds, smallest and largest, at its last evaluation."""
+    names = ("em", "f1", "noted", "taken", "kept", "query_words", "reply_tokens")
+    rows = {
+        method: [_cell(name, [one["found"][-1][name] for one in seeds]) for name in names]
+        for method, seeds in found.items()
+    }
+    return markdown(("method", *names), rows)
+
+
+def paid_to(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """`paid` of several runs (`turns_of`) together, where `turns` is a share of all turns."""
+    measured = [run["paid"] for run in runs]
+    whole = sum(one["turns"] for run in measured for one in run.values())
+    found: dict[str, dict[str, float]] = {}
+    for kind in KINDS:
+        own = [run[kind] for run in measured if kind in run]
+        counts = [one["turns"] for one in own]
+        found[kind] = {"turns": sum(counts) / whole}
+        for name in ("signal", "advantage") if own else ():
+            found[kind][name] = float(np.average([one[name] for one in own], weights=counts))
+    return found
+
+
+def turns_table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """A Markdown table of `paid_to` the runs of each method."""
+    measured = {
+        method: paid_to(found[method].values())
+        for method, (reward, _) in METHODS.items()
+        if reward == "tamtrl" and method in found
+    }
+    names = ("turns", "signal", "advantage")
+    rows = {
+        kind: [
+            f"{own[kind][name]:.2f}" if name in own[kind] else ""
+            for own in measured.values()
+            for name in names
+        ]
+        for kind in KINDS
+    }
+    return markdown(("a reading turn", *(f"{method}: {name}" for method in measured for name in names)), rows)
+
+
+def _cell(name: str, values: Sequence[Any]) -> str:
+    """A metric's mean over seeds, or its means by turn."""
+    if isinstance(values[0], list):
+        columns = [[value for value in turn if value is not None] for turn in zip(*values, strict=False)]
+        return ", ".join(f"{np.mean(turn):.2f}" for turn in columns if turn)
+    return shown(values, digits=0 if name == "reply_tokens" else 3)
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = make_parser(__doc__, seeds=5, parallel=2, steps=12, add="runs")
+    reader = "the reader to begin with (default: the one that ships, which has been reinforced already)"
+    parser.add_argument("--model", type=Path, default=Path("smollm2-reader"), help=reader)
+    args = parser.parse_args()
+    every, file = jobs(args.folder, args.model, args.seeds, args.steps), RESULTS / "reader.json"
+    record = {"steps": args.steps, "methods": {}, "turns": {}, **(read_json(file) if args.add else {})}
+    if record["steps"] != args.steps:
+        parser.error(
+            f"--add: the runs of {file} have {record['steps']} steps; give --steps {record['steps']}"
+        )
+    made = [job for job in every if job.method in UNCHANGED or job.seed not in seeds_of(record, job.method)]
+    run_all(made, args.parallel)
+    needed = {name: values_of(open_tasks(args.folder / name)) for name in WORLDS}
+    add_runs(record, [(job.method, job.seed, evaluations(job, needed["test"])) for job in made])
+    for job in every:
+        if (job.out / "episodes.jsonl").exists():  # not if an earlier folder holds it
+            known = record["turns"].setdefault(job.method, {})
+            known[str(job.seed)] = turns_of(job, needed["train"])
+    write_json(file, record)
+    print(table(record["methods"]), turns_table(record["turns"]), sep="\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Chunked reading (TAMTRL, InfoMem): curves and tables of the ways to reward a small GPT.
+
+`python -m research.reproduce.reading runs/reading` does everything: it makes tasks and a model, warms the
+model up on a careless reader's episodes, trains it by each method and writes `research/results/`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from memenvs.core.files import write_json
+from memenvs.tasks.tokens import load_tokenizer
+from research.reproduce.reading_memory import ENV, REPLY, read, shares, signals
+from research.reproduce.reading_model import save_demonstrations, save_reading_gpt
+from research.reproduce.reading_tasks import CHUNK_SIZE, MAX_MEMORY, TEMPLATE, save_reading_tasks
+from research.reproduce.runs import (
+    GROUPS,
+    RESULTS,
+    Job,
+    clone_until,
+    env_flags,
+    finish,
+    last_policy,
+    make_parser,
+    run_all,
+    seeded_jobs,
+    shares_table,
+    steps_flags,
+)
+
+WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends
+EVALUATED = 512  # episodes of the test set
+WRAPPED = {"target": "wrapped"}  # a model from nothing knows an answer in its form alone
+
+
+def _method(reward: str, **settings: Any) -> list[str]:
+    return ["--reward", reward, "--reward-args", json.dumps(settings)]
+
+
+def _by_turn(*, scale: str = "std", **settings: Any) -> list[str]:
+    """TAMTRL's rewards, compared with the group's at the same turn and not at all turns (ours)."""
+    methods = json.dumps([["TAMTRL", settings]])
+    return ["--reward", "turn", "--alpha", "0", "--scale", scale, "--methods", methods]
+
+
+METHODS: dict[str, list[str]] = {
+    "outcome only": _method("outcome"),
+    "TAMTRL": _method("tamtrl"),
+    "TAMTRL, no min-max": _method("tamtrl", minmax=False),
+    "TAMTRL, no length norm": _method("tamtrl", length_norm=False),
+    "TAMTRL, plus": _method("tamtrl", combine="plus"),
+    "TAMTRL, global": _method("tamtrl", view="global"),
+    "TAMTRL, change": _method("tamtrl", change=True),
+    "TAMTRL, by turn": _by_turn(),
+    "TAMTRL, change, by turn": _by_turn(change=True),
+    "TAMTRL, by turn, no std": _by_turn(scale="none"),
+    "TAMTRL, change, by turn, no std": _by_turn(scale="none", change=True),
+    "InfoMem": _method("infomem", **WRAPPED),
+    "InfoMem, wrong side": _method("infomem", **WRAPPED, side="wrong"),
+    "InfoMem, both sides": _method("infomem", **WRAPPED, side="both"),
+    "InfoMem, no normalisation": _method("infomem", **WRAPPED, normalize=False),
+    "InfoMem, no outcome": _method("infomem", **WRAPPED, outcome=False),
+    "ReMemR1": _method("rememr1"),
+}
+
+
+class Setting:
+    """What all runs share: tasks, an untrained model and the environment's arguments, made where missing.
+
+    Args:
+        folder: for everything.
+        tasks: of the training split; a quarter as many of the test split.
+    """
+
+    def __init__(self, folder: Path, tasks: int = 4096) -> None:
+        self.folder, self.model = folder, folder / "model"
+        if not self.model.exists():
+            save_reading_gpt(self.model)
+        tokenizer = load_tokenizer(str(self.model))
+        for split, count in (("train", tasks), ("test", tasks // 4)):
+            if not (folder / split).exists():
+                save_reading_tasks(folder / split, tokenizer, split, count)
+
+    def env_args(self, split: str) -> dict[str, Any]:
+        """Of a split's environment."""
+        sizes = {"chunk_size": CHUNK_SIZE, "max_memory": MAX_MEMORY, "max_answer": MAX_MEMORY}
+        cutting = {"tokenizer": str(self.model), "cut_at": "document", "template": TEMPLATE}
+        return {"tasks": str(self.folder / split), **sizes, **cutting}
+
+    @property
+    def flags(self) -> list[str]:
+        """Of every learner."""
+        sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 256}
+        return env_flags(ENV, self.env_args("train"), self.folder / "test", **sizes)
+
+
+def warm_up(setting: Setting, *, answers: bool = False) -> Path:
+    """A model that answers about one test task in four; `answers` as in `save_demonstrations`."""
+    demonstrations, out = setting.folder / "careless.jsonl", setting.folder / "warm"
+    if not demonstrations.exists():
+        env = gym.make(f"memenvs:{ENV}", **setting.env_args("train"))
+        save_demonstrations(demonstrations, env, 5000, seed=0, answers=answers)
+    command = ["--model", str(setting.model), "--teacher", str(demonstrations), "--learn-from", "all"]
+    command += ["--episodes", "5000", *setting.flags]
+    command += ["--batch-size", "128", "--lr", "2e-3", "--lr-warmup", "50", "--eval-every", "100"]
+    return clone_until(WARM, command, out)
+
+
+def jobs(
+    setting: Setting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
+) -> list[Job]:
+    """A run for each of the methods named and each seed."""
+    methods = {name: ["grpo", *flags] for name, flags in METHODS.items() if name in names}
+    shared = [*setting.flags, *steps_flags(steps, every=10), *GROUPS, "--lr", "5e-4"]
+    return seeded_jobs(setting.folder, warm, methods, seeds, shared)
+
+
+def memories(file: Path, setting: Setting, warm: Path, made: Sequence[Job]) -> str:
+    """Write what final memories hold and methods measure; a Markdown table of it."""
+    env_args = setting.env_args("test")
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, model in [("warmed up", warm), *((job.method, last_policy(job.out)) for job in made)]:
+        found.setdefault(name, []).append(shares(read(model, env_args, 2 * EVALUATED)))
+    measured = signals(read(warm, env_args, 2 * EVALUATED, measured=True))
+    write_json(file, {"shares": found, "signals of the warmed-up model": measured})
+    lines = [f"{name}: {value:.3f}" for name, value in measured.items()]
+    return "\n".join([shares_table(found), "", *lines])
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = make_parser(__doc__, seeds=5, parallel=2)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS], help="default all")
+    parser.add_argument("--record", default="reading", help="beginning of the records' names")
+    args = parser.parse_args()
+    if args.record == "reading" and len(args.methods) < len(METHODS):
+        parser.error("these methods alone would replace the record of all; give --record another name")
+    setting = Setting(args.folder)
+    warm = warm_up(setting)
+    made = jobs(setting, warm, args.seeds, args.steps, args.methods)
+    run_all(made, args.parallel)
+    title = f"Chunked reading, {EVALUATED} test tasks"
+    print(finish(f"{args.record}_methods", title, made, ("eval_success", "eval_reply_tokens")))
+    print(memories(RESULTS / f"{args.record}_memories.json", setting, warm, made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

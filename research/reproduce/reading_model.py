@@ -1,0 +1,134 @@
+"""A small GPT for one-line documents goes out, with a careless reader's episodes to warm it up on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+import transformers
+
+from memenvs.models.small_gpt import save_small_gpt
+from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
+from memenvs.tasks.metrics import wrap_answer
+from research.reproduce.reading_tasks import BORN, LINE, QUESTION, STOP, TEMPLATE, names, sentence
+
+CARE = 0.7  # chance, at each turn, that the careless reader keeps the sentence that is asked for
+ALONE = 0.5  # chance that a memory is one sentence
+WIDTH = 96  # of the model
+WINDOW = 32  # tokens: the longest prompt of the task sets has 16, a reply 4
+_PROMPT = re.compile(
+    r"(?:Section:\n(?P<section>.*)\n)?Memory:\n(?P<memory>.*)\n.+ the birthplace of (?P<person>.+)", re.S
+)
+
+
+def save_reading_gpt(folder: Path) -> Path:
+    """Save a model that has a token for every name, every sentence and every fixed text around them.
+
+    A sentence is one token because a model of this size, from nothing, learned in minutes which sentence to
+    keep, and not to copy one name by name: the towns it wrote were then any of the section's.
+    """
+    templates = [TEMPLATE[part].replace("{question}", QUESTION) for part in ("read", "answer")]
+    fixed = [part for text in templates for part in re.split(r"\{\w+\}", text) if part]
+    boxed = wrap_answer("|", "boxed").split("|")
+    people, towns = names()
+    parts = {sentence(person, town): (person, town) for person in people for town in towns}
+    phrases = [*fixed, LINE, *boxed, *parts, *people, *towns]
+    size = {"width": WIDTH, "layers": 2, "window": WINDOW, "tied": True, "spread": WIDTH**-0.5}
+    save_small_gpt(folder, phrases, **size)
+    _begin_as_sums(folder, parts)
+    return folder
+
+
+def _begin_as_sums(folder: Path, parts: dict[str, tuple[str, ...]]) -> None:
+    """Give tokens the sum of others' embeddings to begin with, as one does when whole words are added."""
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder)
+    number = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
+    embeddings = model.transformer.wte.weight
+    with torch.no_grad():
+        for whole, names_in_it in parts.items():
+            embeddings[number[whole]] = sum(embeddings[number[name]] for name in names_in_it)
+    model.save_pretrained(folder)
+
+
+class CarelessReader:
+    """Keeps the sentence that is asked for only by chance, at each turn that shows it in section or memory.
+
+    What it knows it reads from the prompt, of any section: also of one that holds the evidence alone.
+
+    Args:
+        rng: its chance.
+        care: probability to keep the sentence.
+    """
+
+    def __init__(self, rng: np.random.Generator, care: float = CARE) -> None:
+        self._rng, self._care = rng, care
+
+    def __call__(self, prompt: str, info: Any = None) -> str:
+        """A memory of one or two sentences, the one asked for first; or an answer by the best in memory."""
+        asked, section, memory = _parts(prompt)
+        if section is None:
+            best = next(iter(_about(asked, memory) or memory), "")
+            return wrap_answer(best.partition(BORN)[2].rstrip(STOP), "boxed")
+        shown = list(dict.fromkeys([*memory, *section]))
+        wanted = _about(asked, shown)
+        others = [line for line in section or memory if line not in wanted]
+        kept = wanted if self._rng.random() < self._care or not others else []
+        fill = 2 - (self._rng.random() < ALONE) - len(kept)
+        drawn = self._rng.permutation(len(others))[:fill]
+        return LINE.join([*kept, *(others[i] for i in drawn)])
+
+
+def save_demonstrations(
+    file: Path, env: gym.Env[Any, Any], episodes: int, seed: int, *, answers: bool = False
+) -> None:
+    """Write the careless reader's episodes, and reading turns again with the evidence alone.
+
+    A model from nothing has seen no other prompts than these, while TAMTRL asks the same model how it would
+    write with the evidence in the section's place: so it has to learn to read such sections too.
+    Of the turns at which nothing that is asked for can be seen only a quarter is shown: they are the most,
+    and teach the least.
+
+    Args:
+        file: to be written.
+        env: of the tasks.
+        episodes: so many.
+        seed: of the reader and the tasks.
+        answers: answer turns too are shown again with the evidence, behind the memory.
+    """
+    rng = np.random.default_rng([seed, 1])
+    write_demonstrations(file, (_demonstration(env, rng, answers) for _ in range(episodes)))
+
+
+def _demonstration(env: gym.Env[Any, Any], rng: np.random.Generator, answers: bool) -> Demonstration:
+    reader, turns, over = CarelessReader(rng), [], False
+    observation, info = env.reset(seed=int(rng.integers(2**31)))
+    while not over:
+        reminded, reply = info["privileged"]["teacher_prompt"], reader(observation)
+        asked, section, memory = _parts(observation)
+        if section is None or _about(asked, section + memory) or rng.random() < 0.25:
+            turns.append((observation, reply))
+            if section is not None or answers:
+                turns.append((reminded, reader(reminded)))
+        observation, _, terminated, truncated, info = env.step(reply)
+        over = terminated or truncated
+    return Demonstration(turns, "rewrite", info["metrics"]["success"] == 1.0)
+
+
+def _parts(prompt: str) -> tuple[str, list[str] | None, list[str]]:
+    """Who is asked about, the section's sentences (None at the answer turn), and those of the memory."""
+    if not (found := _PROMPT.fullmatch(prompt)):
+        raise ValueError(f"the careless reader reads no prompt but its own template's, got {prompt!r:.80}")
+    section = found["section"]
+    return found["person"], None if section is None else _sentences(section), _sentences(found["memory"])
+
+
+def _sentences(text: str) -> list[str]:
+    return [line for line in text.split(LINE) if line]
+
+
+def _about(person: str, sentences: list[str]) -> list[str]:
+    return [line for line in sentences if line.startswith(person + BORN)]

@@ -1,0 +1,110 @@
+"""What the memories of a trained searcher hold, and how likely they make the answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memenvs.core.vector import TextVectorEnv
+from memenvs.envs.search_qa import read_reply
+from memenvs.models import HFPolicy
+from memenvs.rollout.records import Episode
+from memenvs.tasks.taskset import TaskSet
+from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
+from memenvs.wrappers.scorers import HFScorer
+from research.reproduce.play import play_anew
+from research.reproduce.search_teacher import note, reply_tokens
+
+ENV = "MemSearchQA-v0"
+BINS = 5  # of P
+
+
+def search(
+    model: Path, env_args: dict[str, Any], objectives: int, episodes: int, scorer: Path | None = None
+) -> list[Episode]:
+    """Episodes of a model, by `play_anew`.
+
+    Args:
+        model: folder of a policy.
+        env_args: of the environment.
+        objectives: questions of a task.
+        episodes: so many.
+        scorer: folder of the policy by which P of every memory is their signal.
+    """
+    policy = HFPolicy(model)
+    venv: Any = TextVectorEnv(ENV, 128, autoreset_mode="Disabled", **env_args)
+    if scorer:
+        asked, method = HFPolicy(scorer), MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
+        venv = VectorRewardWrapper(venv, [method], HFScorer(asked.model, asked.tokenizer), group_size=1)
+    return play_anew(venv, policy, episodes, reply_tokens(objectives))
+
+
+def means(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What episodes have in the mean.
+
+    Exact match and F1, means over a task's questions; `format`, `success`, and `strict`: 1 if
+    and only if both are 1, MemPO's trajectory reward; the model's own tokens, all and most at once.
+    """
+    names = ("em", "f1", "format", "success", "prompt_tokens", "prompt_tokens_peak", "turns")
+    found = {name: float(np.mean([one.metrics[name] for one in episodes])) for name in names}
+    rewards = [one.metrics["success"] * one.metrics["format"] == 1.0 for one in episodes]
+    found["strict"] = float(np.mean(rewards))
+    return {**found, "reply_tokens": float(np.mean([one.tokens for one in episodes]))}
+
+
+def likely(episodes: Sequence[Episode]) -> dict[str, list[list[float]]]:
+    """What P the memories have, by turn (MemPO Fig. 4) and by its own size (Fig. 5).
+
+    `turns`: of each turn the mean of P and the share of episodes with a memory there. `bins`: of each fifth
+    of P's range the share of all memories and the mean exact match of their episodes, 0 where none is.
+    """
+    known = [
+        (turn, value, one.metrics["em"])
+        for one in episodes
+        for turn, (value, reply) in enumerate(zip(one.signals["mempo"], one.replies, strict=True))
+        if read_reply(reply.text, memory=True).memory
+    ]
+    of_turn, of_bin = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+    for turn, value, right in known:
+        of_turn[turn].append(value)
+        of_bin[min(int(BINS * value), BINS - 1)].append(right)
+    turns = [of_turn[turn] for turn in range(max(of_turn, default=-1) + 1)]
+    bins = [of_bin[number] for number in range(BINS)]
+    return {
+        "turns": [[_mean(values), len(values) / len(episodes)] for values in turns],
+        "bins": [[len(values) / max(len(known), 1), _mean(values)] for values in bins],
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
+
+
+def shares(episodes: Sequence[Episode], tasks: TaskSet) -> dict[str, float]:
+    """What a searcher does well, as shares of the times at which it could.
+
+    `searched`: a question's subject, ever; `taken`: its answer is noted right behind such a search; `kept`: a
+    right note is in the next memory too; `em`.
+    """
+    numbers = {task.id: number for number, task in enumerate(tasks)}
+    searched, taken, kept, right = list[bool](), list[bool](), list[bool](), list[float]()
+    for episode in episodes:
+        task = tasks[numbers[episode.task]]
+        moves = [read_reply(reply.text, memory=True) for reply in episode.replies]
+        memories = [move.memory.text if move.memory else "" for move in moves]
+        right.append(episode.metrics["em"])
+        for subject, (answer, *_) in zip(tasks.titles(task.evidence), task.answers, strict=True):
+            noted = note(subject, answer)
+            asked = [move.kind == "search" and move.content == subject for move in moves]
+            searched.append(any(asked))
+            for now, memory, then in zip(asked, memories, memories[1:], strict=False):
+                if now:
+                    taken.append(noted in then)
+                elif noted in memory:
+                    kept.append(noted in then)
+    found: dict[str, Sequence[float]] = {"em": right, "searched": searched, "taken": taken, "kept": kept}
+    return {name: _mean(values) for name, values in found.items()}

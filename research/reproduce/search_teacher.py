@@ -1,0 +1,156 @@
+"""Episodes of a scripted searcher that forgets, in a search environment with a memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.envs.search_qa import LAST
+from memenvs.envs.searching import SearchForm
+from memenvs.rollout.demonstrations import Demonstration
+from research.reproduce.world_tasks import Names
+
+TEMPLATE = {"ask": "Questions: {question}\n<mem>{memory}</mem>{recent}\nReply: "}
+"""A prompt that says nothing about how many questions there are, or how many turns are left."""
+
+BARE_TEMPLATE = {"ask": "Questions: {question}\nReply: "}
+"""The same without a memory: every reply and passage follows it."""
+
+UNKNOWN, BETWEEN, IS = "?", "; ", ": "
+MEM, MEM_END = "<mem>", "</mem>"
+THEN_SEARCH, SEARCHED = f"{MEM_END}<think></think><search>", "</search>"
+THEN_ANSWER, ANSWERED = f"{MEM_END}<think></think><answer>", "</answer>"
+TITLE = 'Doc 1(Title: "'
+FIXED = [
+    *re.split(r"{\w+}", TEMPLATE["ask"]),
+    *(MEM, MEM_END, THEN_SEARCH, SEARCHED, THEN_ANSWER, "<answer>", ANSWERED, UNKNOWN, BETWEEN, IS),
+    *("<think></think><search>", "\n\n<information>", "</information>\n\n", TITLE, '") '),
+    *(f"\n{SearchForm.mend}\n", LAST),
+]
+_SHOWN = re.compile(re.escape(TITLE) + r'(?P<title>.*?)"\) ')
+
+
+def reply_tokens(objectives: int) -> int:
+    """Tokens that a reply may have: of each question a note of four and an answer of two, and some around."""
+    return 6 * objectives + 6
+
+
+def turns(objectives: int) -> int:
+    """In which a search is run; one more is for an answer only."""
+    return objectives + 3
+
+
+def note(subject: str, answer: str) -> str:
+    """What a memory says of a question."""
+    return subject + IS + answer
+
+
+class Searcher:
+    """Notes each answer behind what its question is about, and searches for the first that it has not noted.
+
+    Args:
+        names: of the world.
+        rng: its chance.
+        care: probability, each turn, of making no mistake. A mistake is to note a wrong name of the passage,
+            to forget a note, or to search for a word.
+    """
+
+    def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:
+        self._names, self._rng, self._care = names, rng, care
+
+    def reply(
+        self, memory: str, shown: str, subjects: Sequence[str], answers: Sequence[str], last: bool
+    ) -> str:
+        """The next reply.
+
+        Args:
+            memory: as the prompt shows it.
+            shown: the passage that came back, or nothing.
+            subjects: what the questions are about.
+            answers: to them.
+            last: answer now.
+        """
+        fault = "" if self._rng.random() < self._care else self._rng.choice(("misread", "forget", "vague"))
+        notes = dict(one.split(IS) for one in memory.split(BETWEEN)) if memory else {}
+        if fault == "forget" and notes:
+            del notes[str(self._rng.choice(list(notes)))]
+        title = found["title"] if (found := _SHOWN.search(shown)) else ""
+        if title in subjects and title not in notes:
+            answer = answers[subjects.index(title)]
+            notes[title] = self._misread(shown, answer) if fault == "misread" else answer
+        held = MEM + BETWEEN.join(note(*one) for one in notes.items())
+        unknown = [subject for subject in subjects if subject not in notes]
+        if last or not unknown:
+            answered = BETWEEN.join(notes.get(subject, UNKNOWN) for subject in subjects)
+            return held + THEN_ANSWER + answered + ANSWERED
+        return held + THEN_SEARCH + ("Which" if fault == "vague" else unknown[0]) + SEARCHED
+
+    def _misread(self, shown: str, answer: str) -> str:
+        others = [name for name in self._names.found_in(shown) if name != answer]
+        return str(self._rng.choice(others or [UNKNOWN]))
+
+
+def play(
+    env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
+) -> Iterator[Demonstration]:
+    """An episode for each task, and beside it what MemPO asks a scorer: to answer at once.
+
+    MemPO asks the same weights how likely the answer is after a memory alone and after the turns so far. A
+    pretrained model can be asked; one from nothing must have met such prompts. Shown with the answer are half
+    of the complete memories, a quarter of the others and, of two questions, half of the histories that hold
+    both passages.
+    """
+    inner: Any = env.unwrapped
+    for number in tasks:
+        task, over, played = inner.questions[number], False, list[tuple[str, str]]()
+        answers = [accepted[0] for accepted in task.answers]
+        subjects = inner.questions.titles(task.evidence)
+        complete = {note(*one) for one in zip(subjects, answers, strict=True)}
+        observation, info = env.reset(seed=0, options={"task": number})
+        while not over:
+            memory = info["privileged"]["memory"]
+            shown = observation.rpartition("\n\n<information>")[2] if inner.episode.passages else ""
+            last = len(inner.episode.history) >= inner.max_turns
+            reply = searcher.reply(memory, shown, subjects, answers, last)
+            played.append((observation, reply))
+            observation, _, terminated, truncated, info = env.step(reply)
+            over, told = terminated or truncated, info["privileged"]
+            whole = set(told["memory"].split(BETWEEN)) == complete
+            if told["memory"] and rng.random() < (0.5 if whole else 0.25):
+                played.append((told["prompt_with_memory"], told["target_wrapped"]))
+            seen = [TITLE + subject in told["prompt_with_history"] for subject in subjects]
+            if len(subjects) == 2 and not over and all(seen) and rng.random() < 0.5:
+                played.append((told["prompt_with_history"], told["target_wrapped"]))
+        yield Demonstration(played, "rewrite", info["metrics"]["success"] == 1.0)
+
+
+def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Iterator[Demonstration]:
+    """An episode for each task in an environment without a memory: the searcher keeps its own to itself."""
+    inner: Any = env.unwrapped
+    for number in tasks:
+        task, memory, over, played = inner.questions[number], "", False, list[tuple[str, str]]()
+        answers = [accepted[0] for accepted in task.answers]
+        subjects = inner.questions.titles(task.evidence)
+        text, info = env.reset(seed=0, options={"task": number})
+        while not over:
+            last = len(inner.episode.history) >= inner.max_turns
+            whole = searcher.reply(memory, text if played else "", subjects, answers, last)
+            held, _, reply = whole.partition(MEM_END)
+            memory = held.removeprefix(MEM)
+            played.append((text, reply))
+            _, _, terminated, truncated, info = env.step(reply)
+            text, over = info["feedback"], terminated or truncated
+        yield Demonstration(played, "append", info["metrics"]["success"] == 1.0)
+
+
+def renamed(
+    played: Demonstration, names: Names, rng: np.random.Generator, times: int
+) -> Iterator[Demonstration]:
+    """An episode with other names, so many times: who learns from it reads, and remembers no fact."""
+    texts = [text for turn in played.turns for text in turn]
+    for new in names.renamed(texts, rng, times):
+        yield played._replace(turns=list(zip(new[::2], new[1::2], strict=True)))

@@ -1,0 +1,79 @@
+"""Episodes of a careful and of a careless scripted caller in a two-turn tool environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.envs.tool_qa import NO_TOOL, PROMPT
+from memenvs.rollout.demonstrations import Demonstration
+from research.reproduce.world_tasks import Names
+
+CALL = '<reasoning></reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "'
+CALLED = '"}}\n</tool>'
+MISCALLED = ('"}\n</tool>', '"}}')  # no JSON; no tag that closes
+ANSWER, ANSWERED = "<reasoning></reasoning>\n<answer>", "</answer>"
+FIXED = [
+    *PROMPT.fill(question="|", several="").split("|"),
+    *(CALL, CALLED, *MISCALLED, ANSWER, ANSWERED),
+    *("\n\n<result>\n", "\n</result>\n\n", 'Doc 1(Title: "', '") ', NO_TOOL, "Error: Invalid JSON format"),
+]
+REPLY = 6  # tokens: what a careful reply needs, 4, and room for a word that is none
+
+
+class Caller:
+    """Searches for what the question names and answers from what comes back, when it takes care.
+
+    Args:
+        names: of the world.
+        rng: its chance.
+        care: probability, each turn, of doing it well. Else a call is malformed, vague, or no call but an
+            answer that is a guess among all names of its kind; an answer is another name of the result, now
+            and then without its tags.
+    """
+
+    def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:
+        self._names, self._rng, self._care = names, rng, care
+
+    def call(self, question: str, subject: str, answer: str) -> str:
+        """The first reply."""
+        if self._rng.random() < self._care:
+            return CALL + subject + CALLED
+        fault = self._rng.integers(3)
+        if fault == 0:
+            return CALL + subject + str(self._rng.choice(MISCALLED))
+        if fault == 1:
+            return CALL + question.split()[0] + CALLED
+        return ANSWER + self._guess(answer) + ANSWERED
+
+    def answer(self, result: str, answer: str) -> str:
+        """The second reply."""
+        seen = self._names.found_in(result)
+        if self._rng.random() < self._care:
+            return ANSWER + (answer if answer in seen else self._guess(answer)) + ANSWERED
+        others = [name for name in seen if name != answer]
+        other = str(self._rng.choice(others)) if others else self._guess(answer)
+        return other if self._rng.random() < 0.3 else ANSWER + other + ANSWERED
+
+    def _guess(self, answer: str) -> str:
+        return str(self._rng.choice(self._names.of_kind[self._names.kinds[answer]]))
+
+
+def play(env: gym.Env[Any, Any], caller: Caller, tasks: range) -> Iterator[Demonstration]:
+    """An episode for each task."""
+    questions = env.unwrapped.questions  # type: ignore[attr-defined]
+    for number in tasks:
+        task, answer = questions[number], questions[number].answers[0][0]
+        (subject,) = questions.titles(task.evidence)
+        prompt, _ = env.reset(seed=0, options={"task": number})
+        reply = caller.call(task.question, subject, answer)
+        _, _, over, cut, info = env.step(reply)
+        turns = [(prompt, reply)]
+        if not (over or cut):
+            reply = caller.answer(info["feedback"], answer)
+            turns.append((info["feedback"], reply))
+            info = env.step(reply)[-1]
+        yield Demonstration(turns, "append", info["metrics"]["success"] == 1.0)

@@ -1,0 +1,160 @@
+"""Two-turn tool use, MT-GRPO Table 2: curves and a table of a small GPT that is rewarded in four ways.
+
+`python -m research.reproduce.tool_use runs/tool_use` does everything: it makes a world, its questions and a
+model, teaches the model to call a search and to read, spoils it on a careless caller's episodes, trains it by
+each method and writes `research/results/`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.rollout.demonstrations import write_demonstrations
+from memenvs.tasks.taskset import open_tasks
+from research.reproduce.runs import (
+    GROUPS,
+    RESULTS,
+    UNCHANGED,
+    Job,
+    clone,
+    env_flags,
+    finish,
+    make_parser,
+    markdown,
+    run_all,
+    seeded_jobs,
+    shown,
+    steps_flags,
+)
+from research.reproduce.tool_teacher import FIXED, REPLY, Caller, play
+from research.reproduce.world_gpt import save_world_gpt
+from research.reproduce.world_tasks import ENTITIES, Names, save_world_tasks
+
+ENV = "MemToolQA-v0"
+METHODS = {
+    "MT-GRPO": ["turn"],
+    "GRPO-MR": ["merged"],
+    "GRPO-OR": ["outcome"],
+    "MT-GRPO, skip": ["turn", "--ended", "skip"],
+}
+METRICS = ("eval_called", "eval_retrieved", "eval_em")
+EVALUATED = 512  # episodes of the test set
+FIRST = 20  # training steps in which calls are counted
+AT = (5, 10, 20, 50, 100)  # training steps at which exact match is compared
+CARE = 0.5  # of the careless caller
+CARELESS_EVERY = 4  # an episode of its for every fourth question of the warm-up
+
+
+class Setting:
+    """What all runs share: a world, its questions, an untrained model and demonstrations, made where missing.
+
+    Args:
+        folder: for everything.
+        entities: of the world.
+        model: name of the model's folder.
+        fixed: texts beside this environment's own that the model has a token for.
+        window: tokens that it can read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        entities: int = ENTITIES,
+        model: str = "model",
+        fixed: Sequence[str] = (),
+        window: int = 256,
+    ) -> None:
+        self.folder, self.model, self.names = folder, folder / model, Names(entities)
+        self.careful, self.careless = folder / "careful-calls.jsonl", folder / "careless-calls.jsonl"
+        if not (folder / "test").exists():  # the last to be written
+            save_world_tasks(folder, self.names)
+        if not self.model.exists():
+            save_world_gpt(
+                self.model, self.names, open_tasks(folder / "all"), [*FIXED, *fixed], window=window
+            )
+        env: Any = gym.make(f"memenvs:{ENV}", **self.env_args("warm"))
+        tasks = range(len(env.unwrapped.questions))
+        for file, care, chosen in (
+            (self.careful, 1.0, tasks),
+            (self.careless, CARE, tasks[::CARELESS_EVERY]),
+        ):
+            if not file.exists():
+                caller = Caller(self.names, np.random.default_rng(0), care)
+                write_demonstrations(file, play(env, caller, chosen))
+
+    def env_args(self, part: str) -> dict[str, Any]:
+        """Of the environment that asks the questions of a part."""
+        search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_result": 400}
+        return {"tasks": str(self.folder / part), **search}
+
+    def flags(self, part: str) -> list[str]:
+        """Of every learner."""
+        sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 128}
+        return env_flags(ENV, self.env_args(part), self.folder / "test", **sizes)
+
+    def able(self) -> Path:
+        """A model that calls and reads."""
+        out = self.folder / "able-to-call"
+        return clone(self.model, self.careful, out, self.flags("warm"), passes=2, rate=2e-3)
+
+    def spoiled(self) -> Path:
+        """A model that is able to, and often does neither."""
+        out = self.folder / "careless-caller"
+        return clone(
+            self.able(),
+            self.careless,
+            out,
+            self.flags("warm"),
+            passes=1,
+            rate=5e-4,
+        )
+
+
+def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
+    """A run for each method and seed."""
+    methods = {name: ["grpo", "--reward", *flags] for name, flags in METHODS.items()}
+    flags = [*steps_flags(steps, every=5), *GROUPS, "--lr", "2e-4", "--methods", '["ToolRewards"]']
+    return seeded_jobs(
+        setting.folder, warm, {**UNCHANGED, **methods}, seeds, [*flags, *setting.flags("train")]
+    )
+
+
+def by_curve(record: Mapping[str, Any]) -> str:
+    """A Markdown table of how soon each method calls, in training, and answers, when it is evaluated.
+
+    `area`: the share of calls in the first training steps. `95%`: the first step with as many, or the last.
+    """
+    rows = {}
+    for method, training in record["training"].items():
+        calls = [values for _, values in training["called"]]
+        if len(calls[0]) < FIRST:  # a policy that does not learn
+            continue
+        areas = [float(np.mean(run[:FIRST])) for run in calls]
+        reached = [next((i for i, share in enumerate(run, 1) if share >= 0.95), len(run)) for run in calls]
+        answered = [dict(zip(*evaluated, strict=True)) for evaluated in record["curves"][method]["eval_em"]]
+        em = [shown([run[step] for run in answered]) for step in AT]
+        rows[method] = [shown(areas), shown(reached, 0), *em]
+    return markdown(("method", "area", "95%", *(f"em at step {step}" for step in AT)), rows)
+
+
+def main() -> int:
+    """Run from the command line."""
+    args = make_parser(__doc__, seeds=5, parallel=2).parse_args()
+    setting = Setting(args.folder)
+    made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
+    run_all(made, args.parallel)
+    title = f"Two-turn tool use, {EVALUATED} test episodes"
+    print(finish("tool_use", title, made, METRICS, training=("called",)))
+    print(by_curve(json.loads((RESULTS / "tool_use.json").read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

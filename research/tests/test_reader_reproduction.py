@@ -1,0 +1,169 @@
+"""The reproduction with the reader that ships: what it measures of memories, and the flags of its runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="the learners need torch")
+pytest.importorskip("transformers", reason="the learners need transformers")
+
+from memenvs.baselines import grpo
+from memenvs.baselines.args import read_args
+from research.reproduce import reader
+from research.reproduce.runs import Job
+
+NEEDED = {"Whose town?": [("Ada Orrel", "Tarsk"), ("Tarsk", "Bo Venn")]}
+ADA, TARSK, OTHER = "Ada Orrel, birthplace: Tarsk", "Tarsk, mayor: Bo Venn", "Munness, mayor: Ann Ry"
+
+
+def episode(chunks, memories, **more):
+    """A recorded episode: a turn for each chunk and the memory behind it, then the answer."""
+    turns = [
+        {"observation": f"Documents:\n{chunk}\nNotes:\n(before)", "memory": memory}
+        for chunk, memory in zip(chunks, memories, strict=True)
+    ]
+    last = {"observation": "Answer.", "memory": memories[-1]}
+    metrics = {"em": 1.0, "f1": 1.0, "prompt_tokens": 90.0}
+    tokens = [{"ids": [1, 2, 3]} for _ in (*turns, last)]
+    told = {"question": "Whose town?", "phase": "eval", "metrics": metrics, "tokens": tokens}
+    return {**told, "turns": [*turns, last], **more}
+
+
+ADA_CHUNK, TARSK_CHUNK, NO_CHUNK = (f"Document 1:\n{name}\nText." for name in ("Ada Orrel", "Tarsk", "Rim"))
+
+
+class TestMeasure:
+    def test_a_fact_is_taken_where_its_document_is_shown_and_kept_while_it_stays(self):
+        played = [
+            episode([ADA_CHUNK, NO_CHUNK, TARSK_CHUNK], [ADA, OTHER, TARSK]),  # takes, lets go, takes
+            episode([ADA_CHUNK, NO_CHUNK, TARSK_CHUNK], [ADA, ADA, ADA]),  # takes, keeps, keeps and misses
+        ]
+        found = reader.measure(played, NEEDED)
+        assert found["taken"] == [1.0, None, 0.5]
+        assert found["kept"] == [None, 0.5, 1.0]
+        assert found["noted"] == 0.5
+        assert (found["em"], found["reply_tokens"]) == (1.0, 12.0)
+
+    def test_a_memory_that_has_most_words_of_the_question_repeats_it(self):
+        played = [
+            episode([NO_CHUNK], [memory]) for memory in ("Whose town? Unknown.", OTHER, "", "whose TOWN")
+        ]
+        found = reader.measure(played, NEEDED)
+        assert found["repeats"] == 0.5
+        assert found["query_words"] > 0.4
+
+    def test_episodes_may_differ_in_length(self):
+        played = [episode([ADA_CHUNK], [ADA]), episode([NO_CHUNK, ADA_CHUNK], [OTHER, OTHER])]
+        found = reader.measure(played, NEEDED)
+        assert found["taken"] == [1.0, 0.0]
+
+    def test_evaluations_are_taken_apart_by_step(self, tmp_path):
+        right, missed = [ADA + "\n" + TARSK], [OTHER]
+        both = ADA_CHUNK + "\n" + TARSK_CHUNK
+        lines = [
+            episode([both], missed, step=5),
+            episode([both], right, step=10),
+            episode([both], missed, step=10, phase="train"),
+        ]
+        (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        found = reader.evaluations(Job("TAMTRL", 0, tmp_path, []), NEEDED)
+        assert [(one["step"], one["noted"]) for one in found] == [(5, 0.0), (10, 1.0)]
+
+
+class TestTurns:
+    """What a run's turns made of the facts, and what they were paid."""
+
+    MEMORIES = (ADA, ADA, ADA, ADA + "\n" + TARSK, ADA, OTHER)
+    CHUNKS = (ADA_CHUNK, NO_CHUNK, TARSK_CHUNK, TARSK_CHUNK, NO_CHUNK, NO_CHUNK)
+    KINDS = (
+        "all facts shown are taken",
+        "no fact shown: unchanged",
+        "facts shown, none taken: unchanged",
+        "all facts shown are taken",
+        "a fact is lost",
+        "a fact is lost",
+    )
+
+    def played(self, **more):
+        advantages = [{"advantages": [float(turn)] * 2, "ids": [1, 2]} for turn in range(7)]
+        signals = {"tamtrl": [turn / 10 for turn in range(7)]}
+        return episode(self.CHUNKS, self.MEMORIES, tokens=advantages, signals=signals, **more)
+
+    def test_signals_and_advantages_are_parted_by_what_a_turn_made_of_the_facts(self):
+        found = reader.paid([self.played()], NEEDED)
+        assert set(found) == set(self.KINDS)
+        assert found["all facts shown are taken"] == {"turns": 2, "signal": 0.15, "advantage": 1.5}
+        assert found["a fact is lost"] == {"turns": 2, "signal": 0.45, "advantage": 4.5}
+
+    def test_of_several_facts_some_may_be_taken_and_a_memory_may_change_without_one(self):
+        both = ADA_CHUNK + "\n" + TARSK_CHUNK
+        for memory, kind in (
+            (ADA, "some facts shown are taken"),
+            (OTHER, "facts shown, none taken: changed"),
+            ("", "facts shown, none taken: unchanged"),
+        ):
+            told = {"tokens": [{"advantages": [1.0]}], "signals": {"tamtrl": [0.5]}}
+            assert list(reader.paid([episode([both], [memory], **told)], NEEDED)) == [kind]
+
+    def test_a_memory_that_stays_is_counted_by_turn(self):
+        two = [episode([NO_CHUNK] * 3, memories) for memories in ([ADA, ADA, OTHER], [OTHER, ADA, ADA])]
+        assert reader.unchanged([*two, episode([NO_CHUNK] * 2, [ADA, ADA])]) == [2 / 3, 0.5]
+
+    def test_a_run_is_read_from_its_folder(self, tmp_path):
+        lines = [
+            self.played(step=1, phase="train"),
+            episode([NO_CHUNK] * 2, [ADA, OTHER], step=1),
+            episode([NO_CHUNK] * 2, [ADA, ADA], step=2),
+        ]
+        (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        found = reader.turns_of(Job("TAMTRL", 0, tmp_path, []), NEEDED)
+        assert found == {"unchanged": [1.0], "paid": reader.paid([self.played()], NEEDED)}
+        assert reader.turns_of(Job("InfoMem", 0, tmp_path, []), NEEDED) == {"unchanged": [1.0]}
+
+    def test_a_table_weighs_runs_by_their_turns(self):
+        def run(count, signal):
+            return {"paid": {self.KINDS[0]: {"turns": count, "signal": signal, "advantage": 0.0}}}
+
+        other = {"paid": {self.KINDS[1]: {"turns": 4, "signal": 0.0, "advantage": -1.0}}}
+        found = {"InfoMem": {"0": {}}, "TAMTRL": {"0": run(1, 0.0), "1": run(3, 1.0), "2": other}}
+        lines = reader.turns_table(found).splitlines()
+        assert lines[0] == "| a reading turn | TAMTRL: turns | TAMTRL: signal | TAMTRL: advantage |"
+        assert lines[2] == "| all facts shown are taken | 0.50 | 0.75 | 0.00 |"
+        assert "| no fact shown: unchanged | 0.50 | 0.00 | -1.00 |" in lines
+        assert "| a fact is lost | 0.00 |  |  |" in lines
+
+
+class TestAddingToARecord:
+    def test_runs_that_it_lacks_are_added(self):
+        record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}
+        reader.add_runs(record, [("warmed up", 0, [{"em": 0.5}]), ("TAMTRL", 3, [{"em": 0.25}])])
+        assert reader.seeds_of(record, "warmed up") == [0]
+        assert record["methods"]["TAMTRL"] == [{"seed": 3, "found": [{"em": 0.25}]}]
+
+    def test_runs_from_another_policy_are_not(self):
+        record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}
+        with pytest.raises(ValueError, match=r"does otherwise here than in the record: .*; leave --add out"):
+            reader.add_runs(record, [("TAMTRL", 3, [{"em": 0.25}]), ("warmed up", 0, [{"em": 0.75}])])
+        assert reader.seeds_of(record, "TAMTRL") == []
+
+
+def test_a_table_has_means_over_seeds():
+    def run(em, taken):
+        rest = {"f1": em, "noted": em, "kept": [None, 1.0], "query_words": 0.2, "reply_tokens": 100.0}
+        return {"seed": 0, "found": [{"em": 0.0}, {"em": em, "taken": taken, **rest}]}
+
+    lines = reader.table({"TAMTRL": [run(0.25, [0.5, 1.0]), run(0.75, [None, 0.5])]}).splitlines()
+    assert lines[2].startswith("| TAMTRL | 0.500 (0.250 to 0.750) |")
+    assert "| 0.50, 0.75 | 1.00 | 0.200 (0.200 to 0.200) | 100 (100 to 100) |" in lines[2]
+
+
+def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(reader, "build", lambda argv: 0)
+    made = reader.jobs(tmp_path, tmp_path / "warm", seeds=3, steps=7)
+    for job in made:
+        args = read_args(grpo.GRPOArgs, job.command[2:], "grpo")
+        args.check()
+        assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
+    assert len({job.out for job in made}) == len(made) == 1 + 3 * len(reader.METHODS)

@@ -1,0 +1,76 @@
+"""The Sokoban reproduction measures what its page says."""
+
+import shutil
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tyro")
+
+from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines.args import read_args
+from research.reproduce import runs, sokoban
+
+
+def test_a_solver_that_wastes_no_move_has_the_whole_of_every_metric():
+    env = gym.make("memenvs:MemSokoban-v0", level_split="test", disable_env_checker=True)
+    for task in range(20):
+        env.reset(seed=task)
+        over = False
+        while not over:
+            *_, terminated, truncated, info = env.step(env.unwrapped.gold_reply())
+            over = terminated or truncated
+        found = {name: info["metrics"][name.removeprefix("eval_")] for name in sokoban.METRICS}
+        assert found == dict.fromkeys(sokoban.METRICS, 1.0)
+
+
+def test_the_early_share_is_that_of_rewards_before_an_episode_s_last_turn():
+    rng = np.random.default_rng(0)
+    early, last = rng.normal(size=(2, 4000)) * [[1.0], [2.0]]
+    episodes = [
+        SimpleNamespace(turn_rewards=[0.5, one, other]) for one, other in zip(early, last, strict=True)
+    ]
+    assert sokoban.early_share(episodes) == pytest.approx(1 / 5, abs=0.03)
+    episodes = [SimpleNamespace(turn_rewards=[other]) for other in last]  # one turn is the last
+    assert sokoban.early_share(episodes) == 0.0
+
+
+def test_half_of_the_careless_solver_s_replies_are_malformed_and_the_rest_are_the_solver_s():
+    env = gym.make("memenvs:MemSokoban-v0", disable_env_checker=True)
+    teacher, formats = sokoban.careless_solver(env), []
+    for task in range(100):
+        observation, info = env.reset(seed=task)
+        over = False
+        while not over:
+            gold, said = env.unwrapped.gold_reply(), teacher(observation, info)
+            assert said in (gold, gold.replace(sokoban.OPEN, sokoban.BARE))
+            observation, _, terminated, truncated, info = env.step(said)
+            over = terminated or truncated
+        formats.append(info["metrics"]["format"])
+    assert 0.4 < np.mean(formats) < 0.6
+
+
+@pytest.mark.slow
+def test_the_learners_take_the_flags_of_every_run_and_last_policies_are_by_method(tmp_path, monkeypatch):
+    monkeypatch.setattr(sokoban, "LEVELS", {"train": 20, "test": 20})
+    monkeypatch.setattr(sokoban, "PLAYED", 30)
+    setting = sokoban.Setting(tmp_path, boxes=2)
+    made = sokoban.jobs(setting, setting.model, seeds=2, steps=7)
+    assert len({job.out for job in made}) == 2 * (1 + len(sokoban.METHODS))
+    kinds = {"mt_ppo": mt_ppo.MTPPOArgs, "grpo": grpo.GRPOArgs}
+    for job in made:
+        learner = job.command[1].rpartition(".")[2]
+        args = read_args(kinds[learner], job.command[2:], learner)
+        args.check()
+        assert args.groups * args.group_size == 256
+        shutil.copytree(setting.model, runs.last_policy(job.out))
+    found = sokoban.last_policies(setting, made)
+    assert set(found) == set(sokoban.LAST)
+    for of in found.values():
+        assert set(of) == {"warmed up", *sokoban.METHODS}
+        assert {len(numbers) for numbers in of.values()} == {2}
+        assert len({number for numbers in of.values() for number in numbers}) == 1  # of one policy
+    assert len(sokoban.last_table(found).splitlines()) == 2 + 1 + len(sokoban.METHODS)

@@ -92,7 +92,7 @@ def episodes(name: str, policy: str) -> dict[str, str]:
         observation, info = env.reset(seed=seed)
         reward, over = 0.0, False
         while True:
-            step = {"observation": observation, "reward": reward, "over": over, "state": env_state(env)}
+            step = {"observation": observation, "reward": reward, "over": over}
             for key, value in {**step, **{f"info/{key}": value for key, value in info.items()}}.items():
                 channels.setdefault(key, []).append(value)
             if over:
@@ -101,11 +101,6 @@ def episodes(name: str, policy: str) -> dict[str, str]:
             over = terminated or truncated
     env.close()
     return {key: digest(values) for key, values in sorted(channels.items())}
-
-
-def env_state(env: gym.Env) -> Any:
-    """What a state holds of the episode; its header names classes, which may move."""
-    return env.unwrapped.get_state()["episode"]
 
 
 def credits_of(name: str) -> list[Any]:

@@ -1,5 +1,6 @@
 """What several test files need: small task sets, a tiny encoder, a tiny corpus, and where real data lies."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -16,6 +17,12 @@ from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may ask a hub
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers of two threads each fight over two cores
+
+if importlib.util.find_spec("hypothesis"):  # the trainers' environments lack it
+    from hypothesis import settings
+
+    settings.register_profile("no deadline", deadline=None)  # a busy machine is not a failure
+    settings.load_profile("no deadline")
 
 collect_ignore = ["lm"]  # tests that want a real language model and minutes: `make test-lm`
 

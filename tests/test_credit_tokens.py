@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference_values import cases
 
@@ -91,7 +91,6 @@ def test_gae_is_the_equation_token_by_token(steps, gamma, lam):
     close(gae(*batch, gamma, lam), plain_gae(*batch, gamma, lam), rtol=0, atol=1e-10)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 80), st.floats(0, 1), st.floats(0, 1))
 def test_gae_of_any_mask_is_the_equation_token_by_token(seed, rows, steps, gamma, lam):
     rng = np.random.default_rng(seed)

@@ -228,10 +228,10 @@ def test_what_a_curriculum_cannot_wrap_is_refused(folder, tasks):
 
 
 def arguments(folder, tiny_model, out, **others):
-    given = {"steps": 2, "curriculum": {"by": "hops", "threshold": 0.0, "window": 2}, **others}
+    given = {"steps": 2, "groups": 2, "curriculum": {"by": "hops", "threshold": 0.0, "window": 2}, **others}
     return grpo.GRPOArgs(
         model=str(tiny_model), out=out, env="MemChunkQA-v0",
-        env_args={"tasks": str(folder), "chunk_size": 150, "max_memory": 12}, groups=2, group_size=2,
+        env_args={"tasks": str(folder), "chunk_size": 150, "max_memory": 12}, group_size=2,
         num_envs=4, max_new_tokens=4, save_every=1, **given,
     )  # fmt: skip
 
@@ -270,18 +270,15 @@ def test_a_run_counts_the_episodes_of_all_processes(folder, tiny_model, tmp_path
 
 def test_two_processes_are_at_the_level_of_one(folder, tiny_model, tmp_path):
     env_args = {"tasks": str(folder), "chunk_size": 150, "max_memory": 12}
-    # 8 episodes a step, of which each of two processes plays 4: alone it would need two steps for a window.
+    # Each process plays 4 of the 8 episodes of a step: alone it would need two steps for a window.
     settings = {"by": "hops", "threshold": 0.0, "window": 8}
+    _, one = run(arguments(folder, tiny_model, tmp_path / "one", curriculum=settings, groups=4))
     flags = ["--model", str(tiny_model), "--env", "MemChunkQA-v0", "--env-args", json.dumps(env_args)]
-    flags += ["--curriculum", json.dumps(settings), "--steps", "3", "--groups", "4", "--group-size", "2"]
-    flags += ["--num-envs", "4", "--max-new-tokens", "4"]
-    for count, out in ((1, tmp_path / "one"), (2, tmp_path / "two")):
-        launch("grpo", [*flags, "--out", str(out)], count)
-    levels = [
-        [json.loads(line)["curriculum_level"] for line in (out / "log.jsonl").read_text().splitlines()]
-        for out in (tmp_path / "one", tmp_path / "two")
-    ]
-    assert levels == [[1, 2, 2], [1, 2, 2]]
+    flags += ["--curriculum", json.dumps(settings), "--steps", "2", "--groups", "4", "--group-size", "2"]
+    flags += ["--num-envs", "4", "--max-new-tokens", "4", "--out", str(tmp_path / "two")]
+    launch("grpo", flags, 2)
+    lines = (tmp_path / "two" / "log.jsonl").read_text().splitlines()
+    assert one == [json.loads(line)["curriculum_level"] for line in lines] == [1, 2]
 
 
 @pytest.mark.parametrize(

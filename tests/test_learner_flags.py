@@ -22,63 +22,10 @@ def refusal(learner, flags, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("learner", "flag", "value", "bounds"),
-    [
-        (grpo, "kl_coef", "-1", "at least 0"),
-        (grpo, "kl_coef", "nan", "at least 0"),
-        (grpo, "entropy_coef", "nan", "at least 0"),
-        (grpo, "entropy_coef", "-0.1", "at least 0"),
-        (grpo, "max_grad_norm", "0", "above 0"),
-        (grpo, "max_grad_norm", "inf", "above 0"),
-        (grpo, "lr", "-1e-6", "at least 0"),
-        (grpo, "lr", "nan", "at least 0"),
-        (grpo, "lr_warmup", "-5", "at least 0"),
-        (grpo, "weight_decay", "-1", "at least 0"),
-        (grpo, "betas", "0.9 1", "at least 0 and below 1"),
-        (grpo, "temperature", "inf", "above 0"),
-        (grpo, "clip", "1.5", "above 0 and below 1"),
-        (grpo, "clip_high", "-0.1", "above 0"),
-        (grpo, "dual_clip", "1", "above 1"),
-        (grpo, "horizon", "0", "at least 1"),
-        (grpo, "alpha", "nan", "at least 0"),
-        (grpo, "epochs", "0", "at least 1"),
-        (grpo, "minibatches", "0", "at least 1"),
-        (grpo, "groups", "-4", "at least 1"),
-        (grpo, "steps", "0", "at least 1"),
-        (grpo, "seed", "-1", "at least 0"),
-        (grpo, "save_every", "0", "at least 1"),
-        (grpo, "eval_every", "-1", "at least 0"),
-        (grpo, "eval_episodes", "0", "at least 1"),
-        (grpo, "micro_batch_tokens", "0", "at least 1"),
-        (grpo, "dynamic_sampling", "-1", "at least 0"),
-        (grpo, "overlong_max", "0", "at least 1"),
-        (mt_ppo, "critic_lr", "-1", "at least 0"),
-        (mt_ppo, "critic_lr_warmup", "nan", "at least 0"),
-        (mt_ppo, "value_coef", "-3", "above 0"),
-        (mt_ppo, "value_clip", "-1", "above 0"),
-        (mt_ppo, "gamma", "1.5", "at least 0 and at most 1"),
-        (mt_ppo, "lam", "nan", "at least 0 and at most 1"),
-        (mt_ppo, "critic_warmup", "-1", "at least 0"),
-        (sft, "episodes", "0", "at least 1"),
-        (sft, "batch_size", "0", "at least 1"),
-        (sft, "epochs", "0", "at least 1"),
-        (sft, "temperature", "-1", "at least 0"),
-        (distill, "temperature", "0", "above 0"),
-        (distill, "group_size", "0", "at least 1"),
-    ],
-)
-def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
-    learner, flag, value, bounds, tmp_path, capsys
-):
-    line = refusal(learner, [f"--{flag.replace('_', '-')}", *value.split()], tmp_path, capsys)
-    assert line.startswith(
-        f"{learner.__name__.replace('memenvs.', 'memenvs ')}: error: {flag} must be {bounds}, got "
-    )
-
-
-@pytest.mark.parametrize(
     ("learner", "flags", "message"),
     [
+        (grpo, "--kl-coef nan", "kl_coef must be at least 0, got nan"),
+        (mt_ppo, "--gamma 1.5", "gamma must be at least 0 and at most 1, got 1.5"),
         (grpo, "--kl-coef 0.1 --kl-estimator k1", "kl_estimator k1 has a mean gradient of 0 as a loss"),
         (grpo, "--ref-model other", "give --kl-coef too"),
         (
@@ -125,9 +72,7 @@ def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
         ),
     ],
 )
-def test_flags_that_contradict_each_other_are_one_line_before_a_model_is_looked_for(
-    learner, flags, message, tmp_path, capsys
-):
+def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, message, tmp_path, capsys):
     assert message in refusal(learner, flags.split(), tmp_path, capsys)
 
 

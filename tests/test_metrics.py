@@ -1,7 +1,7 @@
 """Metrics against the reference files, then against numbers worked out by hand."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference_values import cases
 
@@ -415,7 +415,6 @@ def test_an_unknown_answer_format_is_refused_with_the_choices(call):
 
 @pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
 @given(answer=st.text(st.characters(exclude_characters="{}<")).map(str.strip))
-@settings(deadline=None)
 def test_extract_undoes_wrap(answer_format, answer):
     assert extract_answer("so " + wrap_answer(answer, answer_format) + ".", answer_format) == answer
 
@@ -443,14 +442,12 @@ NOISE = [
 
 
 @given(text=HOSTILE, answers=st.lists(HOSTILE, max_size=3))
-@settings(deadline=None)
 def test_every_metric_stays_in_range_on_any_text(text, answers):
     scores = {name: metric(text, answers) for name, metric in METRICS.items()}
     assert all(isinstance(score, float) and 0.0 <= score <= 1.0 for score in scores.values()), scores
 
 
 @given(text=HOSTILE, answers=st.lists(HOSTILE, max_size=3))
-@settings(deadline=None)
 def test_multi_objective_stays_in_range_on_any_text(text, answers):
     score = metrics.multi_objective(text, [answers] * 2)
     assert 0.0 <= score.em <= 2.0
@@ -458,14 +455,12 @@ def test_multi_objective_stays_in_range_on_any_text(text, answers):
 
 
 @given(text=HOSTILE)
-@settings(deadline=None)
 def test_an_extracted_answer_stands_in_the_reply(text):
     for answer_format in metrics.ANSWER_FORMATS:
         assert (extract_answer(text, answer_format) or "") in text
 
 
 @given(text=st.text(st.sampled_from("ab {}")))
-@settings(deadline=None)
 def test_a_lone_box_is_found_by_both_readings(text):
     assert box_of("\\boxed{" + text)[1] == boxed_content("\\boxed{" + text)
 

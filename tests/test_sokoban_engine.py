@@ -162,7 +162,7 @@ def boards(draw):
     return stack
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(boards(), st.lists(st.integers(0, 3), min_size=1, max_size=60), st.randoms(use_true_random=False))
 def test_one_board_and_a_batch_agree_on_every_step(stack, actions, random):
     batch, singles = BoardBatch(stack), [Board(board) for board in stack]

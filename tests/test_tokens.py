@@ -1,7 +1,7 @@
 """Token counts, and chunks that lose nothing."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -30,7 +30,6 @@ def words():
 @given(UNICODE, SIZES)
 @example("a\r\nb" * 40, 8)
 @example("👩‍👩‍👧" * 20, 8)
-@settings(deadline=None)
 def test_chunks_joined_are_the_text_each_within_its_size_and_none_empty(text, size):
     tokenizer = load_tokenizer("world")
     pieces = chunk(text, tokenizer, size)
@@ -42,7 +41,6 @@ def test_chunks_joined_are_the_text_each_within_its_size_and_none_empty(text, si
 
 
 @given(UNICODE, st.integers(1, 20))
-@settings(deadline=None)
 def test_characters_outside_every_token_are_kept(words, text, size):
     assert "".join(chunk(text, words, size)) == text
 
@@ -76,7 +74,6 @@ def test_the_gaps_sum_to_the_text(words):
 
 @given(UNICODE, st.integers(1, 50))
 @example("\n\n" * 30, 3)
-@settings(deadline=None)
 def test_a_head_is_a_beginning_that_read_alone_is_within_its_tokens(any_tokenizer, text, size):
     head, cut = any_tokenizer.head(text, size)
     assert text.startswith(head)
@@ -85,7 +82,6 @@ def test_a_head_is_a_beginning_that_read_alone_is_within_its_tokens(any_tokenize
 
 
 @given(UNICODE, st.integers(1, 50))
-@settings(deadline=None)
 def test_a_head_is_cut_only_where_there_are_too_many_tokens_or_characters(any_tokenizer, text, size):
     _, cut = any_tokenizer.head(text, size)
     assert cut == (len(text) > 16 * size or any_tokenizer.count(text) > size)

@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import pydoc
 import re
 import shutil
 import subprocess
@@ -66,19 +65,6 @@ def test_a_name_that_is_not_public_is_missed():
 def test_the_public_functions_load_no_heavy_library():
     code = "import sys; from memenvs import TextEnv, TextVectorEnv, collect, evaluate"
     assert fresh(f"{code}; print([m for m in {HEAVY!r} if m in sys.modules])") == "[]"
-
-
-def renamed():
-    """The new names in the changelog's table of renames that are written out from memenvs on."""
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    for row in re.findall(r"^\| `.*\| (.*) \|$", text[text.index("### Renames") :], re.MULTILINE):
-        yield from re.findall(r"`(memenvs\.[\w.]+)", row)
-
-
-@pytest.mark.parametrize("name", sorted(set(renamed())))
-def test_a_new_name_in_the_changelog_is_there(name):
-    pytest.importorskip("torch", reason="some names are those of models")
-    assert pydoc.locate(name) is not None
 
 
 def test_the_folders_beside_the_package_are_its_subpackages():

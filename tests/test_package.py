@@ -148,7 +148,6 @@ def test_an_sdist_holds_what_its_tests_need(tmp_path):
     assert place == str(folder / "memenvs" / "__init__.py")
     some = [
         "tests/test_metrics.py",
-        "tests/test_credit_turns.py",
         "tests/test_tasks.py",
         "tests/test_tool_qa.py",
         "tests/test_worldgen.py::test_a_world_of_any_size_has_every_kind",

@@ -128,7 +128,7 @@ def test_a_state_goes_through_json_and_goes_on(tasks):
         ({"by": "tokens"}, "by='tokens', not 'hops'"),
         ({"progress": {"level": 7, "scores": []}}, "progress cannot be"),
         ({"progress": {"level": 0, "scores": [1.0] * 99}}, "progress cannot be"),
-        ({"progress": {"level": 0}}, "must have the fields level, scores"),
+        ({"progress": {"level": "0"}}, "the state's progress.level must be a whole number, got '0'"),
         ({"more": 1}, "is what get_state"),
     ],
 )

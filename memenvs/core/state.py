@@ -1,4 +1,4 @@
-"""Plain data: states of environments, and dataclasses written to JSON and read with every field checked."""
+"""States of environments as plain data, and whose state it is."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import hashlib
 import inspect
 import json
 import math
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from memenvs.core.data import convert
 
 State = dict[str, Any]
 
@@ -30,11 +30,9 @@ _KNOWN: dict[type, str | None] = {
 }
 """Gymnasium's own wrappers whose state is one attribute, or nothing."""
 
-_LEAVES = frozenset({type(None), bool, int, float, str})
 _FLOAT, _ARRAY = "__float__", "__array__"
-_FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
 _NUMBERS = "biuf"  # kinds of `np.dtype`: truth values, integers, floats
-_RECORDS: dict[str, tuple[Any, Any]] = {}  # by name: the class, and a tuple of its fields' annotations
+_RECORDS: dict[str, Any] = {}  # named tuples by their names in states
 
 
 def get_state(env: gym.Env[Any, Any]) -> State:
@@ -189,25 +187,15 @@ def text_hash(text: str | bytes) -> str:
 
 
 def generator_state(state: Any, like: np.random.Generator) -> Any:
-    """A generator's state, if it is one of a generator like this.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """A generator's state, if it is one of a generator like this; NumPy raises where it is not."""
     trial = type(like.bit_generator)()
-    try:
-        trial.state = state
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ValueError(
-            f"the state's np_random is no state of a {type(trial).__name__}: {error!r}"
-        ) from error
+    trial.state = state
     return trial.state
 
 
 def plain_record(kind: type[D]) -> type[D]:
     """Let states hold a named tuple also where no annotation says what a value is; a decorator."""
-    hints = typing.get_type_hints(kind).values()
-    _RECORDS[f"__{kind.__name__}__"] = kind, types.GenericAlias(tuple, tuple(hints))
+    _RECORDS[f"__{kind.__name__}__"] = kind
     return kind
 
 
@@ -238,94 +226,30 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any, kind: type[D], where: str) -> D:
-    """A dataclass of what `to_plain` made of it, every field checked against its annotation.
-
-    Args:
-        value: the dictionary.
-        kind: the dataclass. Its fields are of bool, int, float, str, None, Literal, Any, unions, dataclasses,
-            named tuples of `plain_record`, and lists, tuples and dictionaries with text keys of these.
-        where: what errors call it, as "the state's episode".
+    """An object of what `to_plain` made of it, checked against its annotations; see `data.convert`.
 
     Raises:
-        ValueError: a field is missing, unknown or of another type.
+        ValueError: a part is missing or of another type; the line names it, with `where` before it.
     """
-    hints = _hints(cast(Any, kind))
-    if not isinstance(value, Mapping) or set(value) != set(hints):
-        raise ValueError(f"{where} must have the fields {', '.join(hints)}, got {value!r:.80}")
-    return kind(**{name: _read(value[name], hint, f"{where}.{name}") for name, hint in hints.items()})
+    return convert(_revived(value), kind, where)
 
 
-@functools.lru_cache(maxsize=64)
-def _hints(kind: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {one.name: hints[one.name] for one in fields(kind) if one.init}
-
-
-def _read(value: Any, hint: Any, where: str) -> Any:
-    """A value as its annotation says."""
-    if hint is Any:
-        return _read_any(value, where)
-    if type(value) is hint and hint in _LEAVES:
+def _revived(value: Any) -> Any:
+    """Plain data with what `to_plain` named put back."""
+    if isinstance(value, (list, tuple)):
+        return [_revived(inner) for inner in value]
+    if not isinstance(value, dict):
         return value
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in inner:
-            return None
-        return _first(value, [one for one in inner if one is not type(None)], where)
-    if origin is Literal and value in inner:
-        return value
-    if origin is dict and isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: _read(one, inner[1], f"{where}.{name}") for name, one in value.items()}
-    if origin in (list, tuple) and isinstance(value, (list, tuple)):
-        kinds = inner[:1] * len(value) if origin is list or inner[1:] == (...,) else inner
-        if len(kinds) == len(value):
-            pairs = enumerate(zip(value, kinds, strict=True))
-            return origin(_read(one, kind, f"{where}[{i}]") for i, (one, kind) in pairs)
-    if is_dataclass(hint):
-        return from_plain(value, cast(type, hint), where)
-    if hint is float and type(value) is int:
-        return float(value)
-    if isinstance(value, Mapping) and type(found := _read_any(value, where)) is hint:
-        return found
-    raise ValueError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r:.80}")
-
-
-def _read_any(value: Any, where: str) -> Any:
-    """What `to_plain` made `value` of; tuples that are no records are lists."""
-    if type(value) in _LEAVES:
-        return value
-    if isinstance(value, list):
-        return [_read_any(inner, where) for inner in value]
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        if len(value) == 1:
-            ((name, inner),) = value.items()
-            if name in _RECORDS:
-                kind, hint = _RECORDS[name]
-                return kind(*_read(inner, hint, where))
-            if name == _FLOAT and isinstance(inner, str) and inner in _FLOATS:
-                return _FLOATS[inner]
-            if name == _ARRAY:
-                return _read_array(inner, where)
-        return {name: _read_any(inner, where) for name, inner in value.items()}
-    raise ValueError(f"{where} must be plain data, got {value!r:.80}")
-
-
-def _read_array(value: Any, where: str) -> Any:
-    try:
-        kind, shape, content = value
-        return np.frombuffer(base64.b64decode(content, validate=True), kind).reshape(shape).copy()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where} must hold an array, got {value!r:.80}: {error}") from error
-
-
-def _first(value: Any, hints: list[Any], where: str) -> Any:
-    """A value as the first of several annotations that it fits."""
-    for hint in hints[:-1]:
-        try:
-            return _read(value, hint, where)
-        except ValueError:
-            continue
-    return _read(value, hints[-1], where)
+    if len(value) == 1:
+        ((name, inner),) = value.items()
+        if name in _RECORDS:
+            return convert(_revived(inner), _RECORDS[name], name)
+        if name == _FLOAT:
+            return float(inner)
+        if name == _ARRAY:
+            kind, shape, content = inner
+            return np.frombuffer(base64.b64decode(content), kind).reshape(shape).copy()
+    return {name: _revived(inner) for name, inner in value.items()}
 
 
 def _attribute(env: gym.Wrapper[Any, Any, Any, Any]) -> str | None:

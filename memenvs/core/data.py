@@ -1,0 +1,235 @@
+"""Typed plain data on msgspec: JSON, cards, states and arguments, checked once against their annotations.
+
+Bounds are part of an annotation, as in `Annotated[int, Meta(ge=1)]`. An error is one line that names the
+place and the value.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import math
+import reprlib
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+import msgspec
+from msgspec import Meta
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+Count = Annotated[int, Meta(ge=1)]
+Whole = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Filled = Annotated[str, Meta(min_length=1)]
+"""A string that is not empty."""
+
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    dict: "an object",
+    Mapping: "an object",
+    list: "a list",
+    tuple: "a list",
+    Sequence: "a list",
+    type(None): "null",
+}
+_BOUNDS = (("at least", "ge"), ("above", "gt"), ("at most", "le"), ("below", "lt"))
+_LENGTHS = (("at least", "min_length"), ("at most", "max_length"))
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 80
+
+
+def convert(value: Any, kind: type[T], where: str) -> T:
+    """Plain data as a `kind`: a dataclass, a named tuple, a list of them.
+
+    Fields that `kind` does not have are ignored.
+
+    Args:
+        value: as JSON gives it.
+        kind: the type; its annotations are what is checked.
+        where: what errors call the value, such as "the card".
+
+    Raises:
+        ValueError: a part is missing, or is not what its annotation allows; the line names it.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError):
+        raise ValueError(_fault(value, kind, where)) from None
+
+
+def read_json(text: str | bytes, kind: type[T], where: str) -> T:
+    """JSON as a `kind`; see `convert`.
+
+    Raises:
+        ValueError: it is not JSON, or not a `kind`.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (ValueError, RecursionError):  # msgspec also refuses lone surrogates, which Python reads
+        return convert(parse_json(text, where), kind, where)
+
+
+def parse_json(text: str | bytes, where: str = "it") -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON; NaN and Infinity are not.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError(f"{where} is not JSON: nested too deep") from error
+    except ValueError as error:
+        raise ValueError(f"{where} is not JSON: {error}") from error
+
+
+def checked(target: F) -> F:
+    """Check the arguments of a function, or of a class's constructor, against their annotations; a decorator.
+
+    What is annotated as plain data (numbers, strings, choices, lists of these …) must be it, and numbers must
+    be finite. Other arguments and defaults are not checked.
+
+        @checked
+        def __init__(self, k: Count = 3, retriever: Retriever | None = None): ...
+
+    Raises:
+        ValueError: by the function, in one line: "k must be a whole number, at least 1, got 0".
+    """
+    if isinstance(target, type):
+        constructor = "__init__"
+        setattr(target, constructor, checked(getattr(target, constructor)))
+        return target
+    names = list(inspect.signature(target).parameters)
+
+    @functools.lru_cache(maxsize=1)
+    def hints() -> dict[str, Any]:
+        found = typing.get_type_hints(target, include_extras=True)
+        return {name: hint for name, hint in found.items() if is_plain(hint) and name != "return"}
+
+    @functools.wraps(target)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        for name, hint in hints().items():
+            if name in given:
+                check(name, given[name], hint)
+        return target(*args, **kwargs)
+
+    return cast(F, call)
+
+
+def check(name: str, value: Any, kind: Any) -> None:
+    """Raise a one-line `ValueError` unless `value` may be given where `kind` is the annotation."""
+    if not fits(value, kind):
+        mend = f"; pass {name}.item()" if hasattr(value, "item") else ""
+        raise ValueError(f"{_fault(value, kind, name)}{mend}")
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether `value` may be given where `kind` is the annotation; a number must be finite."""
+    if isinstance(value, float):
+        value = float(value)  # of NumPy
+        if not math.isfinite(value):
+            return False
+    return _matches(value, kind)
+
+
+def is_plain(kind: Any) -> bool:
+    """Whether an annotation is of plain data, so that it can be checked."""
+    if (origin := typing.get_origin(kind)) is Annotated:
+        return is_plain(typing.get_args(kind)[0])
+    if origin is Literal or kind in _WORDS:
+        return True
+    inner = [one for one in typing.get_args(kind) if one not in (Any, ...)]
+    return (_is_union(kind) or origin in _WORDS) and all(map(is_plain, inner))
+
+
+def described(kind: Any) -> str:
+    """A type in words.
+
+    >>> described(Count | None)
+    'a whole number, at least 1, or null'
+    >>> described(Literal["left", "right"])
+    'one of left, right'
+    """
+    inner = typing.get_args(kind)
+    if _is_union(kind):
+        words = list(map(described, inner))
+        return (", or " if any("," in one for one in words) else " or ").join(words)
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        return "one of " + ", ".join(one or "''" if isinstance(one, str) else repr(one) for one in inner)
+    if origin is Annotated:
+        return ", ".join([described(inner[0]), *_bounds(inner[1:])])
+    if origin is tuple and ... not in inner:
+        return f"a list of {len(inner)}"
+    return _WORDS.get(origin or kind, "an object")
+
+
+def shown(value: Any) -> str:
+    """A value in an error, in at most about 80 characters."""
+    return _short.repr(value)
+
+
+def _bounds(metas: Sequence[Any]) -> Iterator[str]:
+    for meta in metas:
+        for unit, bounds in (("", _BOUNDS), (" long", _LENGTHS)):
+            found = [(word, getattr(meta, name)) for word, name in bounds]
+            if words := [f"{word} {bound}{unit}" for word, bound in found if bound is not None]:
+                yield " and ".join(words)
+
+
+def _fault(value: Any, kind: Any, where: str) -> str:
+    """What is wrong with a value that does not match, at the innermost place."""
+    for name, (inner, hint) in _parts(value, kind).items():
+        if not _matches(inner, hint):
+            return _fault(inner, hint, f"{where}{name}")
+    if isinstance(value, Mapping) and hasattr(kind, "__annotations__"):
+        missing = next((name for name in kind.__annotations__ if name not in value), "")
+        return f"{where} has no {missing!r}"
+    return f"{where} must be {described(kind)}, got {shown(value)}"
+
+
+def _parts(value: Any, kind: Any) -> dict[str, tuple[Any, Any]]:
+    """The parts of a value with their annotations, by how errors name them."""
+    inner = typing.get_args(kind)
+    if _is_union(kind):
+        return next((parts for one in inner if (parts := _parts(value, one))), {})
+    origin = typing.get_origin(kind) or kind
+    if origin is Annotated:
+        return _parts(value, inner[0])
+    if isinstance(value, Mapping):
+        if origin in (dict, Mapping) and inner:
+            return {f".{name}": (one, inner[1]) for name, one in value.items()}
+        if hasattr(kind, "__annotations__"):
+            hints = typing.get_type_hints(kind, include_extras=True)
+            return {f".{name}": (value[name], hint) for name, hint in hints.items() if name in value}
+    if isinstance(value, (list, tuple)) and inner and origin in (list, tuple, Sequence):
+        hints_of = inner if origin is tuple and ... not in inner else inner[:1] * len(value)
+        return {f"[{i}]": pair for i, pair in enumerate(zip(value, hints_of, strict=False))}
+    return {}
+
+
+def _matches(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
+def _is_union(kind: Any) -> bool:
+    return typing.get_origin(kind) in (typing.Union, types.UnionType)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no value of JSON")

@@ -52,7 +52,7 @@ def run(*given, **options):
 
 def rewritten(path, **changes):
     """A file whose episodes have other fields."""
-    changed = [{**data, **changes} for _, data, _ in read_records(path)]
+    changed = [{**json.loads(line), **changes} for line, _ in read_records(path)]
     file = path.with_name("changed.jsonl")
     file.write_text("".join(json.dumps(data) + "\n" for data in changed))
     return file
@@ -133,7 +133,7 @@ def test_grpo_compares_the_probabilities_of_all_turns_of_a_task(tiny_model, play
 
 def test_an_appended_episode_is_one_sequence_and_each_of_its_turns_an_example(tiny_model, played, tmp_path):
     training, _ = run(tiny_model, tmp_path / "run", played)
-    episodes = [episode for _, _, episode in read_records(played)]
+    episodes = [episode for _, episode in read_records(played)]
     assert len(training.examples) + len(training.held_out) == len(episodes)
     sequences = [*training.examples, *training.held_out]
     assert sum(len(one.labels) for one in sequences) == sum(len(one.turns) for one in episodes)
@@ -192,7 +192,8 @@ def reading(tmp_path, **settings):
 
 
 def test_a_memory_is_labelled_by_the_teacher_and_the_answer_by_the_success(tmp_path):
-    *_, (_, data, episode) = read_records(reading(tmp_path))
+    *_, (line, episode) = read_records(reading(tmp_path))
+    data = json.loads(line)
     labels = prm.turn_labels(episode, "tamtrl")
     assert data["metrics"]["success"] == 1.0
     assert labels.tolist() == [*data["signals"]["tamtrl"][:-1], 1.0]
@@ -209,9 +210,9 @@ def test_a_model_learns_from_the_teachers_probabilities(tiny_model, tmp_path):
 
 def test_an_episode_with_a_memory_that_was_not_measured_is_left_out(tmp_path):
     file = reading(tmp_path)
-    (_, first, _), *others = read_records(file)
+    first, *others = (json.loads(line) for line, _ in read_records(file))
     first["signals"]["tamtrl"][0] = None
-    file.write_text("".join(json.dumps(data) + "\n" for data in (first, *(data for _, data, _ in others))))
+    file.write_text("".join(json.dumps(data) + "\n" for data in (first, *others)))
     assert len(prm.read_usable([file], "tamtrl")) == 3
     assert len(prm.read_usable([file], "outcome")) == 4
 
@@ -273,7 +274,7 @@ def test_a_line_that_is_no_episode_is_refused(tiny_model, tmp_path, capsys):
 
 def test_episodes_without_texts_are_refused(tiny_model, played, tmp_path, capsys):
     with EpisodeWriter(tmp_path / "bare.jsonl", texts=False) as writer:
-        for _, _, episode in read_records(played):
+        for _, episode in read_records(played):
             writer.write(episode)
     line = refusal(tiny_model, tmp_path, capsys, "--episodes", str(tmp_path / "bare.jsonl"))
     assert line.endswith("has replies alone; evaluate without --no-texts")

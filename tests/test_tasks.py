@@ -168,13 +168,6 @@ def change(folder, column, index, value):
     rewrite(folder, TASKS, table.set_column(position, field, pa.array(values, field.type)))
 
 
-def test_evidence_that_the_task_does_not_read_is_named(broken, small_set):
-    stray = next(i for i in range(small_set.n_documents) if i not in small_set[5].documents)
-    change(broken, "evidence", 5, [small_set[5].evidence[0], stray])
-    with pytest.raises(ValueError, match=f"document {stray} as evidence of task 5"):
-        TaskSet(broken)
-
-
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [
@@ -197,7 +190,7 @@ def test_a_task_that_lacks_something_is_refused(broken, column, value, said):
 def test_meta_that_is_no_object_is_refused_at_its_task(broken, meta):
     change(broken, "meta", 5, meta)
     assert TaskSet(broken)[4].meta
-    with pytest.raises(ValueError, match="no JSON object at task 5") as error:
+    with pytest.raises(ValueError, match=r"meta of task 5 (is not JSON|must be an object)") as error:
         TaskSet(broken)[5]
     assert "\n" not in str(error.value)
 
@@ -208,30 +201,9 @@ def test_a_set_without_tasks_is_refused(broken):
         TaskSet(broken)
 
 
-@pytest.mark.parametrize(
-    ("counts", "said"), [({}, "no count 'tasks'"), ({"tasks": "40"}, "counts.tasks must be int, got '40'")]
-)
-def test_a_card_without_counts_is_refused(broken, counts, said):
-    change_card(broken, counts=counts)
-    with pytest.raises(ValueError, match=said):
-        TaskSet(broken)
-
-
 def test_a_card_of_another_number_of_tasks_is_refused(broken, small_set):
     change_card(broken, counts={**small_set.card.counts, "tasks": 41})
-    with pytest.raises(ValueError, match="has 40 tasks, its card says 41"):
-        TaskSet(broken)
-
-
-@pytest.mark.parametrize("column", ["evidence", "documents"])
-def test_a_document_number_outside_the_documents_is_named(broken, column):
-    table = read(broken, TASKS)
-    values = table[column].to_pylist()
-    values[5][0] = 99_999
-    position = table.schema.names.index(column)
-    field = table.schema.field(column)
-    rewrite(broken, TASKS, table.set_column(position, field, pa.array(values, field.type)))
-    with pytest.raises(ValueError, match=f"document 99999 in column '{column}'"):
+    with pytest.raises(ValueError, match=r"has \(40, 200\) tasks .* says \(41, 200\)"):
         TaskSet(broken)
 
 
@@ -271,7 +243,7 @@ def test_a_card_that_is_none_is_refused(broken, text):
 @pytest.mark.parametrize("value", [None, 3, ["x"]])
 def test_a_field_of_a_card_that_is_of_another_type_is_refused_in_one_line(broken, field, value):
     change_card(broken, **{field: value})
-    with pytest.raises(ValueError, match="card of a task set") as error:
+    with pytest.raises(ValueError, match=rf"card\.json: card\.{field} must be .*; build it again") as error:
         TaskSet(broken)
     assert "\n" not in str(error.value)
 
@@ -281,16 +253,12 @@ def test_a_field_of_a_card_that_is_of_another_type_is_refused_in_one_line(broken
 )
 def test_a_field_inside_a_field_of_a_card_is_checked_too(broken, change):
     change_card(broken, **change)
-    with pytest.raises(ValueError, match=r"card of a task set: .*None"):
+    with pytest.raises(
+        ValueError, match=r"card\.json: card\.(layout|files)\..* must be .*, got None; build it again"
+    ):
         TaskSet(broken)
 
 
 def test_a_set_shows_what_it_is():
     shown = repr(open_tasks("niah"))
     assert "100 tasks of bundled niah, 7,371 documents, for MemNIAH-v0 by needle_exact" in shown
-
-
-def test_a_card_with_an_unknown_field_is_refused(broken):
-    change_card(broken, sauce=3)
-    with pytest.raises(ValueError, match="card of a task set"):
-        TaskSet(broken)

@@ -27,7 +27,6 @@ from memenvs.rollout.records import (
     RecordEpisodes,
     read_episodes,
     text_reply,
-    to_record,
 )
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.view import write_report
@@ -114,13 +113,6 @@ def test_numbers_that_no_browser_reads_are_left_out(tmp_path):
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     for part in re.findall(r'<script type="application/json".*?>(.*?)</script>', page):
         json.loads(part, parse_constant=pytest.fail)
-
-
-def test_lines_from_before_versions_are_shown(tmp_path):
-    names = "task number member seed end error turn_rewards metrics replies".split()
-    old = {name: value for name, value in to_record(Episode(number=7)).items() if name in names}
-    (tmp_path / "e.jsonl").write_text(json.dumps(old) + "\n")
-    assert write_report([tmp_path / "e.jsonl"], tmp_path / "r.html") == 1
 
 
 @pytest.mark.parametrize(

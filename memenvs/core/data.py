@@ -48,7 +48,7 @@ _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 80
 
 
-def convert(value: Any, kind: type[T], where: str) -> T:
+def convert(value: Any, kind: type[T], where: str, fix: str = "") -> T:
     """Plain data as a `kind`: a dataclass, a named tuple, a list of them.
 
     Fields that `kind` does not have are ignored.
@@ -57,6 +57,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
         value: as JSON gives it.
         kind: the type; its annotations are what is checked.
         where: what errors call the value, such as "the card".
+        fix: what to do about it; the error ends in it.
 
     Raises:
         ValueError: a part is missing, or is not what its annotation allows; the line names it.
@@ -64,10 +65,10 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError):
-        raise ValueError(_fault(value, kind, where)) from None
+        raise ValueError(_fault(value, kind, where) + (fix and f"; {fix}")) from None
 
 
-def read_json(text: str | bytes, kind: type[T], where: str) -> T:
+def decode(text: str | bytes, kind: type[T], where: str, fix: str = "") -> T:
     """JSON as a `kind`; see `convert`.
 
     Raises:
@@ -76,21 +77,19 @@ def read_json(text: str | bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except (ValueError, RecursionError):  # msgspec also refuses lone surrogates, which Python reads
-        return convert(parse_json(text, where), kind, where)
+        return convert(parse_json(text, where, fix), kind, where, fix)
 
 
-def parse_json(text: str | bytes, where: str = "it") -> Any:
-    """The value of a JSON text.
+def parse_json(text: str | bytes, where: str, fix: str = "") -> Any:
+    """The value of a JSON text; `where` and `fix` are for the error, as in `convert`.
 
     Raises:
         ValueError: it is not JSON; NaN and Infinity are not.
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise ValueError(f"{where} is not JSON: nested too deep") from error
-    except ValueError as error:
-        raise ValueError(f"{where} is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON ({error})" + (fix and f"; {fix}")) from error
 
 
 def checked(target: F) -> F:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, TextIO
 
 from memenvs.core.checks import one_line
+from memenvs.core.data import decode
 
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which what a killed process left is removed
@@ -68,13 +69,7 @@ def read_json(path: Path, mend: str = "build it again") -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: it is not a JSON object.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON ({error}); {mend}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, not {type(value).__name__}; {mend}")
-    return value
+    return decode(path.read_bytes(), dict[str, Any], str(path), mend)
 
 
 @contextlib.contextmanager

@@ -408,7 +408,7 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
         raise ValueError(f"{folder / RESULTS} is of no evaluation ({error!r}); {_AGAIN}") from error
     pairs = {Pair(task, sample) for task in numbers for sample in range(setting["samples"])}
     episodes: dict[Pair, Episode] = {}
-    for _, _, episode in read_records(folder / EPISODES):
+    for _, episode in read_records(folder / EPISODES):
         if (pair := pair_of(episode)) in pairs:
             episodes[pair] = without_texts(episode)
     finished = [episode for _, episode in sorted(episodes.items()) if not episode.error]

@@ -68,7 +68,7 @@ class RunLog:
         """Take over what an earlier run left."""
         path = folder / EPISODES
         lines: dict[Pair, str] = {}
-        for line, _, episode in read_records(path) if path.exists() else ():
+        for line, episode in read_records(path) if path.exists() else ():
             if not episode.error:
                 lines[pair_of(episode)], self.episodes[pair_of(episode)] = line, without_texts(episode)
         check_folder(folder, setting, begun=bool(lines))

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from memenvs.core.data import convert
 from memenvs.core.files import check_file, describe, read_sealed, write_sealed
-from memenvs.core.state import from_plain
 from memenvs.retrieval.corpus import Corpus
 
 FORMAT = 1
@@ -64,11 +64,7 @@ class IndexCard:
                 f"no index in {folder}: it has no {CARD}; build one, or end its build, with "
                 f"`python -m memenvs.build index --corpus FILE --index flat --out {folder}`"
             )
-        fields = read_sealed(path, FORMAT)
-        try:
-            card = from_plain(fields, cls, "card")
-        except ValueError as error:
-            raise ValueError(f"{path} is not the card of an index: {error}; build it again") from error
+        card = convert(read_sealed(path, FORMAT), cls, f"{path}: card", "build it again")
         if kind not in (None, card.kind):
             raise ValueError(
                 f"{folder} holds a {card.kind} index, not a {kind} one; open it as `{card.kind}:{folder}`"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.data import convert
 from memenvs.core.files import write_text
 from memenvs.core.optional import import_object
 from memenvs.models import Reply
-from memenvs.rollout.records import Episode, Sample, observation_text, text_reply, to_episode
+from memenvs.rollout.records import Episode, Record, Sample, observation_text, text_reply, to_episode
 from memenvs.rollout.scripted import Policy, make_policy
 from memenvs.rollout.session import Session
 
@@ -74,7 +75,7 @@ def read_demonstrations(file: Path) -> list[Demonstration]:
         try:
             record = json.loads(line)
             if "replies" in record:
-                episode = to_episode(record)
+                episode = to_episode(convert(record, Record, "the episode"))
                 if not episode.error:
                     found.append(to_demonstration(episode))
                 continue

@@ -6,6 +6,7 @@ A file of episodes has one line of JSON for each, and is only ever appended to. 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 import gymnasium as gym
+import msgspec
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
+from memenvs.core.data import convert, decode
 from memenvs.core.env import MAX_REPLY_CHARS, End, Info, TextEnv, end_of
 from memenvs.core.files import locked, path_in_errors
 from memenvs.core.spaces import clean_text, replace_surrogates
@@ -297,16 +300,69 @@ def valid(episodes: Sequence[Episode]) -> list[Episode]:
 
 # The file of episodes.
 
-VERSION = 1
-"""Of the lines that are written; lines without one are of memenvs before 0.1.0 and have fewer fields."""
-_BEGINNING = b'{"version": '  # of a line that is written
+Number = float | None
+"""None (null) stands for NaN: what could not be measured."""
 
-_ALWAYS = {"task", "number", "member", "seed", "end", "error", "turn_rewards", "metrics", "replies"}
-_SINCE_1 = {
-    *("version", "env", "group", "step", "phase", "context", "replaces_outcome", "truncated_replies"),
-    *("overlong_prompts", "rewards", "signals", "credits", "question", "answers", "target", "evidence"),
-    *("turns", "tokens"),
-}
+
+class TurnRecord(msgspec.Struct, kw_only=True):
+    """A turn in a line; `observation` is None where it is the one before, its reply and the feedback."""
+
+    rewards: dict[str, Number]
+    feedback: str
+    observation: str | None = None
+    evidence_in_chunk: list[Any] = []
+    chunk_span: list[int] | None = None
+    memory: str | None = None
+    memory_span: list[int] | None = None
+
+
+class TokensRecord(msgspec.Struct, kw_only=True):
+    """The tokens of a reply in a line."""
+
+    ids: list[int]
+    logprobs: list[Number]
+    finished: bool
+    spans: list[tuple[int, int]] | None = None
+    advantages: list[Number] | None = None
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """A line of a file of episodes; docs/view.md says what its fields are."""
+
+    version: Literal[1] = 1
+    env: str
+    task: str
+    number: int | None
+    group: int
+    member: int
+    seed: int
+    step: int | None
+    phase: Literal["", "train", "eval"]
+    context: str
+    end: Literal["", "terminated", "truncated", "failed"]
+    error: str
+    turn_rewards: list[Number]
+    metrics: dict[str, Number]
+    rewards: dict[str, Number]
+    replaces_outcome: bool
+    truncated_replies: int
+    overlong_prompts: int
+    signals: dict[str, list[Number]]
+    credits: dict[str, list[dict[str, Any]]]
+    question: str
+    answers: list[Any]
+    target: str
+    evidence: list[Any]
+    turns: list[TurnRecord]
+    tokens: list[TokensRecord]
+    replies: list[str]
+
+
+_BEGINNING = b'{"version":'  # of a line
+_AS_THEY_ARE = (
+    *("env", "number", "group", "member", "seed", "step", "phase", "error"),
+    *("replaces_outcome", "truncated_replies", "overlong_prompts"),
+)
 
 
 class EpisodeWriter:
@@ -346,10 +402,10 @@ class EpisodeWriter:
 
     def write(self, episode: Episode, policy: Any = None) -> None:
         """Write an episode; with a policy that has `spans`, also which characters its tokens stand for."""
-        line = json.dumps(to_record(episode, policy, texts=self.texts), ensure_ascii=False)
+        line = _to_line(to_record(episode, policy, texts=self.texts))
         with path_in_errors(self.path), locked(self._file):
             _cut_torn_line(self._file)
-            self._file.write(replace_surrogates(line).encode("utf-8") + b"\n")
+            self._file.write(line)
             self._file.flush()
 
     def close(self) -> None:
@@ -407,8 +463,8 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         return observation, reward, terminated, truncated, info
 
 
-def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> dict[str, Any]:
-    """An episode as plain data, a line of its file; numbers that could not be measured (NaN) are None.
+def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> Record:
+    """An episode as a line of its file.
 
     What the episode itself does not know is taken from its turns' infos, which those of reward wrappers
     around the environment are too.
@@ -421,7 +477,8 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> di
     turns = episode.turns
     first: Info = turns[0].before if turns else {}
     last: Info = turns[-1].info if turns else {}
-    signals, credits = episode.signals, episode.credits
+    signals: Any = episode.signals
+    credits = episode.credits
     if not (signals or credits):
         names = last.get("signals", {})
         signals = {name: [turn.info["signals"][name] for turn in turns] for name in names}
@@ -431,68 +488,29 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> di
         {name: value for name, value in turn.info["rewards"].items() if name not in methods} for turn in turns
     ]
     privileged = first.get("privileged", {}) if texts else {}
-    return {
-        "version": VERSION,
-        "env": episode.env,
-        "task": episode.task or str(first.get("task", "")),
-        "number": episode.number,
-        "group": episode.group,
-        "member": episode.member,
-        "seed": episode.seed,
-        "step": episode.step,
-        "phase": episode.phase,
-        "context": first.get("context", ""),
-        "end": episode.end or (turns[-1].end if turns else ""),
-        "error": episode.error,
-        "turn_rewards": episode.turn_rewards or list(last.get("turn_rewards", [])),
-        "metrics": episode.metrics or (dict(last.get("metrics", {})) if episode.over else {}),
-        "rewards": _named(episode.rewards or component_sums(components)),
-        "replaces_outcome": episode.replaces_outcome,
-        "truncated_replies": episode.truncated_replies,
-        "overlong_prompts": episode.overlong_prompts,
-        "signals": {name: [_number(value) for value in values] for name, values in signals.items()},
-        "credits": {
-            name: [credit._asdict() | {"value": _number(credit.value)} for credit in some]
-            for name, some in credits.items()
-        },
-        "question": str(privileged.get("question", "")),
-        "answers": privileged.get("answers", []),
-        "target": str(privileged.get("target", "")),
-        "evidence": privileged.get("evidence", []),
-        "turns": _turns(turns, components, texts),
-        "tokens": _tokens(episode, policy),
-        "replies": [reply.text for reply in episode.replies] or [turn.action for turn in turns],
-    }
+    metrics: Any = episode.metrics or (last.get("metrics", {}) if episode.over else {})
+    return Record(
+        **{name: getattr(episode, name) for name in _AS_THEY_ARE},
+        task=episode.task or str(first.get("task", "")),
+        context=first.get("context", ""),
+        end=episode.end or (turns[-1].end if turns else ""),
+        turn_rewards=[*(episode.turn_rewards or last.get("turn_rewards", []))],
+        metrics=dict(metrics),
+        rewards=dict(episode.rewards or component_sums(components)),
+        signals=dict(signals),
+        credits={name: [credit._asdict() for credit in some] for name, some in credits.items()},
+        question=str(privileged.get("question", "")),
+        answers=privileged.get("answers", []),
+        target=str(privileged.get("target", "")),
+        evidence=privileged.get("evidence", []),
+        turns=_turns(turns, components, texts),
+        tokens=_tokens(episode, policy),
+        replies=[reply.text for reply in episode.replies] or [turn.action for turn in turns],
+    )
 
 
-def to_episode(record: Mapping[str, Any]) -> Episode:
-    """The episode of a line's data. Its turns hold what the file has of them, its replies their tokens.
-
-    Raises:
-        ValueError: the data is no episode, or of a later version; the message says why.
-    """
-    version = record.get("version", 0) if isinstance(record, Mapping) else None
-    if not isinstance(version, int) or version > VERSION:
-        raise ValueError(
-            f"it is of version {version!r} and this memenvs reads up to {VERSION}: update memenvs"
-        )
-    if unknown := (_ALWAYS - record.keys()) | (record.keys() - _ALWAYS - _SINCE_1):
-        raise ValueError(f"an episode has not the fields it should: {', '.join(sorted(unknown))}")
-    try:
-        episode = _read(record)
-        whole = isinstance(episode.number, int | None) and isinstance(episode.member, int)
-        numbers = [*episode.metrics.values(), *episode.turn_rewards]
-        if whole and all(isinstance(value, (int, float)) for value in numbers):
-            episode.metrics = {name: float(value) for name, value in episode.metrics.items()}
-            episode.turn_rewards = [float(value) for value in episode.turn_rewards]
-            return episode
-    except (TypeError, AttributeError, KeyError, IndexError, ValueError, OverflowError) as error:
-        raise ValueError(repr(error)) from error
-    raise ValueError("number, member, metrics or turn_rewards hold something that is no number")
-
-
-def read_records(path: str | Path) -> Iterator[tuple[str, dict[str, Any], Episode]]:
-    """The lines of a file of episodes, each with its data and the episode.
+def read_records(path: str | Path) -> Iterator[tuple[str, Episode]]:
+    """The lines of a file of episodes, each with the episode.
 
     A last line without an end was torn, or is being written, and is left out.
 
@@ -506,47 +524,38 @@ def read_records(path: str | Path) -> Iterator[tuple[str, dict[str, Any], Episod
                 return
             try:
                 line = raw.decode("utf-8")
-                record = json.loads(line)
-                episode = to_episode(record)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path}:{number} is no episode ({error}); remove the line") from error
-            yield line, record, episode
+                episode = to_episode(decode(line, Record, "the line"))
+            except ValueError as error:
+                raise ValueError(
+                    f"{path}:{number} is no episode ({error}); remove the line, or update memenvs"
+                ) from error
+            yield line, episode
 
 
 def read_episodes(path: str | Path) -> list[Episode]:
     """The episodes of a file; see `read_records`."""
-    return [episode for _, _, episode in read_records(path)]
+    return [episode for _, episode in read_records(path)]
 
 
-def _turns(
-    turns: Sequence[Turn], components: Sequence[dict[str, float]], texts: bool
-) -> list[dict[str, Any]]:
-    """Of each turn what it read and what came back.
-
-    An observation is None where it is the one before, the reply and its feedback: it is told by them.
-    """
-    found: list[dict[str, Any]] = []
+def _turns(turns: Sequence[Turn], components: Sequence[dict[str, float]], texts: bool) -> list[TurnRecord]:
+    found: list[TurnRecord] = []
     follows: str | None = None
     for turn, rewards in zip(turns, components, strict=True):
         shown, before, after = observation_text(turn.observation), turn.before, turn.info
-        feedback = str(after.get("feedback", ""))
-        told: dict[str, Any] = {"rewards": _named(rewards), "feedback": feedback}
+        record = TurnRecord(rewards=dict(rewards), feedback=str(after.get("feedback", "")))
         if texts:
             read, left = before.get("privileged", {}), after.get("privileged", {})
-            fresh = after.get("context") == "rewrite"
-            told |= {
-                "observation": None if shown == follows else shown,
-                "evidence_in_chunk": read.get("evidence_in_chunk", []),
-                "chunk_span": read.get("chunk_span"),
-                "memory": left.get("memory") if fresh else None,
-                "memory_span": left.get("memory_span"),
-            }
-        follows = shown + clean_text(turn.action, MAX_REPLY_CHARS) + feedback
-        found.append(told)
+            record.observation = None if shown == follows else shown
+            record.evidence_in_chunk = read.get("evidence_in_chunk", [])
+            record.chunk_span = read.get("chunk_span")
+            record.memory = left.get("memory") if after.get("context") == "rewrite" else None
+            record.memory_span = left.get("memory_span")
+        follows = shown + clean_text(turn.action, MAX_REPLY_CHARS) + record.feedback
+        found.append(record)
     return found
 
 
-def _tokens(episode: Episode, policy: Any) -> list[dict[str, Any]]:
+def _tokens(episode: Episode, policy: Any) -> list[TokensRecord]:
     """Of each reply its ids, log-probabilities and, as far as they are known, characters and advantages."""
     if not any(len(reply.ids) for reply in episode.replies):
         return []
@@ -556,98 +565,101 @@ def _tokens(episode: Episode, policy: Any) -> list[dict[str, Any]]:
         parts = np.split(episode.advantages, lengths)
     spans = getattr(policy, "spans", None)
     return [
-        {
-            "ids": reply.ids.tolist(),
-            "logprobs": np.round(reply.logprobs, 4).tolist(),
-            "finished": reply.finished,
-            "spans": spans(reply.ids).tolist() if spans and len(reply.ids) else None,
-            "advantages": None if part is None else [_number(float(f"{value:.4g}")) for value in part],
-        }
+        TokensRecord(
+            ids=reply.ids.tolist(),
+            logprobs=np.round(reply.logprobs, 4).tolist(),
+            finished=reply.finished,
+            spans=spans(reply.ids).tolist() if spans and len(reply.ids) else None,
+            advantages=None if part is None else [float(f"{value:.4g}") for value in part],
+        )
         for reply, part in zip(episode.replies, parts, strict=True)
     ]
 
 
-def _read(record: Mapping[str, Any]) -> Episode:
-    replies = [str(text) for text in record["replies"]]
-    tokens = record.get("tokens") or []
+def to_episode(record: Record) -> Episode:
+    """The episode of a line. Its turns hold what the file has of them, its replies their tokens.
+
+    Raises:
+        ValueError: a credit is none, or the replies have not their tokens each.
+    """
     episode = Episode(
-        **{name: record[name] for name in _ALWAYS - {"replies"}},
-        **{name: record[name] for name in ("env", "group", "step", "phase") if name in record},
-        replies=[text_reply(text) for text in replies],
-        replaces_outcome=record.get("replaces_outcome", False),
-        truncated_replies=record.get("truncated_replies", 0),
-        overlong_prompts=record.get("overlong_prompts", 0),
-        rewards={name: _value(value) for name, value in record.get("rewards", {}).items()},
-        signals={name: list(map(_value, some)) for name, some in record.get("signals", {}).items()},
-        credits={name: list(map(_credit, some)) for name, some in record.get("credits", {}).items()},
+        **{name: getattr(record, name) for name in _AS_THEY_ARE},
+        task=record.task,
+        end=record.end,
+        turn_rewards=_numbers(record.turn_rewards),
+        metrics=_named(record.metrics),
+        replies=[text_reply(text) for text in record.replies],
+        rewards=_named(record.rewards),
+        signals={name: _numbers(some) for name, some in record.signals.items()},
+        credits={name: [_credit(one) for one in some] for name, some in record.credits.items()},
     )
-    if tokens:
+    if record.tokens:
         episode.replies = [
-            Reply(
-                text, np.array(own["ids"], np.int64), np.array(own["logprobs"], np.float64), own["finished"]
-            )
-            for text, own in zip(replies, tokens, strict=True)
+            Reply(text, np.array(own.ids, np.int64), np.array(own.logprobs, np.float64), own.finished)
+            for text, own in zip(record.replies, record.tokens, strict=True)
         ]
-        if all(own["advantages"] is not None for own in tokens):
-            flat = [_value(value) for own in tokens for value in own["advantages"]]
-            episode.advantages = np.array(flat, np.float64)
-    observation, info = "", _info(record, {}, 0)
-    for k, (told, reply) in enumerate(zip(record.get("turns", []), replies, strict=False)):
-        shown = told.get("observation")
-        observation = observation if shown is None else str(shown)
-        info["privileged"]["evidence_in_chunk"] = told.get("evidence_in_chunk", [])
-        info["privileged"]["chunk_span"] = told.get("chunk_span")
-        after = _info(record, told, k + 1)
-        following = observation + clean_text(reply, MAX_REPLY_CHARS) + told["feedback"]
-        end = episode.end if k + 1 == len(record["turns"]) and episode.end != "failed" else ""
+        advantages = [own.advantages for own in record.tokens if own.advantages is not None]
+        if len(advantages) == len(record.tokens):
+            episode.advantages = np.array(list(itertools.chain(*advantages)), np.float64)
+    observation, info = "", _info(record, None, 0)
+    for k, (turn, reply) in enumerate(zip(record.turns, record.replies, strict=False)):
+        observation = observation if turn.observation is None else turn.observation
+        info["privileged"]["evidence_in_chunk"] = turn.evidence_in_chunk
+        info["privileged"]["chunk_span"] = turn.chunk_span
+        if episode.turns:
+            episode.turns[-1] = episode.turns[-1]._replace(next_observation=observation)
+        after = _info(record, turn, k + 1)
+        following = observation + clean_text(reply, MAX_REPLY_CHARS) + turn.feedback
+        end = episode.end if k + 1 == len(record.turns) and episode.end != "failed" else ""
         episode.turns.append(Turn(observation, reply, info, following, after, end))
         episode.outcomes.append(after["rewards"].get("outcome", 0.0))
         observation, info = following, after
-    for turn, following_turn in zip(list(episode.turns), episode.turns[1:], strict=False):
-        index = turn.before["turn"]
-        episode.turns[index] = turn._replace(next_observation=following_turn.observation)
     return episode
 
 
-def _info(record: Mapping[str, Any], told: Mapping[str, Any], turn: int) -> Info:
+def _info(record: Record, turn: TurnRecord | None, number: int) -> Info:
     """What the file has of the info that came after so many turns."""
-    known = {name: record.get(name, empty) for name, empty in (("question", ""), ("target", ""))}
     return {
-        "task": record["task"],
-        "turn": turn,
-        "context": record.get("context", ""),
-        "feedback": told.get("feedback", ""),
-        "rewards": {name: _value(value) for name, value in told.get("rewards", {}).items()},
-        "turn_rewards": record["turn_rewards"][:turn],
-        "metrics": record["metrics"] if turn == len(record["replies"]) else {},
+        "task": record.task,
+        "turn": number,
+        "context": record.context,
+        "feedback": turn.feedback if turn else "",
+        "rewards": _named(turn.rewards) if turn else {},
+        "turn_rewards": _numbers(record.turn_rewards[:number]),
+        "metrics": _named(record.metrics) if number == len(record.replies) else {},
         "privileged": {
-            **known,
-            "answers": record.get("answers", []),
-            "evidence": record.get("evidence", []),
+            "question": record.question,
+            "target": record.target,
+            "answers": record.answers,
+            "evidence": record.evidence,
             "evidence_in_chunk": [],
             "chunk_span": None,
-            "memory": told.get("memory"),
-            "memory_span": told.get("memory_span"),
+            "memory": turn.memory if turn else None,
+            "memory_span": turn.memory_span if turn else None,
         },
     }
 
 
 def _credit(plain: Mapping[str, Any]) -> Credit:
-    span = plain["span"]
-    return Credit(**{**plain, "value": _value(plain["value"]), "span": span and (span[0], span[1])})
+    value = math.nan if plain.get("value") is None else plain["value"]
+    return convert([{**plain, "value": value}[name] for name in Credit._fields], Credit, "a credit")
 
 
-def _named(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: _number(value) for name, value in values.items()}
+def _named(values: Mapping[str, Number]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in values.items()}
 
 
-def _number(value: float) -> float | None:
-    """A number as JSON has it; None for NaN and infinities."""
-    return float(value) if math.isfinite(value) else None
+def _numbers(values: Sequence[Number]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
 
 
-def _value(number: float | None) -> float:
-    return math.nan if number is None else float(number)
+def _to_line(record: Record) -> bytes:
+    """The line of a record; numbers that are not finite are null in it, and lone surrogates U+FFFD."""
+    try:
+        return msgspec.json.encode(record, enc_hook=np.generic.item) + b"\n"
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(record), ensure_ascii=False)
+        return msgspec.json.encode(json.loads(replace_surrogates(text))) + b"\n"
 
 
 def _is_episode(line: bytes) -> bool:
@@ -655,8 +667,8 @@ def _is_episode(line: bytes) -> bool:
     if not line.endswith(b"\n"):
         return line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
     try:
-        to_episode(json.loads(line))
-    except (ValueError, RecursionError):
+        decode(line, Record, "the line")
+    except ValueError:
         return False
     return True
 

@@ -106,8 +106,8 @@ def make_report(paths: Sequence[str | Path]) -> Report:
     groups: list[int] = []
     known: dict[tuple[Any, ...], int] = {}
     for run, path in zip(runs, found, strict=True):
-        for line, record, episode in read_records(path):
-            lines.append(_clean(line, record))
+        for line, episode in read_records(path):
+            lines.append(line.strip())
             facts.append(_facts(run, episode))
             task: Any = episode.group if episode.number is None else ("task", episode.number)
             key: tuple[Any, ...] = (run, episode.step, episode.phase, task)
@@ -189,15 +189,6 @@ def _inside_script(text: str) -> str:
 def _blocks(lines: Sequence[str]) -> Iterator[str]:
     for start in range(0, len(lines), BLOCK):
         yield "\n".join(lines[start : start + BLOCK])
-
-
-def _clean(line: str, record: dict[str, Any]) -> str:
-    """The line as a browser reads JSON: with nothing that only Python's reader takes (NaN, Infinity)."""
-    line = line.strip().replace("\r", "")
-    if "NaN" not in line and "Infinity" not in line and record.get("version"):
-        return line
-    full = {"turns": [], "tokens": [], "signals": {}, "credits": {}, "answers": [], **record}
-    return json.dumps(_finite(full), ensure_ascii=False)
 
 
 def _finite(value: Any) -> Any:

@@ -13,10 +13,9 @@ import os
 import re
 import shlex
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import gymnasium as gym
 from gymnasium.envs.registration import (
@@ -28,6 +27,7 @@ from gymnasium.envs.registration import (
 )
 
 from memenvs.core.checks import one_line
+from memenvs.core.data import described, fits, is_plain, shown
 
 REQUIRED: Any = inspect.Parameter.empty
 """Default of a parameter that has none."""
@@ -37,15 +37,6 @@ USER_ERRORS = (ValueError, OSError, TypeError, ImportError, FloatingPointError, 
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
 _FORM = "{} must be NAME=VALUE …, or one JSON object"
-_KINDS: dict[Any, tuple[Any, str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    str: ((str,), "a text"),
-    dict: ((dict,), "a JSON object"),
-    list: ((list, tuple), "a JSON list"),
-    None: ((type(None),), "null"),
-}
 
 
 class Parser(argparse.ArgumentParser):
@@ -161,7 +152,7 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
     for text in texts:
         for name, value in _read(text, flag).items():
             if name in arguments:
-                twice = f"{_shown(arguments[name])} and {_shown(value)}"
+                twice = f"{shown(arguments[name])} and {shown(value)}"
                 raise ValueError(f"{flag}: {name} is given twice, {twice}")
             arguments[name] = value
     return arguments
@@ -186,10 +177,10 @@ def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequen
         if name not in known:
             takes = ", ".join(closest_first(name, known)) or "none"
             raise ValueError(f"{owner} has no argument {name!r}; its arguments: {takes}")
-        if not _fits(value, known[name].annotation):
+        if is_plain(known[name].annotation) and not fits(value, known[name].annotation):
             wanted = described(known[name].annotation)
             mend = _mend(known[name], value)
-            raise ValueError(f"{name} of {owner} must be {wanted}, got {_shown(value)}{mend}")
+            raise ValueError(f"{name} of {owner} must be {wanted}, got {shown(value)}{mend}")
     if missing := [p.name for p in parameters if p.default is REQUIRED and p.name not in arguments]:
         raise ValueError(f"{owner} needs the argument {missing[0]!r}: write {missing[0]}=…")
 
@@ -306,33 +297,16 @@ def shell_form(parameter: Parameter) -> str:
     return shlex.quote(f"{parameter.name}={value if is_plain else json.dumps(value, ensure_ascii=False)}")
 
 
-def described(annotation: Any) -> str:
-    """A type in words, as of a JSON value.
-
-    >>> described(int | None)
-    'a whole number or null'
-    """
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(described, inner))
-    if origin is Literal:
-        return " or ".join(json.dumps(one) for one in inner)
-    kind = _kind(annotation)
-    if kind is list and origin is tuple and ... not in inner:
-        return f"a JSON list of {len(inner)}"
-    return "something else" if kind == "any" else _KINDS[kind][1]
-
-
 def _read(text: str, flag: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
             return dict(_parse_json(text))
         except ValueError as error:
-            raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)} ({error})") from error
+            raise ValueError(f"{_FORM.format(flag)}, got {shown(text)} ({error})") from error
     name, separator, value = text.partition("=")
     name = name[:1] + name[1:].replace("-", "_")  # an option such as --k=3 stays wrong
     if not separator or not name.isidentifier():
-        raise ValueError(f"{_FORM.format(flag)}, got {_shown(text)}")
+        raise ValueError(f"{_FORM.format(flag)}, got {shown(text)}")
     try:
         return {name: _parse_json(value)}
     except ValueError:
@@ -345,11 +319,6 @@ def _parse_json(text: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def _refuse_constant(name: str) -> Any:
@@ -365,7 +334,7 @@ def _fields(kind: type[Any]) -> list[Any]:
 def _own_parameters(function: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
     """Parameters of a function by name, `self` left out, and whether it takes others too."""
     try:
-        hints = typing.get_type_hints(function)
+        hints = typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError):  # an annotation that only a type checker can resolve
         hints = {}
     parameters, is_open = {}, False
@@ -379,42 +348,8 @@ def _own_parameters(function: Callable[..., Any]) -> tuple[dict[str, Parameter],
     return parameters, is_open
 
 
-def _fits(value: Any, annotation: Any) -> bool:
-    """Whether a value may be given where the annotation stands; True where that cannot be said."""
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, one) for one in inner)
-    if origin is Literal:
-        return any(value == one and type(value) is type(one) for one in inner)
-    kind = _kind(annotation)
-    if kind == "any":
-        return True
-    if kind is list and isinstance(value, str):
-        return origin is Sequence and str in inner  # a text is a sequence of texts
-    if not isinstance(value, _KINDS[kind][0]) or (isinstance(value, bool) and kind is not bool):
-        return False
-    if kind is dict:
-        return len(inner) != 2 or all(_fits(one, inner[1]) for one in value.values())
-    if kind is not list or not inner:
-        return True
-    kinds = inner if origin is tuple and ... not in inner else inner[:1] * len(value)
-    return len(kinds) == len(value) and all(map(_fits, value, kinds))
-
-
-def _kind(annotation: Any) -> Any:
-    """A key of `_KINDS`, or "any" for what is none of JSON's kinds."""
-    plain = typing.get_origin(annotation) or annotation
-    if plain in (None, type(None)):
-        return None
-    if plain in (dict, Mapping):
-        return dict
-    if plain in (list, tuple, Sequence):
-        return list
-    return plain if plain in (bool, int, float, str) else "any"
-
-
 def _mend(parameter: Parameter, value: Any) -> str:
-    """How to write a number that is meant as a text."""
-    if isinstance(value, str) or not _fits("", parameter.annotation):
+    """How to write a number that is meant as a string."""
+    if isinstance(value, str) or not fits("", parameter.annotation):
         return ""
-    return f"; as a text it is {parameter.name}='\"{value}\"'"
+    return f"; as a string it is {parameter.name}='\"{value}\"'"

@@ -391,7 +391,7 @@ def test_what_is_no_run_is_refused(two, tmp_path, capsys):
         [base, tmp_path / "empty"], capsys
     )
     (tmp_path / "empty" / RESULTS).write_text("{}")
-    assert "is of no evaluation (KeyError('setting'))" in refused([base, tmp_path / "empty"], capsys)
+    assert "results.json: results has no 'setting'; run" in refused([base, tmp_path / "empty"], capsys)
     assert "baseline 'x' is none of the runs; give one of base, other" in refused(
         [base, tmp_path / "other", "--baseline", "x"], capsys
     )

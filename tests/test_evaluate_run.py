@@ -629,7 +629,7 @@ def test_what_is_not_asked_for_is_the_models_own(letters):
     ("option", "said"),
     [
         (("--top-p", "0"), "top_p must be above 0 and at most 1, got 0.0"),
-        (("--top-p", "nan"), "top_p must be above 0 and at most 1, got nan"),
+        (("--top-p", "nan"), "top_p must be a number or null, got nan"),
         (("--top-k", "-1"), "top_k must be a whole number, at least 0, got -1"),
         (("--min-p", "1.5"), "min_p must be at least 0 and at most 1, got 1.5"),
         (("--chat-args", "enable_thinking"), "--chat-args must be NAME=VALUE"),

@@ -80,7 +80,8 @@ def test_json_comes_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "file must be an object, got")]
+    ("text", "why"),
+    [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "file must be an object, got")],
 )
 def test_what_is_no_json_object_is_refused_in_one_line_with_its_path(tmp_path, text, why):
     (tmp_path / "file").write_text(text)

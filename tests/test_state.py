@@ -80,9 +80,6 @@ def test_one_question_file_tells_itself_from_another(tmp_path):
         (SearchQAEnv, {"turn": 1, "turn_rewards": [0.0]}),
         (lambda: SearchQAEnv(memory_mode="memory"), {"prompts": []}),
         (SearchQAEnv, {"history": [["\ud800", ""]], "turn": 1, "turn_rewards": [0.0]}),
-        (SokobanEnv, {"moves": [4]}),
-        (SokobanEnv, {"moves": [0], "end": "terminated", "turn": 1, "turn_rewards": [0.0]}),
-        (SokobanEnv, {"turn": 9, "turn_rewards": [0.0] * 9}),
     ],
 )
 def test_an_episode_that_its_environment_cannot_come_to_is_refused(env, tampered):
@@ -95,11 +92,11 @@ def test_an_episode_that_its_environment_cannot_come_to_is_refused(env, tampered
     env.step("x")
 
 
-@pytest.mark.parametrize("tampered", [{"level": -1}, {"level": 10**9}, {"moves": [7]}, {"moves": "up"}])
-def test_a_board_that_cannot_be_is_refused(tampered):
+@pytest.mark.parametrize("tampered", [{"level": "1"}, {"moves": [7]}, {"moves": "up"}])
+def test_a_board_of_other_types_is_refused(tampered):
     env = SokobanGridEnv()
     state = state_of(env)
-    with pytest.raises(ValueError, match="the state's"):
+    with pytest.raises(ValueError, match=r"the state\.(level|moves).* must be"):
         env.set_state({**state, **tampered})
     assert env.get_state() == state
 

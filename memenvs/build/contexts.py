@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memenvs.build.draft import Documents, Draft
 from memenvs.build.examples import Example
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 from memenvs.tasks.taskset import SEPARATOR, Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -35,12 +35,13 @@ class KeptContexts:
     environment: str = "MemChunkQA-v0"
 
 
+@checked
 def keep_contexts(
     kept: KeptContexts,
     *,
     tokenizer: TextTokenizer,
-    count: int | None = None,
-    questions: int = 1,
+    count: Count | None = None,
+    questions: Count = 1,
     inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """A task for each question, over the documents of the file in their order; equal documents are one.
@@ -57,7 +58,6 @@ def keep_contexts(
     Raises:
         ValueError: two questions have one id, there are fewer than `count`, or none.
     """
-    check_whole(**{"--questions": questions}, **({} if count is None else {"--num-tasks": count}))
     index: dict[tuple[str, str], int] = {}
     tasks: list[Task] = []
     ids: set[str] = set()

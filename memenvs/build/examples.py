@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, sizes_with_headers
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -41,15 +41,16 @@ class Example:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
+@checked
 def among_distractors(
     examples: Sequence[Example],
     *,
     tokenizer: TextTokenizer,
     split: str,
     seed: int,
-    documents: int | None = None,
-    tokens: int | None = None,
-    count: int | None = None,
+    documents: Count | None = None,
+    tokens: Count | None = None,
+    count: Count | None = None,
     workers: int = 1,
     inputs: tuple[Path, ...] = (),
     extra: Sequence[tuple[str, str]] = (),
@@ -80,8 +81,6 @@ def among_distractors(
     """
     if (documents is None) == (tokens is None):
         raise ValueError("give either --documents (a number of documents) or --tokens (a budget of tokens)")
-    given = {"--documents": documents, "--tokens": tokens, "--num-tasks": count}
-    check_whole(**{name: value for name, value in given.items() if value is not None})
     pool, numbers = _pool(examples, extra)
     layout, tokenized = Layout(), Documents.tokenized(pool, tokenizer)
     sizes = None if tokens is None else sizes_with_headers(tokenized, layout, tokenizer, len(pool))

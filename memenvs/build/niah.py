@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, progress, seam_tokens
-from memenvs.core.checks import check_choice, check_whole
+from memenvs.core.checks import check_choice
+from memenvs.core.data import Count, checked
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -91,11 +92,12 @@ RECIPES = {
 VARIANTS = tuple(RECIPES)
 
 
+@checked
 def niah(
     *,
     variant: str,
-    count: int,
-    tokens: int,
+    count: Count,
+    tokens: Count,
     prose: Sequence[str],
     tokenizer: TextTokenizer,
     split: str,
@@ -126,7 +128,6 @@ def niah(
         ValueError: unknown variant, no prose where it is needed, or a budget too small for the needles.
     """
     check_choice("variant", variant, VARIANTS)
-    check_whole(count=count, tokens=tokens)
     recipe, rng = RECIPES[variant], item_rng(seed, f"{split}\0haystack", 0)
     hay = haystack_sentences(recipe, tokens, prose, tokenizer, rng)
     haystack = Haystack(sizes_between(hay, hay, tokenizer), recipe.haystack == "needles")

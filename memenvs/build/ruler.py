@@ -35,7 +35,8 @@ from memenvs.build.niah import (
 )
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.build.readers.records import check_examples, read_answers, read_id, read_question, read_text
-from memenvs.core.checks import Range, check_choice, check_whole
+from memenvs.core.checks import check_choice
+from memenvs.core.data import Count, checked
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -54,18 +55,19 @@ _NOISE = RECIPES["single_1"]  # whose haystack `vt` shares
 _LIST = Layout(" {i}.", "")  # of `cwe`; blanks as in `niah`, so that parts count as the joined text
 
 
+@checked
 def ruler(
     *,
     task: str,
-    count: int | None,
-    tokens: int,
+    count: Count | None,
+    tokens: Count,
     tokenizer: TextTokenizer,
     split: str,
     seed: int,
     source: str | None = None,
     prose: Sequence[str] = (),
-    chains: int = 1,
-    hops: int = 4,
+    chains: Count = 1,
+    hops: Count = 4,
     workers: int = 1,
     inputs: tuple[Path, ...] = (),
 ) -> Draft:
@@ -105,7 +107,6 @@ def ruler(
         drawn: dict[str, Any] = {"tokens": tokens, "count": count, "workers": workers, "inputs": inputs}
         draft = among_distractors(read(source, split), **drawn, **common)
         return replace(draft, metric="string_match_part")
-    check_whole(count=count or 100, tokens=tokens)
     if task == "vt":
         return _variables(count or 100, tokens, chains, hops, **common)
     make = _common_words if task == "cwe" else _frequent_words
@@ -136,7 +137,6 @@ def _variables(
     Names have five capitals, numbers five digits. The assignments of a chain stand in their order at places
     drawn from all of the noise. `meta` has `value`, the asked `variables`, and `depths` of their lines.
     """
-    check_whole(Range(1), chains=chains, hops=hops)
     hay = haystack_sentences(_NOISE, tokens, (), tokenizer, item_rng(seed, f"{split}\0haystack", 0))
     haystack = Haystack(sizes_between(hay, hay, tokenizer), shuffled=False)
     opening = max(0, tokenizer.count(hay.texts[0]) - int(haystack.tokens[0]))

@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
 from memenvs.build.draft import Documents, Draft, item_rng, progress
 from memenvs.build.niah import (
@@ -24,7 +26,8 @@ from memenvs.build.niah import (
     sentences,
     sizes_between,
 )
-from memenvs.core.checks import Range, check_choice, check_whole
+from memenvs.core.checks import check_choice
+from memenvs.core.data import Count, checked
 from memenvs.tasks.metrics import MRCR_PREFIX
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
@@ -38,11 +41,12 @@ _REPLY = (3, 6)  # sentences of a reply
 _LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"))
 
 
+@checked
 def conversations(
     *,
-    needles: int,
-    count: int,
-    tokens: int,
+    needles: Annotated[int, Meta(ge=2, le=len(ORDINALS))],
+    count: Count,
+    tokens: Count,
     prose: Sequence[str],
     tokenizer: TextTokenizer,
     split: str,
@@ -69,8 +73,6 @@ def conversations(
     Raises:
         ValueError: an argument out of range, no prose, or a budget too small for the needles.
     """
-    check_whole(Range(2, len(ORDINALS)), **{"--needles": needles})
-    check_whole(count=count, tokens=tokens)
     lines = [sentence for text in prose for sentence in sentences(text) if not set("\\{}") & set(sentence)]
     if not lines:
         raise ValueError("replies consist of sentences of a prose and there is none; give a folder of essays")
@@ -267,12 +269,13 @@ class Story:
         return f"Is {person} in the {named} at the end?", ("yes" if right else "no",), [came]
 
 
+@checked
 def stories(
     *,
     kinds: Sequence[str],
-    events: int,
-    count: int,
-    tokens: int,
+    events: Annotated[int, Meta(ge=_LEAST_EVENTS)],
+    count: Count,
+    tokens: Count,
     prose: Sequence[str],
     tokenizer: TextTokenizer,
     split: str,
@@ -300,8 +303,6 @@ def stories(
     """
     for kind in kinds:
         check_choice("--kind", kind, STORIES)
-    check_whole(Range(_LEAST_EVENTS), **{"--events": events})
-    check_whole(count=count, tokens=tokens)
     hay = haystack_sentences(
         RECIPES["single_2"], tokens, prose, tokenizer, item_rng(seed, f"{split}\0haystack", 0)
     )

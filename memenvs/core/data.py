@@ -24,6 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -81,13 +82,13 @@ def decode(text: str | bytes, kind: type[T], where: str, fix: str = "") -> T:
 
 
 def parse_json(text: str | bytes, where: str, fix: str = "") -> Any:
-    """The value of a JSON text; `where` and `fix` are for the error, as in `convert`.
+    """The value of a JSON text, as Python reads it; `where` and `fix` are for the error (`convert`).
 
     Raises:
-        ValueError: it is not JSON; NaN and Infinity are not.
+        ValueError: it is not JSON.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is not JSON ({error})" + (fix and f"; {fix}")) from error
 
@@ -228,7 +229,3 @@ def _matches(value: Any, kind: Any) -> bool:
 
 def _is_union(kind: Any) -> bool:
     return typing.get_origin(kind) in (typing.Union, types.UnionType)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no value of JSON")

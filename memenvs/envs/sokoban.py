@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.optional import require
 from memenvs.core.spaces import UnicodeText
@@ -155,22 +155,22 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     )
     context = "append"
 
+    @checked
     def __init__(
         self,
         levels: str = BUNDLED,
         level_split: str | None = "train",
         min_solution: int = 5,
         max_solution: int | None = None,
-        max_turns: int = 3,
-        max_actions: int = 3,
-        max_steps: int = 100,
+        max_turns: Count = 3,
+        max_actions: Count = 3,
+        max_steps: Count = 100,
         rewards: str | dict[str, float] = "mt_ppo",
         separator: str = "||",
         action_names: tuple[str, str, str, str] = ("Up", "Down", "Left", "Right"),
-        vocabulary: Sequence[str] = LETTERS,
+        vocabulary: str | Sequence[str] = LETTERS,
         render_mode: str | None = None,
     ) -> None:
-        check_whole(max_turns=max_turns, max_actions=max_actions, max_steps=max_steps)
         self._reader = MoveReader(action_names, separator, max_actions)
         check_vocabulary(vocabulary)
         self.max_turns, self.max_actions, self.max_steps = max_turns, max_actions, max_steps
@@ -249,11 +249,6 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     def _restored(self) -> None:
         episode = self.episode
         board = replay(self._level(episode.task).board, episode.moves)
-        if episode.turn > self.max_turns or board.solved != (episode.end == "terminated"):
-            raise ValueError(
-                f"the state's episode cannot be: end={episode.end!r} after {len(episode.moves)} moves in "
-                f"{episode.turn} of {self.max_turns} turns"
-            )
         self._open(episode.task)
         self._board, self._deadlocked = board, is_deadlocked(board.grid)
 
@@ -344,8 +339,8 @@ class SokobanImageEnv(SokobanEnv):
         v0: first.
     """
 
-    def __init__(self, tile: int = 32, **kwargs: Any) -> None:
-        check_whole(tile=tile)
+    @checked
+    def __init__(self, tile: Count = 32, **kwargs: Any) -> None:
         self.tile = tile
         super().__init__(**kwargs)
 
@@ -511,15 +506,9 @@ def levels_hash(levels: LevelSet) -> str:
 
 
 def replay(board: Grid, moves: Sequence[int]) -> Board:
-    """The board after some moves, before the last of which it was not solved.
-
-    Raises:
-        ValueError: a move is not 0 to 3, or comes after the level is solved.
-    """
+    """The board after some moves."""
     now = Board(board)
     for move in moves:
-        if now.solved or move not in range(4):
-            raise ValueError(f"the state's moves cannot be: {move} comes after the end or is none of 0 to 3")
         now.step(move)
     return now
 

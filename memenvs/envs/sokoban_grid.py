@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_task, check_whole, is_whole
-from memenvs.core.state import Stateful, check_keys, generator_state
+from memenvs.core.checks import check_task
+from memenvs.core.data import Count, checked
+from memenvs.core.state import Stateful, from_plain, generator_state
 from memenvs.core.vector import one_each, read_mask, read_seeds
 from memenvs.envs.sokoban import BUNDLED, choose_levels, levels_hash, open_levels, read_weights, replay
 from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
@@ -21,6 +24,15 @@ from memenvs.sokoban.board import CELLS
 
 Planes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
+
+
+@dataclass
+class _Played:
+    """What a state holds beside its identity."""
+
+    level: int
+    moves: list[Annotated[int, Meta(ge=0, le=3)]]
+    np_random: dict[str, Any]
 
 
 class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
@@ -62,20 +74,18 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
     unhashed = ("render_mode", "levels")
 
+    @checked
     def __init__(
         self,
         levels: str = BUNDLED,
         level_split: str | None = "train",
         min_solution: int = 1,
         max_solution: int | None = None,
-        max_steps: int = 100,
+        max_steps: Count = 100,
         rewards: str | dict[str, float] = "mt_ppo",
         channels_first: bool = False,
-        render_mode: str | None = None,
+        render_mode: Literal["ansi", "rgb_array"] | None = None,
     ) -> None:
-        check_whole(max_steps=max_steps)
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode must be None, ansi or rgb_array, got {render_mode!r}")
         self.levels, self._levels_name = open_levels(levels, level_split), Path(levels).name
         self.chosen = choose_levels(self.levels, min_solution, max_solution)
         self.max_steps, self.weights, self.channels_first = max_steps, read_weights(rewards), channels_first
@@ -134,19 +144,14 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         """Go on from a state of `get_state`.
 
         Raises:
-            ValueError: a state of another environment, or one that cannot be; nothing has changed then.
+            ValueError: a state of another environment, or of other types; nothing has changed then.
         """
         self.check_identity(state)
-        check_keys(state, "level", "moves", "np_random")
-        level, moves = state["level"], state["moves"]
-        if not is_whole(level) or level not in self.chosen:
-            raise ValueError(f"the state's level cannot be: {level!r} is none of those that are played")
-        if not isinstance(moves, list) or not all(map(is_whole, moves)) or len(moves) > self.max_steps:
-            raise ValueError(f"the state's moves must be a list of at most {self.max_steps} numbers")
-        board = replay(self.levels.boards[level], moves)
-        self.np_random.bit_generator.state = generator_state(state["np_random"], self.np_random)
-        self._level, self._playing, self._moves = level, board, list(moves)
-        self._over = board.solved or len(moves) >= self.max_steps
+        played = from_plain(state, _Played, "the state")
+        board = replay(self.levels.boards[played.level], played.moves)
+        self.np_random.bit_generator.state = generator_state(played.np_random, self.np_random)
+        self._level, self._playing, self._moves = played.level, board, played.moves
+        self._over = board.solved or len(played.moves) >= self.max_steps
         self._deadlocked = is_deadlocked(board.grid)
 
     def render(self) -> Any:
@@ -199,13 +204,13 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         **kwargs: those of `SokobanGridEnv`.
     """
 
+    @checked
     def __init__(
         self,
-        num_envs: int = 1,
+        num_envs: Count = 1,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         **kwargs: Any,
     ) -> None:
-        check_whole(num_envs=num_envs)
         single = SokobanGridEnv(**kwargs)
         self.num_envs = num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)

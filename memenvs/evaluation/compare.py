@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from memenvs.cli import Parser, closest_first
-from memenvs.core.checks import Range, check_whole
+from memenvs.core.data import Seed, checked, convert
 from memenvs.core.files import names_apart, read_json, resolved, whole_file, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.credit import Array
@@ -285,6 +287,7 @@ def save_figure(figure: Any, path: Path) -> None:
         figure.savefig(work, format=kind, metadata={stamp: None})
 
 
+@checked
 def compare(
     runs: Sequence[str | Path],
     *,
@@ -292,8 +295,8 @@ def compare(
     metrics: Sequence[str] | None = None,
     common: bool = False,
     allow: Sequence[str] = (),
-    resamples: int = 10_000,
-    seed: int = 0,
+    resamples: Annotated[int, Meta(ge=100)] = 10_000,
+    seed: Seed = 0,
 ) -> PairedComparison:
     """Compare runs of `evaluate` with a baseline, paired by task.
 
@@ -316,8 +319,6 @@ def compare(
             argument that does not fit.
         OSError: a folder or a file in it is not there.
     """
-    check_whole(Range(100), resamples=resamples)
-    check_whole(Range(0, below=2**32), seed=seed)
     folders = [_folder(path) for path in runs]
     if len(set(map(resolved, folders))) < max(2, len(folders)):
         listed = ", ".join(map(str, runs)) or "none"
@@ -384,6 +385,22 @@ def paired_interval(
     return Interval(found.mean, max(-1.0, found.mean - reach), min(1.0, found.mean + reach)), False
 
 
+class _Setting(msgspec.Struct):
+    env: str
+    policy: Any
+    n_tasks: int
+    env_args: dict[str, Any]
+    data: dict[str, Any]
+
+
+class _Results(msgspec.Struct):
+    setting: _Setting
+    samples: int
+    task: str
+    finished: int
+    failed: int
+
+
 def read_run(folder: Path, name: str) -> EvaluatedRun:
     """A run from its folder: the episodes that its results are made of.
 
@@ -397,15 +414,10 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
             f"{folder} holds no {RESULTS}; give a folder of `evaluate run --out` whose run has ended"
         )
     results = read_json(folder / RESULTS, _AGAIN)
-    try:
-        setting = {**results["setting"], "samples": int(results["samples"])}
-        numbers = read_tasks(results["task"], setting["n_tasks"])
-        counts = int(results["finished"]), int(results["failed"])
-        if not (isinstance(setting["env_args"], dict) and isinstance(setting["data"], dict)):
-            raise TypeError("env_args and data must be objects")
-        _ = setting["env"], setting["policy"]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / RESULTS} is of no evaluation ({error!r}); {_AGAIN}") from error
+    checked = convert(results, _Results, f"{folder / RESULTS}: results", _AGAIN)
+    setting = {**results["setting"], "samples": checked.samples}
+    numbers = read_tasks(checked.task, checked.setting.n_tasks)
+    counts = checked.finished, checked.failed
     pairs = {Pair(task, sample) for task in numbers for sample in range(setting["samples"])}
     episodes: dict[Pair, Episode] = {}
     for _, episode in read_records(folder / EPISODES):

@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import gymnasium as gym
 
 from memenvs import models
-from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
+from memenvs.core.data import Count, Positive, checked
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
@@ -41,6 +41,7 @@ _OF_ENDPOINTS = ("model", "conversation", "body", "timeout", "tries")
 _OF_PROCESS = ("dtype",)
 
 
+@checked
 @dataclass(frozen=True)
 class ModelOptions:
     """Sampling of a model, and requests to an endpoint; None leaves a number to the model's own settings.
@@ -68,22 +69,19 @@ class ModelOptions:
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
-    max_new_tokens: int = 1024
+    max_new_tokens: Count = 1024
     stop: Sequence[str] = ()
     chat_args: Mapping[str, Any] = field(default_factory=dict)
     dtype: Dtype = "auto"
     model: str | None = None
     conversation: bool = False
     body: Mapping[str, Any] = field(default_factory=dict)
-    timeout: float = 600.0
-    tries: int = 6
+    timeout: Positive = 600.0
+    tries: Count = 6
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p", "stop")}
         SamplingParams(**{name: value for name, value in given.items() if value is not None})
-        check_whole(max_new_tokens=self.max_new_tokens, tries=self.tries)
-        check_numbers(Range(above=0), timeout=self.timeout)
-        check_choice("dtype", self.dtype, get_args(Dtype))
 
 
 class PolicySpec(NamedTuple):

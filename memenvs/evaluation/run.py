@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 import memenvs
 from memenvs.cli import NAMED, Parser, make_env
-from memenvs.core.checks import Range, check_whole, is_whole
+from memenvs.core.checks import is_whole
+from memenvs.core.data import Count, Seed, checked
 from memenvs.core.env import TextEnv
 from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.spaces import UnicodeText
@@ -58,15 +59,16 @@ SAY_EVERY = 30.0
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
 
+@checked
 def evaluate(
     env: str | Callable[[], gym.Env[Any, Any]],
     policy: Any,
     *,
     env_args: Mapping[str, Any] | None = None,
     tasks: str | Iterable[int] = ":",
-    samples: int = 1,
-    seed: int = 0,
-    concurrency: int = 16,
+    samples: Count = 1,
+    seed: Seed = 0,
+    concurrency: Count = 16,
     out: str | Path | None = None,
     texts: bool = True,
     options: ModelOptions | None = None,
@@ -102,8 +104,6 @@ def evaluate(
         ValueError: an argument that does not fit, or a folder of another evaluation.
         ServerError: the endpoint does not say which model it serves.
     """
-    check_whole(samples=samples, concurrency=concurrency)
-    check_whole(Range(0, below=2**32), seed=seed)
     make = functools.partial(make_env, env, dict(env_args or {})) if isinstance(env, str) else env
     first = make()
     name = first.spec.id if first.spec else type(first.unwrapped).__name__

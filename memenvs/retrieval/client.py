@@ -6,6 +6,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from memenvs.core.data import convert
 from memenvs.core.http import JSONClient, RequestRefused
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Hits, Limits, LRUCache, Passage, search_distinct
@@ -83,15 +86,27 @@ class HTTPRetriever:
         return hits
 
 
+class _Document(msgspec.Struct):
+    id: str | int
+    contents: str
+
+
+class _Hit(msgspec.Struct):
+    document: _Document
+    score: float
+
+
+class _Answer(msgspec.Struct):
+    result: list[list[_Hit]]
+
+
 def _read_answers(found: Any, queries: int) -> list[list[tuple[Passage, float]]]:
     """The passages of each query and their scores, from the JSON of an answer."""
-    answers = [[_read_hit(hit) for hit in answer] for answer in found["result"]]
+    answers = convert(found, _Answer, "the answer").result
     if len(answers) != queries:
         raise ValueError(f"{len(answers)} answers to {queries} queries")
-    return answers
+    return [[(_passage(hit.document), hit.score) for hit in answer] for answer in answers]
 
 
-def _read_hit(hit: Any) -> tuple[Passage, float]:
-    document = hit["document"]
-    id, contents = str(document["id"]), document["contents"]
-    return Passage(replace_surrogates(id), replace_surrogates(contents)), float(hit["score"])
+def _passage(document: _Document) -> Passage:
+    return Passage(replace_surrogates(str(document.id)), replace_surrogates(document.contents))

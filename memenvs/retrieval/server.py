@@ -15,10 +15,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from memenvs.cli import Parser
 from memenvs.core.checks import Range, check_numbers, check_whole
+from memenvs.core.data import Count, convert, parse_json
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.batching import Answer, Batcher, TooManyWaiting
@@ -178,8 +181,10 @@ class Service:
         self._handling.add(handling)
         try:
             ask = parse(await read_body(request, self.limits), self.limits, self._default_k)
-            answers = await self._batcher.submit(ask.queries, ask.k) if ask.queries else []
-            return self._response(reply(answers, ask.scores, self.limits), media_type="application/json")
+            answers = await self._batcher.submit(ask.queries, ask.topk) if ask.queries else []
+            return self._response(
+                reply(answers, ask.return_scores, self.limits), media_type="application/json"
+            )
         except Refused as error:
             return self._refusal(error.status, str(error))
         except TooManyWaiting as error:
@@ -232,12 +237,12 @@ class Refused(ValueError):
         self.status = status
 
 
-class SearchRequest(NamedTuple):
-    """A valid request."""
+class SearchRequest(msgspec.Struct):
+    """A request; where it has no `topk`, or null, the server's own is put in before it is checked."""
 
     queries: list[str]
-    k: int
-    scores: bool
+    topk: Count
+    return_scores: bool = False
 
 
 def parse(body: bytes, limits: Limits, default_k: int) -> SearchRequest:
@@ -247,41 +252,34 @@ def parse(body: bytes, limits: Limits, default_k: int) -> SearchRequest:
         Refused: 400 for what is not JSON, 422 for what is not a request or exceeds a limit.
     """
     try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {error}") from error
-    queries = fields.get("queries") if isinstance(fields, dict) else None
-    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise Refused(
-            422, 'queries must be a list of strings: {"queries": ["…"], "topk": 3, "return_scores": true}'
-        )
-    if len(queries) > limits.queries:
-        raise Refused(
-            422, f"{len(queries)} queries in a request, the limit is {limits.queries}; send several"
-        )
-    longest = max(map(len, queries), default=0)
-    if longest > limits.chars:
-        raise Refused(422, f"a query of {longest} characters, the limit is {limits.chars}; shorten it")
-    k = default_k if fields.get("topk") is None else fields["topk"]
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= limits.topk:
-        raise Refused(422, f"topk must be null or an integer from 1 to {limits.topk}, not {_shown(k)}")
-    if len(queries) * k > limits.passages:
-        raise Refused(
-            422,
-            f"{len(queries)} queries times topk {k} are more than {limits.passages} passages; "
-            "send fewer queries at once, or a smaller topk",
-        )
-    scores = fields.get("return_scores", False)
-    if not isinstance(scores, bool):
-        raise Refused(422, f"return_scores must be true or false, not {_shown(scores)}")
-    return SearchRequest([replace_surrogates(query) for query in queries], k, scores)
+        fields = parse_json(body, "the body")
+    except ValueError as error:
+        raise Refused(400, str(error)) from error
+    if isinstance(fields, dict) and fields.get("topk") is None:
+        fields["topk"] = default_k
+    try:
+        ask = convert(fields, SearchRequest, "the request", f"send {_EXAMPLE}")
+    except ValueError as error:
+        raise Refused(422, str(error)) from error
+    ask.queries = list(map(replace_surrogates, ask.queries))
+    longest = max(map(len, ask.queries), default=0)
+    for what, value, most, mend in (
+        ("queries in the request", len(ask.queries), limits.queries, "send several requests"),
+        ("characters in a query", longest, limits.chars, "shorten it"),
+        ("passages a query (topk)", ask.topk, limits.topk, "ask for fewer"),
+        (
+            "queries times topk",
+            len(ask.queries) * ask.topk,
+            limits.passages,
+            "send fewer queries, or a smaller topk",
+        ),
+    ):
+        if value > most:
+            raise Refused(422, f"{value} {what}, the limit is {most}; {mend}")
+    return ask
 
 
-def _shown(value: Any) -> str:
-    """A JSON value in an error; of a list or an object, which may be deep, its kind."""
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "an object"
-    return json.dumps(value)[:80]
+_EXAMPLE = '{"queries": ["…"], "topk": 3, "return_scores": true}'
 
 
 def reply(answers: Sequence[Answer], scores: bool, limits: Limits) -> bytes:

@@ -12,13 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from memenvs.build.examples import Example
 from memenvs.build.worldgen import chronicle, prose
 from memenvs.build.worldgen.aggregates import OPERATIONS, Aggregates
 from memenvs.build.worldgen.names import PROSE, SPLITS, FactTable, dice
 from memenvs.build.worldgen.questions import Asked, Asker, Question
-from memenvs.core.checks import Range, check_choice, check_whole
+from memenvs.core.checks import check_choice
+from memenvs.core.data import Count, Whole, checked
 from memenvs.tasks.tokens import TextTokenizer
 
 __all__ = [
@@ -28,6 +32,7 @@ __all__ = [
 
 _SAMPLE = 300  # documents by which those of a large world are estimated
 SMALLEST, LARGEST = 20, 200_000  # entities: every kind has a member; names still come quickly
+_Entities = Annotated[int, Meta(ge=SMALLEST, le=LARGEST)]
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class World:
 
 
 def generate(
-    entities: int, questions: int, *, split: str, seed: int, hops: Sequence[int] = (1, 2, 3, 4)
+    entities: int, questions: Count, *, split: str, seed: int, hops: Sequence[int] = (1, 2, 3, 4)
 ) -> World:
     """A world of `entities` documents and `questions` questions, the same bytes for the same arguments.
 
@@ -62,15 +67,15 @@ def generate(
     return World(tuple((d.title, d.text) for d in documents), tuple(question for _, question in pairs))
 
 
+@checked
 def generate_forms(
-    entities: int, questions: int, *, split: str, seed: int, hops: Sequence[int] = (1, 2, 3, 4)
+    entities: int, questions: Count, *, split: str, seed: int, hops: Sequence[int] = (1, 2, 3, 4)
 ) -> tuple[FactTable, list[prose.Document], list[Asked]]:
     """The world of `generate` with its facts, and with the logical form of each question.
 
     Raises:
         ValueError: see `generate`.
     """
-    check_whole(questions=questions)
     if not hops or any(h not in (1, 2, 3, 4) for h in hops):
         raise ValueError(f"hops={tuple(hops)} is out of range; use numbers from 1 to 4, such as (1, 2, 3, 4)")
     facts, documents = _write(entities, split, seed)
@@ -78,8 +83,9 @@ def generate_forms(
     return facts, documents, asker.ask(questions)
 
 
+@checked
 def generate_aggregates(
-    entities: int, questions: int, *, split: str, seed: int, operations: Sequence[str] = OPERATIONS
+    entities: int, questions: Count, *, split: str, seed: int, operations: Sequence[str] = OPERATIONS
 ) -> tuple[tuple[tuple[str, str], ...], list[Example]]:
     """The documents of the world that `generate` makes too, and questions over many of them at once.
 
@@ -93,7 +99,6 @@ def generate_aggregates(
     Raises:
         ValueError: an argument out of range, or more questions than the world holds (the line says how many).
     """
-    check_whole(questions=questions)
     for operation in operations:
         check_choice("operation", operation, OPERATIONS)
     facts, documents = _write(entities, split, seed)
@@ -117,11 +122,10 @@ def entities_for(tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int
     return wanted
 
 
-def _write(entities: int, split: str, seed: int) -> tuple[FactTable, list[prose.Document]]:
+@checked
+def _write(entities: _Entities, split: str, seed: Whole) -> tuple[FactTable, list[prose.Document]]:
     """The facts of a world, and document i about entity i."""
-    check_whole(Range(SMALLEST, LARGEST), entities=entities)  # beyond it names run out
     check_choice("split", split, SPLITS)
-    check_whole(Range(0), seed=seed)
     facts = chronicle.build(entities, split, seed)
     return facts, [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
 

@@ -863,7 +863,7 @@ def test_questions_of_one_context_are_joined_and_asked_one_by_one(built):
 def test_a_number_of_questions_that_cannot_be_is_one_line(tmp_path, capsys):
     (tmp_path / "mab.json").write_text(json.dumps([RECORDS["memoryagentbench"]]))
     assert build("memoryagentbench", tmp_path / "mab.json", tmp_path / "set", "--questions", 0) == 2
-    assert "--questions must be" in one_line(capsys)
+    assert "questions must be" in one_line(capsys)
 
 
 # BrowseComp-Plus.

@@ -15,6 +15,7 @@ from memenvs.build.readers.records import (
     read_question,
     read_text,
 )
+from memenvs.core.data import Whole, convert
 
 _KEYS = ("question", "answer", "supporting_facts", "context")
 _WHAT = "HotpotQA's JSON in the distractor setting (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json)"
@@ -55,12 +56,9 @@ def _example(record: Record, number: int, source: str, what: str) -> Example:
         facts = _pairs(record["supporting_facts"], "title", "sent_id")
     except (TypeError, ValueError, KeyError) as error:
         raise ValueError(f"{source} is not {what}: question {id_}: {error!r}") from error
+    context = convert(context, list[tuple[str, list[str]]], f"{where}: context")
+    facts = convert(facts, list[tuple[str, Whole]], f"{where}: supporting_facts")
     titles = [read_text(title, "title", where) for title, _ in context]
-    for _, paragraph in context:
-        if not isinstance(paragraph, list):
-            raise ValueError(
-                f"{where} has the paragraph {paragraph!r:.80}; a paragraph is a list of sentences"
-            )
     sentences = [[read_text(part, "sentence", where) for part in paragraph] for _, paragraph in context]
     places = [_place(title, sentence, titles, sentences, where, what) for title, sentence in facts]
     if not places:
@@ -89,8 +87,8 @@ def _pairs(column: Any, first: str, second: str) -> list[tuple[Any, Any]]:
 
 
 def _place(
-    title: Any,
-    sentence: Any,
+    title: str,
+    sentence: int,
     titles: Sequence[str],
     sentences: Sequence[Sequence[str]],
     where: str,
@@ -101,9 +99,5 @@ def _place(
     if not named:
         raise ValueError(
             f"{where} has evidence {[title]!r:.80}, which is not among its paragraphs; use {what}"
-        )
-    if isinstance(sentence, bool) or not isinstance(sentence, int) or sentence < 0:
-        raise ValueError(
-            f"{where} has a fact in sentence {sentence!r:.80} of {title!r}; they are numbered from 0"
         )
     return next((i for i in named if sentence < len(sentences[i])), named[0]), sentence

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from memenvs.build.contexts import KeptContexts, titled
 from memenvs.build.examples import Example
@@ -20,6 +23,7 @@ from memenvs.build.readers.records import (
     read_records,
     read_text,
 )
+from memenvs.core.data import convert
 from memenvs.retrieval.corpus import read_jsonl as read_passages
 from memenvs.tasks.taskset import Layout
 
@@ -32,6 +36,7 @@ _POOL = 'JSON Lines of {"title": "…", "text": "…"}'
 MOST_READ = 20_000_000  # documents that all tasks of a set read together
 
 Corpus = Mapping[str, tuple[str, str]]
+_Id = str | int
 
 
 def read_jsonl(source: str, split: str, corpus: str | None = None) -> list[Example]:
@@ -107,6 +112,20 @@ def read_corpus(path: str | None) -> Corpus:
     return documents
 
 
+class _Question(msgspec.Struct):
+    question: str
+    answers: Annotated[list[str], Meta(min_length=1)]
+    documents: list[Any] | None = None
+    paragraphs: list[Any] | None = None
+    evidence: list[_Id] | None = None
+    meta: dict[str, Any] = {}
+
+
+class _Document(msgspec.Struct):
+    text: str
+    title: str = ""
+
+
 def _kept(record: Record, where: str, source: str, corpus: Corpus) -> Iterator[Example]:
     yield _example(record, record["number"], source, corpus, drawn=False)
 
@@ -114,15 +133,9 @@ def _kept(record: Record, where: str, source: str, corpus: Corpus) -> Iterator[E
 def _example(record: Record, number: int, source: str, corpus: Corpus, drawn: bool) -> Example:
     id_ = read_id(record.get("id", number), source)
     where = f"question {id_} of {source}"
-    answers, given, meta = record["answers"], _documents(record), record.get("meta", {})
-    if not isinstance(answers, list) or not answers:
-        raise ValueError(f"{where} has {answers!r:.80} as answers; they are a list of texts")
-    if not isinstance(meta, dict):
-        raise ValueError(f"{where} has {meta!r:.80} as meta, which is a JSON object")
-    if given is not None and not isinstance(given, list):
-        raise ValueError(f"{where} has {given!r:.80} as documents; they are a list of objects")
-    evidence = record.get("evidence")
-    if drawn and evidence in (None, []):
+    question = convert(record, _Question, where)
+    given, evidence = question.documents or question.paragraphs or None, question.evidence
+    if drawn and not evidence:
         raise ValueError(
             f"{where} has no evidence, so that its answer may be left out of a task; give it, or leave out "
             "--documents and --tokens to read the documents as they are"
@@ -131,14 +144,14 @@ def _example(record: Record, number: int, source: str, corpus: Corpus, drawn: bo
         paragraphs, needed = _of_corpus(given, evidence, corpus, drawn, where)
     else:
         paragraphs = tuple(_paragraph(paragraph, where) for paragraph in given or ())
-        needed = () if evidence in (None, []) else _evidence(evidence, len(paragraphs), where)
+        needed = _evidence(evidence, len(paragraphs), where) if evidence else ()
     return Example(
         id_,
-        read_question(record["question"], where),
-        read_answers(answers[0], answers[1:], where),
+        read_question(question.question, where),
+        read_answers(question.answers[0], question.answers[1:], where),
         paragraphs,
         needed,
-        meta={key: value for key, value in meta.items() if key != "spans"},  # the writer's own
+        meta={key: value for key, value in question.meta.items() if key != "spans"},  # the writer's own
     )
 
 
@@ -148,11 +161,9 @@ def _documents(record: Record) -> Any:
 
 
 def _of_corpus(
-    given: list[Any] | None, evidence: Any, corpus: Corpus, drawn: bool, where: str
+    given: list[Any] | None, evidence: list[_Id] | None, corpus: Corpus, drawn: bool, where: str
 ) -> tuple[tuple[tuple[str, str], ...], tuple[int, ...]]:
     """The documents of a question and which of them it needs, by ids of a corpus."""
-    if evidence is not None and not isinstance(evidence, list):
-        raise ValueError(f"{where} has {evidence!r:.80} as evidence; give a list of ids of the corpus")
     needed = [str(id_) for id_ in evidence or []]
     named = [str(id_) for id_ in given or ()]
     if given is None and not drawn:
@@ -165,17 +176,15 @@ def _of_corpus(
 
 
 def _paragraph(paragraph: Any, where: str) -> tuple[str, str]:
-    if not isinstance(paragraph, dict) or "text" not in paragraph:
-        raise ValueError(f'{where} has the paragraph {paragraph!r:.80}; give {{"title": "…", "text": "…"}}')
-    title = read_text(paragraph.get("title", ""), "title", where)
-    return title, read_text(paragraph["text"], "text", where)
+    read = convert(paragraph, _Document, f"a document of {where}", 'give {"title": "…", "text": "…"}')
+    return read_text(read.title, "title", where), read_text(read.text, "text", where)
 
 
-def _evidence(numbers: Any, paragraphs: int, where: str) -> tuple[int, ...]:
-    are_numbers = isinstance(numbers, list) and all(type(number) is int for number in numbers)
-    if not are_numbers or not numbers or not all(0 <= number < paragraphs for number in numbers):
+def _evidence(evidence: list[_Id], paragraphs: int, where: str) -> tuple[int, ...]:
+    numbers = [number for number in evidence if isinstance(number, int) and 0 <= number < paragraphs]
+    if len(numbers) < len(evidence):
         raise ValueError(
-            f"{where} has {numbers!r:.80} as evidence; give the numbers of the documents that the answer "
+            f"{where} has {evidence!r:.80} as evidence; give the numbers of the documents that the answer "
             f"needs, 0 to {paragraphs - 1}"
         )
     return tuple(dict.fromkeys(numbers))

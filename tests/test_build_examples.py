@@ -229,12 +229,12 @@ def test_documents_no_task_reads_are_not_written(build, tmp_path):
     [
         ({}, "--documents"),
         ({"documents": 10, "tokens": 10}, "either --documents"),
-        ({"documents": 0}, "--documents must be"),
+        ({"documents": 0}, "documents must be"),
         ({"documents": 1}, "it needs 2"),
         ({"documents": 5000}, "the pool has 200"),
         ({"tokens": 20}, "--tokens 20 is too small"),
         ({"tokens": 50_000}, "the pool has 27113 tokens"),
-        ({"documents": 5, "count": 0}, "--num-tasks"),
+        ({"documents": 5, "count": 0}, "count must be"),
     ],
 )
 def test_a_size_that_cannot_be_is_refused_in_one_line(build, kwargs, said):

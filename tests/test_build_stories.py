@@ -259,9 +259,9 @@ def test_gold_earns_one(make, tmp_path):
             ["mrcr_world", "--tokens", 100],
             "budget of 100 tokens is too small for 4 needles: they alone take",
         ),
-        (["mrcr_world", "--tokens", 900, "--needles", 9], "--needles must be a whole number, at least 2"),
+        (["mrcr_world", "--tokens", 900, "--needles", 9], "needles must be a whole number, at least 2"),
         (["babi_world", "--tokens", 60], "budget of 60 tokens is too small for 16 events: they alone take"),
-        (["babi_world", "--tokens", 900, "--events", 2], "--events must be a whole number, at least 4"),
+        (["babi_world", "--tokens", 900, "--events", 2], "events must be a whole number, at least 4"),
         (["mrcr_world", "--tokens", 900, "--essays", "nowhere"], "no *.txt in nowhere"),
     ],
 )

@@ -10,7 +10,7 @@ import msgspec
 
 from memenvs.core.data import convert
 from memenvs.core.http import JSONClient, RequestRefused
-from memenvs.core.spaces import replace_surrogates
+from memenvs.retrieval.corpus import Document
 from memenvs.retrieval.protocol import Hits, Limits, LRUCache, Passage, search_distinct
 
 MEND = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
@@ -86,13 +86,8 @@ class HTTPRetriever:
         return hits
 
 
-class _Document(msgspec.Struct):
-    id: str | int
-    contents: str
-
-
 class _Hit(msgspec.Struct):
-    document: _Document
+    document: Document
     score: float
 
 
@@ -105,8 +100,4 @@ def _read_answers(found: Any, queries: int) -> list[list[tuple[Passage, float]]]
     answers = convert(found, _Answer, "the answer").result
     if len(answers) != queries:
         raise ValueError(f"{len(answers)} answers to {queries} queries")
-    return [[(_passage(hit.document), hit.score) for hit in answer] for answer in answers]
-
-
-def _passage(document: _Document) -> Passage:
-    return Passage(replace_surrogates(str(document.id)), replace_surrogates(document.contents))
+    return [[(hit.document.passage(), hit.score) for hit in answer] for answer in answers]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from memenvs.core.data import decode
 from memenvs.core.files import check_file, describe, read_sealed, whole_file, write_sealed
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Hits, Passage, Ranked, search_distinct
@@ -139,6 +140,17 @@ class CorpusRetriever:
         return hits
 
 
+class Document(msgspec.Struct):
+    """A passage as lines of a corpus and answers of a server have it."""
+
+    id: str | int
+    contents: str
+
+    def passage(self) -> Passage:
+        """The passage, its surrogates replaced."""
+        return Passage(replace_surrogates(str(self.id)), replace_surrogates(self.contents))
+
+
 def read_jsonl(path: Path | str) -> Iterator[Passage]:
     """The passages of a JSONL file, gzipped if its name ends in `.gz`, one `{"id", "contents"}` a line.
 
@@ -150,14 +162,10 @@ def read_jsonl(path: Path | str) -> Iterator[Passage]:
         for number, line in enumerate(lines, 1):
             if line.isspace():
                 continue
-            try:
-                record = json.loads(line)
-                id, contents = record["id"], record["contents"]
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise ValueError(f'{path}:{number}: not a {{"id", "contents"}} record: {error!r}') from error
-            if isinstance(id, bool) or not isinstance(id, str | int) or not isinstance(contents, str):
-                raise ValueError(f"{path}:{number}: id {id!r} or contents of type {type(contents).__name__}")
-            yield Passage(replace_surrogates(str(id)), replace_surrogates(contents))
+            record = decode(
+                line, Document, f"{path}:{number}: the line", 'a line is {"id": "0", "contents": "…"}'
+            )
+            yield record.passage()
 
 
 def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:

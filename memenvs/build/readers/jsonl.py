@@ -133,7 +133,7 @@ def _kept(record: Record, where: str, source: str, corpus: Corpus) -> Iterator[E
 def _example(record: Record, number: int, source: str, corpus: Corpus, drawn: bool) -> Example:
     id_ = read_id(record.get("id", number), source)
     where = f"question {id_} of {source}"
-    question = convert(record, _Question, where)
+    question = convert(record, _Question, f"{where}: record")
     given, evidence = question.documents or question.paragraphs or None, question.evidence
     if drawn and not evidence:
         raise ValueError(
@@ -176,7 +176,7 @@ def _of_corpus(
 
 
 def _paragraph(paragraph: Any, where: str) -> tuple[str, str]:
-    read = convert(paragraph, _Document, f"a document of {where}", 'give {"title": "…", "text": "…"}')
+    read = convert(paragraph, _Document, f"{where}: document", 'give {"title": "…", "text": "…"}')
     return read_text(read.title, "title", where), read_text(read.text, "text", where)
 
 

@@ -26,10 +26,6 @@ Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Positive = Annotated[float, Meta(gt=0)]
-NotNegative = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Filled = Annotated[str, Meta(min_length=1)]
-"""A string that is not empty."""
 
 _WORDS: dict[Any, str] = {
     bool: "true or false",
@@ -194,8 +190,10 @@ def _fault(value: Any, kind: Any, where: str) -> str:
         if not _matches(inner, hint):
             return _fault(inner, hint, f"{where}{name}")
     if isinstance(value, Mapping) and hasattr(kind, "__annotations__"):
-        missing = next((name for name in kind.__annotations__ if name not in value), "")
-        return f"{where} has no {missing!r}"
+        fields = inspect.signature(kind).parameters.values()
+        missing = [one.name for one in fields if one.default is one.empty and one.name not in value]
+        if missing:
+            return f"{where} has no {missing[0]!r}"
     return f"{where} must be {described(kind)}, got {shown(value)}"
 
 

@@ -414,10 +414,10 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
             f"{folder} holds no {RESULTS}; give a folder of `evaluate run --out` whose run has ended"
         )
     results = read_json(folder / RESULTS, _AGAIN)
-    checked = convert(results, _Results, f"{folder / RESULTS}: results", _AGAIN)
-    setting = {**results["setting"], "samples": checked.samples}
-    numbers = read_tasks(checked.task, checked.setting.n_tasks)
-    counts = checked.finished, checked.failed
+    known = convert(results, _Results, f"{folder / RESULTS}: results", _AGAIN)
+    setting = {**results["setting"], "samples": known.samples}
+    numbers = read_tasks(known.task, known.setting.n_tasks)
+    counts = known.finished, known.failed
     pairs = {Pair(task, sample) for task in numbers for sample in range(setting["samples"])}
     episodes: dict[Pair, Episode] = {}
     for _, episode in read_records(folder / EPISODES):

@@ -187,9 +187,12 @@ def text_hash(text: str | bytes) -> str:
 
 
 def generator_state(state: Any, like: np.random.Generator) -> Any:
-    """A generator's state, if it is one of a generator like this; NumPy raises where it is not."""
+    """A generator's state; `ValueError` where it is not one of a generator like this."""
     trial = type(like.bit_generator)()
-    trial.state = state
+    try:
+        trial.state = state
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"the state's np_random is not of a {type(trial).__name__}: {error!r}") from error
     return trial.state
 
 

@@ -186,7 +186,11 @@ def test_a_state_of_another_environment_is_refused_in_one_line(env, other_id):
 
 TAMPERED = [
     *({"turn": -5}, {"turn": 7}, {"task": 10**9}, {"task": -1}, {"task": "0"}, {"end": "done"}),
-    *({"turn_rewards": [float("nan")]}, {"turn_rewards": ["x"]}, {"turn_rewards": []}, {"extra": 1}),
+    *(
+        {"turn_rewards": [float("nan")]},
+        {"turn_rewards": ["x"]},
+        {"turn_rewards": []},
+    ),
 ]
 
 

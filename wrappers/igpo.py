@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from memenvs.core.checks import Range, check_choice, check_numbers
-from memenvs.credit import NORMALIZATIONS
-from memenvs.rollout.records import Turn
+from memenvs.credit import NORMALIZATIONS, igpo
+from memenvs.rollout.records import Episode, Floats, Turn
+from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.infomem import TARGETS
 from memenvs.wrappers.mempo import MEASURES
 from memenvs.wrappers.method import RewardMethod
@@ -52,6 +53,8 @@ class IGPOMethod(RewardMethod):
     normalize: str = "separate"
 
     name = "igpo"
+    uses = ()
+    adds_advantages = False
 
     def __post_init__(self) -> None:
         check_choice("measure", self.measure, MEASURES)
@@ -80,3 +83,14 @@ class IGPOMethod(RewardMethod):
             return 0.0
         after, before = (float(np.mean(nats)) if len(nats) else math.nan for nats in scores)
         return math.exp(after) - math.exp(before) if self.measure == "probability" else after - before
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """The paper's: gains and outcomes normalised in the group and summed from each turn on."""
+        groups = [episode.group for episode in episodes]
+        return igpo(
+            self.signals(episodes),
+            results_of(episodes),
+            gamma=self.gamma,
+            groups=groups,
+            normalize=self.normalize,
+        )

@@ -74,6 +74,7 @@ class InfoMemMethod(RewardMethod):
     )
 
     name = "infomem"
+    needs_both_answers = True
     group = True
     immediate = False
 

@@ -12,7 +12,8 @@ import numpy as np
 from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
 from memenvs.core.state import to_plain
 from memenvs.credit import mempo
-from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.rollout.records import Credit, Episode, Floats, Turn
+from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.infomem import TARGETS
 from memenvs.wrappers.method import RewardMethod, RunningStatistics
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -63,6 +64,8 @@ class MemPOMethod(RewardMethod):
     )
 
     name = "mempo"
+    uses = COMPARISONS["outcome"].uses
+    needs_both_answers = True
     group = True
     immediate = False
 
@@ -131,6 +134,10 @@ class MemPOMethod(RewardMethod):
                 credits.append(Credit(len(places) - 1, trajectory_reward(episode), of_signal=False))
             made.append(credits)
         return made
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """A_trajectory, of the outcome alone; A_memory is a credit that a learner adds (eq. 9)."""
+        return COMPARISONS["outcome"].advantages(episodes, how)
 
     def get_state(self) -> dict[str, Any]:
         """The statistics of all memories so far."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from memenvs.core.checks import check_choice, check_numbers
 from memenvs.core.state import from_plain
 from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 OUTCOMES = ("keep", "replace", "multiply")
@@ -17,11 +18,15 @@ Score = tuple[float, str]
 """A number and an empty text, or NaN and the reason."""
 
 
-class RewardMethod:
-    """Measures a signal at every turn, and assigns credit to the turns of ended episodes.
+class RewardMethod(Comparison):
+    """Measures a signal at every turn, assigns credit to turns of ended episodes, and compares episodes.
 
     A method knows nothing of Gymnasium and of other methods, and keeps nothing of a running episode. A
     subclass is a dataclass whose fields are its settings, all plain data.
+
+    `advantages` is what a learner trains by where it is told to use this method (`grpo --reward NAME`): by
+    default the sums of all rewards, this method's among them, are compared. A method whose paper compares
+    otherwise overrides it, with the attributes of `Comparison`.
 
     Attributes:
         name: of its component in `info["rewards"]`.
@@ -78,6 +83,19 @@ class RewardMethod:
             [Credit(turn, signal) for turn, signal in enumerate(episode.signals[self.name])]
             for episode in episodes
         ]
+
+    def signals(self, episodes: Sequence[Episode]) -> list[list[float]]:
+        """This method's signal (K,) at the turns of each episode.
+
+        Raises:
+            ValueError: an episode was played without this method.
+        """
+        if missing := [episode for episode in episodes if self.name not in episode.signals]:
+            raise ValueError(
+                f"task {missing[0].task!r} was played without the reward method {self.name!r}; put a "
+                "VectorRewardWrapper with it around the environments"
+            )
+        return [episode.signals[self.name] for episode in episodes]
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments, as plain data."""

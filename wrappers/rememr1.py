@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from memenvs.core.checks import Range, check_flags, check_numbers
-from memenvs.rollout.records import Turn
+from memenvs.credit import rememr1
+from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.tasks.metrics import normalize_answer
+from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
@@ -52,6 +54,8 @@ class ReMemR1Method(RewardMethod):
     bounded: bool = True
 
     name = "rememr1"
+    uses = ("scale",)
+    adds_advantages = False
 
     def __post_init__(self) -> None:
         check_numbers(Range(0, 1), alpha=self.alpha)
@@ -73,6 +77,13 @@ class ReMemR1Method(RewardMethod):
         prompt = str(turn.observation)
         callback = recall(f"{prompt}\n{after.get('recalled', '')}", answers) - recall(prompt, answers)
         return recall(after["memory"], answers) - recall(before["memory"], answers) + callback
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """The paper's: `alpha` of the outcome's advantage and the rest of the state reward's at that turn."""
+        groups = [episode.group for episode in episodes]
+        return rememr1(
+            self.signals(episodes), results_of(episodes), alpha=self.alpha, groups=groups, scale=how.scale
+        )
 
 
 def _at_hand(privileged: Mapping[str, Any]) -> str:

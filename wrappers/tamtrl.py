@@ -10,8 +10,9 @@ import numpy as np
 
 from memenvs.core.checks import check_choice, check_flags
 from memenvs.core.state import to_plain
-from memenvs.credit import COMBINES, tamtrl_rewards
-from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.credit import COMBINES, tamtrl, tamtrl_rewards
+from memenvs.rollout.records import Credit, Episode, Floats, Turn
+from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.method import RewardMethod, RunningStatistics
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
@@ -34,9 +35,9 @@ class TAMTRLMethod(RewardMethod):
     several questions are answered in a turn each (`ChunkQAEnv(ask="each")`), r is the whole outcome for the
     memories, and for an answer what it earned itself.
 
-    Min-max runs over the group. The paper takes the whole batch: a learner that holds it passes the signals
-    and `unscored` of all episodes to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this
-    method so far.
+    The paper takes min-max over the whole batch, and so do `advantages`, which a learner trains by. The
+    credits are assigned group by group, so min-max runs over the group; alone, over all turns of this method
+    so far.
 
     In product form the credits replace the outcome: its component counts 0, and `info["metrics"]["outcome"]`
     keeps it. In the form "plus" the outcome stays where it is and each turn gets p^_t.
@@ -64,6 +65,9 @@ class TAMTRLMethod(RewardMethod):
     )
 
     name = "tamtrl"
+    uses = ()
+    adds_advantages = False
+    needs_both_answers = True
     group = True
     immediate = False
 
@@ -132,6 +136,20 @@ class TAMTRLMethod(RewardMethod):
             paid=paid,
         )
         return [[Credit(k, value) for k, value in enumerate(turns.tolist())] for turns in rewards]
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """Eq. 5 to 7: min-max over all these episodes, then each R_t over the turns of its group."""
+        return tamtrl(
+            self.signals(episodes),
+            [episode.outcome for episode in episodes],
+            tasks=[episode.group for episode in episodes],
+            unscored=[self.unscored(episode) for episode in episodes],
+            paid=[self.paid(episode) for episode in episodes],
+            minmax=self.minmax,
+            combine=self.combine,
+            # Eq. 6 gives a failed rollout 0 at every turn, and DAPO adds its length penalty to that.
+            penalties=[episode.length_penalty for episode in episodes],
+        )
 
     def get_state(self) -> dict[str, Any]:
         """The extremes so far."""

@@ -610,7 +610,7 @@ def check_credit(
         methods: the rollout's reward methods; None for tools.
     """
     settings = dict(credit)
-    reward = settings.pop("reward", "turn")
+    reward = settings.pop("reward", "outcome")
     if methods is None:
         check_choice("credit['reward'] with tools", reward, OF_TOOLS)
     known = {**COMPARISONS, **{method.name: method for method in methods or ()}}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.core.checks import Range, check_choice, check_flags, check_numbers, check_whole
-from memenvs.core.state import check_keys, to_plain
+from memenvs.core.state import check_keys, from_plain, to_plain
 from memenvs.core.text import Template
 from memenvs.credit import SIDES, infomem_bonus
 from memenvs.rollout.records import Credit, Episode, Turn
@@ -144,7 +144,7 @@ class InfoMemMethod(RewardMethod):
         """See `RewardMethod.set_state`."""
         check_keys(state, "success", "wrong")
         self._earlier = {
-            right: RunningStatistics.from_state(state[name], f"the state's {self.name}.{name}")
+            right: from_plain(state[name], RunningStatistics, f"the state's {self.name}.{name}")
             for right, name in ((True, "success"), (False, "wrong"))
         }
 

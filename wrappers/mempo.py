@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
-from memenvs.core.state import to_plain
 from memenvs.credit import mempo
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.method import RewardMethod, RunningStatistics
+from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 BIASES = ("history", "none")
@@ -24,7 +22,7 @@ TRAJECTORIES = ("strict", "outcome")
 
 
 @dataclass
-class MemPOMethod(RewardMethod):
+class MemPOMethod(RememberingMethod):
     """Give the tokens of each memory an advantage of their own (MemPO eq. 4 to 9).
 
         r_i      = 1 if the answer is right and the format proper, else 0      section 4.1
@@ -59,9 +57,6 @@ class MemPOMethod(RewardMethod):
     target: str = "bare"
     eps: float = 1e-6
     ddof: int = 1
-    _earlier: RunningStatistics = field(
-        default_factory=RunningStatistics, init=False, repr=False, compare=False
-    )
 
     name = "mempo"
     uses = COMPARISONS["outcome"].uses
@@ -138,14 +133,6 @@ class MemPOMethod(RewardMethod):
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
         """A_trajectory, of the outcome alone; A_memory is a credit that a learner adds (eq. 9)."""
         return COMPARISONS["outcome"].advantages(episodes, how)
-
-    def get_state(self) -> dict[str, Any]:
-        """The statistics of all memories so far."""
-        return to_plain(self._earlier)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """See `RewardMethod.set_state`."""
-        self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
 
 
 def trajectory_reward(episode: Episode) -> float:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar
 
 from memenvs.core.checks import check_choice, check_numbers
-from memenvs.core.state import from_plain
+from memenvs.core.state import from_plain, to_plain
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -109,7 +109,7 @@ class RewardMethod(Comparison):
         return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `get_state`.
+        """Resume from a state of `get_state`.
 
         Raises:
             ValueError: it is none.
@@ -190,15 +190,19 @@ class RunningStatistics:
             return 0.0
         return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + eps)
 
-    @classmethod
-    def from_state(cls, state: Any, where: str) -> RunningStatistics:
-        """The statistics that `memenvs.core.state.to_plain` made `state` of; `where` is what errors call it.
 
-        Raises:
-            ValueError: no numbers can have them.
-        """
-        statistics = from_plain(state, cls, where)
-        ordered = not statistics.count or statistics.low <= statistics.high
-        if statistics.count < 0 or not statistics.squares >= 0 or not ordered:
-            raise ValueError(f"{where} cannot be: {state!r:.200}")
-        return statistics
+@dataclass
+class RememberingMethod(RewardMethod):
+    """A method that compares a lone episode with the numbers of earlier ones, `_earlier`."""
+
+    _earlier: RunningStatistics = field(
+        default_factory=RunningStatistics, init=False, repr=False, compare=False
+    )
+
+    def get_state(self) -> dict[str, Any]:
+        """See `RewardMethod.get_state`."""
+        return to_plain(self._earlier)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See `RewardMethod.set_state`."""
+        self._earlier = from_plain(state, RunningStatistics, f"the state's {self.name}")

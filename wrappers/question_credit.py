@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from memenvs.core.checks import Range, check_numbers, check_whole
-from memenvs.core.state import to_plain
 from memenvs.credit import group_normalize
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import RewardMethod, RunningStatistics
+from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
 @dataclass
-class QuestionCreditMethod(RewardMethod):
+class QuestionCreditMethod(RememberingMethod):
     """Credit each answer for its own question, and the memory for all of them.
 
         A_j = (r_j - mean r_j) / (std r_j + eps)    over the group, question by question
@@ -39,9 +37,6 @@ class QuestionCreditMethod(RewardMethod):
 
     eps: float = 1e-6
     ddof: int = 1
-    _earlier: RunningStatistics = field(
-        default_factory=RunningStatistics, init=False, repr=False, compare=False
-    )
 
     name = "question_credit"
     group = True
@@ -89,14 +84,6 @@ class QuestionCreditMethod(RewardMethod):
                 credit[k] = value
             made.append([Credit(k, value, advantage=True) for k, value in enumerate(credit)])
         return made
-
-    def get_state(self) -> dict[str, Any]:
-        """The statistics of all questions so far."""
-        return to_plain(self._earlier)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """See `RewardMethod.set_state`."""
-        self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
 
 
 def _answers(turn: Turn) -> bool:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from memenvs.core.checks import check_choice, check_flags
-from memenvs.core.state import to_plain
 from memenvs.credit import COMBINES, tamtrl, tamtrl_rewards
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
-from memenvs.wrappers.method import RewardMethod, RunningStatistics
+from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
@@ -21,7 +20,7 @@ FINAL_TURNS = ("outcome", "teacher")
 
 
 @dataclass
-class TAMTRLMethod(RewardMethod):
+class TAMTRLMethod(RememberingMethod):
     """Give each turn the outcome times a teacher's score of its memory (TAMTRL eq. 4 to 6).
 
         p_t  = mean over the memory's tokens of pi(token given q, C_t, M_t)    eq. 4
@@ -60,9 +59,6 @@ class TAMTRLMethod(RewardMethod):
     view: str = "local"
     final_turn: str = "outcome"
     change: bool = False
-    _earlier: RunningStatistics = field(
-        default_factory=RunningStatistics, init=False, repr=False, compare=False
-    )
 
     name = "tamtrl"
     uses = ()
@@ -150,14 +146,6 @@ class TAMTRLMethod(RewardMethod):
             # Eq. 6 gives a failed rollout 0 at every turn, and DAPO adds its length penalty to that.
             penalties=[episode.length_penalty for episode in episodes],
         )
-
-    def get_state(self) -> dict[str, Any]:
-        """The extremes so far."""
-        return to_plain(self._earlier)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """See `RewardMethod.set_state`."""
-        self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
 
     def _score(self, nats: TokenScores) -> float:
         probabilities = np.exp(nats)

@@ -158,12 +158,12 @@ def check_checkpoint(folder: str) -> None:
     """Raise a one-line `ValueError` unless a folder is a checkpoint of a process reward model."""
     path = Path(folder).expanduser()
     state = path / "state.json"
-    mend = "give the folder of a checkpoint of python -m memenvs.baselines.prm, such as runs/prm/last"
+    advice = "give the folder of a checkpoint of python -m memenvs.baselines.prm, such as runs/prm/last"
     if not state.is_file() or not (path / "policy").is_dir():
-        raise ValueError(f"there is no process reward model in {folder}; {mend}")
-    args = read_json(state, mend).get("args")
+        raise ValueError(f"there is no process reward model in {folder}; {advice}")
+    args = read_json(state, advice).get("args")
     if not isinstance(args, dict) or "labels" not in args:
-        raise ValueError(f"{folder} is a checkpoint of another learner; {mend}")
+        raise ValueError(f"{folder} is a checkpoint of another learner; {advice}")
 
 
 @functools.lru_cache(maxsize=4)

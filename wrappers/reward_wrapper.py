@@ -635,7 +635,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         }
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of a wrapper with the same methods and settings.
+        """Resume from a state of a wrapper with the same methods and settings.
 
         Raises:
             ValueError: it is of another environment or of other methods; nothing has changed then.
@@ -823,7 +823,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         ]
 
     def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
-        """Go on from states, with the observations that were shown in them.
+        """Resume from states, with the observations that were shown in them.
 
         What the methods remember, and the seeds of episodes that begin by themselves, are the first state's.
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from memenvs.core.checks import Range, check_choice, check_numbers
-from memenvs.credit import NORMALIZATIONS, igpo
+from memenvs.core.checks import NonNegative
+from memenvs.credit import igpo
 from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
-from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.mempo import MEASURES
+from memenvs.wrappers.infomem import TARGETS, Target
+from memenvs.wrappers.mempo import Measure
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
@@ -47,20 +48,14 @@ class IGPOMethod(RewardMethod):
         normalize: `"separate"`: gains and outcomes each by themselves, or `"joint"`; of that advantage.
     """
 
-    measure: str = "probability"
-    target: str = "bare"
-    gamma: float = 1.0
-    normalize: str = "separate"
+    measure: Measure = "probability"
+    target: Target = "bare"
+    gamma: NonNegative = 1.0
+    normalize: Literal["separate", "joint"] = "separate"
 
     name = "igpo"
     uses = ()
     adds_advantages = False
-
-    def __post_init__(self) -> None:
-        check_choice("measure", self.measure, MEASURES)
-        check_choice("target", self.target, TARGETS)
-        check_numbers(Range(0), gamma=self.gamma)
-        check_choice("normalize", self.normalize, NORMALIZATIONS)
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.checks import check_choice
@@ -19,7 +19,7 @@ from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
 from memenvs.rollout.records import Credit, Episode, observation_text
 from memenvs.wrappers.judge_client import JudgeClient
-from memenvs.wrappers.method import Score, ScoreMethod
+from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 _RECORD = """\
 Below is the record of its work, as JSON: for each turn what the agent read, what it replied and what came \
@@ -213,7 +213,6 @@ PLACES = ("transcript", "question", "answer", "reference", "turns")
 MAX_CHARS = 8000
 """Characters shown of each text of the record, the middle left out."""
 
-LEVELS = ("turn", "outcome")
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
 _LINE = re.compile(rf"Turn\s*(\d+)\s*:\s*({_NUMBER})", re.IGNORECASE)
 _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
@@ -258,9 +257,9 @@ class JudgeMethod(ScoreMethod):
 
     url: str
     model: str
-    level: str = "turn"
+    level: Literal["turn", "outcome"] = "turn"
     rubric: str = "search"
-    outcome: str = "keep"
+    outcome: Outcome = "keep"
     weight: float = 1.0
     client: dict[str, Any] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter, init=False, repr=False, compare=False)
@@ -269,7 +268,6 @@ class JudgeMethod(ScoreMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("level", self.level, LEVELS)
         text = self.rubric
         if "{" not in text:
             check_choice("rubric", text, RUBRICS)

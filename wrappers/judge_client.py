@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from memenvs.core.checks import Range, check_numbers, check_whole
+from memenvs.core.checks import Count, NonNegative, check_fields
 from memenvs.core.files import json_sha256, write_text
 from memenvs.core.http import JSONClient
 from memenvs.core.text import thought_end
@@ -41,18 +41,17 @@ class JudgeClient:
 
     url: str
     model: str
-    concurrency: int = 8
-    max_tokens: int = 1024
-    timeout: float = 120.0
-    tries: int = 4
-    pause: float = 0.5
+    concurrency: Count = 8
+    max_tokens: Count = 1024
+    timeout: NonNegative = 120.0
+    tries: Count = 4
+    pause: NonNegative = 0.5
     cache: str | None = None
     key_variable: str | None = None
     chat_args: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_whole(concurrency=self.concurrency, max_tokens=self.max_tokens)
-        check_numbers(Range(0), timeout=self.timeout, pause=self.pause)
+        check_fields(self)
         self._connect(None)  # which refuses a wrong URL
 
     def for_each(self, ask: Callable[[T], V], items: Sequence[T]) -> list[V]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
+from memenvs.core.checks import NonNegative
 from memenvs.credit import mempo
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
-from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.method import RememberingMethod
+from memenvs.wrappers.infomem import TARGETS, Target
+from memenvs.wrappers.method import Ddof, RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-BIASES = ("history", "none")
-MEASURES = ("probability", "log")
-TRAJECTORIES = ("strict", "outcome")
+Measure = Literal["probability", "log"]
 
 
 @dataclass
@@ -51,26 +50,18 @@ class MemPOMethod(RememberingMethod):
         ddof: of it.
     """
 
-    bias: str = "history"
-    measure: str = "probability"
-    trajectory: str = "strict"
-    target: str = "bare"
-    eps: float = 1e-6
-    ddof: int = 1
+    bias: Literal["history", "none"] = "history"
+    measure: Measure = "probability"
+    trajectory: Literal["strict", "outcome"] = "strict"
+    target: Target = "bare"
+    eps: NonNegative = 1e-6
+    ddof: Ddof = 1
 
     name = "mempo"
     uses = COMPARISONS["outcome"].uses
     needs_both_answers = True
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_numbers(Range(0), eps=self.eps)
-        check_whole(Range(0, 1), ddof=self.ddof)
-        check_choice("bias", self.bias, BIASES)
-        check_choice("measure", self.measure, MEASURES)
-        check_choice("trajectory", self.trajectory, TRAJECTORIES)
-        check_choice("target", self.target, TARGETS)
 
     @property
     def replaces_outcome(self) -> bool:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from memenvs.core.checks import check_choice, check_numbers
+from memenvs.core.checks import Range, check_fields
 from memenvs.core.state import from_plain, to_plain
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-OUTCOMES = ("keep", "replace", "multiply")
+Ddof = Annotated[int, Range(0, 1)]
+Outcome = Literal["keep", "replace", "multiply"]
 Score = tuple[float, str]
 """A number and an empty text, or NaN and the reason."""
 
@@ -22,7 +23,8 @@ class RewardMethod(Comparison):
     """Measures a signal at every turn, assigns credit to turns of ended episodes, and compares episodes.
 
     A method knows nothing of Gymnasium and of other methods, and keeps nothing of a running episode. A
-    subclass is a dataclass whose fields are its settings, all plain data.
+    subclass is a dataclass whose fields are its settings, all plain data, checked by their annotations (see
+    `memenvs.core.checks.check_fields`).
 
     `advantages` is what a learner trains by where it is told to use this method (`grpo --reward NAME`): by
     default the sums of all rewards, this method's among them, are compared. A method whose paper compares
@@ -41,6 +43,9 @@ class RewardMethod(Comparison):
     name: ClassVar[str]
     group: ClassVar[bool] = False
     immediate: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def replaces_outcome(self) -> bool:
@@ -128,14 +133,10 @@ class ScoreMethod(RewardMethod):
         weight: of a score in the reward.
     """
 
-    outcome: str
+    outcome: Outcome
     weight: float
 
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_choice("outcome", self.outcome, OUTCOMES)
-        check_numbers(weight=self.weight)
 
     @property
     def replaces_outcome(self) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memenvs.core.checks import Range, check_numbers, check_whole
+from memenvs.core.checks import NonNegative
 from memenvs.credit import group_normalize
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import RememberingMethod
+from memenvs.wrappers.method import Ddof, RememberingMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
@@ -35,26 +35,14 @@ class QuestionCreditMethod(RememberingMethod):
         ddof: of it.
     """
 
-    eps: float = 1e-6
-    ddof: int = 1
+    eps: NonNegative = 1e-6
+    ddof: Ddof = 1
 
     name = "question_credit"
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_numbers(Range(0), eps=self.eps)
-        check_whole(Range(0, 1), ddof=self.ddof)
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Always: its credits are made of it."""
-        return True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Whether a reply was an answer."""
-        return ("privileged/answered",)
+    replaces_outcome = True
+    needs = ("privileged/answered",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """r_j; 0.0 at a turn that answers nothing."""

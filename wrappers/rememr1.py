@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memenvs.core.checks import Range, check_flags, check_numbers
+from memenvs.core.checks import Share
 from memenvs.credit import rememr1
 from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.tasks.metrics import normalize_answer
@@ -50,21 +50,13 @@ class ReMemR1Method(RewardMethod):
         bounded: False pays callbacks as the paper does, without a bound.
     """
 
-    alpha: float = 0.8
+    alpha: Share = 0.8
     bounded: bool = True
 
     name = "rememr1"
     uses = ("scale",)
     adds_advantages = False
-
-    def __post_init__(self) -> None:
-        check_numbers(Range(0, 1), alpha=self.alpha)
-        check_flags(bounded=self.bounded)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The memory, and the answers whose words it should hold."""
-        return ("privileged/memory", "privileged/answers")
+    needs = ("privileged/memory", "privileged/answers")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """s_k."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from memenvs.core.checks import check_choice, check_flags
-from memenvs.credit import COMBINES, tamtrl, tamtrl_rewards
+from memenvs.credit import tamtrl, tamtrl_rewards
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
-FINAL_TURNS = ("outcome", "teacher")
 
 
 @dataclass
@@ -55,9 +53,9 @@ class TAMTRLMethod(RememberingMethod):
 
     length_norm: bool = True
     minmax: bool = True
-    combine: str = "product"
-    view: str = "local"
-    final_turn: str = "outcome"
+    combine: Literal["product", "plus"] = "product"
+    view: Literal["local", "global"] = "local"
+    final_turn: Literal["outcome", "teacher"] = "outcome"
     change: bool = False
 
     name = "tamtrl"
@@ -66,12 +64,6 @@ class TAMTRLMethod(RememberingMethod):
     needs_both_answers = True
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_flags(length_norm=self.length_norm, minmax=self.minmax, change=self.change)
-        check_choice("combine", self.combine, COMBINES)
-        check_choice("view", self.view, VIEWS)
-        check_choice("final_turn", self.final_turn, FINAL_TURNS)
 
     @property
     def replaces_outcome(self) -> bool:

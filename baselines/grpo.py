@@ -100,11 +100,11 @@ class GRPOArgs(RolloutArgs):
 
     def comparison(self) -> Comparison:
         """What `reward` names: a plain comparison, or a reward method with `reward_args`."""
-        methods = {name.lower(): name for name in METHODS}
-        check_choice("reward", self.reward, [*COMPARISONS, *methods])
-        if self.reward in COMPARISONS:
-            return COMPARISONS[self.reward]
-        return make_methods([[methods[self.reward], self.reward_args]])[0]
+        methods, reward = {name.lower(): name for name in METHODS}, self.reward.lower()
+        check_choice("reward", reward, [*COMPARISONS, *methods])
+        if reward in COMPARISONS:
+            return COMPARISONS[reward]
+        return make_methods([[methods[reward], self.reward_args]])[0]
 
 
 def prepare(args: GRPOArgs) -> RewardRun:

@@ -920,7 +920,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         Returns:
             The environments that are paid late.
         """
-        self._credit([method for method in self.methods if not method.group], ended, rewards, set(ended))
+        self._credit(ended, rewards, set(ended), group=False)
         late: list[int] = []
         for i in ended:
             group = self._groups.complete(i)
@@ -931,19 +931,20 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
                         late.append(j)
             if group:
                 paid = {j for j in group if ended.get(j) is group[j] or j in late}
-                self._credit([method for method in self.methods if method.group], group, rewards, paid)
+                self._credit(group, rewards, paid, group=True)
                 self.completed_groups.append([self._stack.record(episode) for episode in group.values()])
         return late
 
     def _credit(
         self,
-        methods: Sequence[RewardMethod],
         episodes: dict[int, EpisodeRewards],
         rewards: NDArray[np.float64],
         paid: set[int],
+        *,
+        group: bool,
     ) -> None:
-        """Assign the methods' credit to episodes; the rewards of the environments in `paid` take it."""
-        for method in methods:
+        """Assign credit by the methods that compare groups, or by the others; `paid` environments earn it."""
+        for method in (method for method in self.methods if method.group is group):
             credits = self._stack.assign_credit(method, list(episodes.values()))
             for (i, episode), own in zip(episodes.items(), credits, strict=True):
                 total = episode.take_credits(method.name, own)

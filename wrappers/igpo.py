@@ -83,7 +83,7 @@ class IGPOMethod(RewardMethod):
         """The paper's: gains and outcomes normalised in the group and summed from each turn on."""
         groups = [episode.group for episode in episodes]
         return igpo(
-            self.signals(episodes),
+            self.signals_of(episodes),
             results_of(episodes),
             gamma=self.gamma,
             groups=groups,

@@ -89,7 +89,7 @@ class RewardMethod(Comparison):
             for episode in episodes
         ]
 
-    def signals(self, episodes: Sequence[Episode]) -> list[list[float]]:
+    def signals_of(self, episodes: Sequence[Episode]) -> list[list[float]]:
         """This method's signal (K,) at the turns of each episode.
 
         Raises:

@@ -74,7 +74,7 @@ class ReMemR1Method(RewardMethod):
         """The paper's: `alpha` of the outcome's advantage and the rest of the state reward's at that turn."""
         groups = [episode.group for episode in episodes]
         return rememr1(
-            self.signals(episodes), results_of(episodes), alpha=self.alpha, groups=groups, scale=how.scale
+            self.signals_of(episodes), results_of(episodes), alpha=self.alpha, groups=groups, scale=how.scale
         )
 
 

@@ -128,7 +128,7 @@ class TAMTRLMethod(RememberingMethod):
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
         """Eq. 5 to 7: min-max over all these episodes, then each R_t over the turns of its group."""
         return tamtrl(
-            self.signals(episodes),
+            self.signals_of(episodes),
             [episode.outcome for episode in episodes],
             tasks=[episode.group for episode in episodes],
             unscored=[self.unscored(episode) for episode in episodes],

@@ -69,7 +69,7 @@ def train(run: RewardRun, args: MTPPOArgs) -> None:
                     lam=args.lam,
                     whitened=args.whiten,
                     penalties=penalties,
-                    marked=[episode.marked_advantages(run.policy) for episode in usable],
+                    marked=[episode.advantage_credits(run.policy) for episode in usable],
                 )
 
             # Loss and step
@@ -112,7 +112,7 @@ def token_advantages(
         lam: lambda of GAE.
         whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
         penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.
-        marked: (N,) credits of each episode that are advantages already (`Episode.marked_advantages`), which
+        marked: (N,) credits of each episode that are advantages already (`Episode.advantage_credits`), which
             are no rewards and are added as they are, but with `"outcome"`; None for none.
 
     Raises:

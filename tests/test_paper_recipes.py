@@ -14,7 +14,7 @@ pytest.importorskip("tyro")
 pytest.importorskip("tensorboard")
 
 import memenvs  # noqa: F401
-from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines import mt_ppo
 from memenvs.baselines.args import read_args, recipe_names
 from memenvs.baselines.run import StepLoop
 from memenvs.wrappers.registry import make_methods
@@ -256,8 +256,6 @@ def test_the_environment_and_methods_of_a_recipe_open(learner, recipe):
     if learner in ("grpo", "distill"):
         args.check()
         assert args.num_envs % args.group_size == 0
-    if learner == "grpo":
-        grpo.own_method(args)
 
 
 @pytest.mark.parametrize(

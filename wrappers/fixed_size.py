@@ -98,7 +98,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         return {"inner": get_state(self.env), "answers": list(self._answers)}
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of `get_state`."""
+        """Resume from a state of `get_state`."""
         check_keys(state, "inner", "answers")
         set_state(self.env, state["inner"])
         self._answers = list(state["answers"])

@@ -189,5 +189,5 @@ def _check_methods(env: gym.Env[Any, Any]) -> None:
         if method.group or not method.immediate:
             raise ValueError(
                 f"{method.name} pays in hindsight, which a tree cannot branch on; use methods that pay at "
-                "once (SearchRewards, ToolRewards, IGPO, ReMemR1), or flat rollouts"
+                "their turn, or flat rollouts"
             )

@@ -12,7 +12,6 @@ import torch
 import transformers
 
 from memenvs.models import HFPolicy
-from memenvs.models.sampling import _Decoder
 
 SMALL = {
     "vocab_size": 4096,
@@ -68,22 +67,6 @@ def test_padded_rows_with_a_cache_give_what_reading_at_once_gives(family, tokeni
             logits = policy.model(torch.from_numpy(ids)[None]).logits[0].log_softmax(-1)
         wanted = logits[np.arange(len(prompt) - 1, len(ids) - 1), reply.ids]
         np.testing.assert_allclose(reply.logprobs, wanted, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("family", "changes", "own"),
-    [
-        ("Llama", {}, True),
-        ("Mistral", {"sliding_window": None}, True),
-        ("Qwen2", {}, True),
-        ("Qwen3", {}, True),
-        ("Mistral", {}, False),  # its window slides
-        ("Gemma2", {}, False),
-        ("GPT2", {}, False),
-    ],
-)
-def test_models_of_known_layers_decode_without_the_parts_for_longer_inputs(family, changes, own):
-    assert _Decoder.serves(build(family, **changes).base_model) is own
 
 
 def test_a_model_without_keys_and_values_is_refused(tokenizer):

@@ -127,7 +127,7 @@ class HFPolicy(ChatPolicy):
         super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
         config = self.model.config.get_text_config()
         self._check_model(config)
-        self._packs = can_read_packed(self._parts.backbone, config, self.device)
+        self._packs = can_read_packed(self._parts.backbone)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
         self._max_batch_tokens = max_batch_tokens
         self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None
@@ -140,12 +140,11 @@ class HFPolicy(ChatPolicy):
                 f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeddings for {ids:,}; "
                 "give the model's own tokenizer, or call model.resize_token_embeddings"
             )
-        with evaluating(self.model):
-            if not can_reuse_cache(self._parts.backbone, config, self.device):
-                raise ValueError(
-                    f"{type(self.model).__name__} keeps another state than keys and values of each token, "
-                    "which HFPolicy cannot go on from; sample with VLLMPolicy"
-                )
+        if not can_reuse_cache(self._parts.backbone):
+            raise ValueError(
+                f"{type(self.model).__name__} keeps another state than keys and values of each token, which "
+                "HFPolicy cannot resume from; sample with VLLMPolicy"
+            )
 
     @functools.cached_property
     def _merged(self) -> MergedModel | None:

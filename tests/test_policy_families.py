@@ -85,7 +85,7 @@ def test_a_tokenizer_of_more_tokens_than_the_model_knows_is_refused(tokenizer):
 
 
 def test_a_model_in_half_precision_samples_what_it_evaluates(tokenizer):
-    policy = HFPolicy(build("Llama").to(torch.bfloat16), tokenizer, chat=False, value_head=True)
+    policy = HFPolicy(build("Llama").to(torch.bfloat16), tokenizer, chat=False).add_value_head()
     prompts = [np.arange(100, 140), np.arange(200, 210)]
     found = policy.sample(prompts, [np.random.default_rng(i) for i in range(2)], 20)
     sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]

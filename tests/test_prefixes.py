@@ -248,7 +248,7 @@ def group(rng):
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma2", "GPT2"])
 def test_forward_gives_what_padded_rows_give(family, tokenizer):
-    policy = HFPolicy(build(family, vocab_size=4096), tokenizer, chat=False, value_head=True)
+    policy = HFPolicy(build(family, vocab_size=4096), tokenizer, chat=False).add_value_head()
     sequences, masks = group(np.random.default_rng(0))
     outputs = []
     for packs in (True, False):

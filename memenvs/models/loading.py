@@ -88,6 +88,8 @@ def _load_adapted(folder: str, device: str | None, dtype: Dtype, merge: bool) ->
 
 def _read_model(name: str, dtype: str) -> Any:
     try:
+        if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+            raise FileNotFoundError("the folder has no config.json")
         with damage_in_one_line(name):
             return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
                 name, dtype=dtype, trust_remote_code=False, use_safetensors=True

@@ -37,12 +37,8 @@ class VLLMPolicy(ChatPolicy):
     Args:
         model: a folder, a name on the hub or of a packaged model, loaded here; or a `vllm.LLM`.
         tokenizer: a name, a folder or a fast tokenizer; None: the engine's own.
-        temperature: as in `HFPolicy`, as are `top_p`, `top_k`, `min_p`, `stop`, `chat` and `chat_args`.
-        top_p: at a temperature other than 0 and 1 it must be 1, and `top_k` and `min_p` 0: the engine would
-            give log-probabilities of what is left.
-        top_k: see `top_p`.
-        min_p: see `top_p`.
-        stop: strings that end a reply.
+        sampling_params: as in `HFPolicy`. At a temperature other than 0 and 1 it must leave no token out:
+            the engine would give log-probabilities of what is left.
         chat: None: where the tokenizer has a template.
         chat_args: of the template.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
@@ -56,22 +52,19 @@ class VLLMPolicy(ChatPolicy):
         model: Any,
         tokenizer: Any = None,
         *,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        stop: Sequence[str] = (),
+        sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
         chat_args: Mapping[str, Any] | None = None,
         engine: Mapping[str, Any] | None = None,
     ):
-        self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
+        self.sampling_params = sampling_params or SamplingParams()
         mode = _logprobs_mode(self.sampling_params)
         self._vllm = require("vllm", "vllm")
         self._keys: dict[str, int] = {}  # of the requests that are under way
         self.llm = load_engine(model, engine, logprobs_mode=mode)
         config = self.llm.llm_engine.model_config
         if config.logprobs_mode != mode:
+            temperature = self.sampling_params.temperature
             raise ValueError(
                 f"at temperature {temperature!r} the engine must give {mode}, and it gives "
                 f"{config.logprobs_mode}; make it with logprobs_mode={mode!r}"

@@ -331,7 +331,7 @@ def test_an_adapters_folder_is_evaluated_as_the_policy_that_saved_it(policy, tmp
 
 
 def test_a_second_adapter_on_top_is_refused(policy):
-    with pytest.raises(ValueError, match="is for a model without one, and this one has an adapter"):
+    with pytest.raises(ValueError, match="lora adds an adapter, and this model has one"):
         HFPolicy(policy.model, policy.tokenizer, lora=LoRA(4))
 
 

@@ -183,17 +183,23 @@ class PreallocatedLayer(DynamicLayer):
     """A cache layer with room for the tokens to come, so that a step writes one token and copies none.
 
     Args:
-        keys: (B, heads, room, D), as are values.
-        used: tokens that are in it.
+        keys: (heads, N, D), whose shape, dtype and device the layer has, as it has those of `values`.
+        values: as `keys`.
+        rows: B.
+        used: tokens of each row that count as written.
+        room: tokens to come.
     """
 
-    def __init__(self, keys: Any, values: Any, used: int):
+    def __init__(self, keys: Any, values: Any, rows: int, used: int, room: int):
         super().__init__()
-        self.keys, self.values, self.used = keys, values, used
-        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        # Zeros, because masked values must be finite.
+        self.keys, self.values = (
+            one.new_zeros(rows, len(one), used + room, one.shape[-1]) for one in (keys, values)
+        )
+        self.used, self.dtype, self.device, self.is_initialized = used, keys.dtype, keys.device, True
 
     def update(self, key_states: Any, value_states: Any, *_args: Any, **_kwargs: Any) -> tuple[Any, Any]:
-        """Write new states behind those that are there; keys and values (B, heads, used, D) of both."""
+        """Append new states; keys and values (B, heads, used, D) of all tokens."""
         end = self.used + key_states.shape[-2]
         self.keys[:, :, self.used : end] = key_states
         self.values[:, :, self.used : end] = value_states
@@ -210,6 +216,10 @@ class PreallocatedLayer(DynamicLayer):
         self.used -= trim
 
 
+ReadPrompts = tuple[Any, list[tuple[Any, Any]], list[Ids]]
+"""Hidden states (N, H), keys and values (heads, N, D) of each layer, and each prompt's places among the N."""
+
+
 def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tuple[Any, Any]:
     """A cache of all prompts, padded at the left to the longest, and the last hidden state (B, H) of each.
 
@@ -220,51 +230,41 @@ def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tu
         room: tokens to come after the prompts.
         device: where the backbone takes its ids.
     """
-    width, cache = max(map(len, prompts)), empty_cache()
+    width, cache, last = max(map(len, prompts)), empty_cache(), None
     copies: dict[bytes, list[int]] = {}
     for row, prompt in enumerate(prompts):
         copies.setdefault(prompt.tobytes(), []).append(row)
-    distinct = [prompts[rows[0]] for rows in copies.values()]
-    targets = [torch.tensor(rows, device=device) for rows in copies.values()]
-    packs = can_read_packed(backbone)
-    if packs:
-        batches = pack_batches(distinct, PREFILL)
+    rows = list(copies.values())
+    distinct = [prompts[same[0]] for same in rows]
+    if can_read_packed(backbone):
+        read, batches = _read_packed, pack_batches(distinct, PREFILL)
     else:
-        batches = micro_batches(list(map(len, distinct)), PREFILL, PREFILL_ALIKE)
-    last: Any = None
+        read, batches = _read_padded, micro_batches(list(map(len, distinct)), PREFILL, PREFILL_ALIKE)
     for batch in batches:
-        read = _read_packed if packs else _read_padded
         hidden, layers, places = read(backbone, [distinct[i] for i in batch], device)
         if last is None:
             last = hidden.new_empty(len(prompts), hidden.shape[-1])
-            shapes = [[(len(prompts), len(x), width + room, x.shape[-1]) for x in layer] for layer in layers]
-            # Zeros, because masked values must be finite.
             cache.layers = [
-                PreallocatedLayer(keys.new_zeros(one), values.new_zeros(other), width)
-                for (keys, values), (one, other) in zip(layers, shapes, strict=True)
+                PreallocatedLayer(keys, values, len(prompts), width, room) for keys, values in layers
             ]
         for own, i in zip(places, batch, strict=True):
-            where = torch.from_numpy(own).to(hidden.device)
-            last[targets[i]] = hidden[where[-1]]
+            there = slice(width - len(own), width)
+            last[rows[i]] = hidden[int(own[-1])]
             for layer, (keys, values) in zip(cache.layers, layers, strict=True):
-                layer.keys[targets[i], :, width - len(own) : width] = keys[:, where]
-                layer.values[targets[i], :, width - len(own) : width] = values[:, where]
+                layer.keys[rows[i], :, there] = keys[:, own]
+                layer.values[rows[i], :, there] = values[:, own]
     return cache, last
 
 
-def _read_packed(
-    backbone: Any, prompts: Sequence[Ids], device: Any
-) -> tuple[Any, list[tuple[Any, Any]], list[Ids]]:
-    """Hidden states (N, H) of prompts, keys and values (heads, N, D) of layers, and each prompt's places."""
+def _read_packed(backbone: Any, prompts: Sequence[Ids], device: Any) -> ReadPrompts:
+    """Read prompts without padding, and a prefix that several share once."""
     batch, cache = PackedBatch(prompts, device), empty_cache()
     hidden = read_packed(backbone, batch, cache)
     return hidden, [(layer.keys[0], layer.values[0]) for layer in cache.layers], batch.places
 
 
-def _read_padded(
-    backbone: Any, prompts: Sequence[Ids], device: Any
-) -> tuple[Any, list[tuple[Any, Any]], list[Ids]]:
-    """As `_read_packed`; prompts are padded at the right, where a causal model does not look."""
+def _read_padded(backbone: Any, prompts: Sequence[Ids], device: Any) -> ReadPrompts:
+    """Read prompts padded at the right, where a causal model does not look."""
     ids, cache = torch.from_numpy(pad_right(prompts)).to(device), empty_cache()
     hidden = backbone(input_ids=ids, **cache_inputs(backbone, cache)).last_hidden_state.flatten(0, 1)
     layers = [

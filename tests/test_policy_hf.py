@@ -266,8 +266,8 @@ def test_evaluate_of_nothing_is_empty(policy):
 @pytest.mark.parametrize(
     ("lengths", "masks", "message"),
     [
-        ([3], [], "1 sequences and 0 masks"),
-        ([3], [[0, 1]], "sequence 0 has 3 tokens and its mask 2"),
+        ([3], [], r"sequences have \[3\] tokens and masks \[\]"),
+        ([3], [[0, 1]], r"sequences have \[3\] tokens and masks \[2\]"),
         ([3, 2], [[0, 1, 1], [1, 1]], "token 0 of sequence 1 is in the response mask"),
         ([1025], [[0] * 1025], "1,025 tokens and the window is 1,024"),
     ],

@@ -237,7 +237,6 @@ class HFPolicy(ChatPolicy):
             ValueError: a sequence and its mask differ in length, do not fit the window, or begin with a
                 response token.
         """
-        check_masks(sequences, response_masks, self.window)
         if not any(map(len, sequences)):
             return PolicyOutput(*[torch.zeros(0, device=self.device)] * 3)
         hidden, tokens = self._states_before(sequences, response_masks)
@@ -304,7 +303,6 @@ class HFPolicy(ChatPolicy):
         Raises:
             ValueError: as `forward`.
         """
-        check_masks(sequences, response_masks, self.window)
         return self._states_before(sequences, response_masks)[0]
 
     def values(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
@@ -344,6 +342,7 @@ class HFPolicy(ChatPolicy):
 
     def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
         """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""
+        check_masks(sequences, masks, self.window)
         if self.packs and any(mask.any() for mask in masks):
             ends = [int(np.flatnonzero(mask)[-1]) if mask.any() else 0 for mask in masks]
             read = [ids[:end] for ids, end in zip(sequences, ends, strict=True)]
@@ -435,19 +434,24 @@ class HFPolicy(ChatPolicy):
             ValueError: the weights are of a model of another form.
         """
         adapter = has_adapter(self.model) and is_adapter(folder)
-        saved = None if adapter else HFPolicy.load(folder, device=str(self.device))
+        saved = None if adapter else load_model(folder, str(self.device), merge_adapter=False)
         if (self.value_head is not None) != (Path(folder) / VALUE_HEAD).is_file():
             raise ValueError("one of the two policies has a value head, the other has none")
         if saved is None:
             read_adapter(self.model, folder)
-            _read_value_head(self.value_head, Path(folder))
-            return
-        try:
-            self.model.load_state_dict(saved.model.state_dict())
-        except RuntimeError as error:
-            raise ValueError(f"the weights are of a model of another form: {error}") from error
-        if self.value_head is not None and saved.value_head is not None:
-            self.value_head.load_state_dict(saved.value_head.state_dict())
+        else:
+            try:
+                self.model.load_state_dict(saved.state_dict())
+            except RuntimeError as error:
+                raise ValueError(f"the weights are of a model of another form: {error}") from error
+        self._read_value_head(folder)
+
+    def _read_value_head(self, folder: str | Path) -> None:
+        """Read the weights that a folder has for the value head; without one nothing is read."""
+        if self.value_head is not None:
+            path = Path(folder) / VALUE_HEAD
+            with damage_in_one_line(path):
+                self.value_head.load_state_dict(require("safetensors.torch", "train").load_file(path))
 
     @classmethod
     def load(cls, model: str | Path, **changes: Any) -> HFPolicy:
@@ -468,19 +472,16 @@ class HFPolicy(ChatPolicy):
         params = SamplingParams(**{name: settings.pop(name) for name in names})
         policy = cls(model, sampling_params=params, **settings)
         if value_head:
-            _read_value_head(policy.add_value_head().value_head, path)
+            policy.add_value_head()._read_value_head(path)
         return policy
 
 
 def check_masks(sequences: Sequence[Ids], masks: Masks, window: int | None) -> None:
     """Raise a one-line `ValueError` unless sequences and masks agree, fit, and begin with a prompt."""
-    if len(sequences) != len(masks):
-        raise ValueError(f"{len(sequences)} sequences and {len(masks)} masks; give each sequence one")
+    lengths, own = [len(ids) for ids in sequences], [len(mask) for mask in masks]
+    if lengths != own:
+        raise ValueError(f"sequences have {lengths} tokens and masks {own}; give each a mask of its length")
     for i, (sequence, mask) in enumerate(zip(sequences, masks, strict=True)):
-        if len(sequence) != len(mask):
-            raise ValueError(
-                f"sequence {i} has {len(sequence)} tokens and its mask {len(mask)}; both must agree"
-            )
         if window is not None and len(sequence) > window:
             raise ValueError(
                 f"sequence {i} has {len(sequence):,} tokens and the window is {window:,}; shorten it"
@@ -524,10 +525,3 @@ def _end_ids(model: Any) -> tuple[int, ...]:
     """The end tokens of the model's generation config."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (int(ends),)
-
-
-def _read_value_head(head: Any, folder: Path) -> None:
-    """Read the weights that a folder has for a value head; without one nothing is read."""
-    if head is not None:
-        with damage_in_one_line(folder):
-            head.load_state_dict(require("safetensors.torch", "train").load_file(folder / VALUE_HEAD))

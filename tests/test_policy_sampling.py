@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, SamplingParams
 from memenvs.models.loading import PackedLinears, cache_inputs
 from memenvs.models.lora import LoRA
 
@@ -174,3 +174,14 @@ def test_replies_are_those_of_the_adapters_present_weights(tiny_model):
         wanted = policy.forward(sequences, masks).logprobs
     np.testing.assert_allclose(np.concatenate([one.logprobs for one in found]), wanted, rtol=0, atol=1e-4)
     assert [one.ids.tolist() for one in found] != [one.ids.tolist() for one in without]
+
+
+def test_greedy_replies_are_those_of_generate(policy):
+    greedy = HFPolicy(
+        policy.model, policy.tokenizer, chat=False, sampling_params=SamplingParams(temperature=0.0)
+    )
+    for prompt, reply in zip(prompts := alike(4, 60), greedy.sample(prompts, rngs(4), 20), strict=True):
+        wanted = policy.model.generate(
+            torch.from_numpy(prompt)[None], max_new_tokens=20, do_sample=False, pad_token_id=0
+        )
+        assert reply.ids.tolist() == wanted[0, len(prompt) :].tolist()

@@ -7,7 +7,6 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,32 +106,22 @@ class VLLMPolicy(ChatPolicy):
         drop(self.llm, self._keys)
         self._keys.clear()
 
-    def load_weights(self, weights: HFPolicy | str | Path) -> None:
-        """Sample with these weights from now on: a policy's present ones, or those saved in a folder.
+    def load_weights(self, policy: HFPolicy) -> None:
+        """Sample with a policy's present weights from now on; its adapter, if it has one, is added to them.
 
         They go through files, because the engine may run in other processes; what it remembers of prompts
-        that it has read is thrown away. An adapter is added to the weights that are written.
+        that it has read is dropped.
 
         Raises:
-            FileNotFoundError: there is no such folder.
-            ValueError: the folder holds an adapter; or the engine runs on a CPU and ties the lm_head to the
-                embeddings, and this is no policy with an adapter, which leaves both as they are.
+            ValueError: the engine runs on a CPU and ties the lm_head to the embeddings, and the policy has no
+                adapter, which leaves both as they are.
         """
-        if isinstance(weights, str | Path):
-            if not Path(weights).is_dir():
-                raise FileNotFoundError(f"no folder of weights at {weights}; HFPolicy.save writes one")
-            refuse_adapter(weights)
-        if isinstance(weights, str | Path) or not has_adapter(weights.model):
-            config = self.llm.llm_engine.model_config.hf_config
-            check_lm_head(self._vllm.platforms.current_platform.is_cpu(), bool(config.tie_word_embeddings))
-        if isinstance(weights, str | Path):
-            return self._reload(weights)
+        if not has_adapter(policy.model):
+            tied = self.llm.llm_engine.model_config.hf_config.tie_word_embeddings
+            check_lm_head(self._vllm.platforms.current_platform.is_cpu(), bool(tied))
         with tempfile.TemporaryDirectory(prefix="memenvs-weights-") as fresh:
-            weights.merged().model.save_pretrained(fresh)
-            return self._reload(fresh)
-
-    def _reload(self, folder: str | Path) -> None:
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            policy.merged().model.save_pretrained(fresh)
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_path": fresh})
         self.llm.reset_prefix_cache()
 
     def _settings(self, seed: int, limit: int) -> Any:
@@ -179,21 +168,16 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
             raise ValueError("engine holds arguments for a model by name; this one is made already")
         return model
     name = str(resolve(model))
-    refuse_adapter(name)
+    if is_adapter(name):
+        raise ValueError(
+            f"vLLM is given whole models here, and {name} holds an adapter; give the folder that "
+            f"HFPolicy({name!r}).merged().save(FOLDER) writes"
+        )
     before = set(threading.enumerate())
     engine = require("vllm", "vllm").LLM(name, **{**defaults, **(arguments or {})})
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine
-
-
-def refuse_adapter(folder: str | Path) -> None:
-    """Raise a one-line `ValueError` if a folder holds an adapter and no whole model."""
-    if is_adapter(folder):
-        raise ValueError(
-            f"vLLM is given whole models here, and {folder} holds an adapter; give the folder that "
-            f"HFPolicy({str(folder)!r}).merged().save(FOLDER) writes"
-        )
 
 
 def add_request(llm: Any, prompt: list[int], params: Any) -> str:

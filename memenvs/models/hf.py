@@ -103,8 +103,8 @@ class HFPolicy(ChatPolicy):
         self.model = load_model(model, device, dtype, merge_adapter=False)
         if lora is not None and has_adapter(self.model):
             raise ValueError(
-                "lora adds an adapter, and this model has one, which resumes learning; leave lora out, or "
-                "give what HFPolicy.load(FOLDER).merged().save(OTHER) writes"
+                "lora adds an adapter, and this model has one, which keeps learning as it is; leave lora "
+                "out, or give what HFPolicy.load(FOLDER).merged().save(OTHER) writes"
             )
         if lora is not None:
             base = "" if hasattr(model, "config") else model_reference(model)

@@ -170,12 +170,12 @@ class ModelRun:
 
     def _load(self, model: str, *, value_head: bool = False, lora: models.LoRA | None = None) -> HFPolicy:
         options = {**self._settings, "device": self.processes.device, "dtype": self.args.dtype}
-        policy = models.HFPolicy(model, value_head=value_head, lora=lora, seed=self.args.seed, **options)
+        policy = models.HFPolicy(model, lora=lora, **options)
         if str(policy.model.dtype) == "torch.float16":
             raise ValueError(
                 f"{model} is in float16, in which gradients vanish; give --dtype bfloat16 or float32"
             )
-        return policy
+        return policy.add_value_head(self.args.seed) if value_head else policy
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -361,7 +361,7 @@ class Run(ModelRun):
         """The model of a separate critic, begun as the policy; beside an adapter one on the same weights."""
         if self.policy.adapter_of is None:
             return self._load(self.args.model, value_head=True)
-        return self.policy.twin(value_head=True, seed=self.args.seed)
+        return self.policy.twin().add_value_head(self.args.seed)
 
     @property
     def _begun_from_adapter(self) -> bool:
@@ -370,7 +370,8 @@ class Run(ModelRun):
     @property
     def _settings(self) -> dict[str, Any]:
         """Settings of every policy, however it samples."""
-        return {**super()._settings, "temperature": self.args.temperature, "stop": self.args.stop}
+        params = models.SamplingParams(self.args.temperature, stop=self.args.stop)
+        return {**super()._settings, "sampling_params": params}
 
 
 class RolloutRun(Run):

@@ -18,7 +18,8 @@ from memenvs.rollout.records import Episode, Sample
 
 
 def make(tiny_model, value_head):
-    return HFPolicy(str(tiny_model), value_head=value_head, chat=False)
+    policy = HFPolicy(str(tiny_model), chat=False)
+    return policy.add_value_head() if value_head else policy
 
 
 def weights_of(policy):
@@ -106,7 +107,7 @@ def test_values_alone_are_those_beside_the_log_probabilities(tiny_model):
 
 
 def test_a_policy_without_a_value_head_refuses_to_value(tiny_model):
-    with pytest.raises(ValueError, match="no value head; make it with value_head=True"):
+    with pytest.raises(ValueError, match="no value head; call add_value_head"):
         make(tiny_model, False).values([np.arange(4)], [np.arange(4) > 1])
 
 

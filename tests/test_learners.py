@@ -503,7 +503,7 @@ class TestAdapters:
         adapter = str(tmp_path / "warm" / "last" / "policy")
         given = ["--model", adapter, "--env-args", json.dumps(game[0]), "--out", str(tmp_path / "run")]
         assert grpo.main([*given, "--lora-rank", "2"]) == 2
-        assert "has an adapter, which goes on learning as it is" in capsys.readouterr().err
+        assert "this model has one, which keeps learning as it is" in capsys.readouterr().err
 
 
 class TestRates:

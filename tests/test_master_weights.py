@@ -132,7 +132,7 @@ def test_a_step_that_is_not_finite_leaves_masters_as_they_are():
 
 
 def test_the_critics_warm_up_leaves_no_gradient_to_the_policys_masters(tiny_model):
-    policy = policy_in(tiny_model, "bfloat16", value_head=True)
+    policy = policy_in(tiny_model, "bfloat16").add_value_head()
     groups = [
         {"params": policy.model_parameters()},
         {"params": policy.critic_parameters(shared=True)},

@@ -20,7 +20,7 @@ from memenvs.rollout.records import Sample
 
 @pytest.fixture
 def policy(tiny_model):
-    return HFPolicy(str(tiny_model), value_head=True, chat=False)
+    return HFPolicy(str(tiny_model), chat=False).add_value_head()
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def weights_after(policy, items, **options):
     """The weights after one plain gradient step, and what was metrics."""
     trained = copy.copy(policy)
     trained.model, trained.value_head = copy.deepcopy(policy.model), copy.deepcopy(policy.value_head)
-    trained = HFPolicy(trained.model, policy.tokenizer, value_head=True, chat=False)
+    trained = HFPolicy(trained.model, policy.tokenizer, chat=False).add_value_head()
     critic_only = options.pop("critic_only", False)
     args = PPOArgs(**{"max_grad_norm": 1e9, **options})
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)

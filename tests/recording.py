@@ -11,7 +11,7 @@ import importlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -234,7 +234,7 @@ def digest(value: Any) -> str:
 
 def rounded(value: Any) -> Any:
     """Plain data with its floats to six decimals."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(inner) for inner in value]
@@ -244,7 +244,7 @@ def rounded(value: Any) -> Any:
 def _parts(value: Any) -> Iterator[bytes]:
     if isinstance(value, np.ndarray):
         yield f"{value.dtype}{value.shape}".encode() + value.tobytes()
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for key in sorted(value):
             yield f"{key}=".encode()
             yield from _parts(value[key])

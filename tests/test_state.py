@@ -73,9 +73,6 @@ def test_one_question_file_tells_itself_from_another(tmp_path):
 @pytest.mark.parametrize(
     ("env", "tampered"),
     [
-        (ChunkQAEnv, {"memories": []}),
-        (ChunkQAEnv, {"documents": [0, 1]}),
-        (ChunkQAEnv, {"turn": 1, "turn_rewards": [0.0], "end": "terminated"}),
         (SearchQAEnv, {"history": [["a", "b"]]}),
         (SearchQAEnv, {"turn": 1, "turn_rewards": [0.0]}),
         (lambda: SearchQAEnv(memory_mode="memory"), {"prompts": []}),

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
@@ -14,6 +14,7 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from memenvs.core.checks import check_task
+from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import UnicodeText, clean_text, is_utf8
 from memenvs.core.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
 
@@ -21,6 +22,7 @@ MAX_REPLY_CHARS = 1_000_000
 
 Info = dict[str, Any]
 End = Literal["", "terminated", "truncated"]
+Text = str | Callable[[], str]  # a text, or a function that makes it when it is first read
 
 
 @dataclass
@@ -124,7 +126,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         Optional:
 
         - `_privileged()`: the fields above, plain data; `{}` by default, which is enough to train on the
-          outcome alone. Called at `reset` and after every turn.
+          outcome alone. Called at `reset` and after every turn. A field may be a function without arguments,
+          which is called when the field is first read (see `LazyFields`).
         - `_task_id()`: the task's id; its number by default.
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
           line about the reward through `earned_or`, so that a reward wrapper can replace it. The `play`
@@ -212,7 +215,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         """What the environment added after the last reply; required where the context is `"append"`."""
         return ""
 
-    def _appended_fields(self, start: str, now: str, evidence: str = "") -> dict[str, Any]:
+    def _appended_fields(self, start: Text, now: Text, evidence: str = "") -> dict[str, Any]:
         """The scoring fields of an appended context except `question` and the targets; see Privileged.
 
         Args:
@@ -221,21 +224,27 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             evidence: what a teacher reads after it.
         """
         reply, ended = self._last.reply or "", bool(self.episode.end)
-        carried = now[: -len(reply + self._feedback()) or None] if ended else now
-        return self._rewritten_fields("" if ended else reply, carried, start, now + evidence)
+        added = len(reply + self._feedback()) if ended else 0
+        return self._rewritten_fields(
+            "" if ended else reply,
+            lambda: made(now)[: -added or None],
+            start,
+            lambda: made(now) + evidence,
+        )
 
     def _rewritten_fields(
         self,
         memory: str,
-        with_memory: str,
-        without_memory: str,
-        teacher: str,
-        teacher_global: str | None = None,
+        with_memory: Text,
+        without_memory: Text,
+        teacher: Text,
+        teacher_global: Text | None = None,
     ) -> dict[str, Any]:
         """The scoring fields of a rewritten context except `question` and the targets; see Privileged.
 
         The whole last reply counts: as the memory, or, if it ended the episode, as the answer. An environment
-        that keeps only part of a reply replaces `memory_span` and `reply`.
+        that keeps only part of a reply replaces `memory_span` and `reply`. A prompt may be a function that
+        makes it (see `LazyFields`).
 
         Args:
             memory: the memory as the prompt shows it.
@@ -418,8 +427,13 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
             "turn_rewards": list(episode.turn_rewards),
             "metrics": {name: float(metrics[name]) for name in self.metric_names},
-            "privileged": self._privileged(),
+            "privileged": LazyFields(self._privileged()),
         }
+
+
+def made(text: Text) -> str:
+    """A text, or what the function that makes it returns."""
+    return text() if callable(text) else text
 
 
 def end_of(terminated: bool, truncated: bool) -> End:

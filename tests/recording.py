@@ -32,13 +32,13 @@ POLICIES = ("gold", "silent", "random_text")
 SEEDS = 20
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{env_id: (env_id, {}) for env_id in memenvs.ENV_IDS},
-    "search with a memory": ("MemSearchQA-v0", {"memory_mode": "memory", "keep_turns": 3}),
+    "search with a memory": ("MemSearchQA-v0", {"memory_mode": "rewrite", "keep_turns": 3}),
     "whole documents": ("MemChunkQA-v0", {"cut_at": "document", "chunk_size": 700, "answer_format": "tag"}),
 }
 STACKS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
     "TAMTRL": ("MemChunkQA-v0", {}, ["TAMTRL"]),
     "InfoMem": ("MemChunkQA-v0", {"tasks": "world-test"}, [["InfoMem", {"side": "both"}]]),
-    "MemPO": ("MemSearchQA-v0", {"memory_mode": "memory"}, ["MemPO"]),
+    "MemPO": ("MemSearchQA-v0", {"memory_mode": "rewrite"}, ["MemPO"]),
     "SearchRewards": ("MemSearchQA-v0", {}, ["SearchRewards"]),
     "ToolRewards": ("MemToolQA-v0", {}, ["ToolRewards"]),
     "GiGPO": ("MemSokoban-v0", {}, ["GiGPO"]),

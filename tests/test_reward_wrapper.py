@@ -32,7 +32,7 @@ from memenvs.wrappers import (
 from memenvs.wrappers.scorers import LexicalScorer
 
 CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
-MEMORY = {"tasks": "world-test", "memory_mode": "memory"}
+MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
 FIRST = "<mem>1623</mem><answer>1623</answer>"
 READING = ["TAMTRL", "InfoMem", "MemPO"]
 

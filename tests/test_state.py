@@ -75,7 +75,6 @@ def test_one_question_file_tells_itself_from_another(tmp_path):
     [
         (SearchQAEnv, {"history": [["a", "b"]]}),
         (SearchQAEnv, {"turn": 1, "turn_rewards": [0.0]}),
-        (lambda: SearchQAEnv(memory_mode="memory"), {"prompts": []}),
         (SearchQAEnv, {"history": [["\ud800", ""]], "turn": 1, "turn_rewards": [0.0]}),
         (SokobanEnv, {"moves": [4]}),
         (SokobanEnv, {"moves": [0], "end": "terminated", "turn": 1, "turn_rewards": [0.0]}),

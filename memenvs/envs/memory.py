@@ -28,6 +28,8 @@ RECALLED = "\n<recalled>\n{}\n</recalled>\n"
 
 NO_THOUGHT = "Your last reply opened with no closed <think>…</think>, so the memory is as it was."
 
+NO_MEMORY = "Your last reply opened with no <mem>…</mem>, so the memory is as it was."
+
 THOUGHT_KEPT = "memory_mode='mem1' takes the thought for the memory; use thoughts='strip'"
 
 MAX_NOTICE = 400
@@ -140,6 +142,14 @@ class MemoryMode:
         """
         return self.write(memory, reply[start:]).shift(start)
 
+    def write_block(self, memory: Memory, text: str) -> Written:
+        """Change the memory by a text with space around it."""
+        return self.write(memory, text.strip()).shift(len(text) - len(text.lstrip()))
+
+    def missing(self, memory: Memory) -> None:
+        """Take note of a reply that has no part for the memory."""
+        memory.notice = NO_MEMORY
+
     def answered(self, memory: Memory, reply: str) -> None:
         """Take note of a reply that is an answer, not a memory."""
         memory.notice = ""
@@ -217,9 +227,15 @@ class StateMemory(MemoryMode):
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
         """See `MemoryMode.read`; without a closed thought the memory stays as it was."""
-        inside = thought_inside(reply, start)
-        memory.notice = "" if inside else NO_THOUGHT
-        return self.write(memory, reply[slice(*inside)]).shift(inside[0]) if inside else Written(None)
+        memory.notice, inside = "", thought_inside(reply, start)
+        if inside is None:
+            self.missing(memory)
+            return Written(None)
+        return self.write(memory, reply[slice(*inside)]).shift(inside[0])
+
+    def missing(self, memory: Memory) -> None:
+        """See `MemoryMode.missing`."""
+        memory.notice = NO_THOUGHT
 
 
 class Transcript(MemoryMode):

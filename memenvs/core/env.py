@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +13,7 @@ from gymnasium.error import ResetNeeded
 
 from memenvs.core.checks import check_task
 from memenvs.core.lazy import LazyFields
-from memenvs.core.spaces import UnicodeText, clean_text, is_utf8
+from memenvs.core.spaces import UnicodeText, clean_text
 from memenvs.core.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
 
 MAX_REPLY_CHARS = 1_000_000
@@ -266,11 +264,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         }
 
     def _restored(self) -> None:
-        """Rebuild what is derived from the episode after `set_state`.
-
-        Raises:
-            ValueError: no episode of this environment can come to stand so.
-        """
+        """Rebuild what is derived from the episode after `set_state`."""
 
     def _make_observation_space(self, max_chars: int) -> gym.Space[O]:
         return UnicodeText(max_chars)  # type: ignore[return-value]  # of the text environments
@@ -339,7 +333,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         return self._earned or own
 
     def get_state(self) -> State:
-        """The episode and the random generator; `set_state` goes on from there bit for bit.
+        """The episode and the random generator; `set_state` resumes from there bit for bit.
 
         Plain data that JSON gives back equal: `env`, `class`, `version`, `tasks` and `arguments` name the
         environment, `episode`, `np_random` and `last` are what changes.
@@ -353,42 +347,20 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         }
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of this environment, or of another one made with the same arguments.
+        """Resume from a state of this environment, or of another one made with the same arguments.
 
         Raises:
-            ValueError: a state of another environment, or one that no episode can come to; nothing has
-                changed then.
+            ValueError: a state of another environment, or fields of other types; nothing has changed then.
         """
         self.check_identity(state)
         check_keys(state, "episode", "np_random", "last")
         episode = from_plain(state["episode"], self.episode_class, "the state's episode")
         last = from_plain(state["last"], _Last, "the state's last")
         generator = generator_state(state["np_random"], self.np_random)
-        self._check_episode(episode)
-        before, self._episode = self._episode, cast(E, episode)
-        try:
-            self._restored()
-        except Exception:
-            self._episode = before
-            if before is not None:
-                self._restored()
-            raise
+        self._episode = cast(E, episode)
+        self._restored()
         self._last = last
         self.np_random.bit_generator.state = generator
-
-    def _check_episode(self, episode: EpisodeState) -> None:
-        """Raise a one-line `ValueError` for what no episode can be."""
-        turn, rewards = episode.turn, episode.turn_rewards
-        wrong = {
-            f"task={episode.task} of {self.n_tasks} tasks": not 0 <= episode.task < self.n_tasks,
-            f"turn={turn} with {len(rewards)} rewards": turn < 0 or turn != len(rewards),
-            f"turn_rewards={rewards}": not all(map(math.isfinite, rewards)),
-            f"end={episode.end!r} before the first turn": bool(episode.end) and not turn,
-            "a lone surrogate in a text": not is_utf8(json.dumps(to_plain(episode), ensure_ascii=False)),
-        }
-        for what, cannot_be in wrong.items():
-            if cannot_be:
-                raise ValueError(f"the state's episode cannot be: it has {what:.200}")
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Refuse options that `reset` does not know.

@@ -225,7 +225,7 @@ def test_whatever_is_held_dropped_and_called_back_earns_what_is_at_hand_at_the_e
 
 
 def test_a_memory_of_a_search_is_rewarded_too():
-    env = ReMemR1(gym.make("MemSearchQA-v0", memory_mode="memory", disable_env_checker=True))
+    env = ReMemR1(gym.make("MemSearchQA-v0", memory_mode="rewrite", disable_env_checker=True))
     _, info = env.reset(seed=0)
     answer = info["privileged"]["target"]
     assert env.step(f"<mem>{answer}</mem><think></think><search>x</search>")[1] == 1.0

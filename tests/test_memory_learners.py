@@ -20,7 +20,7 @@ from memenvs.wrappers import TAMTRLMethod
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
-SEARCH = {"tasks": "world-test", "memory_mode": "memory", "max_turns": 2, "k": 1, "max_information": 60}
+SEARCH = {"tasks": "world-test", "memory_mode": "rewrite", "max_turns": 2, "k": 1, "max_information": 60}
 
 
 def arguments(learner, tiny_model, out, env="MemChunkQA-v0", options=None, **others):
@@ -49,7 +49,7 @@ def train(learner, args):
         ("MemChunkQA-v0", READING, "mempo", True, True),
         ("MemSearchQA-v0", SEARCH, "mempo", False, False),  # a random model opens no <mem>
         ("MemChunkQA-v0", READING, "igpo", True, True),
-        ("MemSearchQA-v0", {**SEARCH, "memory_mode": "append"}, "igpo", True, True),
+        ("MemSearchQA-v0", {**SEARCH, "memory_mode": "react"}, "igpo", True, True),
         ("MemChunkQA-v0", READING, "rememr1", False, True),
         ("MemSokoban-v0", {"max_turns": 2}, "gigpo", False, False),
     ],

@@ -17,7 +17,7 @@ from memenvs.wrappers import TAMTRL, InfoMem, RewardMethod, RewardWrapper, Vecto
 from memenvs.wrappers.scorers import LexicalScorer
 
 CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
-MEMORY = {"tasks": "world-test", "memory_mode": "memory"}
+MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
 ANSWER, SEARCH = "<mem>1623</mem><answer>1623</answer>", "<mem>1623</mem><search>x</search>"
 MODES = ["Disabled", "NextStep", "SameStep"]
 

@@ -172,7 +172,7 @@ def reading_replies(env: ChunkQAEnv, answers: Sequence[str]) -> list[str]:
     """Each candidate in the answer's form, and the memory as it is; as notes where a memory takes notes."""
     wrapped = [wrap_answer(answer, env.answer_format) for answer in answers]
     if env.memory_mode == "rewrite" or env.answering:
-        return [*wrapped, env.episode.memories[-1]]
+        return [*wrapped, env.memory_shown]
     return [*(env.noting([answer]) for answer in wrapped), env.noting(env.notes())]
 
 

@@ -24,7 +24,7 @@ class ReMemR1Method(RewardMethod):
         recall(m) = mean over objectives of the largest share of an accepted answer's words that m holds
 
     c_k is empty except with `memory_mode="callback"`. Made for environments that keep a memory (`ChunkQAEnv`,
-    `SearchQAEnv(memory_mode="memory")`); where the context is appended, the last reply counts as the memory.
+    `SearchQAEnv(memory_mode="rewrite")`); where the context is appended, the last reply counts as the memory.
 
     The signals are paid at their turns, beside the outcome. `grpo --reward rememr1` takes the paper's
     advantage instead (`memenvs.credit.rememr1`): alpha of the outcome's and 1 - alpha of the state reward's,

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -956,7 +956,7 @@ def _has(info: Info, path: str) -> bool:
     """Whether an info has an entry, as `"privileged/target"`."""
     entry: Any = info
     for key in path.split("/"):
-        if not isinstance(entry, dict) or key not in entry:
+        if not isinstance(entry, Mapping) or key not in entry:
             return False
         entry = entry[key]
     return True

@@ -23,7 +23,7 @@ pytestmark = [
 
 UP = "<think></think><answer>Up</answer>"
 READING = {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}  # three turns an episode
-REMEMBERING = {"tasks": "world-test", "memory_mode": "memory", "max_information": 60, "max_turns": 2}
+REMEMBERING = {"tasks": "world-test", "memory_mode": "rewrite", "max_information": 60, "max_turns": 2}
 
 
 class Brevity(RewardMethod):

@@ -1,6 +1,10 @@
 """Distillation from a teacher that reads the evidence: every token of a reply, over the whole vocabulary.
 
-python -m memenvs.baselines.distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
+Some commands:
+
+    python -m memenvs.baselines.distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
+    python -m memenvs.baselines.distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
+    python -m memenvs.baselines.distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
 """
 
 from __future__ import annotations
@@ -14,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import BatchArgs, Count, StepArgs, run_command
-from memenvs.baselines.run import RolloutRun, StepLoop
+from memenvs.baselines.flags import Count, Flags, StepArgs, run_command
+from memenvs.baselines.rollout import RolloutRun, StepLoop
 from memenvs.baselines.update import ProcessGroup, optimize
 from memenvs.core.optional import require
 from memenvs.models import Ids, Policy, Reply
@@ -28,11 +32,9 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class DistillArgs(StepArgs, BatchArgs):
-    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts."""
+class TeacherFlags(Flags):
+    """The teacher, what it reads, and whose replies are learned from."""
 
-    group_size: Count = 1
-    """Episodes of a task; distillation needs no groups."""
     teacher_model: str = ""
     """Folder of the teacher or its name on the hub, of the same vocabulary; by default the model that the run
     began with."""
@@ -44,8 +46,15 @@ class DistillArgs(StepArgs, BatchArgs):
     divergence: losses.Divergence = "forward"
     """KL(teacher || student), KL(student || teacher) ("reverse"), or the Jensen-Shannon divergence."""
 
+
+@dataclass
+class DistillArgs(TeacherFlags, StepArgs):
+    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts."""
+
+    group_size: Count = 1  # distillation needs no groups
+
     def check(self) -> None:
-        """See `RunArgs.check`."""
+        """See `Flags.check`."""
         super().check()
         if self.view == "student" and not self.teacher_model:
             raise ValueError(

@@ -1,6 +1,10 @@
 """The GRPO family with a credit for every turn, and reward methods with an advantage of their own.
 
-python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+Some commands:
+
+    python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+    python -m memenvs.baselines.grpo --model FOLDER --recipe infomem_reading --env-args tasks=FOLDER
+    python -m memenvs.baselines.grpo --model FOLDER --reward turn --estimator rloo --out runs/rloo
 """
 
 from __future__ import annotations
@@ -19,8 +23,8 @@ from memenvs.baselines.advantages import (
     group_advantages,
     tree_advantages,
 )
-from memenvs.baselines.args import Count, NonNegative, RolloutArgs, Whole, run_command
-from memenvs.baselines.run import RewardRun, StepLoop, group_seeds
+from memenvs.baselines.flags import Count, Flags, NonNegative, RewardArgs, Whole, run_command
+from memenvs.baselines.rollout import RewardRun, StepLoop, group_seeds
 from memenvs.baselines.update import Experience, ProcessGroup, score, to_experiences, update
 from memenvs.core.checks import check_numbers
 from memenvs.credit import overlong_penalty
@@ -38,8 +42,8 @@ MIXED = ("turn-pool", *MEMORY_METHODS)
 
 
 @dataclass
-class GRPOArgs(RolloutArgs):
-    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit."""
+class ComparisonFlags(Flags):
+    """What is compared inside a group, and how."""
 
     reward: Reward = "outcome"
     """What is compared inside a group: the outcome (GRPO-OR), the sum of all turns (GRPO-MR: "merged"), each
@@ -63,29 +67,31 @@ class GRPOArgs(RolloutArgs):
     component_weights: dict[str, Any] = field(default_factory=dict)
     """Weights of components where each is normalised by itself, 1 by default: format=0.5."""
     tree_turns: Whole = 0
-    """Branch every reply of the first so many turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
+    """Branch every reply of this many first turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
     G episodes a task."""
-    tree_budget: Count = 10_000
-    """Replies a step that trees may sample; a run that would need more is refused."""
     dynamic_sampling: Whole = 0
-    """DAPO: sample up to so many more batches of tasks until enough groups differ in their rewards; with
+    """DAPO: sample up to this many more batches of tasks until enough groups differ in their rewards; with
     turn-pool and the memory methods (tamtrl, infomem, mempo), until enough groups have both right and wrong
     answers (TAMTRL eq. 3)."""
-    overlong_buffer: Whole = 0
-    """DAPO: penalise an episode's last so many tokens before overlong_max; 0: no penalty."""
-    overlong_max: Count = 4096
-    """Tokens of all replies of an episode at which the penalty is 1."""
+    overlong: tuple[Count, Count] | None = None
+    """DAPO's penalty on long episodes: the tokens of all replies at which it is 1, and the number of tokens
+    before that over which it rises from 0, such as 4096 512; by default there is none."""
+
+
+@dataclass
+class GRPOArgs(ComparisonFlags, RewardArgs):
+    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit."""
 
     def check(self) -> None:
-        """See `RunArgs.check`."""
+        """See `Flags.check`."""
         super().check()
         alone = self.estimator == "reinforce" and self.reward not in METHODS
         if self.group_size < 2 and not alone:
             raise ValueError(f"a group compares at least 2 episodes, got group_size {self.group_size}")
-        if self.overlong_buffer > self.overlong_max:
+        if self.overlong and self.overlong[1] > self.overlong[0]:
             raise ValueError(
-                f"overlong_buffer must be at most overlong_max {self.overlong_max}, "
-                f"got {self.overlong_buffer}"
+                f"the second number of overlong must be at most the first, got {self.overlong[0]} and "
+                f"{self.overlong[1]}"
             )
         if self.reward in OWN_ESTIMATOR and self.estimator != "grpo":
             raise ValueError(f"--reward {self.reward} has its own estimator; leave out {self.estimator}")
@@ -103,9 +109,9 @@ class GRPOArgs(RolloutArgs):
         if self.tree_turns:
             if self.curriculum:
                 raise ValueError("curriculum is for groups, not for trees; leave tree_turns out")
-            if self.dynamic_sampling or self.overlong_buffer:
-                raise ValueError("dynamic_sampling and overlong_buffer are for groups, not for trees")
-            check_cost(self.groups, self.group_size, self.tree_turns, self.tree_budget)
+            if self.dynamic_sampling or self.overlong:
+                raise ValueError("dynamic_sampling and overlong are for groups, not for trees")
+            check_cost(self.groups, self.group_size, self.tree_turns)
 
     def _check_components(self) -> None:
         """ValueError where components cannot be normalised by themselves, or weights are of nothing."""
@@ -186,7 +192,10 @@ def sample_groups(
     for part in range(1 + args.dynamic_sampling):
         episodes = run.rollouts(step, timer, part)
         sampled += episodes
-        add_length_penalty(episodes, args.overlong_buffer, args.overlong_max)
+        if args.overlong:
+            lengths = [episode.tokens for episode in episodes]
+            for episode, penalty in zip(episodes, overlong_penalty(lengths, *args.overlong), strict=True):
+                episode.length_penalty = float(penalty)
         usable = valid(episodes)
         # Before groups are left out: TAMTRL's min and max are of all that was sampled (its algorithm 1).
         with timer("credit"):
@@ -243,7 +252,6 @@ def sample_trees(
         branches=args.group_size,
         turns=args.tree_turns,
         max_new_tokens=args.max_new_tokens,
-        budget=args.tree_budget,
         timer=timer,
     )
     with timer("credit"):
@@ -253,15 +261,6 @@ def sample_trees(
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())
     processes = run.processes
     return processes.gather(experiences), processes.gather(episodes), int(processes.sum(tokens)[0])
-
-
-def add_length_penalty(episodes: Sequence[Episode], buffer: int, most: int) -> None:
-    """Give each episode DAPO's overlong penalty."""
-    if not buffer:
-        return
-    penalties = overlong_penalty([episode.tokens for episode in episodes], most, buffer)
-    for episode, penalty in zip(episodes, penalties.tolist(), strict=True):
-        episode.length_penalty = penalty
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,10 @@
 """PPO with a reward for every turn (MT-PPO).
 
-python -m memenvs.baselines.mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
+Some commands:
+
+    python -m memenvs.baselines.mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
+    python -m memenvs.baselines.mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
+    python -m memenvs.baselines.mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ from typing import Literal
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import Count, PPOArgs, Share, UpdateArgs, run_command
-from memenvs.baselines.run import RewardRun, StepLoop
+from memenvs.baselines.flags import Count, CriticFlags, Flags, RewardArgs, Share, run_command
+from memenvs.baselines.rollout import RewardRun, StepLoop
 from memenvs.baselines.update import ProcessGroup, score, to_experiences, update
 from memenvs.core.optional import require
 from memenvs.credit.tokens import gae, place_rewards, whiten
@@ -24,11 +28,9 @@ Placement = Literal["outcome", "merged", "turn"]
 
 
 @dataclass
-class MTPPOArgs(PPOArgs):
-    """MT-PPO, PPO-MR and PPO-OR: they differ in where rewards stand."""
+class AdvantageFlags(Flags):
+    """Where rewards are placed, and how advantages are estimated."""
 
-    group_size: Count = 1
-    """Episodes of a task; PPO needs no groups."""
     reward: Placement = "turn"
     """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
     ("merged", PPO-MR) or the outcome alone ("outcome", PPO-OR)."""
@@ -36,8 +38,32 @@ class MTPPOArgs(PPOArgs):
     """Discount a token."""
     lam: Share = 1.0
     """Lambda of generalised advantage estimation."""
-    whiten: bool = True
-    """Give advantages mean 0 and standard deviation 1 over the batch."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where kl_coef weighs the divergence: in the loss, or taken off each token's reward."""
+
+
+@dataclass
+class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
+    """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed."""
+
+    group_size: Count = 1  # PPO needs no groups
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """See `LossFlags.kl_in_loss`."""
+        return self.kl_in == "loss"
+
+    def check(self) -> None:
+        """See `Flags.check`."""
+        super().check()
+        self.warmup_steps("critic_lr_warmup", self.steps)
+        if self.critic_warmup >= self.steps:
+            raise ValueError(
+                f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
+                f"got {self.critic_warmup}"
+            )
+        if self.kl_in == "reward" and not self.kl_coef:
+            raise ValueError("kl_in reward says where kl_coef counts; give --kl-coef too")
 
 
 def prepare(args: MTPPOArgs) -> RewardRun:
@@ -67,7 +93,6 @@ def train(run: RewardRun, args: MTPPOArgs) -> None:
                     reward=args.reward,
                     gamma=args.gamma,
                     lam=args.lam,
-                    whitened=args.whiten,
                     penalties=penalties,
                     marked=[episode.marked_advantages(run.policy) for episode in usable],
                 )
@@ -143,7 +168,7 @@ def token_advantages(
     return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
 
 
-def kl_penalties(episodes: Sequence[Episode], args: UpdateArgs) -> list[Floats]:
+def kl_penalties(episodes: Sequence[Episode], args: RewardArgs) -> list[Floats]:
     """Penalties (N,) of each episode's sampled tokens: kl_coef times the divergence in nats.
 
     It is the divergence of the policy that sampled from the reference model, for rewards as in RLHF (Ouyang

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import BatchArgs, PPOArgs, UpdateArgs
+from memenvs.baselines.flags import CriticFlags, RewardArgs, StepArgs
 from memenvs.core.batching import lexicographic_order
 from memenvs.core.optional import require
 from memenvs.models import Ids, PolicyOutput
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from memenvs.models import HFPolicy
 
 T = TypeVar("T")
+
+MAX_GRAD_NORM = 1.0
+"""A gradient of a larger norm is scaled down to this."""
 
 
 class Sampled(Protocol):
@@ -76,7 +79,7 @@ def to_experiences(
 
 
 def old_logprobs_from(
-    policy: HFPolicy, args: UpdateArgs, critic: HFPolicy | None = None
+    policy: HFPolicy, args: RewardArgs, critic: HFPolicy | None = None
 ) -> Literal["sampling", "scoring", "update"]:
     """Where the log-probabilities come from that an update compares with.
 
@@ -94,7 +97,7 @@ def old_logprobs_from(
 def score(
     policy: HFPolicy,
     samples: Sequence[Sample],
-    args: UpdateArgs,
+    args: RewardArgs,
     *,
     processes: ProcessGroup | None = None,
     critic: HFPolicy | None = None,
@@ -156,7 +159,7 @@ def update(
     policy: HFPolicy,
     optimizer: Any,
     experiences: Sequence[Experience],
-    args: UpdateArgs,
+    args: RewardArgs,
     *,
     processes: ProcessGroup,
     seed: Sequence[int],
@@ -173,7 +176,7 @@ def update(
         policy: to be trained.
         optimizer: of its parameters, and of the critic's.
         experiences: of all processes; each process takes its share.
-        args: see `UpdateArgs`, and `PPOArgs` with a critic.
+        args: with `CriticFlags` where there is a critic.
         processes: that train together.
         seed: of the order of groups.
         critic: whose value head is to be trained: the policy itself, or another model; None: no critic.
@@ -207,7 +210,7 @@ def optimize(
     optimizer: Any,
     items: Sequence[S],
     losses_of: Losses[S],
-    args: BatchArgs,
+    args: StepArgs,
     *,
     processes: ProcessGroup,
     seed: Sequence[int],
@@ -228,7 +231,7 @@ def optimize(
         optimizer: of its parameters.
         items: of all processes; each process takes its share.
         losses_of: see `Losses`.
-        args: see `BatchArgs`.
+        args: how often, and in how many steps.
         processes: that train together.
         seed: of the order of groups.
         trained: parameters whose gradients are clipped together, by the name of their norm in the log; None:
@@ -265,9 +268,7 @@ def optimize(
             for weight in master_weights(fixed):
                 weight.grad = None
             finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
-            norms = apply_gradients(
-                optimizer, list(trained.values()), args.max_grad_norm, processes, finite=finite
-            )
+            norms = apply_gradients(optimizer, list(trained.values()), processes, finite=finite)
             if norms is None:
                 nonfinite += 1
                 continue
@@ -281,7 +282,6 @@ def optimize(
 def apply_gradients(
     optimizer: Any,
     groups: Sequence[Sequence[Any]],
-    max_norm: float,
     processes: ProcessGroup,
     *,
     finite: bool = True,
@@ -290,8 +290,7 @@ def apply_gradients(
 
     Args:
         optimizer: of the parameters.
-        groups: of parameters in training; the norm of each group's gradients is clipped by itself.
-        max_norm: above 0.
+        groups: of parameters in training; each group's gradient is scaled down to norm `MAX_GRAD_NORM`.
         processes: that train together.
         finite: whether the loss of this process was finite.
 
@@ -303,7 +302,7 @@ def apply_gradients(
     masters = [master_weights(parameters) for parameters in groups]
     for weights in masters:
         processes.sum_gradients(weights)
-    norms = [float(clip(weights, max_norm)) for weights in masters]
+    norms = [float(clip(weights, MAX_GRAD_NORM)) for weights in masters]
     # The norms are the same in all processes.
     if processes.any(not finite) or not all(map(math.isfinite, norms)):
         optimizer.zero_grad(set_to_none=True)
@@ -484,7 +483,7 @@ def _losses(
     critic: HFPolicy | None,
     experiences: Sequence[Experience],
     weights: Any,
-    args: UpdateArgs,
+    args: RewardArgs,
     critic_only: bool,
     own: bool,
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -513,7 +512,7 @@ def _losses(
 
 
 def _policy_loss(
-    now: PolicyOutput, experiences: Sequence[Experience], weights: Any, args: UpdateArgs, own: bool
+    now: PolicyOutput, experiences: Sequence[Experience], weights: Any, args: RewardArgs, own: bool
 ) -> tuple[Any, dict[str, Any]]:
     samples = [one.sample for one in experiences]
     sampled = _tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
@@ -543,13 +542,13 @@ def _policy_loss(
 
 
 def _value_loss(
-    values: Any, experiences: Sequence[Experience], weights: Any, args: UpdateArgs
+    values: Any, experiences: Sequence[Experience], weights: Any, args: RewardArgs
 ) -> tuple[Any, dict[str, Any]]:
-    if not isinstance(args, PPOArgs):
-        raise TypeError(f"a critic is trained with PPOArgs, got {type(args).__name__}")
+    if not isinstance(args, CriticFlags):
+        raise TypeError(f"a critic needs CriticFlags among the arguments, got {type(args).__name__}")
     returns = _tensor([_scored(one.returns) for one in experiences], values)
     before = _tensor([_scored(one.sample.values) for one in experiences], values)
-    errors = losses.value_loss(values, before, returns, clip=args.value_clip).losses
+    errors = losses.value_loss(values, before, returns).losses
     return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
 
 
@@ -576,7 +575,7 @@ def _token_counts(items: Sequence[Sampled]) -> list[int]:
     return [int(one.sample.response_mask.sum()) for one in items]
 
 
-def _weights(own: Sequence[int], lengths: Sequence[int], args: BatchArgs, device: Any) -> Any:
+def _weights(own: Sequence[int], lengths: Sequence[int], args: StepArgs, device: Any) -> Any:
     """(N,) the weight of each token in the loss of its minibatch.
 
     Args:
@@ -590,7 +589,9 @@ def _weights(own: Sequence[int], lengths: Sequence[int], args: BatchArgs, device
     others = list((Counter(lengths) - Counter(own)).elements())
     torch = require("torch", "train")
     rows, counts = torch.repeat_interleave(torch.arange(len(own)), torch.tensor(own)), [*own, *others]
-    weights = losses.token_weights(rows, torch.tensor(counts), args.loss_agg_mode, horizon=args.horizon)
+    weights = losses.token_weights(
+        rows, torch.tensor(counts), args.loss_agg_mode, horizon=args.max_new_tokens
+    )
     return weights.to(device, torch.float32)
 
 

@@ -28,8 +28,6 @@ def refusal(learner, flags, tmp_path, capsys):
         (grpo, "kl_coef", "nan", "at least 0"),
         (grpo, "entropy_coef", "nan", "at least 0"),
         (grpo, "entropy_coef", "-0.1", "at least 0"),
-        (grpo, "max_grad_norm", "0", "above 0"),
-        (grpo, "max_grad_norm", "inf", "above 0"),
         (grpo, "lr", "-1e-6", "at least 0"),
         (grpo, "lr", "nan", "at least 0"),
         (grpo, "lr_warmup", "-5", "at least 0"),
@@ -39,7 +37,6 @@ def refusal(learner, flags, tmp_path, capsys):
         (grpo, "clip", "1.5", "above 0 and below 1"),
         (grpo, "clip_high", "-0.1", "above 0"),
         (grpo, "dual_clip", "1", "above 1"),
-        (grpo, "horizon", "0", "at least 1"),
         (grpo, "alpha", "nan", "at least 0"),
         (grpo, "epochs", "0", "at least 1"),
         (grpo, "minibatches", "0", "at least 1"),
@@ -51,18 +48,17 @@ def refusal(learner, flags, tmp_path, capsys):
         (grpo, "eval_episodes", "0", "at least 1"),
         (grpo, "micro_batch_tokens", "0", "at least 1"),
         (grpo, "dynamic_sampling", "-1", "at least 0"),
-        (grpo, "overlong_max", "0", "at least 1"),
+        (grpo, "overlong", "0 0", "at least 1"),
         (mt_ppo, "critic_lr", "-1", "at least 0"),
         (mt_ppo, "critic_lr_warmup", "nan", "at least 0"),
         (mt_ppo, "value_coef", "-3", "above 0"),
-        (mt_ppo, "value_clip", "-1", "above 0"),
         (mt_ppo, "gamma", "1.5", "at least 0 and at most 1"),
         (mt_ppo, "lam", "nan", "at least 0 and at most 1"),
         (mt_ppo, "critic_warmup", "-1", "at least 0"),
         (sft, "episodes", "0", "at least 1"),
         (sft, "batch_size", "0", "at least 1"),
         (sft, "epochs", "0", "at least 1"),
-        (sft, "temperature", "-1", "at least 0"),
+        (sft, "temperature", "0", "above 0"),
         (distill, "temperature", "0", "above 0"),
         (distill, "group_size", "0", "at least 1"),
     ],
@@ -80,7 +76,6 @@ def test_a_number_out_of_range_is_one_line_before_a_model_is_looked_for(
     ("learner", "flags", "message"),
     [
         (grpo, "--kl-coef 0.1 --kl-estimator k1", "kl_estimator k1 has a mean gradient of 0 as a loss"),
-        (grpo, "--ref-model other", "give --kl-coef too"),
         (
             grpo,
             "--normalize components",
@@ -156,7 +151,7 @@ runpy.run_module("memenvs.baselines.{learner}", run_name="__main__", alter_sys=T
 def test_help_needs_no_torch(learner):
     done = without("torch", learner, ["--help"])
     assert done.returncode == 0, done.stderr
-    assert "--max-grad-norm" in done.stdout
+    assert "--max-new-tokens" in done.stdout
 
 
 def test_a_model_that_is_nowhere_is_one_line(tmp_path, capsys, monkeypatch):
@@ -195,11 +190,3 @@ def test_a_model_without_a_chat_template_reads_plain_text(plain_model, tmp_path)
     policy = HFPolicy(tmp_path / "run" / "last" / "policy", device="cpu")
     assert policy.chat is False
     assert policy.tokenizer.decode(policy.encode("a moth")) == "a moth"
-
-
-def test_a_chat_with_a_model_without_a_template_is_refused_in_one_line(plain_model, tmp_path, capsys):
-    flags = ["--model", str(plain_model), "--teacher", "gold", "--chat", "True", "--device", "cpu"]
-    assert sft.main([*flags, "--out", str(tmp_path / "run")]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]  # transformers draws its progress bar before
-    assert line.startswith("memenvs baselines.sft: error: chat=True wants a chat template, and ")
-    assert "pass chat=False" in line

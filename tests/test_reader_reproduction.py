@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="the learners need transformers")
 from benchmarks.reproduce import reader
 from benchmarks.reproduce.runs import Job
 from memenvs.baselines import grpo
-from memenvs.baselines.args import read_args
+from memenvs.baselines.flags import read_args
 
 NEEDED = {"Whose town?": [("Ada Orrel", "Tarsk"), ("Tarsk", "Bo Venn")]}
 ADA, TARSK, OTHER = "Ada Orrel, birthplace: Tarsk", "Tarsk, mayor: Bo Venn", "Munness, mayor: Ann Ry"

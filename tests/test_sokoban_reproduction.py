@@ -12,7 +12,7 @@ pytest.importorskip("tyro")
 
 from benchmarks.reproduce import runs, sokoban
 from memenvs.baselines import grpo, mt_ppo
-from memenvs.baselines.args import read_args
+from memenvs.baselines.flags import read_args
 
 
 def test_a_solver_that_wastes_no_move_has_the_whole_of_every_metric():

@@ -18,7 +18,7 @@ from benchmarks.reproduce.search_memory import likely, shares
 from benchmarks.reproduce.search_teacher import THEN_ANSWER, THEN_SEARCH, TITLE, Searcher, reply_tokens
 from benchmarks.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
 from memenvs.baselines import grpo
-from memenvs.baselines.args import read_args
+from memenvs.baselines.flags import read_args
 from memenvs.models import HFPolicy, Reply
 from memenvs.rollout.demonstrations import read_demonstrations
 from memenvs.rollout.records import Episode

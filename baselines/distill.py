@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 from memenvs.baselines import losses
 from memenvs.baselines.flags import Count, Flags, StepArgs, run_command
 from memenvs.baselines.rollout import RolloutRun, StepLoop
-from memenvs.baselines.update import ProcessGroup, optimize
+from memenvs.baselines.update import ProcessGroup, Updates
 from memenvs.core.optional import require
 from memenvs.models import Ids, Policy, Reply
 from memenvs.models.policy import Limit
@@ -114,7 +114,6 @@ def prepare(args: DistillArgs) -> DistillRun:
 
 def train(run: DistillRun, args: DistillArgs) -> None:
     """Train to the last step, or until SIGTERM."""
-    losses_of = functools.partial(divergence_losses, run.policy, run.teacher, args)
     with StepLoop(run, args.steps) as loop:
         for step, timer in loop:
             # Sample
@@ -125,15 +124,12 @@ def train(run: DistillRun, args: DistillArgs) -> None:
 
             # Loss and step
             with timer("update"):
-                metrics = optimize(
-                    run.policy,
-                    run.optimizer,
-                    lessons,
-                    losses_of,
-                    args,
-                    processes=run.processes,
-                    seed=(args.seed, step),
+                updates = Updates(
+                    run.policy, run.optimizer, lessons, args, processes=run.processes, seed=(args.seed, step)
                 )
+                for part, weights in updates:
+                    updates.backward(*divergence_loss(run.policy, run.teacher, part, weights, args))
+                metrics = updates.metrics()
             with timer("refresh"):
                 run.refresh_sampler()
             run.save_episodes(step, "train", episodes)
@@ -192,17 +188,17 @@ def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Lesson], int]:
     return lessons, missing
 
 
-def divergence_losses(
-    policy: HFPolicy, teacher: HFPolicy, args: DistillArgs, lessons: Sequence[Lesson], weights: Any
-) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The weighted divergence of a micro-batch, for `optimize`.
+def divergence_loss(
+    policy: HFPolicy, teacher: HFPolicy, lessons: Sequence[Lesson], weights: Any, args: DistillArgs
+) -> tuple[Any, dict[str, Any]]:
+    """The weighted divergence () of a micro-batch, and its metrics.
 
     Args:
         policy: the student.
         teacher: of the same vocabulary.
-        args: `divergence`, and `micro_batch_tokens` for the teacher's passes.
         lessons: of the micro-batch, N tokens.
         weights: (N,).
+        args: `divergence`, and `micro_batch_tokens` for the teacher's passes.
     """
     samples = [lesson.sample for lesson in lessons]
     read = [one for sample in samples for one in sample.teacher]
@@ -213,7 +209,7 @@ def divergence_losses(
         states_in(teacher, read, args.micro_batch_tokens),
         functools.partial(losses.divergence, kind=args.divergence),
     )
-    yield (weights * apart).sum(), {"divergence": apart.mean()}
+    return (weights * apart).sum(), {"divergence": apart.mean()}
 
 
 def states_in(teacher: HFPolicy, samples: Sequence[Sample], budget: int) -> Any:

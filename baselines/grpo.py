@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from memenvs.baselines.advantages import (
     OWN_ESTIMATOR,
@@ -25,7 +25,16 @@ from memenvs.baselines.advantages import (
 )
 from memenvs.baselines.flags import Count, Flags, NonNegative, RewardArgs, Whole, run_command
 from memenvs.baselines.rollout import RewardRun, StepLoop, group_seeds
-from memenvs.baselines.update import Experience, ProcessGroup, score, to_experiences, update
+from memenvs.baselines.update import (
+    Experience,
+    ProcessGroup,
+    Updates,
+    evaluate_in,
+    old_logprobs_from,
+    policy_loss,
+    score,
+    to_experiences,
+)
 from memenvs.core.checks import check_numbers
 from memenvs.credit import overlong_penalty
 from memenvs.rollout.engine import Timer
@@ -33,6 +42,9 @@ from memenvs.rollout.records import Episode, Floats, valid
 from memenvs.rollout.tree import check_cost, collect_trees
 from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.registry import make_methods
+
+if TYPE_CHECKING:
+    from memenvs.models import HFPolicy
 
 MEMORY_METHODS = {"tamtrl": "TAMTRL", "infomem": "InfoMem", "mempo": "MemPO"}
 METHODS = {**MEMORY_METHODS, "igpo": "IGPO", "rememr1": "ReMemR1", "gigpo": "GiGPO"}
@@ -168,6 +180,29 @@ def train(run: RewardRun, args: GRPOArgs) -> None:
             informative = {one.group for one in experiences if one.advantages.any()}
             metrics["informative"] = len(informative) / len({episode.group for episode in episodes})
             loop.end(metrics, tokens, episodes)
+
+
+def update(
+    policy: HFPolicy,
+    optimizer: Any,
+    experiences: Sequence[Experience],
+    args: RewardArgs,
+    *,
+    processes: ProcessGroup,
+    seed: Sequence[int],
+) -> dict[str, float]:
+    """Train on experiences by their advantages; see `Updates`.
+
+    If the loss is of advantages alone, sequences without any are not computed, since their gradient is 0.
+    They keep their weight in the loss of the others, and are in no metric but `computed`.
+    """
+    own = old_logprobs_from(policy, args) == "update"
+    counts = None if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
+    updates = Updates(policy, optimizer, experiences, args, processes=processes, seed=seed, counts=counts)
+    for part, weights in updates:
+        now = evaluate_in(policy, [one.sample for one in part], entropy=bool(args.entropy_coef))
+        updates.backward(*policy_loss(now, part, weights, args, own))
+    return updates.metrics()
 
 
 def own_method(args: GRPOArgs) -> RewardMethod | None:

@@ -12,17 +12,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from memenvs.baselines import losses
 from memenvs.baselines.flags import Count, CriticFlags, Flags, RewardArgs, Share, run_command
 from memenvs.baselines.rollout import RewardRun, StepLoop
-from memenvs.baselines.update import ProcessGroup, score, to_experiences, update
+from memenvs.baselines.update import (
+    Experience,
+    ProcessGroup,
+    Updates,
+    evaluate_in,
+    old_logprobs_from,
+    policy_loss,
+    score,
+    to_experiences,
+    value_loss,
+    values_in,
+)
 from memenvs.core.optional import require
 from memenvs.credit.tokens import gae, place_rewards, whiten
 from memenvs.rollout.records import Episode, Floats, valid
+
+if TYPE_CHECKING:
+    from memenvs.models import HFPolicy
 
 Placement = Literal["outcome", "merged", "turn"]
 
@@ -101,18 +115,67 @@ def train(run: RewardRun, args: MTPPOArgs) -> None:
             with timer("update"):
                 metrics |= update(
                     run.policy,
+                    run.critic,
                     run.optimizer,
                     to_experiences(usable, advantages, returns),
                     args,
                     processes=run.processes,
                     seed=(args.seed, step),
-                    critic=run.critic,
                     critic_only=step <= args.critic_warmup,
                 )
             with timer("refresh"):
                 run.refresh_sampler()
             run.save_episodes(step, "train", episodes)
             loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
+
+
+def update(
+    policy: HFPolicy,
+    critic: HFPolicy,
+    optimizer: Any,
+    experiences: Sequence[Experience],
+    args: MTPPOArgs,
+    *,
+    processes: ProcessGroup,
+    seed: Sequence[int],
+    critic_only: bool = False,
+) -> dict[str, float]:
+    """Train policy and critic on experiences; see `Updates`.
+
+    A separate critic has a gradient of its own, clipped apart; a shared one adds its loss to the policy's.
+
+    Args:
+        policy: to be trained.
+        critic: the policy itself, or another model, whose value head is trained.
+        optimizer: of the parameters of both.
+        experiences: of all processes.
+        args: see `Updates`; those of the losses too.
+        processes: that train together.
+        seed: of the order of groups.
+        critic_only: leave the policy as it is (critic warm-up).
+    """
+    own, shared = old_logprobs_from(policy, args, critic) == "update", critic is policy
+    trained = {"critic_grad_norm": critic.critic_parameters(shared=shared)}
+    if not critic_only:
+        model = {"grad_norm": policy.parameters() if shared else policy.model_parameters()}
+        trained = model if shared else model | trained
+    fixed = policy.model_parameters() if critic_only else ()
+    updates = Updates(
+        policy, optimizer, experiences, args, processes=processes, seed=seed, trained=trained, fixed=fixed
+    )
+    for part, weights in updates:
+        samples = [one.sample for one in part]
+        if shared or not critic_only:
+            now = evaluate_in(policy, samples, entropy=bool(args.entropy_coef))
+            loss, metrics = policy_loss(now, part, weights, args, own)
+        if shared:  # one pass for both
+            of_values, more = value_loss(now.values, part, weights, args)
+            updates.backward(of_values if critic_only else loss + of_values, metrics | more)
+            continue
+        if not critic_only:
+            updates.backward(loss, metrics)
+        updates.backward(*value_loss(values_in(critic, samples), part, weights, args))
+    return updates.metrics()
 
 
 def token_advantages(

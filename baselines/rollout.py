@@ -201,7 +201,7 @@ class Run(ModelRun):
         args = self.args
         critic = args.critic if isinstance(args, CriticFlags) else ""
         self.policy = self.load(args.model, value_head=critic == "shared", adapt=True)
-        self.critic = self.policy if critic == "shared" else None
+        self.critic: Any = self.policy if critic == "shared" else None
         loaded = {"policy": self.policy}
         if critic == "separate":
             if self.policy.adapter_of is None:

@@ -24,8 +24,8 @@ def measure(turns: int, context: str) -> dict[str, float]:
     """Peak memory in MB and seconds a token of the update of 8 episodes of a 5 M GPT."""
     import torch
 
-    from memenvs.baselines.grpo import GRPOArgs
-    from memenvs.baselines.update import Experience, ProcessGroup, update
+    from memenvs.baselines.grpo import GRPOArgs, update
+    from memenvs.baselines.update import Experience, ProcessGroup
     from memenvs.models import HFPolicy
     from memenvs.models.small_gpt import save_small_gpt
     from memenvs.rollout.records import Sample

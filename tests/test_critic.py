@@ -11,8 +11,8 @@ pytest.importorskip("transformers")
 import torch
 
 from memenvs.baselines.grpo import GRPOArgs
-from memenvs.baselines.mt_ppo import MTPPOArgs, kl_penalties, token_advantages
-from memenvs.baselines.update import Experience, ProcessGroup, score, update
+from memenvs.baselines.mt_ppo import MTPPOArgs, kl_penalties, token_advantages, update
+from memenvs.baselines.update import Experience, ProcessGroup, score
 from memenvs.models import HFPolicy, Reply
 from memenvs.rollout.records import Episode, Sample
 
@@ -55,12 +55,12 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     args = MTPPOArgs(critic=kind, **options)
     metrics = update(
         policy,
+        critic,
         optimizer,
         items,
         args,
         processes=ProcessGroup("cpu"),
         seed=(0,),
-        critic=critic,
         critic_only=critic_only,
     )
     return policy, critic, metrics

@@ -9,7 +9,7 @@ pytest.importorskip("transformers")
 import torch
 
 from memenvs.baselines.checkpoint import Checkpoints
-from memenvs.baselines.mt_ppo import MTPPOArgs
+from memenvs.baselines.mt_ppo import MTPPOArgs, update
 from memenvs.baselines.update import (
     Experience,
     ProcessGroup,
@@ -17,7 +17,6 @@ from memenvs.baselines.update import (
     make_optimizer,
     master_weights,
     score,
-    update,
 )
 from memenvs.models import HFPolicy
 from memenvs.rollout.records import Sample
@@ -149,7 +148,7 @@ def test_the_critics_warm_up_leaves_no_gradient_to_the_policys_masters(tiny_mode
     ]
     head = policy.value_head.bias.detach().clone()
     update(
-        policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0,), critic=policy,
+        policy, policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0,),
         critic_only=True,
     )  # fmt: skip
     assert all(torch.equal(one, other) for one, other in zip(before, policy.model_parameters(), strict=True))

@@ -11,10 +11,11 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 
+from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.losses import LOSS_AGG_MODES
 from memenvs.baselines.mt_ppo import MTPPOArgs
-from memenvs.baselines.update import Experience, ProcessGroup, make_optimizer, score, share, update
+from memenvs.baselines.update import Experience, ProcessGroup, make_optimizer, score, share
 from memenvs.models import HFPolicy
 from memenvs.rollout.records import Sample
 
@@ -51,14 +52,14 @@ def weights_after(policy, items, **options):
     critic_only = options.pop("critic_only", False)
     args = MTPPOArgs(**options)
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-    metrics = update(
+    metrics = mt_ppo.update(
+        trained,
         trained,
         optimizer,
         items,
         args,
         processes=ProcessGroup("cpu"),
         seed=(0, 1),
-        critic=trained,
         critic_only=critic_only,
     )
     return [weight.detach().clone() for weight in trained.parameters()], metrics
@@ -81,7 +82,7 @@ def test_a_sequence_without_advantage_is_not_computed_and_weighs_as_before(tiny_
         policy = HFPolicy(str(tiny_model), chat=False)
         args = GRPOArgs(loss_agg_mode=mode, **options)
         optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-        done = update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+        done = grpo.update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
         return policy.parameters(), done["computed"]
 
     without, computed = step(flat)
@@ -206,7 +207,7 @@ def test_one_pass_compares_the_policy_with_itself_and_measures_nothing_before(me
     assert score(policy, [one.sample for one in experiences], args) == {}
     assert seen == []
     optimizer = make_optimizer([{"params": policy.parameters()}], lr=0.1)
-    metrics = update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+    metrics = grpo.update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
     assert len(seen) == 1
     assert metrics["approx_kl"] == metrics["clip_fraction"] == 0.0
     assert metrics["kl_sampler"] == pytest.approx(0.25, abs=0.02)

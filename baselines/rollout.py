@@ -378,11 +378,11 @@ class RolloutRun(Run):
         return self.sampler
 
     def read(self, episode: Episode) -> None:
-        """Take what is learned from an episode's turns, which it loses where no reward method reads them."""
+        """Keep what is learned from an episode's turns, which are dropped if no reward method reads them."""
 
     @functools.cached_property
     def curriculum(self) -> Curriculum | None:
-        """Of the tasks that the run learns from; None without.
+        """See `ModelRun.curriculum`.
 
         Raises:
             ValueError: the environment has no task set, or the tasks no such levels.
@@ -463,18 +463,18 @@ class RewardRun(RolloutRun):
 
 
 class StepLoop:
-    """The steps that a run has left, as an iterator inside its own `with`.
+    """The remaining steps of a run, as an iterator inside its own `with`.
 
         with StepLoop(run, args.steps) as loop:
             for step, timer in loop:
                 …
                 loop.end({"loss": 0.5}, tokens=1234)
 
-    A step begins by setting the learning rates and ends by `end`. SIGTERM ends the loop after the current
-    step, which is saved; an evaluation that was due then is made when the run goes on.
+    A step begins by setting the learning rates and ends with `end`. SIGTERM ends the loop after the current
+    step, which is saved; an evaluation that was due then is made when the run is resumed.
 
     Args:
-        run: goes on from the steps that it has done.
+        run: continues after the steps that it has done.
         last: number of the last step, from 1.
     """
 
@@ -503,12 +503,12 @@ class StepLoop:
             yield self._step, self._timer
 
     def end(self, metrics: dict[str, float], tokens: int, episodes: Sequence[Episode] = ()) -> None:
-        """Log the step; evaluate and save where it is time to.
+        """Log the step; evaluate and save when they are due.
 
         Args:
             metrics: of the step, by name; the seconds of its parts are added.
-            tokens: that were sampled in it, or learned from, for `tokens_per_second`.
-            episodes: that were played in it, whose `summary` is added; why one failed is said once.
+            tokens: sampled in the step, or learned from, for `tokens_per_second`.
+            episodes: played in the step; their `summary` is added, and the first failure is reported once.
         """
         run, step, seconds = self._run, self._step, time.perf_counter() - self._step_started
         metrics = (summary(episodes) if episodes else {}) | metrics | timings(self._timer, seconds, tokens)
@@ -536,7 +536,7 @@ class StepLoop:
             self._run.processes.close()
 
     def _make_up(self) -> None:
-        """Evaluate the policy that the run goes on from, if that was due and SIGTERM came before."""
+        """Make the evaluation that was due at the last step before SIGTERM."""
         run, step = self._run, self._step
         if not step or run.processes.any(any(name.startswith("eval_") for name in self._log.newest)):
             return
@@ -546,7 +546,7 @@ class StepLoop:
                 run.save(step)
 
     def _report(self, metrics: dict[str, float]) -> None:
-        """Write a step's metrics, show its line, and warn once of prompts that do not fit the window."""
+        """Write a step's metrics, show its line, and warn once about prompts that do not fit the window."""
         step, log = self._step, self._log
         log.write(step, metrics)
         names = [name for name in SHOWN if name in metrics]
@@ -605,7 +605,7 @@ def shuffled_batches(
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Means over valid episodes: return, tokens, every metric; and how many failed or were cut.
+    """Means over valid episodes: return, tokens, every metric; and counts of what failed or was truncated.
 
     A component of the reward is `rewards/NAME`, its mean sum over an episode; what a method measures is
     `signals/NAME`, its mean over an episode's turns (TAMTRL's p_t, InfoMem's gain), and `signals/NAME_std`
@@ -642,12 +642,12 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
 def evidence_in_memory(episode: Episode) -> dict[str, float]:
     """How much of the evidence an agent's memory took and kept, as shares of words; empty without a memory.
 
-    The words are those of the evidence that the question has not, of more than three letters or with a digit.
+    The words are those of the evidence and not of the question, with more than three letters or a digit.
 
     Returns:
-        `evidence_taken`: of the words that a turn showed, how many the memory written at it holds, over all
-        turns that showed any; without an entry where none did. `evidence_kept`: of all words, how many the
-        last memory holds.
+        `evidence_taken`: the share of the words shown at a turn that are in the memory written at that turn,
+        over all turns that showed any; missing if none did. `evidence_kept`: the share of all words that are
+        in the last memory.
     """
     first = episode.turns[0].before.get("privileged", {}) if episode.turns else {}
     evidence = [str(text) for text in first.get("evidence", ())]

@@ -125,6 +125,11 @@ class TestLearning:
         assert lines[0]["eval_success"] < 0.6  # any move solves one board in four
         assert lines[-1]["eval_success"] > 0.8
 
+    def test_a_long_episode_is_penalised_by_the_tokens_beyond_the_limit(self, game, tmp_path):
+        # From 3 tokens on the penalty rises, and at 4 it is 1: a reply alone has up to 5.
+        (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=2, overlong=(4, 1))
+        assert line["length_penalty"] <= -1
+
     def test_the_first_update_begins_where_sampling_ended(self, game, tmp_path):
         (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=8)
         assert line["approx_kl"] < 1e-9

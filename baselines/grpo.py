@@ -1,6 +1,10 @@
 """The GRPO family with a credit for every turn, and reward methods with an advantage of their own.
 
-python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+Some commands:
+
+    python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+    python -m memenvs.baselines.grpo --model FOLDER --recipe infomem_reading --env-args tasks=FOLDER
+    python -m memenvs.baselines.grpo --model FOLDER --reward turn --estimator rloo --out runs/rloo
 """
 
 from __future__ import annotations
@@ -8,12 +12,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from memenvs.baselines.advantages import group_advantages, tree_advantages
-from memenvs.baselines.args import Count, NonNegative, RolloutArgs, Whole, run_command
-from memenvs.baselines.run import RewardRun, StepLoop, group_seeds
-from memenvs.baselines.update import Experience, ProcessGroup, score, to_experiences, update
+from memenvs.baselines.flags import Count, Flags, NonNegative, RewardArgs, Whole, run_command
+from memenvs.baselines.rollout import RewardRun, StepLoop, group_seeds
+from memenvs.baselines.update import (
+    Experience,
+    ProcessGroup,
+    Updates,
+    evaluate_in,
+    old_logprobs_from,
+    policy_loss,
+    score,
+    to_experiences,
+)
 from memenvs.core.checks import check_choice, check_numbers
 from memenvs.credit import overlong_penalty
 from memenvs.rollout.engine import Timer
@@ -23,10 +36,13 @@ from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 from memenvs.wrappers.registry import METHODS, make_methods
 
+if TYPE_CHECKING:
+    from memenvs.models import HFPolicy
+
 
 @dataclass
-class GRPOArgs(RolloutArgs):
-    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit."""
+class ComparisonFlags(Flags):
+    """What is compared inside a group, and how."""
 
     reward: str = "outcome"
     """What is compared inside a group: the outcome (GRPO-OR), the sum of all turns (GRPO-MR: "merged"), each
@@ -50,30 +66,32 @@ class GRPOArgs(RolloutArgs):
     component_weights: dict[str, Any] = field(default_factory=dict)
     """Weights of components where each is normalised by itself, 1 by default: format=0.5."""
     tree_turns: Whole = 0
-    """Branch every reply of the first so many turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
+    """Branch every reply of this many first turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
     G episodes a task."""
-    tree_budget: Count = 10_000
-    """Replies a step that trees may sample; a run that would need more is refused."""
     dynamic_sampling: Whole = 0
     """DAPO: sample up to this many more batches of tasks until enough groups differ in their rewards; with
     turn-pool and methods that score memories, until enough groups have both right and wrong answers (TAMTRL
     eq. 3)."""
-    overlong_buffer: Whole = 0
-    """DAPO: penalise an episode's last so many tokens before overlong_max; 0: no penalty."""
-    overlong_max: Count = 4096
-    """Tokens of all replies of an episode at which the penalty is 1."""
+    overlong: tuple[Count, Count] | None = None
+    """DAPO's penalty on long episodes: the tokens of all replies at which it is 1, and the number of tokens
+    before that over which it rises from 0, such as 4096 512; by default there is none."""
+
+
+@dataclass
+class GRPOArgs(ComparisonFlags, RewardArgs):
+    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit."""
 
     def check(self) -> None:
-        """See `RunArgs.check`."""
+        """See `Flags.check`."""
         super().check()
         comparison = self.comparison()
         alone = self.estimator == "reinforce" and not isinstance(comparison, RewardMethod)
         if self.group_size < 2 and not alone:
             raise ValueError(f"a group compares at least 2 episodes, got group_size {self.group_size}")
-        if self.overlong_buffer > self.overlong_max:
+        if self.overlong and self.overlong[1] > self.overlong[0]:
             raise ValueError(
-                f"overlong_buffer must be at most overlong_max {self.overlong_max}, "
-                f"got {self.overlong_buffer}"
+                f"the second number of overlong must be at most the first, got {self.overlong[0]} and "
+                f"{self.overlong[1]}"
             )
         self.comparison_settings.check(comparison, self.reward)
         check_numbers(
@@ -89,9 +107,9 @@ class GRPOArgs(RolloutArgs):
                 )
             if self.curriculum:
                 raise ValueError("curriculum is for groups, not for trees; leave tree_turns out")
-            if self.dynamic_sampling or self.overlong_buffer:
-                raise ValueError("dynamic_sampling and overlong_buffer are for groups, not for trees")
-            check_cost(self.groups, self.group_size, self.tree_turns, self.tree_budget)
+            if self.dynamic_sampling or self.overlong:
+                raise ValueError("dynamic_sampling and overlong are for groups, not for trees")
+            check_cost(self.groups, self.group_size, self.tree_turns)
 
     @property
     def comparison_settings(self) -> ComparisonSettings:
@@ -154,6 +172,29 @@ def train(run: RewardRun, args: GRPOArgs) -> None:
             loop.end(metrics, tokens, episodes)
 
 
+def update(
+    policy: HFPolicy,
+    optimizer: Any,
+    experiences: Sequence[Experience],
+    args: RewardArgs,
+    *,
+    processes: ProcessGroup,
+    seed: Sequence[int],
+) -> dict[str, float]:
+    """Train on experiences by their advantages; see `Updates`.
+
+    If the loss is of advantages alone, sequences without any are not computed, since their gradient is 0.
+    They keep their weight in the loss of the others, and are in no metric but `computed`.
+    """
+    own = old_logprobs_from(policy, args) == "update"
+    counts = None if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
+    updates = Updates(policy, optimizer, experiences, args, processes=processes, seed=seed, counts=counts)
+    for part, weights in updates:
+        now = evaluate_in(policy, [one.sample for one in part], entropy=bool(args.entropy_coef))
+        updates.backward(*policy_loss(now, part, weights, args, own))
+    return updates.metrics()
+
+
 def sample_groups(
     run: RewardRun, args: GRPOArgs, step: int, timer: Timer
 ) -> tuple[list[Experience], list[Episode]]:
@@ -170,7 +211,10 @@ def sample_groups(
     for part in range(1 + args.dynamic_sampling):
         episodes = run.rollouts(step, timer, part)
         sampled += episodes
-        add_length_penalty(episodes, args.overlong_buffer, args.overlong_max)
+        if args.overlong:
+            lengths = [episode.tokens for episode in episodes]
+            for episode, penalty in zip(episodes, overlong_penalty(lengths, *args.overlong), strict=True):
+                episode.length_penalty = float(penalty)
         usable = valid(episodes)
         # Before groups are left out: TAMTRL's min and max are of all that was sampled (its algorithm 1).
         with timer("credit"):
@@ -216,7 +260,6 @@ def sample_trees(
         branches=args.group_size,
         turns=args.tree_turns,
         max_new_tokens=args.max_new_tokens,
-        budget=args.tree_budget,
         timer=timer,
     )
     with timer("credit"):
@@ -226,15 +269,6 @@ def sample_trees(
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())
     processes = run.processes
     return processes.gather(experiences), processes.gather(episodes), int(processes.sum(tokens)[0])
-
-
-def add_length_penalty(episodes: Sequence[Episode], buffer: int, most: int) -> None:
-    """Give each episode DAPO's overlong penalty."""
-    if not buffer:
-        return
-    penalties = overlong_penalty([episode.tokens for episode in episodes], most, buffer)
-    for episode, penalty in zip(episodes, penalties.tolist(), strict=True):
-        episode.length_penalty = penalty
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ pytest.importorskip("tensorboard")
 
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
-from memenvs.baselines.run import Run
+from memenvs.baselines.rollout import Run
 from memenvs.baselines.update import ProcessGroup
 from memenvs.rollout.engine import Timer
 from memenvs.wrappers import TAMTRLMethod

@@ -15,8 +15,8 @@ pytest.importorskip("tensorboard")
 
 import memenvs  # noqa: F401
 from memenvs.baselines import mt_ppo
-from memenvs.baselines.args import read_args, recipe_names
-from memenvs.baselines.run import StepLoop
+from memenvs.baselines.flags import read_args, recipe_names
+from memenvs.baselines.rollout import StepLoop
 from memenvs.wrappers.registry import make_methods
 
 # Written from the papers' text, not from the files: the number of each and where it stands.

@@ -14,7 +14,7 @@ import torch
 import transformers
 from test_scorers_families import LONGROPE
 
-from memenvs.baselines.run import _checkpoint_gradients
+from memenvs.baselines.rollout import checkpoint_gradients
 from memenvs.models import HFPolicy
 from memenvs.models.prefixes import (
     PackedBatch,
@@ -285,7 +285,7 @@ def test_with_gradient_checkpointing_rows_are_padded(tokenizer):
     sequences, _ = group(np.random.default_rng(0))
     together = policy.micro_batches(sequences, 10_000)
     assert policy.computed(sequences, together) == packed_tokens(sequences)
-    _checkpoint_gradients(policy.model)
+    checkpoint_gradients(policy.model)
     assert not policy.packs
     # lengths from 61 to 117: those within 15% of the longest are a batch
     apart = policy.micro_batches(sequences, 10_000)

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="the learners want the extra train")
 pytest.importorskip("tyro", reason="the learners want the extra train")
 
 from memenvs import TextVectorEnv, collect
-from memenvs.baselines.run import evidence_in_memory, summary
+from memenvs.baselines.rollout import evidence_in_memory, summary
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Episode, Turn
 from memenvs.rollout.scripted import make_policy, play_episode

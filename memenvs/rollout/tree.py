@@ -79,7 +79,7 @@ def tree_cost(branches: int, turns: int) -> int:
     return sum(branches**turn for turn in range(1, turns + 1))
 
 
-def check_cost(trees: int, branches: int, turns: int, budget: int) -> None:
+def check_cost(trees: int, branches: int, turns: int, budget: int = 10_000) -> None:
     """Refuse trees that would sample more replies than the budget.
 
     Raises:

@@ -1,22 +1,26 @@
 """Distillation from a teacher that reads the evidence: every token of a reply, over the whole vocabulary.
 
-python -m memenvs.baselines.distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
+Some commands:
+
+    python -m memenvs.baselines.distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
+    python -m memenvs.baselines.distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
+    python -m memenvs.baselines.distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import BatchArgs, Count, StepArgs, run_command
-from memenvs.baselines.run import RolloutRun, StepLoop
-from memenvs.baselines.update import ProcessGroup, optimize
+from memenvs.baselines.flags import Count, Flags, StepArgs, run_command
+from memenvs.baselines.rollout import RolloutRun, StepLoop
+from memenvs.baselines.update import ProcessGroup, Updates
 from memenvs.core.optional import require
 from memenvs.models import Ids, Policy, Reply
 from memenvs.models.policy import Limit
@@ -28,11 +32,9 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class DistillArgs(StepArgs, BatchArgs):
-    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts."""
+class TeacherFlags(Flags):
+    """The teacher, what it reads, and whose replies are learned from."""
 
-    group_size: Count = 1
-    """Episodes of a task; distillation needs no groups."""
     teacher_model: str = ""
     """Folder of the teacher or its name on the hub, of the same vocabulary; by default the model that the run
     began with."""
@@ -44,8 +46,15 @@ class DistillArgs(StepArgs, BatchArgs):
     divergence: losses.Divergence = "forward"
     """KL(teacher || student), KL(student || teacher) ("reverse"), or the Jensen-Shannon divergence."""
 
+
+@dataclass
+class DistillArgs(TeacherFlags, StepArgs):
+    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts."""
+
+    group_size: Count = 1  # distillation needs no groups
+
     def check(self) -> None:
-        """See `RunArgs.check`."""
+        """See `Flags.check`."""
         super().check()
         if self.view == "student" and not self.teacher_model:
             raise ValueError(
@@ -105,7 +114,6 @@ def prepare(args: DistillArgs) -> DistillRun:
 
 def train(run: DistillRun, args: DistillArgs) -> None:
     """Train to the last step, or until SIGTERM."""
-    losses_of = functools.partial(divergence_losses, run.policy, run.teacher, args)
     with StepLoop(run, args.steps) as loop:
         for step, timer in loop:
             # Sample
@@ -116,15 +124,12 @@ def train(run: DistillRun, args: DistillArgs) -> None:
 
             # Loss and step
             with timer("update"):
-                metrics = optimize(
-                    run.policy,
-                    run.optimizer,
-                    lessons,
-                    losses_of,
-                    args,
-                    processes=run.processes,
-                    seed=(args.seed, step),
+                updates = Updates(
+                    run.policy, run.optimizer, lessons, args, processes=run.processes, seed=(args.seed, step)
                 )
+                for part, weights in updates:
+                    updates.backward(*divergence_loss(run.policy, run.teacher, part, weights, args))
+                metrics = updates.metrics()
             with timer("refresh"):
                 run.refresh_sampler()
             run.save_episodes(step, "train", episodes)
@@ -183,17 +188,17 @@ def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Lesson], int]:
     return lessons, missing
 
 
-def divergence_losses(
-    policy: HFPolicy, teacher: HFPolicy, args: DistillArgs, lessons: Sequence[Lesson], weights: Any
-) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The weighted divergence of a micro-batch, for `optimize`.
+def divergence_loss(
+    policy: HFPolicy, teacher: HFPolicy, lessons: Sequence[Lesson], weights: Any, args: DistillArgs
+) -> tuple[Any, dict[str, Any]]:
+    """The weighted divergence () of a micro-batch, and its metrics.
 
     Args:
         policy: the student.
         teacher: of the same vocabulary.
-        args: `divergence`, and `micro_batch_tokens` for the teacher's passes.
         lessons: of the micro-batch, N tokens.
         weights: (N,).
+        args: `divergence`, and `micro_batch_tokens` for the teacher's passes.
     """
     samples = [lesson.sample for lesson in lessons]
     read = [one for sample in samples for one in sample.teacher]
@@ -204,7 +209,7 @@ def divergence_losses(
         states_in(teacher, read, args.micro_batch_tokens),
         functools.partial(losses.divergence, kind=args.divergence),
     )
-    yield (weights * apart).sum(), {"divergence": apart.mean()}
+    return (weights * apart).sum(), {"divergence": apart.mean()}
 
 
 def states_in(teacher: HFPolicy, samples: Sequence[Sample], budget: int) -> Any:

@@ -1,53 +1,56 @@
 """The GRPO family with a credit for every turn, and reward methods with an advantage of their own.
 
-python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+Some commands:
+
+    python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+    python -m memenvs.baselines.grpo --model FOLDER --recipe infomem_reading --env-args tasks=FOLDER
+    python -m memenvs.baselines.grpo --model FOLDER --reward turn --estimator rloo --out runs/rloo
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
-from memenvs.baselines.advantages import (
-    OWN_ESTIMATOR,
-    Estimator,
-    Normalize,
-    Reward,
-    check_normalize,
-    group_advantages,
-    tree_advantages,
+from memenvs.baselines.advantages import group_advantages, tree_advantages
+from memenvs.baselines.flags import Count, Flags, NonNegative, RewardArgs, Whole, run_command
+from memenvs.baselines.rollout import RewardRun, StepLoop, group_seeds
+from memenvs.baselines.update import (
+    Experience,
+    ProcessGroup,
+    Updates,
+    evaluate_in,
+    old_logprobs_from,
+    policy_loss,
+    score,
+    to_experiences,
 )
-from memenvs.baselines.args import Count, NonNegative, RolloutArgs, Whole, run_command
-from memenvs.baselines.run import RewardRun, StepLoop, group_seeds
-from memenvs.baselines.update import Experience, ProcessGroup, score, to_experiences, update
-from memenvs.core.checks import check_numbers
+from memenvs.core.checks import check_choice, check_numbers
 from memenvs.credit import overlong_penalty
 from memenvs.rollout.engine import Timer
 from memenvs.rollout.records import Episode, Floats, valid
 from memenvs.rollout.tree import check_cost, collect_trees
 from memenvs.wrappers import RewardMethod
-from memenvs.wrappers.registry import make_methods
+from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
+from memenvs.wrappers.registry import METHODS, make_methods
 
-MEMORY_METHODS = {"tamtrl": "TAMTRL", "infomem": "InfoMem", "mempo": "MemPO"}
-METHODS = {**MEMORY_METHODS, "igpo": "IGPO", "rememr1": "ReMemR1", "gigpo": "GiGPO"}
-"""The reward methods that `--reward` names."""
-MIXED = ("turn-pool", *MEMORY_METHODS)
-"""Rewards whose dynamic sampling keeps the groups with both right and wrong answers."""
+if TYPE_CHECKING:
+    from memenvs.models import HFPolicy
 
 
 @dataclass
-class GRPOArgs(RolloutArgs):
-    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit."""
+class ComparisonFlags(Flags):
+    """What is compared inside a group, and how."""
 
-    reward: Reward = "outcome"
+    reward: str = "outcome"
     """What is compared inside a group: the outcome (GRPO-OR), the sum of all turns (GRPO-MR: "merged"), each
     turn with those of its number (MT-GRPO: "turn") or with all turns (TAMTRL eq. 7, of any rewards:
-    "turn-pool"), or what a reward method makes of it."""
+    "turn-pool"); or a reward method, such as tamtrl, which compares as its paper does."""
     reward_args: dict[str, Any] = field(default_factory=dict)
     """Settings of the reward method: minmax=false."""
-    estimator: Estimator = "grpo"
+    estimator: Literal["grpo", "rloo", "reinforce"] = "grpo"
     """Compare with the group's mean and standard deviation, with the mean of the others (RLOO), or with
     nothing (REINFORCE: the reward as it is, for which a group may be one episode)."""
     alpha: NonNegative = 1.0
@@ -57,64 +60,69 @@ class GRPOArgs(RolloutArgs):
     so that going on is compared with stopping, or nothing."""
     scale: Literal["std", "none"] = "std"
     """Divide by the group's standard deviation, or do not."""
-    normalize: Normalize = "sum"
+    normalize: Literal["sum", "components"] = "sum"
     """Compare the sum of all rewards, or each component by itself and then their sum over the batch (GDPO:
-    "components", for --reward merged, infomem and gigpo)."""
+    "components", for --reward merged and the methods that compare sums)."""
     component_weights: dict[str, Any] = field(default_factory=dict)
     """Weights of components where each is normalised by itself, 1 by default: format=0.5."""
     tree_turns: Whole = 0
-    """Branch every reply of the first so many turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
+    """Branch every reply of this many first turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
     G episodes a task."""
-    tree_budget: Count = 10_000
-    """Replies a step that trees may sample; a run that would need more is refused."""
     dynamic_sampling: Whole = 0
-    """DAPO: sample up to so many more batches of tasks until enough groups differ in their rewards; with
-    turn-pool and the memory methods (tamtrl, infomem, mempo), until enough groups have both right and wrong
-    answers (TAMTRL eq. 3)."""
-    overlong_buffer: Whole = 0
-    """DAPO: penalise an episode's last so many tokens before overlong_max; 0: no penalty."""
-    overlong_max: Count = 4096
-    """Tokens of all replies of an episode at which the penalty is 1."""
+    """DAPO: sample up to this many more batches of tasks until enough groups differ in their rewards; with
+    turn-pool and methods that score memories, until enough groups have both right and wrong answers (TAMTRL
+    eq. 3)."""
+    overlong: tuple[Count, Count] | None = None
+    """DAPO's penalty on long episodes: the tokens of all replies at which it is 1, and the number of tokens
+    before that over which it rises from 0, such as 4096 512; by default there is none."""
+
+
+@dataclass
+class GRPOArgs(ComparisonFlags, RewardArgs):
+    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit."""
 
     def check(self) -> None:
-        """See `RunArgs.check`."""
+        """See `Flags.check`."""
         super().check()
-        alone = self.estimator == "reinforce" and self.reward not in METHODS
+        comparison = self.comparison()
+        alone = self.estimator == "reinforce" and not isinstance(comparison, RewardMethod)
         if self.group_size < 2 and not alone:
             raise ValueError(f"a group compares at least 2 episodes, got group_size {self.group_size}")
-        if self.overlong_buffer > self.overlong_max:
+        if self.overlong and self.overlong[1] > self.overlong[0]:
             raise ValueError(
-                f"overlong_buffer must be at most overlong_max {self.overlong_max}, "
-                f"got {self.overlong_buffer}"
+                f"the second number of overlong must be at most the first, got {self.overlong[0]} and "
+                f"{self.overlong[1]}"
             )
-        if self.reward in OWN_ESTIMATOR and self.estimator != "grpo":
-            raise ValueError(f"--reward {self.reward} has its own estimator; leave out {self.estimator}")
-        if self.reward in OWN_ESTIMATOR and self.reward != "rememr1" and self.scale == "none":
-            raise ValueError(f"--reward {self.reward} always divides by std; leave out scale none")
-        if self.tree_turns and self.estimator != "grpo":
-            raise ValueError(f"trees are compared by the estimator grpo, got {self.estimator}; leave it out")
-        if self.estimator != "grpo" and self.scale == "none":
-            raise ValueError(f"scale none is for the estimator grpo: {self.estimator} divides by nothing")
-        self._check_components()
-        if self.reward_args and self.reward not in METHODS:
-            raise ValueError(f"reward_args are of a reward method, and --reward is {self.reward}")
-        if self.reward != "turn" and (self.tree_turns or (self.alpha, self.ended) != (1.0, "zero")):
-            raise ValueError(f"alpha, ended and tree_turns are for --reward turn, got {self.reward!r}")
-        if self.tree_turns:
-            if self.curriculum:
-                raise ValueError("curriculum is for groups, not for trees; leave tree_turns out")
-            if self.dynamic_sampling or self.overlong_buffer:
-                raise ValueError("dynamic_sampling and overlong_buffer are for groups, not for trees")
-            check_cost(self.groups, self.group_size, self.tree_turns, self.tree_budget)
-
-    def _check_components(self) -> None:
-        """ValueError where components cannot be normalised by themselves, or weights are of nothing."""
-        check_normalize(self.normalize, self.reward, self.estimator, self.scale)
-        if self.component_weights and self.normalize != "components":
-            raise ValueError("component_weights are for --normalize components")
+        self.comparison_settings.check(comparison, self.reward)
         check_numbers(
             **{f"component_weights: {name}": weight for name, weight in self.component_weights.items()}
         )
+        if self.reward_args and not isinstance(comparison, RewardMethod):
+            raise ValueError(f"reward_args are of a reward method, and --reward is {self.reward}")
+        if self.tree_turns:
+            if (self.reward, self.estimator) != ("turn", "grpo"):
+                raise ValueError(
+                    f"trees are for --reward turn and --estimator grpo, got {self.reward} and "
+                    f"{self.estimator}; leave tree_turns out"
+                )
+            if self.curriculum:
+                raise ValueError("curriculum is for groups, not for trees; leave tree_turns out")
+            if self.dynamic_sampling or self.overlong:
+                raise ValueError("dynamic_sampling and overlong are for groups, not for trees")
+            check_cost(self.groups, self.group_size, self.tree_turns)
+
+    @property
+    def comparison_settings(self) -> ComparisonSettings:
+        """The flags that a comparison reads."""
+        return ComparisonSettings(**{one.name: getattr(self, one.name) for one in fields(ComparisonSettings)})
+
+    def comparison(self) -> Comparison:
+        """What `reward` names: a plain comparison, or a reward method with `reward_args`."""
+        methods, reward = {name.lower(): name for name in METHODS}, self.reward.lower()
+        check_choice("reward", reward, [*COMPARISONS, *methods])
+        if reward in COMPARISONS:
+            return COMPARISONS[reward]
+        return make_methods([[methods[reward], self.reward_args]])[0]
 
 
 def prepare(args: GRPOArgs) -> RewardRun:
@@ -123,8 +131,9 @@ def prepare(args: GRPOArgs) -> RewardRun:
     Raises:
         ValueError: arguments that do not fit each other, or a weight of a component that there is not.
     """
-    method = own_method(args)
-    run = RewardRun(args, ProcessGroup(args.device), methods=[method] if method else [])
+    comparison = args.comparison()
+    methods = [comparison] if isinstance(comparison, RewardMethod) else []
+    run = RewardRun(args, ProcessGroup(args.device), methods=methods)
     known = run.component_names() if args.component_weights else []
     if unknown := [name for name in args.component_weights if name not in known]:
         raise ValueError(
@@ -135,14 +144,13 @@ def prepare(args: GRPOArgs) -> RewardRun:
 
 def train(run: RewardRun, args: GRPOArgs) -> None:
     """Train to the last step, or until SIGTERM."""
-    method = own_method(args)
     with StepLoop(run, args.steps) as loop:
         for step, timer in loop:
             # Sample and credit (dynamic sampling needs the credit of a group to know whether to sample more)
             if args.tree_turns:
                 experiences, episodes, tokens = sample_trees(run, args, step, timer)
             else:
-                experiences, episodes = sample_groups(run, args, step, timer, method)
+                experiences, episodes = sample_groups(run, args, step, timer)
                 tokens = sum(episode.tokens for episode in episodes)
 
             # Score: the reference model's log-probabilities
@@ -164,15 +172,31 @@ def train(run: RewardRun, args: GRPOArgs) -> None:
             loop.end(metrics, tokens, episodes)
 
 
-def own_method(args: GRPOArgs) -> RewardMethod | None:
-    """The method that `reward` names, if it names one."""
-    if args.reward not in METHODS:
-        return None
-    return make_methods([[METHODS[args.reward], args.reward_args]])[0]
+def update(
+    policy: HFPolicy,
+    optimizer: Any,
+    experiences: Sequence[Experience],
+    args: RewardArgs,
+    *,
+    processes: ProcessGroup,
+    seed: Sequence[int],
+) -> dict[str, float]:
+    """Train on experiences by their advantages; see `Updates`.
+
+    If the loss is of advantages alone, sequences without any are not computed, since their gradient is 0.
+    They keep their weight in the loss of the others, and are in no metric but `computed`.
+    """
+    own = old_logprobs_from(policy, args) == "update"
+    counts = None if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
+    updates = Updates(policy, optimizer, experiences, args, processes=processes, seed=seed, counts=counts)
+    for part, weights in updates:
+        now = evaluate_in(policy, [one.sample for one in part], entropy=bool(args.entropy_coef))
+        updates.backward(*policy_loss(now, part, weights, args, own))
+    return updates.metrics()
 
 
 def sample_groups(
-    run: RewardRun, args: GRPOArgs, step: int, timer: Timer, method: RewardMethod | None
+    run: RewardRun, args: GRPOArgs, step: int, timer: Timer
 ) -> tuple[list[Experience], list[Episode]]:
     """Roll out the groups of a step and compare the episodes of each.
 
@@ -181,29 +205,22 @@ def sample_groups(
     Returns:
         The samples of the groups that are kept with their advantages, and all episodes sampled.
     """
+    comparison = args.comparison()
     kept: dict[int, list[tuple[Episode, Floats]]] = {}
     sampled: list[Episode] = []
     for part in range(1 + args.dynamic_sampling):
         episodes = run.rollouts(step, timer, part)
         sampled += episodes
-        add_length_penalty(episodes, args.overlong_buffer, args.overlong_max)
+        if args.overlong:
+            lengths = [episode.tokens for episode in episodes]
+            for episode, penalty in zip(episodes, overlong_penalty(lengths, *args.overlong), strict=True):
+                episode.length_penalty = float(penalty)
         usable = valid(episodes)
         # Before groups are left out: TAMTRL's min and max are of all that was sampled (its algorithm 1).
         with timer("credit"):
-            advantages = group_advantages(
-                usable,
-                run.policy,
-                reward=args.reward,
-                estimator=args.estimator,
-                alpha=args.alpha,
-                ended=args.ended,
-                scale=args.scale,
-                method=method,
-                normalize=args.normalize,
-                weights=args.component_weights,
-            )
+            advantages = group_advantages(usable, run.policy, comparison, args.comparison_settings)
         groups = {episode.group for episode in usable}
-        if args.dynamic_sampling and args.reward in MIXED:
+        if args.dynamic_sampling and comparison.needs_both_answers:
             groups = mixed_groups(usable)
         elif args.dynamic_sampling:
             groups = {e.group for e, values in zip(usable, advantages, strict=True) if values.any()}
@@ -243,7 +260,6 @@ def sample_trees(
         branches=args.group_size,
         turns=args.tree_turns,
         max_new_tokens=args.max_new_tokens,
-        budget=args.tree_budget,
         timer=timer,
     )
     with timer("credit"):
@@ -253,15 +269,6 @@ def sample_trees(
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())
     processes = run.processes
     return processes.gather(experiences), processes.gather(episodes), int(processes.sum(tokens)[0])
-
-
-def add_length_penalty(episodes: Sequence[Episode], buffer: int, most: int) -> None:
-    """Give each episode DAPO's overlong penalty."""
-    if not buffer:
-        return
-    penalties = overlong_penalty([episode.tokens for episode in episodes], most, buffer)
-    for episode, penalty in zip(episodes, penalties.tolist(), strict=True):
-        episode.length_penalty = penalty
 
 
 def main(argv: Sequence[str] | None = None) -> int:

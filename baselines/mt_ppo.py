@@ -1,6 +1,10 @@
 """PPO with a reward for every turn (MT-PPO).
 
-python -m memenvs.baselines.mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
+Some commands:
+
+    python -m memenvs.baselines.mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
+    python -m memenvs.baselines.mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
+    python -m memenvs.baselines.mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
 """
 
 from __future__ import annotations
@@ -8,27 +12,39 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import Count, PPOArgs, Share, UpdateArgs, run_command
-from memenvs.baselines.run import RewardRun, StepLoop
-from memenvs.baselines.update import ProcessGroup, score, to_experiences, update
+from memenvs.baselines.flags import Count, CriticFlags, Flags, RewardArgs, Share, run_command
+from memenvs.baselines.rollout import RewardRun, StepLoop
+from memenvs.baselines.update import (
+    Experience,
+    ProcessGroup,
+    Updates,
+    evaluate_in,
+    old_logprobs_from,
+    policy_loss,
+    score,
+    to_experiences,
+    value_loss,
+    values_in,
+)
 from memenvs.core.optional import require
 from memenvs.credit.tokens import gae, place_rewards, whiten
 from memenvs.rollout.records import Episode, Floats, valid
+
+if TYPE_CHECKING:
+    from memenvs.models import HFPolicy
 
 Placement = Literal["outcome", "merged", "turn"]
 
 
 @dataclass
-class MTPPOArgs(PPOArgs):
-    """MT-PPO, PPO-MR and PPO-OR: they differ in where rewards stand."""
+class AdvantageFlags(Flags):
+    """Where rewards are placed, and how advantages are estimated."""
 
-    group_size: Count = 1
-    """Episodes of a task; PPO needs no groups."""
     reward: Placement = "turn"
     """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
     ("merged", PPO-MR) or the outcome alone ("outcome", PPO-OR)."""
@@ -36,8 +52,32 @@ class MTPPOArgs(PPOArgs):
     """Discount a token."""
     lam: Share = 1.0
     """Lambda of generalised advantage estimation."""
-    whiten: bool = True
-    """Give advantages mean 0 and standard deviation 1 over the batch."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where kl_coef weighs the divergence: in the loss, or taken off each token's reward."""
+
+
+@dataclass
+class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
+    """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed."""
+
+    group_size: Count = 1  # PPO needs no groups
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """See `LossFlags.kl_in_loss`."""
+        return self.kl_in == "loss"
+
+    def check(self) -> None:
+        """See `Flags.check`."""
+        super().check()
+        self.warmup_steps("critic_lr_warmup", self.steps)
+        if self.critic_warmup >= self.steps:
+            raise ValueError(
+                f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
+                f"got {self.critic_warmup}"
+            )
+        if self.kl_in == "reward" and not self.kl_coef:
+            raise ValueError("kl_in reward says where kl_coef counts; give --kl-coef too")
 
 
 def prepare(args: MTPPOArgs) -> RewardRun:
@@ -67,27 +107,75 @@ def train(run: RewardRun, args: MTPPOArgs) -> None:
                     reward=args.reward,
                     gamma=args.gamma,
                     lam=args.lam,
-                    whitened=args.whiten,
                     penalties=penalties,
-                    marked=[episode.marked_advantages(run.policy) for episode in usable],
+                    marked=[episode.advantage_credits(run.policy) for episode in usable],
                 )
 
             # Loss and step
             with timer("update"):
                 metrics |= update(
                     run.policy,
+                    run.critic,
                     run.optimizer,
                     to_experiences(usable, advantages, returns),
                     args,
                     processes=run.processes,
                     seed=(args.seed, step),
-                    critic=run.critic,
                     critic_only=step <= args.critic_warmup,
                 )
             with timer("refresh"):
                 run.refresh_sampler()
             run.save_episodes(step, "train", episodes)
             loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
+
+
+def update(
+    policy: HFPolicy,
+    critic: HFPolicy,
+    optimizer: Any,
+    experiences: Sequence[Experience],
+    args: MTPPOArgs,
+    *,
+    processes: ProcessGroup,
+    seed: Sequence[int],
+    critic_only: bool = False,
+) -> dict[str, float]:
+    """Train policy and critic on experiences; see `Updates`.
+
+    A separate critic has a gradient of its own, clipped apart; a shared one adds its loss to the policy's.
+
+    Args:
+        policy: to be trained.
+        critic: the policy itself, or another model, whose value head is trained.
+        optimizer: of the parameters of both.
+        experiences: of all processes.
+        args: see `Updates`; those of the losses too.
+        processes: that train together.
+        seed: of the order of groups.
+        critic_only: leave the policy as it is (critic warm-up).
+    """
+    own, shared = old_logprobs_from(policy, args, critic) == "update", critic is policy
+    trained = {"critic_grad_norm": critic.critic_parameters(shared=shared)}
+    if not critic_only:
+        model = {"grad_norm": policy.parameters() if shared else policy.model_parameters()}
+        trained = model if shared else model | trained
+    fixed = policy.model_parameters() if critic_only else ()
+    updates = Updates(
+        policy, optimizer, experiences, args, processes=processes, seed=seed, trained=trained, fixed=fixed
+    )
+    for part, weights in updates:
+        samples = [one.sample for one in part]
+        if shared or not critic_only:
+            now = evaluate_in(policy, samples, entropy=bool(args.entropy_coef))
+            loss, metrics = policy_loss(now, part, weights, args, own)
+        if shared:  # one pass for both
+            of_values, more = value_loss(now.values, part, weights, args)
+            updates.backward(of_values if critic_only else loss + of_values, metrics | more)
+            continue
+        if not critic_only:
+            updates.backward(loss, metrics)
+        updates.backward(*value_loss(values_in(critic, samples), part, weights, args))
+    return updates.metrics()
 
 
 def token_advantages(
@@ -112,7 +200,7 @@ def token_advantages(
         lam: lambda of GAE.
         whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
         penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.
-        marked: (N,) credits of each episode that are advantages already (`Episode.marked_advantages`), which
+        marked: (N,) credits of each episode that are advantages already (`Episode.advantage_credits`), which
             are no rewards and are added as they are, but with `"outcome"`; None for none.
 
     Raises:
@@ -143,7 +231,7 @@ def token_advantages(
     return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
 
 
-def kl_penalties(episodes: Sequence[Episode], args: UpdateArgs) -> list[Floats]:
+def kl_penalties(episodes: Sequence[Episode], args: RewardArgs) -> list[Floats]:
     """Penalties (N,) of each episode's sampled tokens: kl_coef times the divergence in nats.
 
     It is the divergence of the policy that sampled from the reference model, for rewards as in RLHF (Ouyang

@@ -1,6 +1,10 @@
 """A process reward model: how likely each turn leads to success, learned from the episodes of any policy.
 
-python -m memenvs.baselines.prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
+Some commands:
+
+    python -m memenvs.baselines.prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
+    python -m memenvs.baselines.prm --model FOLDER --episodes a.jsonl b.jsonl --held-out 0.2 --epochs 2
+    python -m memenvs.baselines.prm --model FOLDER --episodes runs/play/episodes.jsonl --labels tamtrl
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from memenvs.baselines.args import Count, NonNegative, TrainArgs, run_command
-from memenvs.baselines.run import ModelRun, StepLoop, shuffled_batches
+from memenvs.baselines.flags import Count, Flags, NonNegative, TrainArgs, run_command
+from memenvs.baselines.rollout import ModelRun, StepLoop, shuffled_batches
 from memenvs.baselines.update import ProcessGroup, apply_gradients
 from memenvs.core.checks import Range
 from memenvs.core.optional import require
@@ -30,13 +34,9 @@ Labels = Literal["outcome", "tamtrl"]
 
 
 @dataclass
-class PRMArgs(TrainArgs):
-    """A process reward model: a causal model with a linear layer, by binary cross-entropy (TAMTRL B.2)."""
+class LabelFlags(Flags):
+    """The episodes, and how their turns are labelled and learned from."""
 
-    LENGTH: ClassVar[str] = "epochs"
-
-    lr: NonNegative = 2e-5
-    """Learning rate (AdamW), of the linear layer too."""
     episodes: tuple[Path, ...] = ()
     """Files of episodes, as `episodes.jsonl` of `evaluate run --out` and of learners with --save-episodes."""
     labels: Labels = "outcome"
@@ -45,9 +45,18 @@ class PRMArgs(TrainArgs):
     held_out: Annotated[float, Range(above=0, below=1)] = 0.1
     """Share of the tasks that are measured on and not learned from."""
     batch_size: Count = 32
-    """Training sequences an optimizer step: an episode whose prompts are appended, else a turn."""
+    """Training sequences an optimizer step: an episode whose prompts are appended, otherwise a turn."""
     epochs: Count = 1
     """Times that every sequence is seen; each ends with a measurement."""
+
+
+@dataclass
+class PRMArgs(LabelFlags, TrainArgs):
+    """A process reward model: a causal model with a linear layer, by binary cross-entropy (TAMTRL B.2)."""
+
+    LENGTH = "epochs"
+
+    lr: NonNegative = 2e-5
 
 
 class LabelledSequence(NamedTuple):
@@ -75,7 +84,7 @@ class PRMRun(ModelRun):
 
     def load_models(self) -> dict[str, HFPolicy]:
         """The model, with the linear layer as its value head."""
-        return {"policy": self._load(self.args.model, value_head=True, lora=self._lora)}
+        return {"policy": self.load(self.args.model, value_head=True, adapt=True)}
 
     def restore(self) -> None:
         """Make sequences of the episodes, then load the newest checkpoint."""
@@ -148,7 +157,7 @@ def train(run: PRMRun, args: PRMArgs) -> None:
 
             # Step
             weights, finite = [run.policy.parameters()], math.isfinite(nats)
-            norms = apply_gradients(run.optimizer, weights, args.max_grad_norm, run.processes, finite=finite)
+            norms = apply_gradients(run.optimizer, weights, run.processes, finite=finite)
             metrics = {"loss": run.processes.sum(nats)[0]} if norms else {}
             tokens = sum(len(one.sequence.ids) for one in batch)
             loop.end(metrics | {"nonfinite": float(norms is None)}, tokens)

@@ -1,6 +1,10 @@
 """Behaviour cloning (supervised fine-tuning) on episodes of a teacher, of a file or of the model itself.
 
-python -m memenvs.baselines.sft --model FOLDER --env MemSokoban-v0 --teacher gold --out runs/sft
+Some commands:
+
+    python -m memenvs.baselines.sft --model FOLDER --env MemSokoban-v0 --teacher gold --out runs/sft
+    python -m memenvs.baselines.sft --model FOLDER --env MemChunkQA-v0 --teacher episodes.jsonl
+    python -m memenvs.baselines.sft --model smollm2 --lora-rank 8 --lr 2e-4 --teacher self
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import gymnasium as gym
 
-from memenvs.baselines.args import Count, NonNegative, RunArgs, run_command
-from memenvs.baselines.run import Run, StepLoop, group_seeds, shuffled_batches
+from memenvs.baselines.flags import Count, Flags, NonNegative, PlayArgs, run_command
+from memenvs.baselines.rollout import Run, StepLoop, group_seeds, shuffled_batches
 from memenvs.baselines.update import ProcessGroup, apply_gradients, evaluate_in
 from memenvs.rollout.demonstrations import (
     Demonstration,
@@ -29,13 +33,9 @@ from memenvs.rollout.records import Sample, valid
 
 
 @dataclass
-class SFTArgs(RunArgs):
-    """Behaviour cloning; with the model as its own teacher and the filter, STaR."""
+class CloningFlags(Flags):
+    """The teacher, and how its episodes are learned from."""
 
-    LENGTH: ClassVar[str] = "epochs"
-
-    lr: NonNegative = 1e-4
-    """Learning rate (AdamW)."""
     teacher: str = "gold"
     """Who plays: "self" (the model), a scripted policy, module:function, or a .jsonl file."""
     episodes: Count = 1000
@@ -49,6 +49,15 @@ class SFTArgs(RunArgs):
     shuffle: bool = True
     """Learn from the sequences in random order, or in that of the teacher's episodes, so that what
     neighbours begin with is computed once a batch."""
+
+
+@dataclass
+class SFTArgs(CloningFlags, PlayArgs):
+    """Behaviour cloning; with the model as its own teacher and the filter, STaR."""
+
+    LENGTH = "epochs"
+
+    lr: NonNegative = 1e-4
 
 
 class SFTRun(Run):
@@ -92,7 +101,7 @@ def train(run: SFTRun, args: SFTArgs) -> None:
 
             # Step
             weights, finite = [run.policy.parameters()], math.isfinite(nats)
-            norms = apply_gradients(run.optimizer, weights, args.max_grad_norm, run.processes, finite=finite)
+            norms = apply_gradients(run.optimizer, weights, run.processes, finite=finite)
             metrics = {"loss": run.processes.sum(nats)[0]} if norms else {}
             loop.end(metrics | {"nonfinite": float(norms is None)}, tokens)
 

@@ -6,12 +6,12 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.args import BatchArgs, PPOArgs, UpdateArgs
+from memenvs.baselines.flags import CriticFlags, RewardArgs, StepArgs
 from memenvs.core.batching import lexicographic_order
 from memenvs.core.optional import require
 from memenvs.models import Ids, PolicyOutput
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_GRAD_NORM = 1.0
+"""A gradient of a larger norm is scaled down to this."""
+
 
 class Sampled(Protocol):
-    """What `optimize` needs to know of what is learned from."""
+    """What `Updates` needs to know of what is learned from."""
 
     @property
     def sample(self) -> Sample:
@@ -36,9 +39,6 @@ class Sampled(Protocol):
 
 
 S = TypeVar("S", bound=Sampled)
-Losses = Callable[[Sequence[S], Any], Iterator[tuple[Any, dict[str, Any]]]]
-"""Given the items of a micro-batch and the weights (N,) of their sampled tokens in the loss of the minibatch:
-losses () with their metrics, each to be propagated before the next is made."""
 
 
 class Experience(NamedTuple):
@@ -76,7 +76,7 @@ def to_experiences(
 
 
 def old_logprobs_from(
-    policy: HFPolicy, args: UpdateArgs, critic: HFPolicy | None = None
+    policy: HFPolicy, args: RewardArgs, critic: HFPolicy | None = None
 ) -> Literal["sampling", "scoring", "update"]:
     """Where the log-probabilities come from that an update compares with.
 
@@ -94,7 +94,7 @@ def old_logprobs_from(
 def score(
     policy: HFPolicy,
     samples: Sequence[Sample],
-    args: UpdateArgs,
+    args: RewardArgs,
     *,
     processes: ProcessGroup | None = None,
     critic: HFPolicy | None = None,
@@ -152,136 +152,151 @@ def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]
     return [i for i, owner in zip(order, owners, strict=True) if owner == processes.rank]
 
 
-def update(
-    policy: HFPolicy,
-    optimizer: Any,
-    experiences: Sequence[Experience],
-    args: UpdateArgs,
-    *,
-    processes: ProcessGroup,
-    seed: Sequence[int],
-    critic: HFPolicy | None = None,
-    critic_only: bool = False,
-) -> dict[str, float]:
-    """Train on all experiences by their advantages; see `optimize`.
+class Updates(Generic[S]):
+    """All passes over what a step learned from, in micro-batches, with the optimizer's steps.
 
-    A separate critic has a gradient of its own, clipped apart; a shared one adds its loss to the policy's.
-    Where the loss is that of advantages alone, sequences without any are not computed: their gradient is 0.
-    They weigh as before in the loss of the others, and are in no metric but `computed`.
+        updates = Updates(policy, optimizer, items, args, processes=processes, seed=(seed, step))
+        for part, weights in updates:  # the items of a micro-batch, and the weights (N,) of their tokens
+            updates.backward((weights * losses).sum(), {"loss": losses.mean()})
+        metrics = updates.metrics()
 
-    Args:
-        policy: to be trained.
-        optimizer: of its parameters, and of the critic's.
-        experiences: of all processes; each process takes its share.
-        args: see `UpdateArgs`, and `PPOArgs` with a critic.
-        processes: that train together.
-        seed: of the order of groups.
-        critic: whose value head is to be trained: the policy itself, or another model; None: no critic.
-        critic_only: leave the policy as it is (critic warm-up).
-
-    Returns:
-        See `optimize`.
-    """
-    own = old_logprobs_from(policy, args, critic) == "update"
-    all_count = critic is not None or args.entropy_coef or (args.kl_coef and args.kl_in_loss)
-
-    def losses_of(part: Sequence[Experience], weights: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
-        return _losses(policy, critic, part, weights, args, critic_only, own)
-
-    return optimize(
-        policy,
-        optimizer,
-        experiences,
-        losses_of,
-        args,
-        processes=processes,
-        seed=seed,
-        trained=_trained(policy, critic, critic_only),
-        fixed=policy.model_parameters() if critic_only else (),
-        counts=None if all_count else lambda one: bool(one.advantages.any()),
-    )
-
-
-def optimize(
-    policy: HFPolicy,
-    optimizer: Any,
-    items: Sequence[S],
-    losses_of: Losses[S],
-    args: BatchArgs,
-    *,
-    processes: ProcessGroup,
-    seed: Sequence[int],
-    trained: Mapping[str, Sequence[Any]] | None = None,
-    fixed: Iterable[Any] = (),
-    counts: Callable[[S], bool] | None = None,
-) -> dict[str, float]:
-    """Train on all items, `epochs` times in `minibatches` optimizer steps.
-
-    Without an item nothing is done, and `skipped` is 1. An optimizer step whose loss or gradient is not
-    finite is not taken, and counted as `nonfinite`; the means are those of the others.
-
-    The loss of a minibatch is one weighted sum over its tokens, so that it does not depend on how it is cut
-    into micro-batches or shared among processes.
+    There are `epochs` passes with `minibatches` optimizer steps each. The loss of a minibatch is one weighted
+    sum over its tokens, so that it does not depend on how it is cut into micro-batches or shared among
+    processes. A step whose loss or gradient is not finite is not taken.
 
     Args:
         policy: to be trained.
         optimizer: of its parameters.
         items: of all processes; each process takes its share.
-        losses_of: see `Losses`.
-        args: see `BatchArgs`.
+        args: `epochs`, `minibatches`, `loss_agg_mode`, `micro_batch_tokens`.
         processes: that train together.
         seed: of the order of groups.
         trained: parameters whose gradients are clipped together, by the name of their norm in the log; None:
             the policy's.
         fixed: parameters that get no step whatever their gradient.
-        counts: whether an item has a gradient; one that has none is not computed. None: all have.
-
-    Returns:
-        Means of the metrics over tokens, of gradient norms over optimizer steps.
+        counts: whether an item has a gradient; one without is not computed. None: all have.
     """
-    if not items:
-        return {"skipped": 1.0}
-    trained = trained or {"grad_norm": policy.model_parameters()}
-    total, nonfinite = MeanMetrics(), 0
-    for epoch in range(args.epochs):
-        rng = np.random.default_rng([*seed, epoch])
-        for minibatch in _minibatches(items, args.minibatches, rng):
-            optimizer.zero_grad(set_to_none=True)
-            seen: list[
-                tuple[dict[str, float], int]
-            ] = []  # metrics and the number of tokens they are means of
-            lengths = _token_counts(minibatch)
-            # One is computed in any case, so that the optimizer has gradients to step by.
-            needed = [one for one in minibatch if counts is None or counts(one)] or minibatch[:1]
-            mine = [needed[i] for i in share([one.sample.ids for one in needed], processes)]
-            ids = [one.sample.ids for one in mine]
-            batches = policy.micro_batches(ids, args.micro_batch_tokens)
-            for batch in batches:
-                part = [mine[i] for i in batch]
-                weights = _weights(_token_counts(part), lengths, args, policy.device)
-                for loss, numbers in losses_of(part, weights):
-                    loss.backward()
-                    seen.append(({name: float(n.detach()) for name, n in numbers.items()}, len(weights)))
-            for weight in master_weights(fixed):
-                weight.grad = None
-            finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
-            norms = apply_gradients(
-                optimizer, list(trained.values()), args.max_grad_norm, processes, finite=finite
-            )
-            if norms is None:
-                nonfinite += 1
-                continue
-            for numbers, weight in [*seen, (dict(zip(trained, norms, strict=True)), 1)]:
-                total.add(numbers, weight)
-            even = sum(len(one.sample.ids) for one in minibatch) / processes.size
-            total.add({"computed": policy.computed(ids, batches) / even}, even)
-    return {**total.means(processes), "nonfinite": float(nonfinite)}
+
+    def __init__(
+        self,
+        policy: HFPolicy,
+        optimizer: Any,
+        items: Sequence[S],
+        args: StepArgs,
+        *,
+        processes: ProcessGroup,
+        seed: Sequence[int],
+        trained: Mapping[str, Sequence[Any]] | None = None,
+        fixed: Iterable[Any] = (),
+        counts: Callable[[S], bool] | None = None,
+    ) -> None:
+        self._policy, self._optimizer, self._items, self._args = policy, optimizer, items, args
+        self._processes, self._seed, self._fixed, self._counts = processes, seed, fixed, counts
+        self._trained = trained or {"grad_norm": policy.model_parameters()}
+        self._total, self._nonfinite = MeanMetrics(), 0
+        self._seen: list[tuple[dict[str, float], int]] = []  # means over so many tokens, of this minibatch
+        self._tokens = 0  # sampled tokens of this micro-batch
+
+    def __iter__(self) -> Iterator[tuple[list[S], Any]]:
+        policy, args = self._policy, self._args
+        for epoch in range(args.epochs if self._items else 0):
+            rng = np.random.default_rng([*self._seed, epoch])
+            for minibatch in _minibatches(self._items, args.minibatches, rng):
+                self._optimizer.zero_grad(set_to_none=True)
+                lengths, self._seen = _token_counts(minibatch), []
+                # One is computed in any case, so that the optimizer has gradients to step by.
+                needed = [one for one in minibatch if not self._counts or self._counts(one)] or minibatch[:1]
+                mine = [needed[i] for i in share([one.sample.ids for one in needed], self._processes)]
+                ids = [one.sample.ids for one in mine]
+                batches = policy.micro_batches(ids, args.micro_batch_tokens)
+                for batch in batches:
+                    part = [mine[i] for i in batch]
+                    weights = _weights(_token_counts(part), lengths, args, policy.device)
+                    self._tokens = len(weights)
+                    yield part, weights
+                even = sum(len(one.sample.ids) for one in minibatch) / self._processes.size
+                self._step({"computed": policy.computed(ids, batches) / even}, even)
+
+    def backward(self, loss: Any, metrics: Mapping[str, Any]) -> None:
+        """Add the gradient of a loss () of this micro-batch; its metrics are means over its tokens."""
+        loss.backward()
+        self._seen.append(({name: float(value.detach()) for name, value in metrics.items()}, self._tokens))
+
+    def metrics(self) -> dict[str, float]:
+        """Means of the metrics over tokens, of gradient norms over optimizer steps taken.
+
+        `nonfinite` counts the steps that were not. Without an item nothing was done, and `skipped` is 1.
+        """
+        if not self._items:
+            return {"skipped": 1.0}
+        return {**self._total.means(self._processes), "nonfinite": float(self._nonfinite)}
+
+    def _step(self, computed: dict[str, float], tokens: float) -> None:
+        for weight in master_weights(self._fixed):
+            weight.grad = None
+        finite = all(math.isfinite(value) for numbers, _ in self._seen for value in numbers.values())
+        groups = list(self._trained.values())
+        norms = apply_gradients(self._optimizer, groups, self._processes, finite=finite)
+        if norms is None:
+            self._nonfinite += 1
+            return
+        for numbers, weight in [*self._seen, (dict(zip(self._trained, norms, strict=True)), 1)]:
+            self._total.add(numbers, weight)
+        self._total.add(computed, tokens)
+
+
+def policy_loss(
+    now: PolicyOutput, experiences: Sequence[Experience], weights: Any, args: RewardArgs, own: bool = False
+) -> tuple[Any, dict[str, Any]]:
+    """The loss () of a micro-batch by its advantages, and its metrics.
+
+    Args:
+        now: the policy's output for the micro-batch, N sampled tokens.
+        experiences: of the micro-batch.
+        weights: (N,) of the tokens in the loss of the minibatch.
+        args: of the loss.
+        own: compare the policy with itself in this pass: the only one before the optimizer's step.
+    """
+    samples = [one.sample for one in experiences]
+    sampled = _tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
+    old = now.logprobs.detach() if own else sampled
+    advantages = _tensor([one.advantages for one in experiences], now.logprobs)
+    clipped = losses.policy_loss(
+        now.logprobs, old, advantages, clip=args.clip, clip_high=args.clip_high, dual_clip=args.dual_clip
+    )
+    loss = (weights * clipped.losses).sum()
+    metrics = {
+        "policy_loss": clipped.losses.mean(),
+        "clip_fraction": clipped.clipped.float().mean(),
+        "entropy": -old.mean(),  # of what was sampled, at its temperature
+        "approx_kl": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
+    }
+    if own:
+        metrics["kl_sampler"] = (sampled - old).mean()
+    if args.kl_coef:
+        reference = _tensor([_scored(sample.ref_logprobs) for sample in samples], now.logprobs)
+        penalty = losses.kl_penalty(now.logprobs, reference, args.kl_estimator)
+        metrics["kl_ref"] = penalty.mean()
+        if args.kl_in_loss:
+            loss = loss + args.kl_coef * (weights * penalty).sum()
+    if args.entropy_coef:
+        loss = loss - args.entropy_coef * (weights * now.entropy).sum()
+    return loss, metrics
+
+
+def value_loss(
+    values: Any, experiences: Sequence[Experience], weights: Any, args: CriticFlags
+) -> tuple[Any, dict[str, Any]]:
+    """The loss () of a critic's values (N,) of a micro-batch, and its metrics; see `policy_loss`."""
+    returns = _tensor([_scored(one.returns) for one in experiences], values)
+    before = _tensor([_scored(one.sample.values) for one in experiences], values)
+    errors = losses.value_loss(values, before, returns).losses
+    return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
 
 
 def apply_gradients(
     optimizer: Any,
     groups: Sequence[Sequence[Any]],
-    max_norm: float,
     processes: ProcessGroup,
     *,
     finite: bool = True,
@@ -290,8 +305,7 @@ def apply_gradients(
 
     Args:
         optimizer: of the parameters.
-        groups: of parameters in training; the norm of each group's gradients is clipped by itself.
-        max_norm: above 0.
+        groups: of parameters in training; each group's gradient is scaled down to norm `MAX_GRAD_NORM`.
         processes: that train together.
         finite: whether the loss of this process was finite.
 
@@ -303,7 +317,7 @@ def apply_gradients(
     masters = [master_weights(parameters) for parameters in groups]
     for weights in masters:
         processes.sum_gradients(weights)
-    norms = [float(clip(weights, max_norm)) for weights in masters]
+    norms = [float(clip(weights, MAX_GRAD_NORM)) for weights in masters]
     # The norms are the same in all processes.
     if processes.any(not finite) or not all(map(math.isfinite, norms)):
         optimizer.zero_grad(set_to_none=True)
@@ -479,91 +493,6 @@ class MeanMetrics:
         return {name: sums[2 * i] / max(sums[2 * i + 1], 1e-12) for i, name in enumerate(names)}
 
 
-def _losses(
-    policy: HFPolicy,
-    critic: HFPolicy | None,
-    experiences: Sequence[Experience],
-    weights: Any,
-    args: UpdateArgs,
-    critic_only: bool,
-    own: bool,
-) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The losses of one micro-batch with their metrics, each to be propagated before the next is made.
-
-    Args:
-        policy: in training.
-        critic: as in `update`.
-        experiences: of the micro-batch, N tokens of them sampled.
-        weights: (N,) of each token in the loss of the minibatch.
-        args: as in `update`.
-        critic_only: as in `update`.
-        own: compare the policy with itself as it is in this pass: the optimizer's step is the only one.
-    """
-    samples, shared = [one.sample for one in experiences], critic is policy
-    if shared or not critic_only:
-        now = evaluate_in(policy, samples, entropy=bool(args.entropy_coef))
-        loss, metrics = _policy_loss(now, experiences, weights, args, own)
-        if shared:
-            value_loss, value_metrics = _value_loss(now.values, experiences, weights, args)
-            loss = value_loss if critic_only else loss + value_loss
-            metrics |= value_metrics
-        yield loss, metrics
-    if critic is not None and not shared:
-        yield _value_loss(values_in(critic, samples), experiences, weights, args)
-
-
-def _policy_loss(
-    now: PolicyOutput, experiences: Sequence[Experience], weights: Any, args: UpdateArgs, own: bool
-) -> tuple[Any, dict[str, Any]]:
-    samples = [one.sample for one in experiences]
-    sampled = _tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
-    old = now.logprobs.detach() if own else sampled
-    advantages = _tensor([one.advantages for one in experiences], now.logprobs)
-    clipped = losses.policy_loss(
-        now.logprobs, old, advantages, clip=args.clip, clip_high=args.clip_high, dual_clip=args.dual_clip
-    )
-    loss = (weights * clipped.losses).sum()
-    metrics = {
-        "policy_loss": clipped.losses.mean(),
-        "clip_fraction": clipped.clipped.float().mean(),
-        "entropy": -old.mean(),  # of what was sampled, at its temperature
-        "approx_kl": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
-    }
-    if own:
-        metrics["kl_sampler"] = (sampled - old).mean()
-    if args.kl_coef:
-        reference = _tensor([_scored(sample.ref_logprobs) for sample in samples], now.logprobs)
-        penalty = losses.kl_penalty(now.logprobs, reference, args.kl_estimator)
-        metrics["kl_ref"] = penalty.mean()
-        if args.kl_in_loss:
-            loss = loss + args.kl_coef * (weights * penalty).sum()
-    if args.entropy_coef:
-        loss = loss - args.entropy_coef * (weights * now.entropy).sum()
-    return loss, metrics
-
-
-def _value_loss(
-    values: Any, experiences: Sequence[Experience], weights: Any, args: UpdateArgs
-) -> tuple[Any, dict[str, Any]]:
-    if not isinstance(args, PPOArgs):
-        raise TypeError(f"a critic is trained with PPOArgs, got {type(args).__name__}")
-    returns = _tensor([_scored(one.returns) for one in experiences], values)
-    before = _tensor([_scored(one.sample.values) for one in experiences], values)
-    errors = losses.value_loss(values, before, returns, clip=args.value_clip).losses
-    return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
-
-
-def _trained(policy: HFPolicy, critic: HFPolicy | None, critic_only: bool) -> dict[str, list[Any]]:
-    """Parameters whose gradients are clipped together, by the name of their norm in the log."""
-    shared = critic is policy
-    values = critic.critic_parameters(shared=shared) if critic else []
-    if critic_only or not critic:
-        return {"critic_grad_norm": values} if critic_only else {"grad_norm": policy.model_parameters()}
-    if shared:
-        return {"grad_norm": policy.parameters()}
-    return {"grad_norm": policy.model_parameters(), "critic_grad_norm": values}
-
-
 def _minibatches(items: Sequence[S], count: int, rng: np.random.Generator) -> Iterator[list[S]]:
     """Items in `count` parts of about as many groups each, in random order."""
     groups = rng.permutation(sorted({one.group for one in items}))
@@ -576,7 +505,7 @@ def _token_counts(items: Sequence[Sampled]) -> list[int]:
     return [int(one.sample.response_mask.sum()) for one in items]
 
 
-def _weights(own: Sequence[int], lengths: Sequence[int], args: BatchArgs, device: Any) -> Any:
+def _weights(own: Sequence[int], lengths: Sequence[int], args: StepArgs, device: Any) -> Any:
     """(N,) the weight of each token in the loss of its minibatch.
 
     Args:
@@ -590,7 +519,9 @@ def _weights(own: Sequence[int], lengths: Sequence[int], args: BatchArgs, device
     others = list((Counter(lengths) - Counter(own)).elements())
     torch = require("torch", "train")
     rows, counts = torch.repeat_interleave(torch.arange(len(own)), torch.tensor(own)), [*own, *others]
-    weights = losses.token_weights(rows, torch.tensor(counts), args.loss_agg_mode, horizon=args.horizon)
+    weights = losses.token_weights(
+        rows, torch.tensor(counts), args.loss_agg_mode, horizon=args.max_new_tokens
+    )
     return weights.to(device, torch.float32)
 
 

@@ -24,8 +24,8 @@ def measure(turns: int, context: str) -> dict[str, float]:
     """Peak memory in MB and seconds a token of the update of 8 episodes of a 5 M GPT."""
     import torch
 
-    from memenvs.baselines.args import UpdateArgs
-    from memenvs.baselines.update import Experience, ProcessGroup, update
+    from memenvs.baselines.grpo import GRPOArgs, update
+    from memenvs.baselines.update import Experience, ProcessGroup
     from memenvs.models import HFPolicy
     from memenvs.models.small_gpt import save_small_gpt
     from memenvs.rollout.records import Sample
@@ -49,7 +49,7 @@ def measure(turns: int, context: str) -> dict[str, float]:
             for sample in samples
         ]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-5)
-    args, processes = UpdateArgs(micro_batch_tokens=2048), ProcessGroup("cpu")
+    args, processes = GRPOArgs(micro_batch_tokens=2048), ProcessGroup("cpu")
     short = Sample.prompt(np.zeros(8, np.int64)).then(np.zeros(8, np.int64), np.zeros(8), 0)
     update(policy, optimizer, [Experience(short, 0, np.ones(8))], args, processes=processes, seed=(0,))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -20,7 +20,7 @@ from memenvs.wrappers.scorers import LexicalScorer, ScoreRequest, TokenScores
 
 ENVS, ROUNDS = 64, 5
 READING: dict[str, Any] = {"tasks": "world-test", "chunk_size": 5000}
-SEARCHING: dict[str, Any] = {"tasks": "world-test", "memory_mode": "memory"}
+SEARCHING: dict[str, Any] = {"tasks": "world-test", "memory_mode": "rewrite"}
 MEMORY = "The mayor of the town of Talnitsa is Vino Nokemi, who was born in 1903. " * 4
 
 

@@ -16,7 +16,7 @@ import transformers
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import show
 from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, SamplingParams
 from memenvs.rollout.session import Session
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
@@ -43,7 +43,7 @@ def main() -> None:
     args = parser.parse_args()
 
     transformers.utils.logging.disable_progress_bar()
-    policy = HFPolicy(args.agent, temperature=0.0)
+    policy = HFPolicy(args.agent, sampling_params=SamplingParams(temperature=0.0))
     scorer = HFScorer(policy.model, policy.tokenizer)
     env = gym.make("MemChunkQA-v0", tasks="world-test", **READING)
     wrapped = RewardWrapper(env, ["TAMTRL"], scorer, policy.template)

@@ -143,8 +143,8 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
     Raises:
         ValueError: one is neither, or a name is given twice.
 
-    >>> read_arguments(["k=3", "final_answer_turn=false", "tasks=world-test", '{"memory_mode": "memory"}'])
-    {'k': 3, 'final_answer_turn': False, 'tasks': 'world-test', 'memory_mode': 'memory'}
+    >>> read_arguments(["k=3", "final_answer_turn=false", "tasks=world-test", '{"memory_mode": "rewrite"}'])
+    {'k': 3, 'final_answer_turn': False, 'tasks': 'world-test', 'memory_mode': 'rewrite'}
     >>> read_arguments(["chunk-size=500"])
     {'chunk_size': 500}
     """

@@ -38,7 +38,7 @@ _HEADINGS = {
     "level set": "level sets of Sokoban: levels=NAME, or a file",
     "metric": "metrics: metric=NAME",
     "reward method": "reward methods: RewardWrapper(env, [NAME]), --methods '[[\"NAME\", {…}]]';\n"
-    "TAMTRL, InfoMem, MemPO, GiGPO, IGPO and ReMemR1 also --reward and --reward-args of the learner grpo",
+    "the learner grpo also --reward NAME --reward-args …, to compare episodes as the method does",
     "scorer": "scorers: scorer=NAME, or NAME:MODEL",
     "policy": "policies: --policy NAME of play and evaluate; of play also me, who types",
     "model": "packaged models: --model NAME, hf:NAME, vllm:NAME; converted once into ~/.cache/memenvs",

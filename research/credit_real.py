@@ -123,7 +123,7 @@ def show_search(args: argparse.Namespace, scorer: Any, template: str | None) -> 
     env = gym.make(
         "MemSearchQA-v0",
         tasks=args.tasks,
-        memory_mode="memory",
+        memory_mode="rewrite",
         tokenizer=TOKENIZER,
         max_memory=args.max_memory,
     )
@@ -195,7 +195,7 @@ def search(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
         title = next(titles_left, None)
         answer = inner.gold_reply().rpartition("</think>")[2]
         reply = "<think></think>" + (f"<search>{title}</search>" if title else answer)
-        return (f"<mem>{memory}</mem>" if inner.remembers else "") + reply, bool(new)
+        return (f"<mem>{memory}</mem>" if inner.context == "rewrite" else "") + reply, bool(new)
 
     titles_left = iter(titles)
     return play(env, number, kind, write)

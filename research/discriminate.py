@@ -251,7 +251,7 @@ def answered(model: str, questions: Sequence[Contexts], chat: bool | None = None
     Raises:
         ValueError: it answers none so.
     """
-    policy = models.HFPolicy(model, temperature=0.0, chat=chat)
+    policy = models.HFPolicy(model, sampling_params=models.SamplingParams(temperature=0.0), chat=chat)
     asked = [answer_prompt(one.question, context) for one in questions for context in ("", one.true)]
     right = []
     for start in range(0, len(asked), _GREEDY_ROWS):

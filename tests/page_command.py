@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from memenvs.__main__ import MODULES
-from memenvs.baselines.args import read_args
+from memenvs.baselines.flags import read_args
 from memenvs.cli import Parser, check_env_arguments, read_arguments
 
 

@@ -10,7 +10,7 @@ def save_prm(folder, model, probability=None):
 
     from memenvs.models import HFPolicy
 
-    policy = HFPolicy(str(model), value_head=True, seed=1)
+    policy = HFPolicy(str(model)).add_value_head(seed=1)
     with torch.no_grad():
         if probability is None:
             policy.value_head.weight.mul_(20)

@@ -11,7 +11,7 @@ import importlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -32,13 +32,13 @@ POLICIES = ("gold", "silent", "random_text")
 SEEDS = 20
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{env_id: (env_id, {}) for env_id in memenvs.ENV_IDS},
-    "search with a memory": ("MemSearchQA-v0", {"memory_mode": "memory", "keep_turns": 3}),
+    "search with a memory": ("MemSearchQA-v0", {"memory_mode": "rewrite", "keep_turns": 3}),
     "whole documents": ("MemChunkQA-v0", {"cut_at": "document", "chunk_size": 700, "answer_format": "tag"}),
 }
 STACKS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
     "TAMTRL": ("MemChunkQA-v0", {}, ["TAMTRL"]),
     "InfoMem": ("MemChunkQA-v0", {"tasks": "world-test"}, [["InfoMem", {"side": "both"}]]),
-    "MemPO": ("MemSearchQA-v0", {"memory_mode": "memory"}, ["MemPO"]),
+    "MemPO": ("MemSearchQA-v0", {"memory_mode": "rewrite"}, ["MemPO"]),
     "SearchRewards": ("MemSearchQA-v0", {}, ["SearchRewards"]),
     "ToolRewards": ("MemToolQA-v0", {}, ["ToolRewards"]),
     "GiGPO": ("MemSokoban-v0", {}, ["GiGPO"]),
@@ -234,7 +234,7 @@ def digest(value: Any) -> str:
 
 def rounded(value: Any) -> Any:
     """Plain data with its floats to six decimals."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(inner) for inner in value]
@@ -244,7 +244,7 @@ def rounded(value: Any) -> Any:
 def _parts(value: Any) -> Iterator[bytes]:
     if isinstance(value, np.ndarray):
         yield f"{value.dtype}{value.shape}".encode() + value.tobytes()
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for key in sorted(value):
             yield f"{key}=".encode()
             yield from _parts(value[key])

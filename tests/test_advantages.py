@@ -12,7 +12,8 @@ from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Episode, Sample, Turn
 from memenvs.rollout.session import Session
 from memenvs.rollout.tree import Node, check_cost, collect_trees, tree_cost
-from memenvs.wrappers import Credit, TAMTRLMethod
+from memenvs.wrappers import Credit, GiGPOMethod, InfoMemMethod, MemPOMethod, TAMTRLMethod
+from memenvs.wrappers.comparison import ComparisonSettings
 
 POLICY = ScriptedPolicy(str)
 ROOT2 = math.sqrt(2)
@@ -64,7 +65,7 @@ class TestGroups:
 
     def test_turns_have_their_own_and_alpha_of_the_outcome(self, pair):
         # turn 0: rewards 0 and 0.5, outcomes 1 and 0: -1/sqrt2 + 0.5/sqrt2, and the reverse; last: outcome
-        first, second = group_advantages(pair, POLICY, reward="turn", alpha=0.5)
+        first, second = group_advantages(pair, POLICY, "turn", ComparisonSettings(alpha=0.5))
         assert first == pytest.approx([-0.5 / ROOT2] * 2 + [1 / ROOT2], abs=1e-3)
         assert second == pytest.approx([0.5 / ROOT2] * 2 + [-1 / ROOT2], abs=1e-3)
 
@@ -118,7 +119,7 @@ class TestGroups:
         # R_t = p_t r in both, without min-max: 0.6, 1 | 0, 0
         taught(pair, [0.6, 0.2])
         method = TAMTRLMethod(minmax=False)
-        own = group_advantages(pair, POLICY, reward="tamtrl", method=method)
+        own = group_advantages(pair, POLICY, method)
         for one, credits in zip(pair, method.assign_credit(pair), strict=True):
             one.turn_rewards = [credit.value for credit in credits]
         assert [one.turn_rewards for one in pair] == [[0.6, 1.0], [0.0, 0.0]]
@@ -132,23 +133,23 @@ class TestGroups:
         assert group_advantages(pair, POLICY, reward="outcome")[0].tolist() == [0.0] * 3
 
     def test_turns_can_be_compared_without_their_scale(self, pair):
-        first, _ = group_advantages(pair, POLICY, reward="turn", scale="none")
+        first, _ = group_advantages(pair, POLICY, "turn", ComparisonSettings(scale="none"))
         # turn 0: 0 - 0.25, and the outcome 1 - 0.5
         assert first == pytest.approx([0.25, 0.25, 0.5])
 
     def test_leave_one_out(self, pair):
-        first, second = group_advantages(pair, POLICY, reward="outcome", estimator="rloo")
+        first, second = group_advantages(pair, POLICY, "outcome", ComparisonSettings(estimator="rloo"))
         assert first.tolist() == [1.0] * 3
         assert second.tolist() == [-1.0] * 3
 
     def test_reinforce_takes_the_return_as_it_is(self, pair):
-        values = group_advantages(pair, POLICY, reward="merged", estimator="reinforce")
+        values = group_advantages(pair, POLICY, "merged", ComparisonSettings(estimator="reinforce"))
         assert [tokens.tolist() for tokens in values] == [[1.0] * 3, [0.5] * 3]
-        values = group_advantages(pair, POLICY, reward="outcome", estimator="reinforce")
+        values = group_advantages(pair, POLICY, "outcome", ComparisonSettings(estimator="reinforce"))
         assert [tokens.tolist() for tokens in values] == [[1.0] * 3, [0.0] * 3]
 
     def test_reinforce_by_turn_is_what_is_still_to_be_earned(self, pair):
-        values = group_advantages(pair, POLICY, reward="turn", estimator="reinforce", alpha=0.5)
+        values = group_advantages(pair, POLICY, "turn", ComparisonSettings(estimator="reinforce", alpha=0.5))
         assert [tokens.tolist() for tokens in values] == [[0.5, 0.5, 1.0], [0.5, 0.5, 0.0]]
 
     def test_groups_do_not_touch_each_other(self, pair):
@@ -158,18 +159,20 @@ class TestGroups:
         assert values[2].tolist() == [0.0]
 
     def test_without_scale_the_mean_alone_is_taken_off(self, pair):
-        first, _ = group_advantages(pair, POLICY, reward="outcome", scale="none")
+        first, _ = group_advantages(pair, POLICY, "outcome", ComparisonSettings(scale="none"))
         assert first.tolist() == [0.5] * 3
 
     def test_memory_has_its_credit_on_its_own_characters(self, pair):
         # "memory" of "a memory" is the memory of turn 0, worth 2
         unscored = Credit(1, math.nan, (0, 1), "no score", advantage=True)
         pair[0].credits = {"mempo": [Credit(0, 2.0, (2, 8), advantage=True), unscored]}
-        assert pair[0].marked_advantages(POLICY).tolist() == [0.0, 2.0, 0.0]
-        first, _ = group_advantages(pair, POLICY, reward="mempo")
+        assert pair[0].advantage_credits(POLICY).tolist() == [0.0, 2.0, 0.0]
+        first, _ = group_advantages(pair, POLICY, MemPOMethod())
         assert first == pytest.approx([1 / ROOT2, 1 / ROOT2 + 2.0, 1 / ROOT2], abs=1e-5)
 
-    @pytest.mark.parametrize("reward", ["merged", "turn", "turn-pool", "infomem", "mempo", "gigpo"])
+    @pytest.mark.parametrize(
+        "reward", ["merged", "turn", "turn-pool", InfoMemMethod(), MemPOMethod(), GiGPOMethod()]
+    )
     def test_a_credit_marked_as_an_advantage_is_added_as_it_is(self, pair, reward):
         bare = group_advantages(pair, POLICY, reward=reward)
         pair[0].turn_rewards[0] += 2.0
@@ -185,21 +188,21 @@ class TestGroups:
 
     def test_a_span_that_is_no_advantage_is_compared_as_any_reward(self, pair):
         pair[0].credits = {"own": [Credit(0, 2.0, (2, 8))]}
-        assert pair[0].marked_advantages(POLICY).tolist() == [0.0, 0.0, 0.0]
+        assert pair[0].advantage_credits(POLICY).tolist() == [0.0, 0.0, 0.0]
         assert pair[0].turn_advantages == [0.0, 0.0]
 
     def test_tamtrl_spreads_each_turn_over_its_tokens(self, pair):
         # p = 0.2, then the answer, with outcome 1; 0.6 and the answer with outcome 0: p^ = 0 | 1
         # R = 0, 1 | 0, 0: mean 0.25, std (ddof 1) 0.5: advantages -0.5, 1.5 | -0.5, -0.5
         taught(pair, [0.2, 0.6])
-        first, second = group_advantages(pair, POLICY, reward="tamtrl")
+        first, second = group_advantages(pair, POLICY, TAMTRLMethod())
         assert first == pytest.approx([-0.5, -0.5, 1.5], abs=1e-5)
         assert second == pytest.approx([-0.5, -0.5, -0.5], abs=1e-5)
 
     def test_a_memory_that_could_not_be_measured_learns_nothing(self, pair):
         # one p is left, so that its p^ is 0: R = -, 1 | 0, 0: mean 1/3, std sqrt(1/3)
         taught(pair, [math.nan, 0.6])
-        first, second = group_advantages(pair, POLICY, reward="tamtrl")
+        first, second = group_advantages(pair, POLICY, TAMTRLMethod())
         assert first == pytest.approx([0.0, 0.0, 2 / math.sqrt(3)], abs=1e-5)
         assert second == pytest.approx([-1 / math.sqrt(3)] * 3, abs=1e-5)
 
@@ -208,7 +211,7 @@ class TestGroups:
         taught(pair, [0.6, 0.2])
         pair[1].length_penalty = -1.0
         method, std = TAMTRLMethod(minmax=False), math.sqrt(3.32 / 3)
-        first, second = group_advantages(pair, POLICY, reward="tamtrl", method=method)
+        first, second = group_advantages(pair, POLICY, method)
         assert first == pytest.approx([0.7 / std, 0.7 / std, 1.1 / std], abs=1e-5)
         assert second == pytest.approx([-0.9 / std] * 3, abs=1e-5)
 
@@ -251,7 +254,7 @@ class TestTokens:
         one = episode(1, [3.0, 1.0], [0.0, 1.0], ["a", "a"], values=[0.0, 0.0])
         one.credits = {"own": [Credit(0, 2.0, advantage=True)]}
         other = episode(2, [0.0], [0.0], ["a"], values=[0.0])
-        marked = [each.marked_advantages(POLICY) for each in (one, other)]
+        marked = [each.advantage_credits(POLICY) for each in (one, other)]
         (first, second), (returns, _) = token_advantages([one, other], marked=marked)
         # rewards 1, 1 and 0: returns 2, 1, 0, whitened (mean 1, variance 1) 1, 0, -1
         assert returns.tolist() == [2.0, 1.0]

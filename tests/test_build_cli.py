@@ -755,7 +755,7 @@ def test_questions_to_be_searched_are_joined_with_those_of_a_set(world, nq, tmp_
     assert joined.n_documents == 0
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"id": "0", "contents": '"A"\nb'}) + "\n")
-    env = SearchQAEnv(str(out), retriever=f"lexical:{corpus}", memory_mode="memory")
+    env = SearchQAEnv(str(out), retriever=f"lexical:{corpus}", memory_mode="rewrite")
     env.reset(seed=0)
     assert env.step(env.gold_reply())[1] == 1.0
 

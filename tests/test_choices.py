@@ -11,7 +11,7 @@ FAMILIES = {
     "reading": ("MemChunkQA-v0", {"tasks": "world-test"}, 5),
     "needles": ("MemNIAH-v0", {}, 5),
     "search": ("MemSearchQA-v0", {"tasks": "world-test"}, 9),
-    "memory": ("MemSearchQA-v0", {"tasks": "world-test", "memory_mode": "memory"}, 9),
+    "memory": ("MemSearchQA-v0", {"tasks": "world-test", "memory_mode": "rewrite"}, 9),
     "tool": ("MemToolQA-v0", {"tasks": "world-test"}, 9),
     "sokoban": ("MemSokoban-v0", {}, 4),
 }

@@ -10,15 +10,16 @@ pytest.importorskip("transformers")
 
 import torch
 
-from memenvs.baselines.args import PPOArgs, UpdateArgs
-from memenvs.baselines.mt_ppo import kl_penalties, token_advantages
-from memenvs.baselines.update import Experience, ProcessGroup, score, update
+from memenvs.baselines.grpo import GRPOArgs
+from memenvs.baselines.mt_ppo import MTPPOArgs, kl_penalties, token_advantages, update
+from memenvs.baselines.update import Experience, ProcessGroup, score
 from memenvs.models import HFPolicy, Reply
 from memenvs.rollout.records import Episode, Sample
 
 
 def make(tiny_model, value_head):
-    return HFPolicy(str(tiny_model), value_head=value_head, chat=False)
+    policy = HFPolicy(str(tiny_model), chat=False)
+    return policy.add_value_head() if value_head else policy
 
 
 def weights_of(policy):
@@ -38,7 +39,7 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     for length in (5, 9, 7, 12):
         sample = Sample.prompt(draws.integers(5, 500, 4))
         samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
-    score(policy, samples, UpdateArgs(), critic=critic, ref_model=policy)
+    score(policy, samples, GRPOArgs(), critic=critic, ref_model=policy)
     for sample in samples:
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
     items = [
@@ -52,15 +53,15 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     ]
     trained = policy.model_parameters() + critic.critic_parameters(shared=kind == "shared")
     optimizer = torch.optim.SGD(trained, lr=0.1)
-    args = PPOArgs(critic=kind, **options)
+    args = MTPPOArgs(critic=kind, **options)
     metrics = update(
         policy,
+        critic,
         optimizer,
         items,
         args,
         processes=ProcessGroup("cpu"),
         seed=(0,),
-        critic=critic,
         critic_only=critic_only,
     )
     return policy, critic, metrics
@@ -106,7 +107,7 @@ def test_values_alone_are_those_beside_the_log_probabilities(tiny_model):
 
 
 def test_a_policy_without_a_value_head_refuses_to_value(tiny_model):
-    with pytest.raises(ValueError, match="no value head; make it with value_head=True"):
+    with pytest.raises(ValueError, match="no value head; call add_value_head"):
         make(tiny_model, False).values([np.arange(4)], [np.arange(4) > 1])
 
 
@@ -134,7 +135,7 @@ def episode(old, reference, reward):
 def test_the_kl_penalty_of_a_token_is_weighted_nats():
     played = episode(np.log([0.5, 0.2]), np.log([0.25, 0.4]), 1.0)
     # k1 = log(0.5 / 0.25) = log 2 and log(0.2 / 0.4) = -log 2
-    (penalty,) = kl_penalties([played], PPOArgs(kl_coef=0.1, kl_estimator="k1"))
+    (penalty,) = kl_penalties([played], MTPPOArgs(kl_coef=0.1, kl_estimator="k1"))
     np.testing.assert_allclose(penalty, [0.1 * math.log(2), -0.1 * math.log(2)])
 
 
@@ -150,4 +151,4 @@ def test_an_episode_without_a_reference_has_no_kl_penalty():
     played = episode([0.0], [0.0], 1.0)
     played.samples[0].ref_logprobs = None
     with pytest.raises(ValueError, match="has no ref_logprobs"):
-        kl_penalties([played], PPOArgs(kl_coef=0.1))
+        kl_penalties([played], MTPPOArgs(kl_coef=0.1))

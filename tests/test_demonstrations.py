@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from memenvs import evaluate
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, SamplingParams
 from memenvs.rollout.demonstrations import (
     Demonstration,
     find_teacher,
@@ -73,7 +73,7 @@ def test_an_episode_that_rewrites_is_a_sequence_a_turn(policy):
 
 
 def test_a_stop_string_needs_no_end_token(tiny_model):
-    policy = HFPolicy(str(tiny_model), chat=False, stop=("</answer>",))
+    policy = HFPolicy(str(tiny_model), chat=False, sampling_params=SamplingParams(stop=("</answer>",)))
     (shown,) = played("MemSokoban-v0", seeds=(1,))
     (sample,) = to_samples(policy, shown)
     assert "<|im_end|>" not in text(policy, sample.ids)

@@ -16,11 +16,12 @@ pytest.importorskip("tensorboard")
 import torch
 
 from memenvs.baselines import distill, losses
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, SamplingParams
 from memenvs.rollout.engine import Timer
 from memenvs.rollout.records import Episode, Sample, valid
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
+WARM = SamplingParams(temperature=0.7)
 
 
 def arguments(tiny_model, out, **options):
@@ -43,7 +44,7 @@ def other(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def policies(tiny_model, other):
-    return [HFPolicy(model, device="cpu", temperature=0.7) for model in (tiny_model, other)]
+    return [HFPolicy(model, device="cpu", sampling_params=WARM) for model in (tiny_model, other)]
 
 
 def sequences(*lengths):
@@ -94,9 +95,13 @@ class TestComparison:
 
     def test_logits_beyond_the_smaller_vocabulary_are_left_out(self, policies, tmp_path):
         student, teacher = policies
-        wider = HFPolicy(save_tiny_model(tmp_path / "wider", seed=1), device="cpu", temperature=0.7)
+        wider = HFPolicy(
+            save_tiny_model(tmp_path / "wider", seed=1),
+            device="cpu",
+            sampling_params=WARM,
+        )
         wider.model.resize_token_embeddings(len(teacher.tokenizer) + 64, mean_resizing=False)
-        wider = HFPolicy(wider.model, wider.tokenizer, temperature=0.7)
+        wider = HFPolicy(wider.model, wider.tokenizer, sampling_params=WARM)
         ids, masks = sequences(9, 14)
         with torch.no_grad():
             one, same = (

@@ -335,7 +335,7 @@ def test_a_learner_saves_episodes_of_steps_and_evaluations_with_advantages(tmp_p
     for library in ("torch", "tyro", "tensorboard"):
         pytest.importorskip(library, reason="the learners want the extra train")
     from memenvs.baselines import grpo
-    from memenvs.baselines.run import TrainingLog
+    from memenvs.baselines.checkpoint import TrainingLog
 
     env_args = easy_sokoban.save_levels(tmp_path)
     args = grpo.GRPOArgs(

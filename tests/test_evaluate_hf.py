@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from memenvs.evaluation.run import main
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, SamplingParams
 
 SOKOBAN = ("--env", "MemSokoban-v0")
 READING = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=4", "chunk_size=300", "max_memory=40")
@@ -35,7 +35,7 @@ def test_replies_do_not_depend_on_how_many_episodes_are_under_way(env, tiny_mode
 def test_a_likeliest_reply_is_the_policys_own(tiny_model, tmp_path):
     options = ("--temperature", "0", "--max-new-tokens", "8", "--task", "0")
     (line,) = run(tmp_path, *SOKOBAN, "--policy", f"hf:{tiny_model}", *options)
-    policy = HFPolicy(str(tiny_model), temperature=0.0)
+    policy = HFPolicy(str(tiny_model), sampling_params=SamplingParams(temperature=0.0))
     observation, _ = gym.make("MemSokoban-v0").reset(options={"task": 0})
     (reply,) = policy.sample([policy.encode(observation)], [np.random.default_rng(0)], 8)
     assert line["replies"][0] == reply.text

@@ -120,7 +120,7 @@ def test_a_full_disk_that_a_library_reports_as_an_error_of_its_own_is_one_of_the
 
 @FULL
 def test_a_full_disk_is_named_by_a_run_s_log(tmp_path):
-    run = pytest.importorskip("memenvs.baselines.run", reason="needs the extra `train`")
+    run = pytest.importorskip("memenvs.baselines.checkpoint", reason="needs the extra `train`")
     kept = run.TrainingLog(tmp_path)
     try:
         (tmp_path / "log.jsonl").unlink()

@@ -18,6 +18,7 @@ from memenvs.rollout.scripted import make_policy
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import IGPO, Episode, IGPOMethod, ReMemR1, ReMemR1Method, RewardWrapper, Turn
+from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.rememr1 import recall
 from memenvs.wrappers.scorers import ScoreRequest
 
@@ -224,7 +225,7 @@ def test_whatever_is_held_dropped_and_called_back_earns_what_is_at_hand_at_the_e
 
 
 def test_a_memory_of_a_search_is_rewarded_too():
-    env = ReMemR1(gym.make("MemSearchQA-v0", memory_mode="memory", disable_env_checker=True))
+    env = ReMemR1(gym.make("MemSearchQA-v0", memory_mode="rewrite", disable_env_checker=True))
     _, info = env.reset(seed=0)
     answer = info["privileged"]["target"]
     assert env.step(f"<mem>{answer}</mem><think></think><search>x</search>")[1] == 1.0
@@ -287,10 +288,10 @@ def collected(method, policies, env_id="MemChunkQA-v0"):
 def test_the_learner_takes_the_methods_own_advantage_with_its_settings(method, advantage):
     group = collected(method, ["gold", "silent", "random_text"])
     wanted = advantage([one.signals[method.name] for one in group], [1.0, 0.0, 0.0])
-    found = group_advantages(group, POLICY, reward=method.name, method=method)
+    found = group_advantages(group, POLICY, method)
     for tokens, turns in zip(found, wanted, strict=True):
         close(tokens, turns)  # one token a turn
-    default = group_advantages(group, POLICY, reward=method.name)
+    default = group_advantages(group, POLICY, type(method)())
     assert not np.allclose(np.concatenate(default), np.concatenate(found))
 
 
@@ -298,11 +299,13 @@ def test_the_learners_scale_reaches_rememr1():
     group = collected(ReMemR1Method(), ["gold", "silent", "random_text"])
     wanted = rememr1([one.signals["rememr1"] for one in group], [1.0, 0.0, 0.0], scale="none")
     for tokens, turns in zip(
-        group_advantages(group, POLICY, reward="rememr1", scale="none"), wanted, strict=True
+        group_advantages(group, POLICY, ReMemR1Method(), ComparisonSettings(scale="none")),
+        wanted,
+        strict=True,
     ):
         close(tokens, turns)
 
 
 def test_episodes_without_the_methods_signals_are_refused_in_one_line():
-    with pytest.raises(ValueError, match=r"reward 'igpo' wants the signals of its method, .* none; put a"):
-        group_advantages([Episode(task="t")], POLICY, reward="igpo")
+    with pytest.raises(ValueError, match="task 't' was played without the reward method 'igpo'; put a"):
+        group_advantages([Episode(task="t")], POLICY, IGPOMethod())

@@ -6,10 +6,12 @@ from typing import get_type_hints
 import numpy as np
 import pytest
 
-from memenvs.baselines.advantages import components_of, group_advantages
+from memenvs.baselines.advantages import group_advantages
 from memenvs.credit import gdpo, grpo
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Credit, Episode
+from memenvs.wrappers import GiGPOMethod, InfoMemMethod, MemPOMethod
+from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings, components_of
 
 close = np.testing.assert_allclose
 POLICY = ScriptedPolicy(str)
@@ -78,7 +80,7 @@ def episode(rewards, credits=None, penalty=0.0):
     )  # fmt: skip
 
 
-def test_the_components_of_episodes_leave_marked_advantages_out_and_hold_the_length_penalty():
+def test_the_components_of_episodes_leave_advantage_credits_out_and_hold_the_length_penalty():
     marked = {"gigpo": [Credit(0, 0.75, advantage=True), Credit(0, math.nan, advantage=True)]}
     group = [episode({"outcome": 1.0, "gigpo": 1.0}, marked), episode({"outcome": 0.0}, penalty=-0.5)]
     found = components_of(group)
@@ -92,7 +94,12 @@ def test_the_components_of_episodes_leave_marked_advantages_out_and_hold_the_len
 def test_the_learner_normalises_components_by_themselves():
     group = [episode({"outcome": o, "format": f}) for o, f in ((10.0, 0.0), (0.0, 0.5), (0.0, 0.0))]
     found = np.concatenate(
-        group_advantages(group, POLICY, reward="merged", normalize="components", weights={"format": 2.0})
+        group_advantages(
+            group,
+            POLICY,
+            reward="merged",
+            how=ComparisonSettings(normalize="components", component_weights={"format": 2.0}),
+        )
     )
     close(found, gdpo({"outcome": [10, 0, 0], "format": [0, 0.5, 0]}, weights={"format": 2.0}))
     assert found[1] > found[0]  # twice the weight, one of three each
@@ -100,8 +107,14 @@ def test_the_learner_normalises_components_by_themselves():
 
 @pytest.mark.parametrize("reward", ["outcome", "turn", "mempo"])
 def test_rewards_that_are_not_the_sum_of_all_turns_are_refused(reward):
-    with pytest.raises(ValueError, match=f"is for the rewards merged, infomem, gigpo, .* got '{reward}'"):
-        group_advantages([episode({"outcome": 1.0})], POLICY, reward=reward, normalize="components")
+    comparison = MemPOMethod() if reward == "mempo" else COMPARISONS[reward]
+    with pytest.raises(ValueError, match=f"reward {reward} uses .*; leave out normalize components"):
+        ComparisonSettings(normalize="components").check(comparison, reward)
+
+
+@pytest.mark.parametrize("comparison", [COMPARISONS["merged"], InfoMemMethod(), GiGPOMethod()])
+def test_rewards_that_are_the_sum_of_all_turns_can_be_normalised_by_component(comparison):
+    ComparisonSettings(normalize="components").check(comparison, "any")
 
 
 def arguments(learner, model, out, **others):

@@ -181,6 +181,6 @@ def test_the_learner_adds_it_to_the_comparison_of_returns():
     for episode in group:
         episode.replies = [Reply("a", POLICY.encode("a"), np.zeros(1), True) for _ in episode.turns]
     returns = [sum(episode.turns[-1].info["turn_rewards"]) for episode in group]
-    found = group_advantages(group, POLICY, reward="gigpo")
+    found = group_advantages(group, POLICY, GiGPOMethod())
     for episode, tokens, whole in zip(group, found, grpo(returns), strict=True):
         close(tokens, [whole + credit.value for credit in episode.credits["gigpo"]])

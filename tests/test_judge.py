@@ -74,8 +74,9 @@ def endpoint():
         stub.close()
 
 
-def judge(stub, **settings):
-    return JudgeMethod(stub.url, "m", **{"rubric": "general", "pause": 0.01, **settings})
+def judge(stub, client=None, **settings):
+    own = {"pause": 0.01, **(client or {})}
+    return JudgeMethod(stub.url, "m", **{"rubric": "general", "client": own, **settings})
 
 
 def episode(actions=("first", "second"), context="rewrite"):
@@ -160,13 +161,13 @@ def test_a_busy_endpoint_is_asked_again(endpoint):
 
 def test_an_endpoint_that_stays_away_is_nan(endpoint):
     stub = endpoint(lambda prompt: (500, ""))
-    found = credits(stub, tries=2)
+    found = credits(stub, client={"tries": 2})
     assert len(stub.prompts) == 2
     assert all(math.isnan(c.value) and "500" in c.reason for c in found)
 
 
 def test_an_endpoint_that_is_not_there_is_nan():
-    (found,) = JudgeMethod("http://127.0.0.1:9/v1", "m", tries=1).assign_credit([episode()])
+    (found,) = JudgeMethod("http://127.0.0.1:9/v1", "m", client={"tries": 1}).assign_credit([episode()])
     assert all(c.reason.startswith("endpoint") for c in found)
 
 
@@ -187,7 +188,7 @@ def test_no_more_requests_run_at_once_than_allowed(endpoint):
         return 200, '{"scores": [1, 1]}'
 
     stub = endpoint(slow)
-    judge(stub, concurrency=3).assign_credit([episode((f"a{i}", "b")) for i in range(12)])
+    judge(stub, client={"concurrency": 3}).assign_credit([episode((f"a{i}", "b")) for i in range(12)])
     assert 1 < stub.most <= 3
 
 
@@ -204,30 +205,30 @@ def test_episodes_keep_their_order(endpoint):
 def test_a_verdict_is_kept_on_disk_by_what_was_asked(endpoint, tmp_path):
     stub = endpoint('{"scores": [1, 1]}')
     for _ in range(2):
-        credits(stub, cache=str(tmp_path))
-    credits(stub, cache=str(tmp_path), max_tokens=99)
+        credits(stub, client={"cache": str(tmp_path)})
+    credits(stub, client={"cache": str(tmp_path), "max_tokens": 99})
     assert len(stub.prompts) == 2
 
 
 def test_a_bad_verdict_is_not_kept(endpoint, tmp_path):
     stub = endpoint("no")
     for _ in range(2):
-        credits(stub, cache=str(tmp_path))
+        credits(stub, client={"cache": str(tmp_path)})
     assert len(stub.prompts) == 2
 
 
 @pytest.mark.parametrize("broken", ['{"reply":', "[" * 100_000])
 def test_a_broken_file_in_the_cache_is_asked_anew(broken, endpoint, tmp_path):
     stub = endpoint('{"scores": [1, 1]}')
-    credits(stub, cache=str(tmp_path))
+    credits(stub, client={"cache": str(tmp_path)})
     (kept,) = tmp_path.rglob("*.json")
     kept.write_text(broken)
-    assert [c.value for c in credits(stub, cache=str(tmp_path))] == [1.0, 1.0]
+    assert [c.value for c in credits(stub, client={"cache": str(tmp_path)})] == [1.0, 1.0]
 
 
 def test_the_judge_is_asked_as_the_protocol_says(endpoint):
     stub = endpoint('{"scores": [1, 1]}')
-    credits(stub, max_tokens=77)
+    credits(stub, client={"max_tokens": 77})
     path, body = stub.bodies[0]
     assert path == "/v1/chat/completions"
     assert (body["model"], body["max_tokens"], body["temperature"]) == ("m", 77, 0.0)
@@ -236,7 +237,7 @@ def test_the_judge_is_asked_as_the_protocol_says(endpoint):
 def test_arguments_of_the_judges_chat_template_go_along_where_there_are_any(endpoint):
     stub = endpoint('{"scores": [1, 1]}')
     credits(stub)
-    credits(stub, chat_args={"enable_thinking": False})
+    credits(stub, client={"chat_args": {"enable_thinking": False}})
     assert [body.get("chat_template_kwargs") for _, body in stub.bodies] == [None, {"enable_thinking": False}]
 
 
@@ -249,7 +250,7 @@ def test_a_thought_before_the_verdict_is_no_part_of_it(endpoint, thought):
 def test_the_key_comes_from_the_named_variable_and_is_in_no_setting(endpoint, monkeypatch):
     monkeypatch.setenv("JUDGE_TEST_KEY", "k-1")
     stub = endpoint('{"scores": [1, 1]}')
-    method = judge(stub, key_variable="JUDGE_TEST_KEY")
+    method = judge(stub, client={"key_variable": "JUDGE_TEST_KEY"})
     method.assign_credit([episode()])
     assert stub.headers[0]["Authorization"] == "Bearer k-1"
     assert "k-1" not in json.dumps(method.settings())
@@ -304,9 +305,9 @@ def test_long_texts_are_cut_in_the_middle():
 
 def test_a_rubric_of_ones_own_is_used(endpoint):
     stub = endpoint('{"score": 1}')
-    credits(stub, level="outcome", prompt='Mine: {transcript} -> {"score": …} up to {high}')
+    credits(stub, level="outcome", rubric='Mine: {transcript} -> {"score": …} of {turns}')
     assert stub.prompts[0].startswith("Mine: [")
-    assert stub.prompts[0].endswith('{"score": …} up to 1')
+    assert stub.prompts[0].endswith('{"score": …} of 2')
 
 
 def test_it_wraps_an_environment_and_reports_what_it_could_not_score(endpoint):
@@ -323,10 +324,10 @@ def test_it_wraps_an_environment_and_reports_what_it_could_not_score(endpoint):
     [
         {"url": "localhost:8000"},
         {"level": "token"},
-        {"low": 1.0, "high": 0.0},
-        {"concurrency": 0},
-        {"tries": 0},
-        {"prompt": "no place"},
+        {"client": {"concurrency": 0}},
+        {"client": {"tries": 0}},
+        {"client": {"patience": 1}},
+        {"rubric": "no {place}"},
         {"rubric": "poetry"},
         {"outcome": "drop"},
     ],
@@ -388,9 +389,9 @@ def test_an_outcome_in_lines_is_one_or_zero(said, score):
 
 def test_the_prompt_decides_how_its_verdict_is_read(endpoint):
     lines = "Mine: {transcript}. Give <score>Turn1: X.X …</score>"
-    found = credits(endpoint(REASONED % "Turn1: -0.5\nTurn2: 1.0"), prompt=lines)
+    found = credits(endpoint(REASONED % "Turn1: -0.5\nTurn2: 1.0"), rubric=lines)
     assert [c.value for c in found] == [-0.5, 1.0]
-    found = credits(endpoint('{"scores": [0.5, 1]}'), prompt='Mine: {transcript}. Give {"scores": […]}')
+    found = credits(endpoint('{"scores": [0.5, 1]}'), rubric='Mine: {transcript}. Give {"scores": […]}')
     assert [c.value for c in found] == [0.5, 1.0]
 
 
@@ -557,7 +558,7 @@ def test_equal_meaning_is_asked_of_question_answers_and_last_reply_alone(endpoin
 
 def test_a_prompt_of_ones_own_may_read_the_last_reply_alone(endpoint):
     stub = endpoint('{"score": 0}')
-    method = judge(stub, level="outcome", prompt="Is {answer} right for {question}?")
+    method = judge(stub, level="outcome", rubric="Is {answer} right for {question}?")
     ((credit,),) = method.assign_credit([episode()])
     assert stub.prompts == ["Is second right for ?"]
     assert credit.value == 0.0

@@ -9,15 +9,15 @@ from memenvs.envs.search_qa import read_reply
 from memenvs.rollout.scripted import LexicalReader, LexicalSearcher, make_policy, play_episode, play_tasks
 
 
-@pytest.mark.parametrize("memory_mode", ["append", "memory", "mem1", "structured"])
+@pytest.mark.parametrize("memory_mode", ["react", "rewrite", "mem1", "structured"])
 def test_it_searches_for_the_question_and_then_answers_from_what_came(memory_mode):
     env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode=memory_mode).unwrapped
     policy = make_policy("lexical", env)
     observation, info = env.reset(seed=0, options={"task": 0})
-    move = read_reply(policy(observation, info), memory=memory_mode in ("memory", "structured"))
+    move = read_reply(policy(observation, info), memory=memory_mode in ("rewrite", "structured"))
     assert (move.kind, move.content, move.well_formed) == ("search", env.questions[0].question, True)
     observation, _, _, _, info = env.step(policy(observation, info))
-    move = read_reply(policy(observation, info), memory=memory_mode in ("memory", "structured"))
+    move = read_reply(policy(observation, info), memory=memory_mode in ("rewrite", "structured"))
     assert (move.kind, move.well_formed) == ("answer", True)
     assert move.content in observation
 

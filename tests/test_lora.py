@@ -306,7 +306,7 @@ def test_weights_that_another_scale_was_learned_with_are_refused(policy, tiny_mo
 
 def test_an_adapter_without_a_value_head_is_refused_where_there_is_one(policy, tiny_model, tmp_path):
     policy.save(tmp_path / "adapter")
-    critic = HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(4), value_head=True)
+    critic = HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(4)).add_value_head()
     with pytest.raises(ValueError, match="one of the two policies has a value head"):
         critic.load_weights(tmp_path / "adapter")
     critic.save(tmp_path / "critic")
@@ -331,7 +331,7 @@ def test_an_adapters_folder_is_evaluated_as_the_policy_that_saved_it(policy, tmp
 
 
 def test_a_second_adapter_on_top_is_refused(policy):
-    with pytest.raises(ValueError, match="is for a model without one, and this one has an adapter"):
+    with pytest.raises(ValueError, match="lora adds an adapter, and this model has one"):
         HFPolicy(policy.model, policy.tokenizer, lora=LoRA(4))
 
 

@@ -8,8 +8,8 @@ pytest.importorskip("transformers")
 
 import torch
 
-from memenvs.baselines.args import PPOArgs
-from memenvs.baselines.run import Checkpoints
+from memenvs.baselines.checkpoint import Checkpoints
+from memenvs.baselines.mt_ppo import MTPPOArgs, update
 from memenvs.baselines.update import (
     Experience,
     ProcessGroup,
@@ -17,7 +17,6 @@ from memenvs.baselines.update import (
     make_optimizer,
     master_weights,
     score,
-    update,
 )
 from memenvs.models import HFPolicy
 from memenvs.rollout.records import Sample
@@ -82,7 +81,7 @@ def test_steps_below_the_rounding_of_bfloat16_add_up():
     for _ in range(9):
         optimizer.zero_grad(set_to_none=True)
         (-weight).sum().backward()
-        assert apply_gradients(optimizer, [[weight]], 10.0, ProcessGroup("cpu")) is not None
+        assert apply_gradients(optimizer, [[weight]], ProcessGroup("cpu")) is not None
         seen.append(float(weight.detach()))
     # AdamW steps by 2^-11 each; the next number above 1 is 1 + 2^-7, reached when half of it has been walked
     assert float(master_weights([weight])[0].detach()) == pytest.approx(1 + 9 * 2.0**-11, abs=1e-6)
@@ -119,20 +118,20 @@ def test_processes_sum_the_gradients_of_masters():
     weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
     optimizer = make_optimizer([{"params": [weight]}], lr=0.1)
     (3 * weight).sum().backward()
-    assert apply_gradients(optimizer, [[weight]], 100.0, TwoAlike("cpu")) == [6.0]
+    assert apply_gradients(optimizer, [[weight]], TwoAlike("cpu")) == [6.0]
 
 
 def test_a_step_that_is_not_finite_leaves_masters_as_they_are():
     weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
     optimizer = make_optimizer([{"params": [weight]}], lr=0.5)
     (weight * torch.inf).sum().backward()
-    assert apply_gradients(optimizer, [[weight]], 1.0, ProcessGroup("cpu")) is None
+    assert apply_gradients(optimizer, [[weight]], ProcessGroup("cpu")) is None
     assert float(master_weights([weight])[0].detach()) == float(weight.detach()) == 1.0
     assert master_weights([weight])[0].grad is None
 
 
 def test_the_critics_warm_up_leaves_no_gradient_to_the_policys_masters(tiny_model):
-    policy = policy_in(tiny_model, "bfloat16", value_head=True)
+    policy = policy_in(tiny_model, "bfloat16").add_value_head()
     groups = [
         {"params": policy.model_parameters()},
         {"params": policy.critic_parameters(shared=True)},
@@ -141,7 +140,7 @@ def test_the_critics_warm_up_leaves_no_gradient_to_the_policys_masters(tiny_mode
     before = [weight.detach().clone() for weight in policy.model_parameters()]
     ids, masks = sequences()
     samples = [Sample.prompt(one[:4]).then(one[4:], np.zeros(len(one) - 4), 0) for one in ids]
-    args = PPOArgs(critic="shared")
+    args = MTPPOArgs(critic="shared")
     assert "kl_sampler" in score(policy, samples, args, critic=policy)  # bfloat16 is measured again
     experiences = [
         Experience(sample, group, np.ones(mask.sum()), np.ones(mask.sum()))
@@ -149,7 +148,7 @@ def test_the_critics_warm_up_leaves_no_gradient_to_the_policys_masters(tiny_mode
     ]
     head = policy.value_head.bias.detach().clone()
     update(
-        policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0,), critic=policy,
+        policy, policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0,),
         critic_only=True,
     )  # fmt: skip
     assert all(torch.equal(one, other) for one, other in zip(before, policy.model_parameters(), strict=True))
@@ -176,7 +175,10 @@ def test_a_checkpoint_of_another_precision_is_refused(tiny_model, tmp_path):
 
 
 def test_a_run_can_be_resumed_with_the_dtype_that_the_refusal_asks_for(tiny_model, tmp_path):
-    began, now = PPOArgs(dtype="auto"), PPOArgs(dtype="bfloat16")  # auto was bfloat16 on the first machine
+    began, now = (
+        MTPPOArgs(dtype="auto"),
+        MTPPOArgs(dtype="bfloat16"),
+    )  # auto was bfloat16 on the first machine
     policy = policy_in(tiny_model, "bfloat16")
     optimizer = make_optimizer([{"params": policy.model_parameters()}], lr=0.1)
     checkpoints = Checkpoints(tmp_path)

@@ -13,13 +13,14 @@ pytest.importorskip("tensorboard")
 
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
-from memenvs.baselines.run import Run
+from memenvs.baselines.rollout import Run
 from memenvs.baselines.update import ProcessGroup
 from memenvs.rollout.engine import Timer
+from memenvs.wrappers import TAMTRLMethod
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
-SEARCH = {"tasks": "world-test", "memory_mode": "memory", "max_turns": 2, "k": 1, "max_information": 60}
+SEARCH = {"tasks": "world-test", "memory_mode": "rewrite", "max_turns": 2, "k": 1, "max_information": 60}
 
 
 def arguments(learner, tiny_model, out, env="MemChunkQA-v0", options=None, **others):
@@ -48,7 +49,7 @@ def train(learner, args):
         ("MemChunkQA-v0", READING, "mempo", True, True),
         ("MemSearchQA-v0", SEARCH, "mempo", False, False),  # a random model opens no <mem>
         ("MemChunkQA-v0", READING, "igpo", True, True),
-        ("MemSearchQA-v0", {**SEARCH, "memory_mode": "append"}, "igpo", True, True),
+        ("MemSearchQA-v0", {**SEARCH, "memory_mode": "react"}, "igpo", True, True),
         ("MemChunkQA-v0", READING, "rememr1", False, True),
         ("MemSokoban-v0", {"max_turns": 2}, "gigpo", False, False),
     ],
@@ -102,8 +103,8 @@ def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
     episodes = training.rollouts(1, Timer())
     for number, episode in enumerate(episodes):
         episode.metrics["outcome"] = float(number % 2)
-    whole = group_advantages(episodes, training.policy, reward="tamtrl")
-    half = group_advantages(episodes[:2], training.policy, reward="tamtrl")
+    whole = group_advantages(episodes, training.policy, TAMTRLMethod())
+    half = group_advantages(episodes[:2], training.policy, TAMTRLMethod())
     assert not np.allclose(np.concatenate(whole[:2]), np.concatenate(half))
 
 
@@ -127,7 +128,7 @@ def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wr
     args = arguments(grpo, tiny_model, tmp_path / "run", reward=reward, dynamic_sampling=1)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
-    items, drawn = grpo.sample_groups(training, args, 1, Timer(), grpo.own_method(args))
+    items, drawn = grpo.sample_groups(training, args, 1, Timer())
     assert len(drawn) == 8
     second = {episode.group for episode in (*drawn[2:4], *drawn[6:8])}
     assert {item.group for item in items} == second
@@ -138,8 +139,8 @@ def test_tamtrl_normalises_before_dynamic_sampling_leaves_groups_out(tiny_model,
     args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl", dynamic_sampling=1)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
-    items, drawn = grpo.sample_groups(training, args, 1, Timer(), grpo.own_method(args))
-    wanted = group_advantages(drawn[:4], training.policy, reward="tamtrl")[2:]
+    items, drawn = grpo.sample_groups(training, args, 1, Timer())
+    wanted = group_advantages(drawn[:4], training.policy, TAMTRLMethod())[2:]
     found = [item.advantages for item in items if item.group == drawn[2].group]
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(wanted))
 

@@ -13,7 +13,7 @@ pytest.importorskip("tyro")
 
 import memenvs  # noqa: F401
 from memenvs.baselines import distill, grpo, mt_ppo, prm, sft
-from memenvs.baselines.args import recipe_names
+from memenvs.baselines.flags import recipe_names
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "papers.md").read_text()

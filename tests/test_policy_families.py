@@ -12,7 +12,6 @@ import torch
 import transformers
 
 from memenvs.models import HFPolicy
-from memenvs.models.sampling import _Decoder
 
 SMALL = {
     "vocab_size": 4096,
@@ -70,22 +69,6 @@ def test_padded_rows_with_a_cache_give_what_reading_at_once_gives(family, tokeni
         np.testing.assert_allclose(reply.logprobs, wanted, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("family", "changes", "own"),
-    [
-        ("Llama", {}, True),
-        ("Mistral", {"sliding_window": None}, True),
-        ("Qwen2", {}, True),
-        ("Qwen3", {}, True),
-        ("Mistral", {}, False),  # its window slides
-        ("Gemma2", {}, False),
-        ("GPT2", {}, False),
-    ],
-)
-def test_models_of_known_layers_decode_without_the_parts_for_longer_inputs(family, changes, own):
-    assert _Decoder.serves(build(family, **changes).base_model) is own
-
-
 def test_a_model_without_keys_and_values_is_refused(tokenizer):
     rwkv = transformers.RwkvForCausalLM(
         transformers.RwkvConfig(
@@ -102,7 +85,7 @@ def test_a_tokenizer_of_more_tokens_than_the_model_knows_is_refused(tokenizer):
 
 
 def test_a_model_in_half_precision_samples_what_it_evaluates(tokenizer):
-    policy = HFPolicy(build("Llama").to(torch.bfloat16), tokenizer, chat=False, value_head=True)
+    policy = HFPolicy(build("Llama").to(torch.bfloat16), tokenizer, chat=False).add_value_head()
     prompts = [np.arange(100, 140), np.arange(200, 210)]
     found = policy.sample(prompts, [np.random.default_rng(i) for i in range(2)], 20)
     sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]

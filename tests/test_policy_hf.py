@@ -12,7 +12,7 @@ import torch
 import transformers
 from tiny_model import plain_logprobs
 
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, SamplingParams
 from memenvs.wrappers.scorers.protocol import TokenPair
 
 TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40, "Ada", "é😀")
@@ -21,7 +21,7 @@ END = 2
 
 @pytest.fixture(scope="module")
 def policy(tiny_model):
-    return HFPolicy(tiny_model, chat=False, value_head=True, device="cpu")
+    return HFPolicy(tiny_model, chat=False, device="cpu").add_value_head()
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_longer_limit_begins_a_reply_alike(policy):
 def test_the_global_generators_are_left_alone(policy):
     before = torch.random.get_rng_state()
     replies(policy)
-    HFPolicy(policy.model, policy.tokenizer, value_head=True)
+    HFPolicy(policy.model, policy.tokenizer).add_value_head()
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -105,14 +105,14 @@ def test_sampled_logprobs_are_those_of_the_definition(policy):
     "settings", [{}, {"temperature": 0.6}, {"temperature": 1.7, "top_p": 0.8}, {"top_k": 5}]
 )
 def test_evaluate_gives_what_was_sampled(policy, model, settings):
-    other = HFPolicy(model, policy.tokenizer, chat=False, **settings)
+    other = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(**settings))
     found = replies(other)
     said = other.forward(*joined(other, found)).logprobs.detach().numpy()
     np.testing.assert_allclose(said, np.concatenate([r.logprobs for r in found]), rtol=0, atol=1e-4)
 
 
 def test_no_temperature_takes_the_likeliest_token_and_says_its_chance_at_one(policy, model):
-    greedy = HFPolicy(model, policy.tokenizer, chat=False, temperature=0)
+    greedy = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(temperature=0))
     found = replies(greedy)
     sequences, response_masks = joined(greedy, found)
     np.testing.assert_allclose(
@@ -157,7 +157,7 @@ def test_rows_that_end_early_leave_those_beside_them_alone(policy):
 
 def test_a_stop_string_ends_a_reply(policy, model):
     stop = ["e", "\ufffd"]  # likely in any text
-    stopping = HFPolicy(model, policy.tokenizer, chat=False, stop=stop)
+    stopping = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(stop=stop))
     for cut, whole in zip(replies(stopping), replies(policy), strict=True):
         assert cut.finished
         assert cut.ids.tolist() == whole.ids[: len(cut.ids)].tolist()
@@ -204,7 +204,7 @@ def test_forward_is_flat_over_response_tokens_in_order(policy):
 
 
 def test_entropy_is_that_of_the_distribution_before_each_token(policy, model):
-    warm = HFPolicy(model, policy.tokenizer, chat=False, temperature=2.0)
+    warm = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(temperature=2.0))
     ids = policy.encode("Ada Lovelace wrote")
     mask = np.arange(len(ids)) == 2
     with torch.no_grad():
@@ -266,8 +266,8 @@ def test_evaluate_of_nothing_is_empty(policy):
 @pytest.mark.parametrize(
     ("lengths", "masks", "message"),
     [
-        ([3], [], "1 sequences and 0 masks"),
-        ([3], [[0, 1]], "sequence 0 has 3 tokens and its mask 2"),
+        ([3], [], r"sequences have \[3\] tokens and masks \[\]"),
+        ([3], [[0, 1]], r"sequences have \[3\] tokens and masks \[2\]"),
         ([3, 2], [[0, 1, 1], [1, 1]], "token 0 of sequence 1 is in the response mask"),
         ([1025], [[0] * 1025], "1,025 tokens and the window is 1,024"),
     ],
@@ -280,12 +280,7 @@ def test_evaluate_refuses_what_does_not_fit(policy, lengths, masks, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
-        ({"temperature": float("nan")}, "temperature must be"),
-        ({"top_p": 0.0}, "top_p must be above 0"),
-        ({"top_k": -1}, "top_k must be a whole number, at least 0"),
         ({"max_batch_tokens": 0}, "max_batch_tokens must be a whole number, at least 1"),
-        ({"stop": "</search>"}, "list of strings"),
         ({"device": "cpu"}, "for a model by name"),
     ],
 )
@@ -294,9 +289,24 @@ def test_settings_out_of_range_are_refused(policy, model, settings, message):
         HFPolicy(model, policy.tokenizer, **settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"top_p": 0.0}, "top_p must be above 0"),
+        ({"top_k": -1}, "top_k must be a whole number, at least 0"),
+        ({"stop": "</search>"}, "list of strings"),
+    ],
+)
+def test_sampling_parameters_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SamplingParams(**settings)
+
+
 def test_a_saved_policy_comes_back_whole(policy, tmp_path):
-    settings = {"temperature": 0.7, "top_p": 0.9, "stop": ["</a>"], "chat": True}
-    first = HFPolicy(policy.model, policy.tokenizer, value_head=True, seed=3, **settings)
+    params = SamplingParams(temperature=0.7, top_p=0.9, stop=["</a>"])
+    first = HFPolicy(policy.model, policy.tokenizer, sampling_params=params, chat=True).add_value_head(seed=3)
     first.save(tmp_path / "policy")
     again = HFPolicy.load(tmp_path / "policy", device="cpu")
     assert (again.sampling_params, again.chat) == (first.sampling_params, True)
@@ -312,7 +322,7 @@ def test_loading_takes_other_settings_than_those_saved(policy, tmp_path):
 def test_a_policy_saved_without_a_value_head_can_be_given_one(policy, tmp_path):
     HFPolicy(policy.model, policy.tokenizer).save(tmp_path / "policy")
     assert HFPolicy.load(tmp_path / "policy", device="cpu").value_head is None
-    assert HFPolicy.load(tmp_path / "policy", device="cpu", value_head=True).value_head is not None
+    assert HFPolicy.load(tmp_path / "policy", device="cpu").add_value_head().value_head is not None
 
 
 def test_a_value_head_that_was_saved_and_lost_is_an_error(policy, tmp_path):
@@ -351,14 +361,12 @@ def test_a_save_that_fails_leaves_the_old_policy(policy, tmp_path, monkeypatch):
 
 
 def test_loading_from_a_folder_without_a_policy_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"HFPolicy\.save writes policy\.json there"):
+    with pytest.raises(FileNotFoundError, match="no model"):
         HFPolicy.load(tmp_path)
 
 
 def test_a_value_head_begins_near_nothing_and_by_its_seed(policy, model):
-    heads = [
-        HFPolicy(model, policy.tokenizer, value_head=True, seed=seed).value_head.weight for seed in (0, 0, 1)
-    ]
+    heads = [HFPolicy(model, policy.tokenizer).add_value_head(seed).value_head.weight for seed in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])
     assert heads[0].abs().max() < 0.1  # 64 draws of std 1/65

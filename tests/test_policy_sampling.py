@@ -1,4 +1,4 @@
-"""What the sampling loop asks of its model: prompts read once, rows that leave, padding that stays small."""
+"""What the sampling loop asks of its model: prompts are read once, rows that have ended leave."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, SamplingParams
 from memenvs.models.loading import PackedLinears, cache_inputs
 from memenvs.models.lora import LoRA
 
@@ -38,7 +38,7 @@ def rngs(count):
 def test_copies_of_a_prompt_are_read_once(policy, reads):
     prompt, other = np.arange(100, 150), np.arange(200, 250)
     policy.sample([prompt, other, prompt, prompt], rngs(4), 3)
-    assert reads == [(2, 50), (4, 1), (4, 1)]  # the last token of a reply need not be read
+    assert reads == [(1, 100), (4, 1), (4, 1)]  # the last token of a reply need not be read
 
 
 class Older(torch.nn.Module):
@@ -76,17 +76,15 @@ def test_a_row_that_has_ended_at_the_window_does_not_disturb_the_rest(policy):
 
 def test_a_batch_keeps_to_its_budget_of_tokens(tiny_model, policy, reads):
     small = HFPolicy(policy.model, policy.tokenizer, chat=False, max_batch_tokens=100)
-    reads.clear()  # its constructor has tried the model
     small.sample([np.arange(100, 110 + i) for i in range(4)], rngs(4), 35)
     # 2 rows of 13 + 35 tokens fit into 100, 3 do not; nor do 3 of 11 + 35
     assert max(rows for rows, _ in reads) == 2
-    assert [shape for shape in reads if shape[1] > 1] == [(2, 13), (2, 11)]
+    assert [shape for shape in reads if shape[1] > 1] == [(1, 13 + 12), (1, 11 + 10)]
 
 
-def test_prompts_of_like_length_are_read_together(policy, reads):
-    # 95 is at least 90% of 100 and is padded to it, 50 and 49 are not; 49 is of 50
+def test_prompts_of_different_lengths_are_read_without_padding(policy, reads):
     policy.sample([np.full(n, 100 + n) for n in (50, 100, 49, 95)], rngs(4), 1)
-    assert reads == [(2, 100), (2, 50)]
+    assert reads == [(1, 50 + 100 + 49 + 95)]
 
 
 def alike(count, shared, own=5):
@@ -98,14 +96,12 @@ def alike(count, shared, own=5):
 
 def test_a_prefix_that_prompts_share_is_read_once(policy, reads):
     policy.sample(alike(4, 60), rngs(4), 1)
-    # 60 tokens for all; then 5 to 8 of their own, where at most a tenth of a pass is padding
-    assert reads[0] == (1, 60)
-    assert sum(rows * length for rows, length in reads[1:]) == 5 + 6 + 7 + 8
+    assert reads == [(1, 60 + 5 + 6 + 7 + 8)]
 
 
 def test_a_prefix_too_short_to_pay_is_read_with_each_prompt(policy, reads):
     policy.sample(alike(2, 30, own=200), rngs(2), 1)
-    assert reads == [(2, 231)]
+    assert reads == [(1, 230 + 231)]
 
 
 def test_rows_that_share_a_prefix_sample_what_each_samples_alone(policy):
@@ -178,3 +174,14 @@ def test_replies_are_those_of_the_adapters_present_weights(tiny_model):
         wanted = policy.forward(sequences, masks).logprobs
     np.testing.assert_allclose(np.concatenate([one.logprobs for one in found]), wanted, rtol=0, atol=1e-4)
     assert [one.ids.tolist() for one in found] != [one.ids.tolist() for one in without]
+
+
+def test_greedy_replies_are_those_of_generate(policy):
+    greedy = HFPolicy(
+        policy.model, policy.tokenizer, chat=False, sampling_params=SamplingParams(temperature=0.0)
+    )
+    for prompt, reply in zip(prompts := alike(4, 60), greedy.sample(prompts, rngs(4), 20), strict=True):
+        wanted = policy.model.generate(
+            torch.from_numpy(prompt)[None], max_new_tokens=20, do_sample=False, pad_token_id=0
+        )
+        assert reply.ids.tolist() == wanted[0, len(prompt) :].tolist()

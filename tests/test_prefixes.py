@@ -14,7 +14,7 @@ import torch
 import transformers
 from test_scorers_families import LONGROPE
 
-from memenvs.baselines.run import _checkpoint_gradients
+from memenvs.baselines.rollout import checkpoint_gradients
 from memenvs.models import HFPolicy
 from memenvs.models.prefixes import (
     PackedBatch,
@@ -147,6 +147,7 @@ FAMILIES = {
     "Qwen2": {},
     "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 32},
     "GPTNeoX": {},
+    "Nemotron": {},
 }
 
 
@@ -171,7 +172,7 @@ def alike():
 def test_states_and_gradients_are_those_of_each_sequence_alone(family):
     model = build(family).double()
     backbone, sequences = model.base_model, alike()
-    assert can_read_packed(backbone, model.config, "cpu")
+    assert can_read_packed(backbone)
     weights = [
         torch.randn(len(s), 32, generator=torch.Generator().manual_seed(i)) for i, s in enumerate(sequences)
     ]
@@ -226,7 +227,7 @@ def test_models_whose_attention_is_not_handed_over_are_refused(family):
         },
     }[family]
     model = build("Phi3" if family == "LongRoPE" else family, **changes)
-    assert not can_read_packed(model.base_model, model.config, "cpu")
+    assert not can_read_packed(model.base_model)
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +248,7 @@ def group(rng):
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma2", "GPT2"])
 def test_forward_gives_what_padded_rows_give(family, tokenizer):
-    policy = HFPolicy(build(family, vocab_size=4096), tokenizer, chat=False, value_head=True)
+    policy = HFPolicy(build(family, vocab_size=4096), tokenizer, chat=False).add_value_head()
     sequences, masks = group(np.random.default_rng(0))
     outputs = []
     for packs in (True, False):
@@ -284,7 +285,7 @@ def test_with_gradient_checkpointing_rows_are_padded(tokenizer):
     sequences, _ = group(np.random.default_rng(0))
     together = policy.micro_batches(sequences, 10_000)
     assert policy.computed(sequences, together) == packed_tokens(sequences)
-    _checkpoint_gradients(policy.model)
+    checkpoint_gradients(policy.model)
     assert not policy.packs
     # lengths from 61 to 117: those within 15% of the longest are a batch
     apart = policy.micro_batches(sequences, 10_000)

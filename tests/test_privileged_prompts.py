@@ -64,14 +64,14 @@ def test_the_target_is_the_bare_answer_and_as_a_reply_would_give_it(reading):
 
 
 def test_the_target_of_a_search_is_the_bare_answer_and_in_its_tag():
-    _, info = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="memory").reset(options={"task": 1})
+    _, info = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite").reset(options={"task": 1})
     told = info["privileged"]
     assert (told["target"], told["target_wrapped"]) == ("River Yulloa", "<answer>River Yulloa</answer>")
 
 
 @pytest.mark.parametrize("keep_turns", [1, 3, "all"])
 def test_search_with_memory_tells_the_same_keys_at_every_turn(keep_turns):
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="memory", keep_turns=keep_turns)
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite", keep_turns=keep_turns)
     _, info = env.reset(options={"task": 0})
     assert set(info["privileged"]) >= ASKED
     assert env.step(SEARCH.format("it"))[4]["privileged"].keys() == info["privileged"].keys()
@@ -142,7 +142,7 @@ def test_the_target_of_a_level_is_a_shortest_solution_in_the_words_of_its_moves(
 
 
 def test_the_teacher_of_a_search_with_a_memory_reads_the_evidence_as_passages():
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="memory").unwrapped
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite").unwrapped
     env.reset(options={"task": 1})
     observation, *_, info = env.step(SEARCH.format("one"))
     told = info["privileged"]
@@ -153,7 +153,7 @@ def test_the_teacher_of_a_search_with_a_memory_reads_the_evidence_as_passages():
 
 
 def test_the_history_of_a_search_grows_by_its_turns_and_holds_no_memory():
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="memory")
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite")
     env.reset(options={"task": 0})
     first = env.step(SEARCH.format("one"))[4]["privileged"]["prompt_with_history"]
     second = env.step(SEARCH.format("two"))[4]["privileged"]["prompt_with_history"]
@@ -163,7 +163,7 @@ def test_the_history_of_a_search_grows_by_its_turns_and_holds_no_memory():
 
 
 def test_the_memory_of_a_search_is_in_its_prompt_without_what_came_back():
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="memory")
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite")
     env.reset(options={"task": 0})
     told = env.step(SEARCH.format("one"))[4]["privileged"]
     assert told["prompt_with_memory"].replace("I know one", "") == told["prompt_without_memory"]

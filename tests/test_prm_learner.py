@@ -76,7 +76,7 @@ def test_it_learns_to_tell_success_on_tasks_that_it_has_not_seen(tiny_model, pla
 
 def test_the_loss_is_the_mean_cross_entropy_of_the_turns_of_a_batch(tiny_model, played, tmp_path):
     training, (line,) = run(tiny_model, tmp_path / "run", played, batch_size=1000, micro_batch_tokens=500)
-    policy = HFPolicy(str(tiny_model), value_head=True)
+    policy = HFPolicy(str(tiny_model)).add_value_head()
     nats = []
     with torch.no_grad():
         for (ids, ends, _), labels in training.examples:

@@ -10,7 +10,6 @@ from memenvs.wrappers import (
     Credit,
     Episode,
     InfoMemMethod,
-    JudgeMethod,
     MemPOMethod,
     QuestionCreditMethod,
     SearchRewardsMethod,
@@ -18,6 +17,7 @@ from memenvs.wrappers import (
     ToolRewardsMethod,
     Turn,
 )
+from memenvs.wrappers.judge_client import JudgeClient
 from memenvs.wrappers.mempo import memory_span
 from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest
@@ -448,8 +448,8 @@ def test_a_setting_of_another_type_is_refused():
         (SearchRewardsMethod, {"search_cost": -0.1}),
         (SearchRewardsMethod, {"once": 1}),
         (ToolRewardsMethod, {"execution": None}),
-        (JudgeMethod, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
-        (JudgeMethod, {"url": "http://x/v1", "model": "m", "max_chars": 0}),
+        (JudgeClient, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
+        (JudgeClient, {"url": "http://x/v1", "model": "m", "max_tokens": 0}),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):

@@ -32,7 +32,7 @@ from memenvs.wrappers import (
 from memenvs.wrappers.scorers import LexicalScorer
 
 CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
-MEMORY = {"tasks": "world-test", "memory_mode": "memory"}
+MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
 FIRST = "<mem>1623</mem><answer>1623</answer>"
 READING = ["TAMTRL", "InfoMem", "MemPO"]
 
@@ -418,7 +418,7 @@ def test_credits_come_exactly_when_the_group_is_complete():
 
 def test_a_completed_episode_whose_outcome_a_method_replaced_tells_that_outcome():
     venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    task = venv.reset(seed=3)[1]["privileged"]["target_wrapped"][0]
+    task = venv.reset(seed=3)[1]["privileged"][0]["target_wrapped"]
     venv.step([f"<mem>m</mem><think></think>{task}", f"junk {task}"])
     (group,) = venv.completed_groups
     assert [sum(episode.outcomes) for episode in group] == [1.0, 1.0]

@@ -21,7 +21,7 @@ from memenvs.wrappers import (
 from memenvs.wrappers.scorers import LexicalScorer
 
 CHUNKS = {"tasks": "world-test", "chunk_size": 9000}  # four turns
-MEMORY = {"tasks": "world-test", "memory_mode": "memory"}
+MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
 READING = ["TAMTRL", "InfoMem", "MemPO"]
 SEARCH = "<mem>1623</mem><think></think><search>{}</search>"
 ANSWER = "<mem>1623</mem><think></think><answer>1623</answer>"

@@ -17,7 +17,7 @@ from memenvs.wrappers import TAMTRL, InfoMem, RewardMethod, RewardWrapper, Vecto
 from memenvs.wrappers.scorers import LexicalScorer
 
 CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
-MEMORY = {"tasks": "world-test", "memory_mode": "memory"}
+MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
 ANSWER, SEARCH = "<mem>1623</mem><answer>1623</answer>", "<mem>1623</mem><search>x</search>"
 MODES = ["Disabled", "NextStep", "SameStep"]
 
@@ -126,9 +126,9 @@ def test_what_json_cannot_hold_in_an_info_is_refused_in_one_line():
 @pytest.mark.parametrize(
     ("methods", "said"),
     [
-        (["InfoMem"], r"of the reward methods \['InfoMem'\], not of \['TAMTRL', 'InfoMem'\]"),
-        (["InfoMem", "TAMTRL"], r"not of \['TAMTRL', 'InfoMem'\]"),
-        (["TAMTRL", ["InfoMem", {"beta": 0.5}]], "of InfoMem with 'beta' 0.5, not 0.2"),
+        (["InfoMem"], r"of other reward methods \(\[\['InfoMem', "),
+        (["InfoMem", "TAMTRL"], r"of other reward methods \(\[\['InfoMem', "),
+        (["TAMTRL", ["InfoMem", {"beta": 0.5}]], r"of other reward methods \(\[\['InfoMem', {'beta': 0.5, "),
     ],
 )
 def test_a_state_of_other_methods_is_refused_by_what_differs(methods, said):
@@ -144,45 +144,25 @@ def test_a_state_of_another_environment_is_refused_and_the_methods_remember_what
 
 
 TAMPERED = [
-    *(
-        {"actions": []},
-        {"actions": ["a", 3]},
-        {"observations": []},
-        {"infos": [{}, {}, {}]},
-        {"infos": [1, 2, 3]},
-    ),
-    *({"outcomes": [0.0]}, {"signals": {}}, {"paid": {"tamtrl": [0.0, 0.0]}}, {"credits": {"tamtrl": 3}}),
-    *(
-        {"end": "done"},
-        {"error": None},
-        {"rewards": {}},
-        {"metrics": {"x": 1.0}},
-        {"env_rewards": ["a", "b"]},
-    ),
-    {"credits": {"tamtrl": [{"__Credit__": [9, 1.0, None, "", True]}], "infomem": []}},
-    {"infos": [{"task": "a", "turn": 2, "rewards": None, "turn_rewards": [], "metrics": {}}] * 3},
+    {"actions": ["a", 3]},
+    {"infos": [1, 2, 3]},
+    {"credits": {"tamtrl": 3}},
+    {"end": "done"},
+    {"error": None},
+    {"env_rewards": ["a", "b"]},
+    {"x": 1},
+    {"credits": {"tamtrl": [{"__Credit__": [0, 1.0]}], "infomem": []}},
+    {"credits": {"tamtrl": [[0, 1.0, None, "", True]], "infomem": []}},
+    {"turn_rewards": [{"__float__": "1e3"}, 0.0]},
+    {"observations": [{"__array__": ["O", [1], "AAAA"]}, "", ""]},
 ]
 
 
 @pytest.mark.parametrize("tampered", TAMPERED, ids=str)
-def test_a_record_that_cannot_be_is_refused(tampered):
+def test_a_record_of_other_types_is_refused(tampered):
     env = begun()
     state = env.get_state()
-    refused(env, {**state, "record": {**state["record"], **tampered}}, "the state's record")
-
-
-@pytest.mark.parametrize("privileged", [None, {}, []], ids=str)
-def test_a_record_that_lacks_what_a_method_needs_is_refused(privileged):
-    env = begun()
-    state = env.get_state()
-    infos = [{**info, "privileged": privileged} for info in state["record"]["infos"]]
-    refused(env, {**state, "record": {**state["record"], "infos": infos}}, "tamtrl needs info")
-
-
-def test_a_record_of_another_turn_than_its_environment_is_refused():
-    env = begun()
-    earlier = begun(replies=["the year"]).get_state()
-    refused(env, {**env.get_state(), "inner": earlier["inner"]}, "another turn than its environment's 1")
+    refused(env, {**state, "record": {**state["record"], **tampered}}, "the state.record")
 
 
 @pytest.mark.parametrize(
@@ -190,6 +170,7 @@ def test_a_record_of_another_turn_than_its_environment_is_refused():
     [
         {},
         {"infomem": {}},
+        {"infomem": {"success": {}, "wrong": {}}},
         {
             "infomem": {
                 "success": {"count": -1, "mean": 0.0, "squares": 0.0, "low": 0.0, "high": 0.0},
@@ -291,8 +272,8 @@ def all_refused(venv, states, observations, match):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"methods": [["MemPO", {"ddof": 0}]]}, "of MemPO with 'ddof' 0, not 1"),
-        ({"methods": ["SearchRewards"]}, r"of the reward methods \['SearchRewards'\], not of \['MemPO'\]"),
+        ({"methods": [["MemPO", {"ddof": 0}]]}, r"of other reward methods \(\[\['MemPO', .*'ddof': 0"),
+        ({"methods": ["SearchRewards"]}, r"of other reward methods \(\[\['SearchRewards', "),
         ({"group_size": 4}, "groups of 4, not of 2"),
         ({"max_turns": 3}, "with other arguments"),
     ],
@@ -313,28 +294,21 @@ def test_one_foreign_state_among_several_changes_none():
 @pytest.mark.parametrize(
     "tampered",
     [
-        {"slot": {"number": 0, "episodes": [{}]}},
-        {"base_seed": -1},
+        {"member": {"number": 0, "episodes": [{}]}},
+        {"member": {}},
+        {"base_seed": "0"},
         {"inner": {}},
         {"group_size": None},
     ],
     ids=str,
 )
-def test_a_slot_that_cannot_be_is_refused(tampered):
+def test_a_state_of_other_types_is_refused(tampered):
     venv, observations = half_ended()
     states = venv.get_states()
     all_refused(venv, [{**states[0], **tampered}, *states[1:]], observations, "state")
 
 
-def test_an_episode_that_waits_for_its_group_and_has_not_ended_is_refused():
-    venv, observations = half_ended()
-    states = venv.get_states()
-    running = {**states[0]["slot"]["episodes"][0], "end": ""}
-    twice = {"number": 1, "episodes": [running, states[0]["slot"]["episodes"][0]]}
-    all_refused(venv, [{**states[0], "slot": twice}, *states[1:]], observations, "waits and has not ended")
-
-
-@pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}], ids=str)
+@pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}, {"info": {"x": [b"x"]}}], ids=str)
 def test_a_state_of_a_vector_environment_that_cannot_be_is_refused(tampered):
     venv = TextVectorEnv("MemSokoban-v0", 2)
     observations, _ = venv.reset(seed=0)

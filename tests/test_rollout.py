@@ -78,7 +78,7 @@ class TestRecords:
         assert episode.outcome_rewards == [0.0, 1.0]
 
     def test_mempo_compares_its_own_reward_of_the_result_and_not_the_environments(self):
-        options = {"tasks": "world-test", "memory_mode": "memory"}
+        options = {"tasks": "world-test", "memory_mode": "rewrite"}
         venv = VectorRewardWrapper(venv_of("MemSearchQA-v0", 2, **options), ["MemPO"], "lexical", 2)
         task = venv.unwrapped.envs[0].reset(seed=5)[1]["privileged"]["target_wrapped"]
         replies = iter([f"<mem>m</mem><think></think>{task}", f"junk {task}"])
@@ -87,7 +87,7 @@ class TestRecords:
         assert (sum(good.outcome_rewards), sum(bad.outcome_rewards)) == (1.0, 0.0)
 
     def test_an_episode_that_ends_before_its_group_keeps_what_its_last_turn_earned(self):
-        options = {"tasks": "world-test", "memory_mode": "memory"}
+        options = {"tasks": "world-test", "memory_mode": "rewrite"}
         venv = VectorRewardWrapper(venv_of("MemSearchQA-v0", 2, **options), ["InfoMem"], "lexical", 2)
         answer = venv.unwrapped.envs[0].reset(seed=5)[1]["privileged"]["target_wrapped"]
         replies = iter([f"<mem>m</mem>{answer}", "<mem>m</mem><search>x</search>", f"<mem>m</mem>{answer}"])

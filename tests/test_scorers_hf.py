@@ -261,7 +261,7 @@ def test_a_model_in_memory_is_not_moved(tiny_model):
 
 
 def test_a_model_without_a_head_is_refused(tiny_model):
-    with pytest.raises(ValueError, match="no causal language model"):
+    with pytest.raises(ValueError, match="not a causal language model"):
         HFScorer(transformers.AutoModel.from_pretrained(tiny_model))
 
 

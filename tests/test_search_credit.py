@@ -192,7 +192,7 @@ def play(env, replies):
     return [env.step(reply)[4] for reply in replies]
 
 
-@pytest.mark.parametrize("memory_mode", ["append", "memory"])
+@pytest.mark.parametrize("memory_mode", ["react", "rewrite"])
 def test_the_search_that_finds_evidence_is_paid_and_its_repetition_charged(memory_mode):
     env, search, answer = searching(StepSearch, memory_mode=memory_mode)
     last = play(env, [search, search, answer])[-1]

@@ -165,8 +165,8 @@ def test_a_reply_that_does_nothing_is_told_so_and_the_episode_is_out_of_form(for
 
 @pytest.mark.parametrize("form", OTHERS)
 def test_a_form_without_a_place_for_a_memory_is_refused_with_one(form):
-    with pytest.raises(ValueError, match=f"'{form}' has no place for a memory; use memory_mode='append'"):
-        make(form, memory_mode="memory")
+    with pytest.raises(ValueError, match=f"'{form}' has no place for a memory; use memory_mode='react'"):
+        make(form, memory_mode="rewrite")
 
 
 def test_an_unknown_form_is_named():

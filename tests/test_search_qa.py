@@ -264,7 +264,7 @@ def test_an_answer_in_one_part_stands_in_the_text_and_in_that_part():
 
 
 def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make):
-    env = make(memory_mode="memory")
+    env = make(memory_mode="rewrite")
     _, info = env.reset(seed=0)
     assert info["context"] == "rewrite"
     env.step("<mem>first note</mem>" + search("Seine"))
@@ -286,12 +286,12 @@ def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make)
 def test_the_prompt_says_which_turns_it_shows(make, keep, said):
     assert (
         f"Of earlier turns you see your own memory and {said}"
-        in make(memory_mode="memory", keep_turns=keep).reset(seed=0)[0]
+        in make(memory_mode="rewrite", keep_turns=keep).reset(seed=0)[0]
     )
 
 
 def test_earlier_kept_turns_are_shown_with_their_own_memories(make):
-    env = make(memory_mode="memory", keep_turns=3)
+    env = make(memory_mode="rewrite", keep_turns=3)
     env.reset(seed=0)
     env.step("<mem>old</mem>" + search("Seine"))
     observation = env.step("<mem>new</mem>" + search("Thames"))[0]
@@ -300,7 +300,7 @@ def test_earlier_kept_turns_are_shown_with_their_own_memories(make):
 
 
 def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
-    env = make(memory_mode="memory", max_memory=5)
+    env = make(memory_mode="rewrite", max_memory=5)
     first, _ = env.reset(seed=0)
     assert "in up to 5 tokens" in first
     reply = "<mem> " + "note " * 50 + "</mem>" + search("Seine")
@@ -317,7 +317,7 @@ THOUGHT = "<think>maybe <mem>no</mem> <answer>Paris</answer></think>\n"
 
 @pytest.mark.parametrize("opening", [THOUGHT, THOUGHT.removeprefix("<think>")])
 def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening):
-    env = make(memory_mode="memory")
+    env = make(memory_mode="rewrite")
     env.reset(seed=0)
     reply = opening + "<mem>kept</mem><search>Thames</search>"
     _, reward, terminated, _, info = env.step(reply)
@@ -330,14 +330,14 @@ def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening)
 
 
 def test_kept_thoughts_leave_a_memory_behind_them_unread(make):
-    env = make(memory_mode="memory", thoughts="keep")
+    env = make(memory_mode="rewrite", thoughts="keep")
     env.reset(seed=0)
     told = env.step("<think>t</think><mem>kept</mem><search>Thames</search>")[4]["privileged"]
     assert (told["memory"], told["memory_span"]) == ("", None)
 
 
 def test_a_thought_that_was_cut_is_neither_memory_nor_query(make):
-    env = make(memory_mode="memory")
+    env = make(memory_mode="rewrite")
     env.reset(seed=0)
     info = env.step("<think><mem>kept</mem><search>Thames</search>")[4]
     assert env.shelf.calls == []
@@ -353,8 +353,8 @@ def test_without_a_memory_tags_inside_a_thought_are_read_as_search_r1_reads_them
 @pytest.mark.parametrize(
     ("memory_mode", "text", "shown"),
     [
-        ("append", "{question} {searches}{several} {x}", "Which city is on the Seine? 4 {x}"),
-        ("memory", "{question} {memory}|{recent}|{turns} {shown} {max_memory}", "||17 your own memory and"),
+        ("react", "{question} {searches}{several} {x}", "Which city is on the Seine? 4 {x}"),
+        ("rewrite", "{question} {memory}|{recent}|{turns} {shown} {max_memory}", "||17 your own memory and"),
     ],
 )
 def test_another_template_is_used_and_its_braces_kept(make, memory_mode, text, shown):
@@ -367,7 +367,7 @@ def test_another_template_is_used_and_its_braces_kept(make, memory_mode, text, s
 
 @pytest.mark.parametrize(("keep", "seen"), [(1, False), (3, True), ("all", True)])
 def test_kept_turns_stay_in_the_prompt(make, keep, seen):
-    env = make(memory_mode="memory", keep_turns=keep, max_turns=16)
+    env = make(memory_mode="rewrite", keep_turns=keep, max_turns=16)
     env.reset(seed=0)
     env.step("<mem></mem>" + search("Seine"))
     observation = env.step("<mem></mem>" + search("Thames"))[0]
@@ -375,7 +375,7 @@ def test_kept_turns_stay_in_the_prompt(make, keep, seen):
 
 
 def test_three_kept_turns_drop_the_fourth(make):
-    env = make(memory_mode="memory", keep_turns=3, max_turns=16)
+    env = make(memory_mode="rewrite", keep_turns=3, max_turns=16)
     env.reset(seed=0)
     env.step("<mem></mem>" + search("Seine"))
     for _ in range(3):
@@ -384,7 +384,7 @@ def test_three_kept_turns_drop_the_fourth(make):
 
 
 def test_a_reply_without_a_memory_leaves_it_empty(make):
-    env = make(memory_mode="memory")
+    env = make(memory_mode="rewrite")
     env.reset(seed=0)
     env.step("<mem>note</mem>" + search("Seine"))
     assert "note" not in env.step(search("Thames"))[0]
@@ -422,7 +422,7 @@ def test_several_answers_are_summed_as_mem1_sums_them(make, case):
 
 
 def test_prompt_tokens_are_those_of_the_observations(make):
-    env = make(memory_mode="memory")
+    env = make(memory_mode="rewrite")
     seen = [env.reset(seed=0)[0], env.step("<mem>note</mem>" + search("Seine"))[0]]
     metrics = env.step("<mem></mem>" + answer("x"))[4]["metrics"]
     counts = load_tokenizer().counts(seen)
@@ -462,13 +462,13 @@ def test_real_questions_find_their_gold_passage(real_data):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"memory_mode": "none"}, "append, memory, rewrite, callback, mem1, structured, a_mem, react"),
+        ({"memory_mode": "none"}, "rewrite, callback, mem1, structured, a_mem, react"),
         ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
         ({"keep_turns": 2}, "1, 3 or 'all'"),
         ({"thoughts": "drop"}, "strip, opened, keep"),
         ({"max_memory": 0}, "max_memory"),
         ({"template": {"ask": "{memory}"}}, "{question}"),
-        ({"template": {"ask": "{question}"}, "memory_mode": "memory"}, "{memory}"),
+        ({"template": {"ask": "{question}"}, "memory_mode": "rewrite"}, "{memory}"),
         ({"template": {"read": "{question}"}}, "unknown part 'read'; it may have 'ask'"),
         ({"k": 0}, "k must be"),
         ({"max_turns": 0}, "max_turns"),
@@ -514,7 +514,7 @@ def test_an_answer_inside_an_answer_is_one_answer_and_not_the_gold_one(make):
 
 
 def test_tags_inside_the_memory_mean_nothing(make):
-    env = make(memory_mode="memory")
+    env = make(memory_mode="rewrite")
     env.reset(seed=0)
     noted = "<mem>maybe <answer>Paris</answer>, <search>Thames</search></mem>"
     observation, reward, terminated, _, info = env.step(noted + search("Seine"))
@@ -524,7 +524,7 @@ def test_tags_inside_the_memory_mean_nothing(make):
 
 
 def test_a_memory_that_does_not_open_the_reply_is_none(make):
-    env = make(memory_mode="memory")
+    env = make(memory_mode="rewrite")
     env.reset(seed=0)
     for reply in ("<think><mem>noted</mem></think><search>Seine</search>", "so <mem>noted</mem>"):
         told = env.step(reply)[4]["privileged"]
@@ -566,13 +566,6 @@ def test_an_answer_that_is_only_an_article_is_not_accepted(tmp_path):
 
 class TestMemoryModes:
     """The modes of `memenvs.envs.memory`, where the memory stands in `<mem>` or is the thought."""
-
-    def test_other_names_are_the_same_modes(self, make):
-        for name, same in (("react", "append"), ("rewrite", "memory")):
-            one, other = make(memory_mode=name), make(memory_mode=same)
-            assert one.reset(seed=0)[0] == other.reset(seed=0)[0]
-            reply = "<mem>note</mem>" + search("Seine")
-            assert one.step(reply)[0] == other.step(reply)[0]
 
     def test_operations_in_the_memory_change_its_entries(self, make):
         env = make(memory_mode="structured")

@@ -70,33 +70,11 @@ def test_one_question_file_tells_itself_from_another(tmp_path):
         envs[1].set_state(state_of(envs[0]))
 
 
-@pytest.mark.parametrize(
-    ("env", "tampered"),
-    [
-        (ChunkQAEnv, {"memories": []}),
-        (ChunkQAEnv, {"documents": [0, 1]}),
-        (ChunkQAEnv, {"turn": 1, "turn_rewards": [0.0], "end": "terminated"}),
-        (SearchQAEnv, {"history": [["a", "b"]]}),
-        (SearchQAEnv, {"turn": 1, "turn_rewards": [0.0]}),
-        (lambda: SearchQAEnv(memory_mode="memory"), {"prompts": []}),
-        (SearchQAEnv, {"history": [["\ud800", ""]], "turn": 1, "turn_rewards": [0.0]}),
-    ],
-)
-def test_an_episode_that_its_environment_cannot_come_to_is_refused(env, tampered):
-    env = env()
-    state = state_of(env)
-    with pytest.raises(ValueError, match="cannot be") as error:
-        env.set_state({**state, "episode": {**state["episode"], **tampered}})
-    assert "\n" not in str(error.value)
-    assert env.get_state() == state
-    env.step("x")
-
-
-@pytest.mark.parametrize("tampered", [{"level": "1"}, {"moves": [7]}, {"moves": "up"}])
-def test_a_board_of_other_types_is_refused(tampered):
+@pytest.mark.parametrize("tampered", [{"level": -1}, {"level": 10**9}, {"moves": [7]}, {"moves": "up"}])
+def test_a_board_that_cannot_be_is_refused(tampered):
     env = SokobanGridEnv()
     state = state_of(env)
-    with pytest.raises(ValueError, match=r"the state\.(level|moves).* must be"):
+    with pytest.raises(ValueError, match="the state's"):
         env.set_state({**state, **tampered})
     assert env.get_state() == state
 

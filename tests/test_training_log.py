@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="the learners want the extra train")
 pytest.importorskip("tyro", reason="the learners want the extra train")
 
 from memenvs import TextVectorEnv, collect
-from memenvs.baselines.run import evidence_in_memory, summary
+from memenvs.baselines.rollout import evidence_in_memory, summary
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Episode, Turn
 from memenvs.rollout.scripted import make_policy, play_episode
@@ -85,7 +85,7 @@ def test_without_a_memory_or_words_nothing_is_said_of_evidence():
 
 def test_a_search_shows_evidence_when_a_result_brings_its_document():
     env = RewardWrapper(
-        gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="memory"), ["MemPO"], "lexical"
+        gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite"), ["MemPO"], "lexical"
     )
     _, info = env.reset(seed=0)
     title, _, text = info["privileged"]["evidence"][0].partition("\n")

@@ -11,16 +11,18 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 
-from memenvs.baselines.args import PPOArgs, UpdateArgs
+from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.losses import LOSS_AGG_MODES
-from memenvs.baselines.update import Experience, ProcessGroup, make_optimizer, score, share, update
+from memenvs.baselines.mt_ppo import MTPPOArgs
+from memenvs.baselines.update import Experience, ProcessGroup, make_optimizer, score, share
 from memenvs.models import HFPolicy
 from memenvs.rollout.records import Sample
 
 
 @pytest.fixture
 def policy(tiny_model):
-    return HFPolicy(str(tiny_model), value_head=True, chat=False)
+    return HFPolicy(str(tiny_model), chat=False).add_value_head()
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def items(policy):
     for length in (5, 9, 7, 12, 6, 8):
         sample = Sample.prompt(draws.integers(5, 500, 4))
         samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
-    args = UpdateArgs()
+    args = GRPOArgs()
     score(policy, samples, args, critic=policy, ref_model=policy)
     for sample in samples:
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
@@ -46,18 +48,18 @@ def weights_after(policy, items, **options):
     """The weights after one plain gradient step, and what was metrics."""
     trained = copy.copy(policy)
     trained.model, trained.value_head = copy.deepcopy(policy.model), copy.deepcopy(policy.value_head)
-    trained = HFPolicy(trained.model, policy.tokenizer, value_head=True, chat=False)
+    trained = HFPolicy(trained.model, policy.tokenizer, chat=False).add_value_head()
     critic_only = options.pop("critic_only", False)
-    args = PPOArgs(**{"max_grad_norm": 1e9, **options})
+    args = MTPPOArgs(**options)
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-    metrics = update(
+    metrics = mt_ppo.update(
+        trained,
         trained,
         optimizer,
         items,
         args,
         processes=ProcessGroup("cpu"),
         seed=(0, 1),
-        critic=trained,
         critic_only=critic_only,
     )
     return [weight.detach().clone() for weight in trained.parameters()], metrics
@@ -65,7 +67,7 @@ def weights_after(policy, items, **options):
 
 @pytest.mark.parametrize("mode", LOSS_AGG_MODES)
 def test_micro_batches_do_not_change_the_step(policy, items, mode):
-    options = {"loss_agg_mode": mode, "horizon": 12 if mode == "seq-mean-token-sum-norm" else None}
+    options = {"loss_agg_mode": mode, "max_new_tokens": 12}
     whole, _ = weights_after(policy, items, micro_batch_tokens=10_000, **options)
     cut, _ = weights_after(policy, items, micro_batch_tokens=20, **options)
     for one, other in zip(whole, cut, strict=True):
@@ -78,9 +80,9 @@ def test_a_sequence_without_advantage_is_not_computed_and_weighs_as_before(tiny_
 
     def step(experiences, **options):
         policy = HFPolicy(str(tiny_model), chat=False)
-        args = UpdateArgs(loss_agg_mode=mode, max_grad_norm=1e9, **options)
+        args = GRPOArgs(loss_agg_mode=mode, **options)
         optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-        done = update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+        done = grpo.update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
         return policy.parameters(), done["computed"]
 
     without, computed = step(flat)
@@ -158,7 +160,7 @@ def test_what_another_engine_sampled_is_scored_again(policy, items):
     samples = [item.sample for item in items]
     for sample in samples:
         sample.logprobs = np.where(sample.response_mask, sample.logprobs + 0.25, 0.0)
-    metrics = score(policy, samples, UpdateArgs(sampler="vllm"), critic=policy)
+    metrics = score(policy, samples, GRPOArgs(sampler="vllm"), critic=policy)
     assert metrics["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
     _, seen = weights_after(policy, items)
     assert seen["approx_kl"] == pytest.approx(0, abs=1e-9)
@@ -201,11 +203,11 @@ def measured(tiny_model):
 
 def test_one_pass_compares_the_policy_with_itself_and_measures_nothing_before(measured):
     policy, experiences = measured
-    args, seen = UpdateArgs(lr=0.1), passes(policy)
+    args, seen = GRPOArgs(lr=0.1), passes(policy)
     assert score(policy, [one.sample for one in experiences], args) == {}
     assert seen == []
     optimizer = make_optimizer([{"params": policy.parameters()}], lr=0.1)
-    metrics = update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+    metrics = grpo.update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
     assert len(seen) == 1
     assert metrics["approx_kl"] == metrics["clip_fraction"] == 0.0
     assert metrics["kl_sampler"] == pytest.approx(0.25, abs=0.02)
@@ -217,7 +219,7 @@ def test_one_pass_compares_the_policy_with_itself_and_measures_nothing_before(me
 @pytest.mark.parametrize("several", [{"epochs": 2}, {"minibatches": 2}, {"kl_coef": 0.1, "kl_in": "reward"}])
 def test_what_a_later_pass_or_a_reward_compares_with_is_measured_before(measured, several):
     policy, experiences = measured
-    args, samples = PPOArgs(**several), [one.sample for one in experiences]
+    args, samples = MTPPOArgs(**several), [one.sample for one in experiences]
     assert score(policy, samples, args)["kl_sampler"] == pytest.approx(0.25, abs=0.02)
 
 

@@ -17,7 +17,8 @@ from memenvs.core.vector import TextVectorEnv
 from memenvs.credit import place_rewards
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.engine import collect
-from memenvs.wrappers import VectorRewardWrapper
+from memenvs.wrappers import IGPOMethod, VectorRewardWrapper
+from memenvs.wrappers.comparison import ComparisonSettings
 
 PLACES = ("verl.experimental.agent_loop.agent_loop", "verl.trainer.ppo.core_algos")
 
@@ -78,9 +79,13 @@ def rows(episodes):
     ("name", "methods", "settings"),
     [
         ("memenvs_mt_grpo", ["SearchRewards"], {"reward": "turn"}),
-        ("memenvs_mt_grpo_skip", ["SearchRewards"], {"reward": "turn", "ended": "skip"}),
+        (
+            "memenvs_mt_grpo_skip",
+            ["SearchRewards"],
+            {"reward": "turn", "how": ComparisonSettings(ended="skip")},
+        ),
         ("memenvs_turns", ["SearchRewards"], {"reward": "turn-pool"}),
-        ("memenvs_igpo", ["IGPO"], {"reward": "igpo"}),
+        ("memenvs_igpo", ["IGPO"], {"reward": IGPOMethod()}),
     ],
 )
 def test_an_estimator_gives_every_token_what_our_learner_gives_it(estimators, name, methods, settings):

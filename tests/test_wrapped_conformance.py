@@ -23,7 +23,7 @@ STACKS = {
     ),
     "SearchStack": (
         "memenvs.envs.search_qa:SearchQAEnv",
-        {"memory_mode": "memory"},
+        {"memory_mode": "rewrite"},
         [("MemPO", SCORED), ("SearchRewards", {}), ("InfoMem", SCORED)],
     ),
     "ChunkGains": (

@@ -19,7 +19,10 @@ from memenvs.wrappers.otc import OTCMethod
 from memenvs.wrappers.prm import PRMMethod
 from memenvs.wrappers.question_credit import QuestionCreditMethod
 from memenvs.wrappers.rememr1 import ReMemR1Method
-from memenvs.wrappers.reward_wrapper import (
+from memenvs.wrappers.reward_wrapper import RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers.search_r1 import SearchR1Method
+from memenvs.wrappers.search_rewards import SearchRewardsMethod
+from memenvs.wrappers.single import (
     IGPO,
     OTC,
     PRM,
@@ -32,15 +35,11 @@ from memenvs.wrappers.reward_wrapper import (
     MovieRecall,
     QuestionCredit,
     ReMemR1,
-    RewardWrapper,
     SearchR1,
     SearchRewards,
     StepSearch,
     ToolRewards,
-    VectorRewardWrapper,
 )
-from memenvs.wrappers.search_r1 import SearchR1Method
-from memenvs.wrappers.search_rewards import SearchRewardsMethod
 from memenvs.wrappers.stepsearch import StepSearchMethod
 from memenvs.wrappers.tamtrl import TAMTRLMethod
 from memenvs.wrappers.tool_rewards import ToolRewardsMethod

@@ -114,7 +114,7 @@ class Curriculum:
         return {**self._identity, "progress": to_plain(self.progress)}
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of a curriculum over the same tasks.
+        """Resume from a state of a curriculum over the same tasks.
 
         Raises:
             ValueError: it is of another, or no curriculum can be so; nothing has changed then.
@@ -170,7 +170,7 @@ class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
                 f"metric must be one of {', '.join(first.metric_names)}, got {curriculum.metric!r}"
             )
         super().__init__(env)
-        self.curriculum, self._updates, self._venv = curriculum, update, inner
+        self.curriculum, self._updates, self._vector = curriculum, update, inner
         self._ended: list[tuple[str, float]] = []
         self._seeds = np.random.default_rng()
 
@@ -200,7 +200,7 @@ class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         _, _, terminated, truncated, _ = stepped
         if self._updates:
             for i in np.flatnonzero(terminated | truncated).tolist():
-                info = self._venv.infos_list[i]
+                info = self._vector.infos_list[i]
                 if not info.get("error"):
                     self._ended.append((info["task"], info["metrics"][self.curriculum.metric]))
         return stepped

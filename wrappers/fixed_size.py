@@ -98,7 +98,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         return {"inner": get_state(self.env), "answers": list(self._answers)}
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of `get_state`."""
+        """Resume from a state of `get_state`."""
         check_keys(state, "inner", "answers")
         set_state(self.env, state["inner"])
         self._answers = list(state["answers"])
@@ -172,7 +172,7 @@ def reading_replies(env: ChunkQAEnv, answers: Sequence[str]) -> list[str]:
     """Each candidate in the answer's form, and the memory as it is; as notes where a memory takes notes."""
     wrapped = [wrap_answer(answer, env.answer_format) for answer in answers]
     if env.memory_mode == "rewrite" or env.answering:
-        return [*wrapped, env.episode.memories[-1]]
+        return [*wrapped, env.memory_shown]
     return [*(env.noting([answer]) for answer in wrapped), env.noting(env.notes())]
 
 

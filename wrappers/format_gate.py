@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memenvs.core.checks import check_numbers
 from memenvs.rollout.records import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
@@ -33,19 +32,8 @@ class FormatGateMethod(RewardMethod):
     wrong: float = 0.0
 
     name = "format_gate"
-
-    def __post_init__(self) -> None:
-        check_numbers(improper=self.improper, wrong=self.wrong)
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Always: it contains it."""
-        return True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The form of an episode."""
-        return ("metrics/format",)
+    replaces_outcome = True
+    needs = ("metrics/format",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """R at the last turn, 0 before."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from memenvs.core.checks import Range, check_choice, check_numbers
-from memenvs.credit import SCALES, gigpo
+from memenvs.core.checks import NonNegative, Share
+from memenvs.credit import gigpo
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
 
@@ -46,24 +47,14 @@ class GiGPOMethod(RewardMethod):
     """
 
     omega: float = 1.0
-    gamma: float = 0.95
-    scale: str = "std"
-    similarity: float = 1.0
+    gamma: NonNegative = 0.95
+    scale: Literal["std", "none"] = "std"
+    similarity: Share = 1.0
 
     name = "gigpo"
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_numbers(omega=self.omega)
-        check_numbers(Range(0), gamma=self.gamma)
-        check_choice("scale", self.scale, SCALES)
-        check_numbers(Range(0, 1), similarity=self.similarity)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What came back last."""
-        return ("feedback", "privileged")
+    needs = ("feedback", "privileged")
 
     def measures(self, turn: Turn) -> bool:
         """Never: an advantage has no signal."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from memenvs.core.checks import Range, check_choice, check_numbers
-from memenvs.credit import NORMALIZATIONS
-from memenvs.rollout.records import Turn
-from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.mempo import MEASURES
+from memenvs.core.checks import NonNegative
+from memenvs.credit import igpo
+from memenvs.rollout.records import Episode, Floats, Turn
+from memenvs.wrappers.comparison import ComparisonSettings, results_of
+from memenvs.wrappers.infomem import TARGETS, Target
+from memenvs.wrappers.mempo import Measure
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
@@ -46,18 +48,14 @@ class IGPOMethod(RewardMethod):
         normalize: `"separate"`: gains and outcomes each by themselves, or `"joint"`; of that advantage.
     """
 
-    measure: str = "probability"
-    target: str = "bare"
-    gamma: float = 1.0
-    normalize: str = "separate"
+    measure: Measure = "probability"
+    target: Target = "bare"
+    gamma: NonNegative = 1.0
+    normalize: Literal["separate", "joint"] = "separate"
 
     name = "igpo"
-
-    def __post_init__(self) -> None:
-        check_choice("measure", self.measure, MEASURES)
-        check_choice("target", self.target, TARGETS)
-        check_numbers(Range(0), gamma=self.gamma)
-        check_choice("normalize", self.normalize, NORMALIZATIONS)
+    uses = ()
+    adds_advantages = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -80,3 +78,14 @@ class IGPOMethod(RewardMethod):
             return 0.0
         after, before = (float(np.mean(nats)) if len(nats) else math.nan for nats in scores)
         return math.exp(after) - math.exp(before) if self.measure == "probability" else after - before
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """The paper's: gains and outcomes normalised in the group and summed from each turn on."""
+        groups = [episode.group for episode in episodes]
+        return igpo(
+            self.signals_of(episodes),
+            results_of(episodes),
+            gamma=self.gamma,
+            groups=groups,
+            normalize=self.normalize,
+        )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from memenvs.core.checks import Range, check_choice, check_flags, check_numbers, check_whole
-from memenvs.core.state import check_keys, to_plain
+from memenvs.core.checks import NonNegative
+from memenvs.core.state import check_keys, from_plain, to_plain
 from memenvs.core.text import Template
-from memenvs.credit import SIDES, infomem_bonus
+from memenvs.credit import infomem_bonus
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import RewardMethod, RunningStatistics
+from memenvs.wrappers.method import Ddof, RewardMethod, RunningStatistics
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-CONDITIONS = ("answer", "query")
-TARGETS = {"bare": "target", "wrapped": "target_wrapped"}
+Target = Literal["bare", "wrapped"]
+TARGETS: dict[Target, str] = {"bare": "target", "wrapped": "target_wrapped"}
 
 QUERY_PROMPT = Template(
     """\
@@ -59,13 +59,13 @@ class InfoMemMethod(RewardMethod):
     """
 
     beta: float = 0.2
-    eps: float = 1e-6
-    ddof: int = 0
-    side: str = "success"
+    eps: NonNegative = 1e-6
+    ddof: Ddof = 0
+    side: Literal["success", "wrong", "both"] = "success"
     normalize: bool = True
-    condition: str = "answer"
+    condition: Literal["answer", "query"] = "answer"
     outcome: bool = True
-    target: str = "bare"
+    target: Target = "bare"
     _earlier: dict[bool, RunningStatistics] = field(
         default_factory=lambda: {True: RunningStatistics(), False: RunningStatistics()},
         init=False,
@@ -74,17 +74,9 @@ class InfoMemMethod(RewardMethod):
     )
 
     name = "infomem"
+    needs_both_answers = True
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_numbers(beta=self.beta)
-        check_numbers(Range(0), eps=self.eps)
-        check_whole(Range(0, 1), ddof=self.ddof)
-        check_flags(normalize=self.normalize, outcome=self.outcome)
-        check_choice("side", self.side, SIDES)
-        check_choice("condition", self.condition, CONDITIONS)
-        check_choice("target", self.target, TARGETS)
 
     @property
     def replaces_outcome(self) -> bool:
@@ -143,7 +135,7 @@ class InfoMemMethod(RewardMethod):
         """See `RewardMethod.set_state`."""
         check_keys(state, "success", "wrong")
         self._earlier = {
-            right: RunningStatistics.from_state(state[name], f"the state's {self.name}.{name}")
+            right: from_plain(state[name], RunningStatistics, f"the state's {self.name}.{name}")
             for right, name in ((True, "success"), (False, "wrong"))
         }
 

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
+from memenvs.cli import check_arguments, parameters_of
+from memenvs.core.checks import check_choice
 from memenvs.core.env import MAX_REPLY_CHARS
-from memenvs.core.files import json_sha256, write_text
-from memenvs.core.http import JSONClient, ServerError
+from memenvs.core.http import ServerError
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
-from memenvs.models.endpoint import complete
 from memenvs.rollout.records import Credit, Episode, observation_text
-from memenvs.wrappers.method import Score, ScoreMethod
+from memenvs.wrappers.judge_client import JudgeClient
+from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 _RECORD = """\
 Below is the record of its work, as JSON: for each turn what the agent read, what it replied and what came \
@@ -94,7 +91,7 @@ GENERAL_TURN = (
     "You are grading an agent that works on a task over several turns. "
     + _RECORD
     + """\
-Grade each of the {turns} turns by itself, from {low} to {high}:
+Grade each of the {turns} turns by itself, from 0 to 1:
 - high if the reply keeps the form that was asked for, uses what has been learned so far, and moves the task \
 on: a search or a call that is aimed at what is missing, a memory that keeps what the answer needs and drops \
 the rest, an answer that is right and rests on what was read;
@@ -112,7 +109,7 @@ GENERAL_OUTCOME = (
     "You are grading an agent that works on a task over several turns. "
     + _RECORD
     + """\
-Grade the work as a whole, from {low} to {high}:
+Grade the work as a whole, from 0 to 1:
 - high if the final answer means the same as a right one, rests on what was read, and is in the form \
 asked for;
 - in the middle if it is partly right, or right without support in what was read;
@@ -212,8 +209,10 @@ RUBRICS = {
     "equivalence": {"outcome": EQUIVALENCE},
     "longmemeval": {"outcome": LONGMEMEVAL["multi-session"] + _CHAT_SCORE},
 }
-PLACES = ("transcript", "question", "answer", "reference", "turns", "low", "high")
-LEVELS = ("turn", "outcome")
+PLACES = ("transcript", "question", "answer", "reference", "turns")
+MAX_CHARS = 8000
+"""Characters shown of each text of the record, the middle left out."""
+
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
 _LINE = re.compile(rf"Turn\s*(\d+)\s*:\s*({_NUMBER})", re.IGNORECASE)
 _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
@@ -225,8 +224,7 @@ class JudgeMethod(ScoreMethod):
     """Let a judge model score an episode, a number a turn or one for all (MT-PPO 5.3 and appendix D.2).
 
     The judge is asked when an episode has ended, once for all its turns; episodes that end together are asked
-    about at once, at most `concurrency` at a time. The record it reads is JSON, so that nothing an agent
-    writes can end it.
+    about at once. The record it reads is JSON, so that nothing an agent writes can end it.
 
     The rubric `"search"` is that of appendix D.2, in our own words, for environments that search: the last
     turn gets -1, 0.2 or 1; an earlier one +0.1 or -0.2 for its form, +0.3 for what it found, -0.1 for each
@@ -235,96 +233,62 @@ class JudgeMethod(ScoreMethod):
     question, which is the first part of the task's id (`memenvs.build.readers.longmemeval`). `"equivalence"`
     asks whether the last reply means exactly the same as a right answer, 1 or 0 (InfoMem C.3).
 
-    The prompt decides how the verdict is read. One that holds `<score>` asks for lines `Turn1: X.X` (or one
-    number) inside `<score>…</score>`, behind the `<reasoning>…</reasoning>` if there is one; any other
-    asks for one JSON object, `{"scores": […]}` or `{"score": …}`. A verdict in another form or with another
-    number of scores is NaN with the reason in its `Credit`, never 0, like a score out of range and an
-    unreachable endpoint. `failures` counts the reasons, the log warns of each once, and
-    `info["metrics"]["judge_unscored"]` counts the credits. Where the outcome is replaced, a learner leaves
-    out an episode whose last turn has no score.
+    The prompt decides how the verdict is read. One that holds `<score>` asks for lines `Turn1: X.X` from -1
+    to 1 (or one number, 0 or 1) inside `<score>…</score>`, behind the `<reasoning>…</reasoning>` if there is
+    one; any other asks for one JSON object, `{"scores": […]}` or `{"score": …}`, of numbers from 0 to 1. A
+    thought that leads a verdict is dropped. A verdict in another form or with another number of scores is NaN
+    with the reason in its `Credit`, never 0, like a score out of range and an unreachable endpoint.
+    `failures` counts the reasons, the log warns of each once, and `info["metrics"]["judge_unscored"]` counts
+    the credits. Where the outcome is replaced, a learner leaves out an episode whose last turn has no score.
 
     Args:
         url: of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
         model: its name there.
         level: `"turn"`, or `"outcome"`: one score, given to the last turn.
-        rubric: `"search"`, `"general"`, or, of the outcome, `"longmemeval"` or `"equivalence"`.
-        prompt: a rubric of your own instead, with the place `{transcript}` or `{answer}` (the last reply)
-            and, if wanted, `{question}`, `{reference}`, `{turns}`, `{low}`, `{high}`.
+        rubric: `"search"`, `"general"`, or, of the outcome, `"longmemeval"` or `"equivalence"`; or a prompt
+            of your own, with the place `{transcript}` or `{answer}` (the last reply) and, if wanted,
+            `{question}`, `{reference}`, `{turns}`.
         outcome: `"keep"` pays scores beside the environment's outcome; `"replace"` pays them instead, so
             that the last turn's score is the outcome reward (PPO-OR by a judge: `level="outcome"`);
             `"multiply"` pays each score times the outcome instead (TAMTRL's LLM-judge, appendix B.2).
         weight: of a score in the reward.
-        low: smallest score; by default -1 for lines of turns, 0 otherwise.
-        high: largest score.
-        concurrency: requests at a time.
-        max_chars: characters shown of each text of the record, the middle left out.
-        max_tokens: of a verdict.
-        timeout: seconds.
-        tries: of a request.
-        pause: seconds before the second try; it doubles.
-        cache: a folder that keeps verdicts by the hash of what was asked.
-        key_variable: the environment variable with the endpoint's key; None sends none. The key itself is
-            never an argument, so that no spec or log holds it.
-        chat_args: arguments of the endpoint's chat template, such as `{"enable_thinking": False}`; a thought
-            that leads a verdict is dropped.
+        client: settings of `memenvs.wrappers.judge_client.JudgeClient`, such as `{"cache": "judged"}`.
     """
 
     url: str
     model: str
-    level: str = "turn"
+    level: Literal["turn", "outcome"] = "turn"
     rubric: str = "search"
-    prompt: str | None = None
-    outcome: str = "keep"
+    outcome: Outcome = "keep"
     weight: float = 1.0
-    low: float | None = None
-    high: float = 1.0
-    concurrency: int = 8
-    max_chars: int = 8000
-    max_tokens: int = 1024
-    timeout: float = 120.0
-    tries: int = 4
-    pause: float = 0.5
-    cache: str | None = None
-    key_variable: str | None = None
-    chat_args: dict[str, Any] = field(default_factory=dict)
+    client: dict[str, Any] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter, init=False, repr=False, compare=False)
 
     name = "judge"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("level", self.level, LEVELS)
-        check_choice("rubric", self.rubric, RUBRICS)
-        check_whole(concurrency=self.concurrency, max_chars=self.max_chars)
-        check_whole(max_tokens=self.max_tokens, tries=self.tries)
-        if self.level not in RUBRICS[self.rubric] and self.prompt is None:
-            raise ValueError(f"rubric {self.rubric!r} has no scores of turns; use level='outcome'")
-        text = self.prompt or RUBRICS[self.rubric][self.level]
-        needed = "answer" if "{answer}" in text else "transcript"
-        self._template = Template(
-            text, required=(needed,), optional=[place for place in PLACES if place != needed], name="judge"
-        )
+        text = self.rubric
+        if "{" not in text:
+            check_choice("rubric", text, RUBRICS)
+            if self.level not in RUBRICS[text]:
+                raise ValueError(f"rubric {text!r} has no scores of turns; use level='outcome'")
+            text = RUBRICS[text][self.level]
+        self._template = _template(text)
         self._in_lines = "<score>" in text
-        least = -1.0 if self._in_lines and self.level == "turn" else 0.0
-        self._low: float = least if self.low is None else self.low
-        check_numbers(low=self._low, high=self.high, timeout=self.timeout)
-        check_numbers(Range(0), pause=self.pause)
-        if not self._low < self.high:
-            raise ValueError(f"low must be under high, got {self._low!r} and {self.high!r}")
-        self._client(None)  # which refuses a wrong URL
+        self._low = -1.0 if self._in_lines and self.level == "turn" else 0.0
+        settings = {"url": self.url, "model": self.model, **self.client}
+        check_arguments("the judge's client", settings, parameters_of(JudgeClient))
+        self._client = JudgeClient(**settings)
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What the record is made of; the rubric of a search needs an environment that searches."""
-        searching = self.rubric == "search" and self.prompt is None
-        return ("context", "feedback", *(("events/searches",) if searching else ()))
+        return ("context", "feedback", *(("events/searches",) if self.rubric == "search" else ()))
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The scores of each episode, times `weight`, and the outcome where that is wanted."""
-        if not episodes:
-            return []
-        with ThreadPoolExecutor(min(self.concurrency, len(episodes))) as pool:
-            verdicts = list(pool.map(self._judge, episodes))
+        verdicts = self._client.for_each(self._judge, episodes)
         for reason in (reason for scores in verdicts for _, reason in scores if reason):
             kind = reason.partition(":")[0]
             if kind not in self.failures:
@@ -338,66 +302,37 @@ class JudgeMethod(ScoreMethod):
     def _judge(self, episode: Episode) -> list[Score]:
         turns = len(episode.turns)
         template = self._template
-        if self.rubric == "longmemeval" and self.prompt is None:
+        if self.rubric == "longmemeval":
             kind = question_type(episode)
             if kind is None:
                 task = episode.turns[-1].info.get("task")
                 return [(math.nan, f"unknown type: task {task!r} is not one of LongMemEval")]
-            template = Template(LONGMEMEVAL[kind] + _CHAT_SCORE, required=("answer",), optional=PLACES[1:])
+            template = _template(LONGMEMEVAL[kind] + _CHAT_SCORE)
         reply = episode.turns[-1].action
         prompt = template.fill(
-            transcript=transcript(episode, self.max_chars),
+            transcript=transcript(episode, MAX_CHARS),
             question=episode.turns[-1].info["privileged"].get("question", ""),
-            answer=excerpt(clean_text(reply[thought_end(reply) :], MAX_REPLY_CHARS), self.max_chars),
+            answer=excerpt(clean_text(reply[thought_end(reply) :], MAX_REPLY_CHARS), MAX_CHARS),
             reference=reference(episode),
             turns=turns,
-            low=f"{self._low:g}",
-            high=f"{self.high:g}",
         )
         count = turns if self.level == "turn" else None
 
         def read(reply: str) -> list[Score]:
             reader = read_lines if self._in_lines else read_verdict
-            return reader(reply, count, self._low, self.high)
+            return reader(reply, count, self._low, 1.0)
 
         try:
-            return self._ask(prompt, read)
+            return self._client.ask(prompt, read)
         except ServerError as error:
             return [(math.nan, f"endpoint: {error}")] * (count or 1)
 
-    def _ask(self, prompt: str, read: Callable[[str], list[Score]]) -> list[Score]:
-        """What `read` makes of the reply to one user message without the thought that leads it.
 
-        A reply in the cache is taken from there; one whose scores have no reasons is kept in it.
-
-        Raises:
-            ServerError: no reply in `tries` tries, or a refusal.
-        """
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": 0.0,
-            "max_tokens": self.max_tokens,
-        }
-        if self.chat_args:
-            body["chat_template_kwargs"] = self.chat_args
-        place = None
-        if self.cache is not None:
-            digest = json_sha256(body)
-            place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
-            if (kept := _read_reply(place)) is not None:
-                return read(kept)
-        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
-        reply = complete(self._client(key), body).text
-        reply = reply[thought_end(reply) :]
-        scores = read(reply)
-        if place is not None and not any(reason for _, reason in scores):
-            write_text(place, json.dumps({"reply": reply}))
-        return scores
-
-    def _client(self, key: str | None) -> JSONClient:
-        """A client for one request: the method stays plain data, and keeps no key."""
-        return JSONClient(self.url, timeout=self.timeout, tries=self.tries, pause=self.pause, key=key)
+def _template(text: str) -> Template:
+    """A prompt of the last reply alone where it has the place `{answer}`, else of the whole record."""
+    needed = "answer" if "{answer}" in text else "transcript"
+    others = [place for place in PLACES if place != needed]
+    return Template(text, required=(needed,), optional=others, name="judge")
 
 
 def transcript(episode: Episode, max_chars: int) -> str:
@@ -497,15 +432,6 @@ def read_lines(reply: str, count: int | None, low: float, high: float) -> list[S
     if [match[1] for match in matches] != [str(turn) for turn in range(1, count + 1)]:
         return _unscored(count, f"wrong number: {len(lines)} lines, not Turn1 to Turn{count} in order")
     return [_score(float(match[2]), low, high) for match in matches]
-
-
-def _read_reply(place: Path) -> str | None:
-    """A kept reply; None if there is none, or if what is there is broken."""
-    try:
-        kept = json.loads(place.read_text(encoding="utf-8"))["reply"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return kept if isinstance(kept, str) else None
 
 
 def _score(value: Any, low: float, high: float) -> Score:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from memenvs.core.checks import Range, check_choice, check_numbers, check_whole
-from memenvs.core.state import to_plain
+from memenvs.core.checks import NonNegative
 from memenvs.credit import mempo
-from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.method import RewardMethod, RunningStatistics
+from memenvs.rollout.records import Credit, Episode, Floats, Turn
+from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
+from memenvs.wrappers.infomem import TARGETS, Target
+from memenvs.wrappers.method import Ddof, RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-BIASES = ("history", "none")
-MEASURES = ("probability", "log")
-TRAJECTORIES = ("strict", "outcome")
+Measure = Literal["probability", "log"]
 
 
 @dataclass
-class MemPOMethod(RewardMethod):
+class MemPOMethod(RememberingMethod):
     """Give the tokens of each memory an advantage of their own (MemPO eq. 4 to 9).
 
         r_i      = 1 if the answer is right and the format proper, else 0      section 4.1
@@ -52,27 +50,18 @@ class MemPOMethod(RewardMethod):
         ddof: of it.
     """
 
-    bias: str = "history"
-    measure: str = "probability"
-    trajectory: str = "strict"
-    target: str = "bare"
-    eps: float = 1e-6
-    ddof: int = 1
-    _earlier: RunningStatistics = field(
-        default_factory=RunningStatistics, init=False, repr=False, compare=False
-    )
+    bias: Literal["history", "none"] = "history"
+    measure: Measure = "probability"
+    trajectory: Literal["strict", "outcome"] = "strict"
+    target: Target = "bare"
+    eps: NonNegative = 1e-6
+    ddof: Ddof = 1
 
     name = "mempo"
+    uses = COMPARISONS["outcome"].uses
+    needs_both_answers = True
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_numbers(Range(0), eps=self.eps)
-        check_whole(Range(0, 1), ddof=self.ddof)
-        check_choice("bias", self.bias, BIASES)
-        check_choice("measure", self.measure, MEASURES)
-        check_choice("trajectory", self.trajectory, TRAJECTORIES)
-        check_choice("target", self.target, TARGETS)
 
     @property
     def replaces_outcome(self) -> bool:
@@ -132,13 +121,9 @@ class MemPOMethod(RewardMethod):
             made.append(credits)
         return made
 
-    def get_state(self) -> dict[str, Any]:
-        """The statistics of all memories so far."""
-        return to_plain(self._earlier)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """See `RewardMethod.set_state`."""
-        self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """A_trajectory, of the outcome alone; A_memory is a credit that a learner adds (eq. 9)."""
+        return COMPARISONS["outcome"].advantages(episodes, how)
 
 
 def trajectory_reward(episode: Episode) -> float:

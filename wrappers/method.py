@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
-from memenvs.core.checks import check_choice, check_numbers
-from memenvs.core.state import from_plain
+from memenvs.core.checks import Range, check_fields
+from memenvs.core.state import from_plain, to_plain
 from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-OUTCOMES = ("keep", "replace", "multiply")
+Ddof = Annotated[int, Range(0, 1)]
+Outcome = Literal["keep", "replace", "multiply"]
 Score = tuple[float, str]
 """A number and an empty text, or NaN and the reason."""
 
 
-class RewardMethod:
-    """Measures a signal at every turn, and assigns credit to the turns of ended episodes.
+class RewardMethod(Comparison):
+    """Measures a signal at every turn, assigns credit to turns of ended episodes, and compares episodes.
 
     A method knows nothing of Gymnasium and of other methods, and keeps nothing of a running episode. A
-    subclass is a dataclass whose fields are its settings, all plain data.
+    subclass is a dataclass whose fields are its settings, all plain data, checked by their annotations (see
+    `memenvs.core.checks.check_fields`).
+
+    `advantages` is what a learner trains by where it is told to use this method (`grpo --reward NAME`): by
+    default the sums of all rewards, this method's among them, are compared. A method whose paper compares
+    otherwise overrides it, with the attributes of `Comparison`.
 
     Attributes:
         name: of its component in `info["rewards"]`.
@@ -36,6 +43,9 @@ class RewardMethod:
     name: ClassVar[str]
     group: ClassVar[bool] = False
     immediate: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def replaces_outcome(self) -> bool:
@@ -79,6 +89,19 @@ class RewardMethod:
             for episode in episodes
         ]
 
+    def signals_of(self, episodes: Sequence[Episode]) -> list[list[float]]:
+        """This method's signal (K,) at the turns of each episode.
+
+        Raises:
+            ValueError: an episode was played without this method.
+        """
+        if missing := [episode for episode in episodes if self.name not in episode.signals]:
+            raise ValueError(
+                f"task {missing[0].task!r} was played without the reward method {self.name!r}; put a "
+                "VectorRewardWrapper with it around the environments"
+            )
+        return [episode.signals[self.name] for episode in episodes]
+
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments, as plain data."""
         this: Any = self
@@ -91,7 +114,7 @@ class RewardMethod:
         return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `get_state`.
+        """Resume from a state of `get_state`.
 
         Raises:
             ValueError: it is none.
@@ -110,14 +133,10 @@ class ScoreMethod(RewardMethod):
         weight: of a score in the reward.
     """
 
-    outcome: str
+    outcome: Outcome
     weight: float
 
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_choice("outcome", self.outcome, OUTCOMES)
-        check_numbers(weight=self.weight)
 
     @property
     def replaces_outcome(self) -> bool:
@@ -172,15 +191,19 @@ class RunningStatistics:
             return 0.0
         return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + eps)
 
-    @classmethod
-    def from_state(cls, state: Any, where: str) -> RunningStatistics:
-        """The statistics that `memenvs.core.state.to_plain` made `state` of; `where` is what errors call it.
 
-        Raises:
-            ValueError: no numbers can have them.
-        """
-        statistics = from_plain(state, cls, where)
-        ordered = not statistics.count or statistics.low <= statistics.high
-        if statistics.count < 0 or not statistics.squares >= 0 or not ordered:
-            raise ValueError(f"{where} cannot be: {state!r:.200}")
-        return statistics
+@dataclass
+class RememberingMethod(RewardMethod):
+    """A method that compares a lone episode with the numbers of earlier ones, `_earlier`."""
+
+    _earlier: RunningStatistics = field(
+        default_factory=RunningStatistics, init=False, repr=False, compare=False
+    )
+
+    def get_state(self) -> dict[str, Any]:
+        """See `RewardMethod.get_state`."""
+        return to_plain(self._earlier)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See `RewardMethod.set_state`."""
+        self._earlier = from_plain(state, RunningStatistics, f"the state's {self.name}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_whole
+from memenvs.core.checks import Count
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import thought_end
@@ -48,23 +48,15 @@ class MovieRecallMethod(RewardMethod):
     """
 
     names: str
-    k: int = 5
+    k: Count = 5
 
     name = "movie_recall"
+    replaces_outcome = True
+    needs = ("privileged/answers",)
 
     def __post_init__(self) -> None:
-        check_whole(k=self.k)
+        super().__post_init__()
         _known(self.names)
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The numbers of the right movies."""
-        return ("privileged/answers",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """Recall at k at the last turn, 0 before.

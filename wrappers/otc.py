@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from memenvs.core.checks import Range, check_numbers
+from memenvs.core.checks import Range
 from memenvs.credit import tool_efficiency
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
@@ -40,25 +41,13 @@ class OTCMethod(RewardMethod):
     """
 
     alpha: float = 1.0
-    smooth: float = 1.0
+    smooth: Annotated[float, Range(above=0)] = 1.0
 
     name = "otc"
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_numbers(alpha=self.alpha)
-        check_numbers(Range(above=0), smooth=self.smooth)
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Always: it is a factor of the reward."""
-        return True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The event of a call."""
-        return (" or ".join(f"events/{name}" for name in CALLS),)
+    replaces_outcome = True
+    needs = (" or ".join(f"events/{name}" for name in CALLS),)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """Whether the turn called the tool."""

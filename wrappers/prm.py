@@ -7,13 +7,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs import models
-from memenvs.core.checks import check_choice, check_whole
+from memenvs.core.checks import Count
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
@@ -22,7 +22,7 @@ from memenvs.models import Ids
 from memenvs.models.loading import Dtype
 from memenvs.rollout.demonstrations import to_demonstration, to_samples
 from memenvs.rollout.records import Credit, Episode
-from memenvs.wrappers.method import Score, ScoreMethod
+from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy
@@ -72,24 +72,18 @@ class PRMMethod(ScoreMethod):
     """
 
     model: str
-    outcome: str = "keep"
+    outcome: Outcome = "keep"
     weight: float = 1.0
     device: str | None = None
-    dtype: str = "auto"
-    max_batch_tokens: int = 8192
+    dtype: Dtype = "auto"
+    max_batch_tokens: Count = 8192
 
     name = "prm"
+    needs = ("context", "feedback")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("dtype", self.dtype, get_args(Dtype))
-        check_whole(max_batch_tokens=self.max_batch_tokens)
         check_checkpoint(self.model)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What tells how the prompts of an episode follow each other."""
-        return ("context", "feedback")
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The probability of every turn, times `weight`, and the outcome where that is wanted."""
@@ -158,12 +152,12 @@ def check_checkpoint(folder: str) -> None:
     """Raise a one-line `ValueError` unless a folder is a checkpoint of a process reward model."""
     path = Path(folder).expanduser()
     state = path / "state.json"
-    mend = "give the folder of a checkpoint of python -m memenvs.baselines.prm, such as runs/prm/last"
+    advice = "give the folder of a checkpoint of python -m memenvs.baselines.prm, such as runs/prm/last"
     if not state.is_file() or not (path / "policy").is_dir():
-        raise ValueError(f"there is no process reward model in {folder}; {mend}")
-    args = read_json(state, mend).get("args")
+        raise ValueError(f"there is no process reward model in {folder}; {advice}")
+    args = read_json(state, advice).get("args")
     if not isinstance(args, dict) or "labels" not in args:
-        raise ValueError(f"{folder} is a checkpoint of another learner; {mend}")
+        raise ValueError(f"{folder} is a checkpoint of another learner; {advice}")
 
 
 @functools.lru_cache(maxsize=4)

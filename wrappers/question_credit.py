@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from memenvs.core.checks import Range, check_numbers, check_whole
-from memenvs.core.state import to_plain
+from memenvs.core.checks import NonNegative
 from memenvs.credit import group_normalize
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import RewardMethod, RunningStatistics
+from memenvs.wrappers.method import Ddof, RememberingMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
 @dataclass
-class QuestionCreditMethod(RewardMethod):
+class QuestionCreditMethod(RememberingMethod):
     """Credit each answer for its own question, and the memory for all of them.
 
         A_j = (r_j - mean r_j) / (std r_j + eps)    over the group, question by question
@@ -37,29 +35,14 @@ class QuestionCreditMethod(RewardMethod):
         ddof: of it.
     """
 
-    eps: float = 1e-6
-    ddof: int = 1
-    _earlier: RunningStatistics = field(
-        default_factory=RunningStatistics, init=False, repr=False, compare=False
-    )
+    eps: NonNegative = 1e-6
+    ddof: Ddof = 1
 
     name = "question_credit"
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_numbers(Range(0), eps=self.eps)
-        check_whole(Range(0, 1), ddof=self.ddof)
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Always: its credits are made of it."""
-        return True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Whether a reply was an answer."""
-        return ("privileged/answered",)
+    replaces_outcome = True
+    needs = ("privileged/answered",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """r_j; 0.0 at a turn that answers nothing."""
@@ -89,14 +72,6 @@ class QuestionCreditMethod(RewardMethod):
                 credit[k] = value
             made.append([Credit(k, value, advantage=True) for k, value in enumerate(credit)])
         return made
-
-    def get_state(self) -> dict[str, Any]:
-        """The statistics of all questions so far."""
-        return to_plain(self._earlier)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """See `RewardMethod.set_state`."""
-        self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
 
 
 def _answers(turn: Turn) -> bool:

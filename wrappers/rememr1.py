@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memenvs.core.checks import Range, check_flags, check_numbers
-from memenvs.rollout.records import Turn
+from memenvs.core.checks import Share
+from memenvs.credit import rememr1
+from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.tasks.metrics import normalize_answer
+from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
@@ -22,7 +24,7 @@ class ReMemR1Method(RewardMethod):
         recall(m) = mean over objectives of the largest share of an accepted answer's words that m holds
 
     c_k is empty except with `memory_mode="callback"`. Made for environments that keep a memory (`ChunkQAEnv`,
-    `SearchQAEnv(memory_mode="memory")`); where the context is appended, the last reply counts as the memory.
+    `SearchQAEnv(memory_mode="rewrite")`); where the context is appended, the last reply counts as the memory.
 
     The signals are paid at their turns, beside the outcome. `grpo --reward rememr1` takes the paper's
     advantage instead (`memenvs.credit.rememr1`): alpha of the outcome's and 1 - alpha of the state reward's,
@@ -48,19 +50,13 @@ class ReMemR1Method(RewardMethod):
         bounded: False pays callbacks as the paper does, without a bound.
     """
 
-    alpha: float = 0.8
+    alpha: Share = 0.8
     bounded: bool = True
 
     name = "rememr1"
-
-    def __post_init__(self) -> None:
-        check_numbers(Range(0, 1), alpha=self.alpha)
-        check_flags(bounded=self.bounded)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The memory, and the answers whose words it should hold."""
-        return ("privileged/memory", "privileged/answers")
+    uses = ("scale",)
+    adds_advantages = False
+    needs = ("privileged/memory", "privileged/answers")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """s_k."""
@@ -73,6 +69,13 @@ class ReMemR1Method(RewardMethod):
         prompt = str(turn.observation)
         callback = recall(f"{prompt}\n{after.get('recalled', '')}", answers) - recall(prompt, answers)
         return recall(after["memory"], answers) - recall(before["memory"], answers) + callback
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """The paper's: `alpha` of the outcome's advantage and the rest of the state reward's at that turn."""
+        groups = [episode.group for episode in episodes]
+        return rememr1(
+            self.signals_of(episodes), results_of(episodes), alpha=self.alpha, groups=groups, scale=how.scale
+        )
 
 
 def _at_hand(privileged: Mapping[str, Any]) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any
+import copy
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -13,16 +17,486 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 import memenvs
-from memenvs.core.checks import Range, check_whole, is_whole
-from memenvs.core.env import Info, TextEnv, end_of
+from memenvs.core.checks import error_line, is_whole
+from memenvs.core.env import End, Info, TextEnv, end_of
 from memenvs.core.state import State, check_keys, from_plain, to_plain
+from memenvs.core.text import Template
 from memenvs.core.vector import Mask, Step, TextVectorEnv, read_mask
 from memenvs.envs.render import earned_lines
-from memenvs.rollout.records import Episode
-from memenvs.wrappers.episode_rewards import METHOD_FIELDS, EpisodeRewards, Groups, MethodStack, Scores, Slot
+from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, plain_method, plain_scorer
-from memenvs.wrappers.scorers import Scorer
+from memenvs.wrappers.registry import (
+    MethodSpec,
+    ScorerSpec,
+    make_methods,
+    make_scorer,
+    plain_method,
+    plain_scorer,
+)
+from memenvs.wrappers.scorers import Scorer, ScoreRequest, TokenScores
+
+OUTCOME = "outcome"
+
+METHOD_FIELDS = ("rewards", "turn_rewards", "metrics", "signals", "credits", "error")
+"""Entries of an info in which methods have a part."""
+
+Requests = dict[str, list[ScoreRequest]]
+"""The requests of one turn, by method."""
+
+Scores = dict[str, list[TokenScores]]
+"""The scores that answer them, by method."""
+
+
+class MethodStack:
+    """Reward methods that pay for the same episodes, and the scorer that they ask.
+
+    Args:
+        methods: see `memenvs.wrappers.registry.make_methods`; their names differ.
+        scorer: see `memenvs.wrappers.registry.make_scorer`; may be None where no method asks.
+        template: makes the model's prompt of a prompt, `{prompt}` its place; None leaves it as it is.
+
+    Raises:
+        ValueError: no such method or scorer, two methods of one name, or a template without its place.
+    """
+
+    def __init__(self, methods: Sequence[MethodSpec], scorer: ScorerSpec, template: str | None) -> None:
+        self.methods = make_methods(methods)
+        for method in self.methods:
+            if not isinstance(getattr(method, "name", None), str):
+                raise ValueError(
+                    f"{type(method).__name__} has no name; give the class one: name = 'my_method'"
+                )
+        self.names = [method.name for method in self.methods]
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise ValueError(
+                f"two methods are called {twice[0]!r}, and each would pay in full; leave one out, or make a "
+                "subclass with another `name`"
+            )
+        self.replaces_outcome = any(method.replaces_outcome for method in self.methods)
+        self.scorer = make_scorer(scorer)
+        self._scorer_spec = scorer
+        self._template = None if template is None else Template(template, required=("prompt",), name="prompt")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: a scorer that has a name is shared in a process and travels by it."""
+        return {**self.__dict__, "scorer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.scorer = make_scorer(self._scorer_spec)
+
+    def check(self, info: Info) -> None:
+        """ValueError if an environment has a component of a method's name, or lacks what a method needs."""
+        for method in self.methods:
+            if method.name in info["rewards"]:
+                raise ValueError(
+                    f"there is a component {method.name!r} below this wrapper already; wrap once, or make a "
+                    "subclass with another `name`"
+                )
+            for need in method.needs:
+                paths = need.split(" or ")
+                if not any(_has(info, path) for path in paths):
+                    wanted = " or ".join(f"info[{path.replace('/', '][')}]" for path in paths)
+                    raise ValueError(
+                        f"{method.name} needs {wanted}, which this environment does not give (task "
+                        f"{info.get('task')!r}); see the environment's docstring for what its infos hold"
+                    )
+
+    def requests(self, turns: Sequence[Turn]) -> list[Requests]:
+        """What the methods ask about each turn."""
+        return [{method.name: method.requests(turn) for method in self.methods} for turn in turns]
+
+    def score(self, requests: Sequence[Requests]) -> list[Scores]:
+        """Score the requests of several turns by one call of the scorer, equal requests once.
+
+        Raises:
+            ValueError: something is asked and there is no scorer.
+        """
+        unique = {request: None for of in requests for some in of.values() for request in some}
+        if not unique:
+            return [{} for _ in requests]
+        if self.scorer is None:
+            raise ValueError("a method asks for log-probabilities; give a scorer, e.g. scorer='lexical'")
+        rendered = list(unique)
+        if self._template is not None:
+            rendered = [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in unique]
+        scores = dict(zip(unique, self.scorer.logprobs(rendered), strict=True))
+        return [{name: [scores[request] for request in some] for name, some in of.items()} for of in requests]
+
+    def score_apart(self, requests: Sequence[Requests]) -> list[Scores | str]:
+        """As `score`; if that call raises, turn by turn: the error in one line where it raises again."""
+        try:
+            return [*self.score(requests)]
+        except Exception as error:
+            if self.scorer is None:
+                raise
+            if len(requests) == 1:
+                return [error_line(error)]
+        return [scores for one in requests for scores in self.score_apart([one])]
+
+    def record(self, episode: EpisodeRewards) -> Episode:
+        """An episode for reward methods and learners."""
+        return Episode(
+            turns=episode.turns,
+            outcomes=episode.outcomes,
+            signals=episode.signals,
+            credits=episode.credits,
+            turn_rewards=episode.turn_rewards,
+            error=episode.error,
+            replaces_outcome=self.replaces_outcome,
+        )
+
+    def assign_credit(self, method: RewardMethod, episodes: Sequence[EpisodeRewards]) -> list[list[Credit]]:
+        """A method's credits of each ended episode: NaN, with the reason, where an error ended it."""
+        scored = [episode for episode in episodes if not episode.error]
+        # A group stays whole, or its last episode without an error would look like one without a group.
+        given = list(episodes) if method.group and scored else scored
+        made = method.assign_credit([self.record(episode) for episode in given]) if given else []
+        _check_credits(method.name, made, given)
+        credits = dict(zip(map(id, given), made, strict=True))
+        return [
+            _failed_credits(episode, method.name)
+            if episode.error
+            else _nan_where_unmeasured(credits[id(episode)], episode.signals[method.name])
+            for episode in episodes
+        ]
+
+    def get_state(self) -> State:
+        """The methods with their settings, and what they remember of earlier episodes, as plain data."""
+        memories = {method.name: method.get_state() for method in self.methods}
+        state: State = to_plain({"methods": self._plain_methods, "memories": memories})
+        return state
+
+    def read_state(self, state: Any, kind: type[S]) -> S:
+        """The typed part of a wrapper's state.
+
+        Raises:
+            ValueError: it is no such state, or of other methods or settings, or a method refuses what it is
+                to remember.
+        """
+        check_keys(state, "inner")
+        own = {name: value for name, value in state.items() if name != "inner"}
+        held = from_plain(own, kind, "the state")
+        if state["methods"] != self._plain_methods:
+            other = [method for method in held.methods if method not in self._plain_methods] or held.methods
+            raise ValueError(
+                f"this state is of other reward methods ({other!s:.200}); make the wrapper with the methods "
+                "of the state"
+            )
+        if set(held.memories) != set(self.names):
+            raise ValueError(f"the state's memories must be of {', '.join(self.names)}")
+        for method in copy.deepcopy(self.methods):  # refuses a wrong memory before anything changes
+            method.set_state(held.memories[method.name])
+        return held
+
+    def remember(self, memories: dict[str, dict[str, Any]]) -> None:
+        """Let the methods remember what `read_state` has read."""
+        for method in self.methods:
+            method.set_state(memories[method.name])
+
+    @functools.cached_property
+    def _plain_methods(self) -> Any:
+        """Names and settings as they are in states; methods do not change them."""
+        return to_plain([plain_method(method) for method in self.methods])
+
+
+@dataclass
+class WrapperState:
+    """What the states of both wrappers hold beside the environment's own, which is under `"inner"`.
+
+    Attributes:
+        methods: names and settings.
+        memories: what each method remembers of earlier episodes, by its name.
+    """
+
+    methods: list[Any]
+    memories: dict[str, dict[str, Any]]
+
+
+S = TypeVar("S", bound=WrapperState)
+
+
+@dataclass
+class EpisodeRewards:
+    """Reward state of one episode of K turns; its fields are what a state holds.
+
+    Attributes:
+        observations: (K + 1) what was shown, from the reset on.
+        infos: (K + 1) the environment's infos that came with them.
+        rewards: the components in the info that is given out now.
+        metrics: the metrics in it.
+        signals: for each method by name, the signal (K,) of each turn.
+        credits: for each method by name, its credits; empty until it has assigned them.
+        paid: for each method by name, what it paid (K,) at each turn.
+        actions: (K) the replies.
+        end: how the episode ended; empty while it runs.
+        error: why it could not begin, be played or be scored; empty otherwise.
+        outcomes: (K) the outcome component of each turn, as the environment paid it.
+        env_rewards: (K) the environment's own rewards, less the outcome where a method replaces it.
+        turn_rewards: (K) what each turn was worth, as far as it is known.
+        number: of the episode in its environment, which finds its group.
+        complete: whether its group is complete.
+    """
+
+    observations: list[Any]
+    infos: list[dict[str, Any]]
+    rewards: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    signals: dict[str, list[float]] = field(default_factory=dict)
+    credits: dict[str, list[Credit]] = field(default_factory=dict)
+    paid: dict[str, list[float]] = field(default_factory=dict)
+    actions: list[str] = field(default_factory=list)
+    end: End = ""
+    error: str = ""
+    outcomes: list[float] = field(default_factory=list)
+    env_rewards: list[float] = field(default_factory=list)
+    turn_rewards: list[float] = field(default_factory=list)
+    number: int = 0
+    complete: bool = False
+
+    @classmethod
+    def begin(cls, stack: MethodStack, observation: Any, info: Info, error: str = "") -> EpisodeRewards:
+        """An episode without turns.
+
+        Args:
+            stack: pays for it.
+            observation: the first.
+            info: that came with it.
+            error: why the episode could not begin.
+
+        Raises:
+            ValueError: this environment does not fit the methods.
+        """
+        if not error:
+            stack.check(info)
+        episode = cls([observation], [info], error=error)
+        for name in stack.names:
+            episode.signals[name], episode.credits[name], episode.paid[name] = [], [], []
+        episode._show(stack, dict.fromkeys(stack.names, 0.0))
+        return episode
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended, or never began."""
+        return bool(self.end or self.error)
+
+    @property
+    def unpaid(self) -> bool:
+        """Whether its last turn has no rewards, because its step was interrupted."""
+        return len(self.turn_rewards) < len(self.actions)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """Its K turns."""
+        last = len(self.actions) - 1
+        return [self._turn(k, self.end if k == last else "") for k in range(last + 1)]
+
+    @property
+    def last_turn(self) -> Turn:
+        """The last of its turns."""
+        return self._turn(len(self.actions) - 1, self.end)
+
+    @property
+    def info(self) -> Info:
+        """The environment's last info with the methods' parts; always the same keys."""
+        info = self.infos[-1]
+        signals = {name: (own or [0.0])[-1] for name, own in self.signals.items()}
+        credits = {name: list(own) for name, own in self.credits.items()}
+        return {
+            **info,
+            **({"error": self.error} if self.error else {}),
+            "rewards": dict(self.rewards),
+            "turn_rewards": list(self.turn_rewards),
+            "metrics": dict(self.metrics),
+            "signals": {**info.get("signals", {}), **signals},
+            "credits": {**info.get("credits", {}), **credits},
+        }
+
+    def check_paid(self, name: str = "this episode") -> None:
+        """Refuse another turn where the step before was interrupted, such as by an error of the scorer.
+
+        Raises:
+            ResetNeeded: the rewards of the last turn were not computed; `name` is what the error calls it.
+        """
+        if self.unpaid:
+            raise gym.error.ResetNeeded(
+                f"{name} has no rewards for turn {len(self.actions)}, whose step was interrupted; "
+                "reset it by the wrapper"
+            )
+
+    def add_turn(self, action: str, observation: Any, info: Info, end: End) -> None:
+        """Take a reply and what the environment returned."""
+        self.actions.append(action)
+        self.observations.append(observation)
+        self.infos.append(info)
+        self.end = end
+
+    def fail(self, error: str) -> None:
+        """End the episode at its last turn, which could not be played or not be scored."""
+        self.end, self.error = self.end or "truncated", error
+
+    def pay(self, stack: MethodStack, reward: float, scores: Scores) -> float:
+        """The reward of the last turn, as far as it is known at that turn.
+
+        Args:
+            stack: pays.
+            reward: the environment's.
+            scores: answer the requests of the turn; not read after an error.
+        """
+        turn = self.last_turn
+        outcome = float(turn.info["rewards"].get(OUTCOME, 0.0))
+        self.outcomes.append(outcome)
+        own = reward - outcome if stack.replaces_outcome else reward
+        self.env_rewards.append(own)
+        components: dict[str, float] = {}
+        for method in stack.methods:
+            signal = math.nan if self.error else float(method.signal(turn, scores.get(method.name, [])))
+            signals = self.signals[method.name]
+            signals.append(signal if math.isfinite(signal) else math.nan)
+            if self.error and not method.immediate:
+                signals[:] = [math.nan] * len(signals)
+            components[method.name] = signals[-1] if method.immediate else 0.0
+            self.paid[method.name].append(_nan_to_zero(components[method.name]))
+        env_rewards = turn.info["turn_rewards"]
+        if len(env_rewards) == len(self.env_rewards):
+            # Those of a wrapper below, which may know only at the end what an earlier turn was worth.
+            replaced = self.outcomes if stack.replaces_outcome else [0.0] * len(env_rewards)
+            self.env_rewards = [
+                reward - outcome for reward, outcome in zip(env_rewards, replaced, strict=True)
+            ]
+        paid = zip(self.env_rewards, *(self.paid[name] for name in stack.names), strict=True)
+        self.turn_rewards = [sum(by_method, own) for own, *by_method in paid]
+        self._show(stack, components)
+        return sum(map(_nan_to_zero, components.values()), own)
+
+    def take_credits(self, name: str, credits: list[Credit]) -> float:
+        """Keep a method's credits; returns what they bring beyond what it has paid at the turns."""
+        earned = [0.0] * len(self.actions)
+        for credit in credits:
+            earned[credit.turn] += _nan_to_zero(credit.value)
+        due = [value - paid for value, paid in zip(earned, self.paid[name], strict=True)]
+        self.paid[name], self.credits[name] = earned, list(credits)
+        self.turn_rewards = [reward + more for reward, more in zip(self.turn_rewards, due, strict=True)]
+        unscored, total = sum(math.isnan(credit.value) for credit in credits), math.fsum(due)
+        nothing = unscored == len(credits) and (bool(credits) or bool(self.error))
+        self.rewards[name] = math.nan if nothing else _nan_to_zero(self.rewards[name]) + total
+        self.metrics[f"{name}_unscored"] = float(unscored)
+        return total
+
+    def _turn(self, k: int, end: End) -> Turn:
+        (before, after), (info_before, info) = self.observations[k : k + 2], self.infos[k : k + 2]
+        return Turn(before, self.actions[k], info_before, after, info, end)
+
+    def _show(self, stack: MethodStack, components: dict[str, float]) -> None:
+        """Set the rewards and metrics to give out."""
+        info = self.infos[-1]
+        self.rewards = {**info["rewards"], **components}
+        if stack.replaces_outcome and OUTCOME in info["rewards"]:
+            self.rewards[OUTCOME] = 0.0
+        # A wrapper below that has replaced the outcome keeps it in its metrics, and 0 in its component.
+        outcome = math.fsum(self.outcomes) if self.over else 0.0
+        unscored = {f"{name}_unscored": 0.0 for name in stack.names}
+        self.metrics = {OUTCOME: outcome, **info["metrics"], **unscored}
+
+
+@dataclass
+class Member:
+    """The episodes of one environment of a group; its fields are what a state holds.
+
+    Attributes:
+        number: of the current episode, counted in step with the other environments of the group.
+        episodes: those that ended and wait for their group, then the current one, which may have ended too.
+    """
+
+    number: int = -1
+    episodes: list[EpisodeRewards] = field(default_factory=list)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the episode that would begin now."""
+        return self.number + (not self.episodes or (self.episodes[-1].over and not self.episodes[-1].unpaid))
+
+    def find(self, number: int) -> EpisodeRewards | None:
+        """Its episode of that number."""
+        return next((episode for episode in self.episodes if episode.number == number), None)
+
+    def begin(self, episode: EpisodeRewards) -> None:
+        """Begin an episode; one before that has not ended, or is unpaid, leaves its number to it."""
+        self.number = episode.number = self.next_number
+        self.episodes = [
+            other for other in self.episodes if other.over and not other.complete and not other.unpaid
+        ]
+        self.episodes.append(episode)
+
+
+class Groups:
+    """Groups of G neighbouring environments: the n-th episodes of a group's environments belong together.
+
+    Args:
+        count: N environments.
+        size: G, a divisor of N.
+
+    Raises:
+        ValueError: `size` does not divide `count`.
+    """
+
+    def __init__(self, count: int, size: int) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1 or count % size:
+            raise ValueError(f"group_size must divide the {count} environments, got {size!r}")
+        self.size = size
+        self.members = [Member() for _ in range(count)]
+
+    def neighbours(self, i: int) -> range:
+        """The environments of environment i's group, itself included."""
+        return range(i - i % self.size, i - i % self.size + self.size)
+
+    def forget(self, i: int, *, restart: bool) -> None:
+        """Begin afresh with the group of environment i: what waited is dropped.
+
+        Args:
+            i: the environment.
+            restart: count its episodes from 0 again.
+        """
+        number = -1 if restart else max(self.members[j].number for j in self.neighbours(i))
+        for j in self.neighbours(i):
+            self.members[j] = Member(number)
+
+    def current(self, i: int) -> EpisodeRewards:
+        """The episode that environment i is playing or has just ended.
+
+        Raises:
+            ValueError: it has none.
+        """
+        if not self.members[i].episodes:
+            raise ValueError(f"environment {i} was reset before it was wrapped; call reset() on the wrapper")
+        return self.members[i].episodes[-1]
+
+    def check_task(self, i: int) -> None:
+        """Refuse environment i's first turn if its neighbours play, or have played, another task.
+
+        Raises:
+            ValueError: with the two tasks.
+        """
+        task = self.current(i).infos[-1]["task"]
+        for j in self.neighbours(i):
+            other = self.members[j].find(self.members[i].number)
+            if other is not None and other.actions and (theirs := other.infos[-1]["task"]) != task:
+                raise ValueError(
+                    f"environments {i} and {j} are of one group but play tasks {task!r} and {theirs!r}; "
+                    f"reset the {self.size} environments together, with one seed"
+                )
+
+    def complete(self, i: int) -> dict[int, EpisodeRewards]:
+        """The group of environment i's episode by environment, once: when all its episodes have ended."""
+        group = {j: self.members[j].find(self.members[i].number) for j in self.neighbours(i)}
+        ended = {j: episode for j, episode in group.items() if episode and episode.over}
+        if len(ended) < len(group) or self.current(i).complete:
+            return {}
+        for j, episode in ended.items():
+            episode.complete = True
+            *waiting, current = self.members[j].episodes
+            self.members[j].episodes = [*(other for other in waiting if not other.complete), current]
+        return ended
 
 
 class _HasMethods:
@@ -44,6 +518,13 @@ class _HasMethods:
     def replaces_outcome(self) -> bool:
         """Whether a method replaces the outcome; R^O is then the last turn's reward."""
         return self._stack.replaces_outcome
+
+
+@dataclass
+class SingleState(WrapperState):
+    """The state of a `RewardWrapper`."""
+
+    record: EpisodeRewards
 
 
 class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
@@ -120,7 +601,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         if episode.over:
             for method in self.methods:
                 (credits,) = stack.assign_credit(method, [episode])
-                reward += episode.settle(method.name, credits)
+                reward += episode.take_credits(method.name, credits)
         return observation, reward, terminated, truncated, episode.info
 
     def render(self) -> Any:
@@ -154,24 +635,30 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         }
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of a wrapper with the same methods and settings.
+        """Resume from a state of a wrapper with the same methods and settings.
 
         Raises:
-            ValueError: it is of another environment or of other methods, or no episode can be so; nothing has
-                changed then.
+            ValueError: it is of another environment or of other methods; nothing has changed then.
         """
-        check_keys(state, "inner", "record")
-        with self._stack.restored(state):
-            episode = from_plain(state["record"], EpisodeRewards, "the state's record")
-            episode.check(self._stack, state["inner"])
-            memenvs.set_state(self.env, state["inner"])
-        self._episode = episode
+        held = self._stack.read_state(state, SingleState)
+        memenvs.set_state(self.env, state["inner"])
+        self._stack.remember(held.memories)
+        self._episode = held.record
 
     @property
     def _current(self) -> EpisodeRewards:
         if self._episode is None:
             raise gym.error.ResetNeeded("no episode yet; call reset() first")
         return self._episode
+
+
+@dataclass
+class MemberState(WrapperState):
+    """The state of one environment of a `VectorRewardWrapper`."""
+
+    group_size: int
+    base_seed: int
+    member: Member
 
 
 class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
@@ -237,7 +724,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         self.infos_list: list[Info] = [{}] * inner.num_envs
         self._stack = MethodStack(methods, scorer, template)
         self._groups = Groups(inner.num_envs, group_size)
-        self._venv = inner
+        self._vector = inner
         self._base_seed = int(np.random.default_rng().integers(2**63))  # of the seeds nobody gives
 
     @property
@@ -273,32 +760,32 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         begun = np.flatnonzero(chosen).tolist()
         for i in begun:
             self._begin(i, observations[i])
-        own_infos = self._venv.batch_infos({i: self.infos_list[i] for i in begun})
+        own_infos = self._vector.batch_infos({i: self.infos_list[i] for i in begun})
         return observations, {**infos, **own_infos}
 
     def step(self, actions: Sequence[str], mask: Mask | None = None) -> Step:
         """Play one reply in each environment; see `TextVectorEnv.step`."""
         self.completed_groups = []
-        venv = self._venv
+        vector = self._vector
         plays = read_mask("mask", mask, self.num_envs)
-        begins = plays & venv.over  # by autoreset; in mode "Disabled" the environment refuses the step
+        begins = plays & vector.over  # by autoreset; in mode "Disabled" the environment refuses the step
         playing = np.flatnonzero(plays & ~begins).tolist()
         for i in playing:
             self._check_in_step(i)
-        if venv.autoreset_mode is not AutoresetMode.DISABLED:
-            venv.seed_autoreset(self._seeds(ended=self._same_step))
+        if vector.autoreset_mode is not AutoresetMode.DISABLED:
+            vector.seed_autoreset(self._seeds(ended=self._same_step))
         # Wrappers of Gymnasium's between the two know nothing of masks.
         stepped: Step = self.env.step(actions, *(() if mask is None else (mask,)))
         observations, rewards, terminated, truncated, infos = stepped
         rewards, truncated = rewards.copy(), truncated.copy()  # those of a wrapper between stay as they are
         for i in np.flatnonzero(begins).tolist():
             self._begin(i, observations[i])
-        finals = dict(venv.finals)
+        finals = dict(vector.finals)
         episodes = {i: self._groups.current(i) for i in playing}
         for i, episode in episodes.items():
             if not episode.actions:
                 self._groups.check_task(i)
-            observation, info = finals.get(i, (observations[i], venv.infos_list[i]))
+            observation, info = finals.get(i, (observations[i], vector.infos_list[i]))
             episode.add_turn(actions[i], observation, info, end_of(terminated[i], truncated[i]))
             if error := self._error_of(info):
                 episode.fail(error)
@@ -307,7 +794,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
             self.infos_list[i] = self._groups.current(i).info
         failed = [i for i in playing if episodes[i].error and not (terminated[i] or truncated[i])]
         for i in failed:
-            venv.truncate(i, episodes[i].error)
+            vector.truncate(i, episodes[i].error)
             truncated[i] = True
         if self._same_step and failed:
             finals |= {i: (observations[i], self.infos_list[i]) for i in failed}
@@ -321,7 +808,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
             shown = {
                 i: {name: info[name] for name in METHOD_FIELDS if name in info} for i, info in shown.items()
             }
-        return observations, rewards, terminated, truncated, {**infos, **venv.batch_infos(shown, ended)}
+        return observations, rewards, terminated, truncated, {**infos, **vector.batch_infos(shown, ended)}
 
     def get_states(self) -> list[State]:
         """The state of every environment, its current episode and those that wait, and the methods' memories.
@@ -331,12 +818,12 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         inner: Any = self.env
         shared = {"group_size": self.group_size, "base_seed": self._base_seed, **self._stack.get_state()}
         return [
-            {"inner": state, "slot": to_plain(slot), **shared}
-            for state, slot in zip(inner.get_states(), self._groups.slots, strict=True)
+            {"inner": state, "member": to_plain(member), **shared}
+            for state, member in zip(inner.get_states(), self._groups.members, strict=True)
         ]
 
     def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
-        """Go on from states, with the observations that were shown in them.
+        """Resume from states, with the observations that were shown in them.
 
         What the methods remember, and the seeds of episodes that begin by themselves, are the first state's.
 
@@ -347,17 +834,22 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         inner: Any = self.env
         if len(states) != self.num_envs:
             raise ValueError(f"states must have {self.num_envs} entries, got {len(states)}")
-        slots = [self._slot(state) for state in states]
-        with self._stack.restored(states[0]):
-            inner.set_states([state["inner"] for state in states], observations)
-        self._groups.slots = slots
-        self.infos_list = [slot.episodes[-1].info if slot.episodes else {} for slot in slots]
-        self._base_seed = states[0]["base_seed"]
+        held = [self._stack.read_state(state, MemberState) for state in states]
+        if other := {one.group_size for one in held} - {self.group_size}:
+            raise ValueError(
+                f"this state is of groups of {min(other)}, not of {self.group_size}; make the wrapper with "
+                "that group_size"
+            )
+        inner.set_states([state["inner"] for state in states], observations)
+        self._stack.remember(held[0].memories)
+        self._groups.members = [one.member for one in held]
+        self.infos_list = [one.member.episodes[-1].info if one.member.episodes else {} for one in held]
+        self._base_seed = held[0].base_seed
         self.completed_groups = []
 
     @property
     def _same_step(self) -> bool:
-        return self._venv.autoreset_mode is AutoresetMode.SAME_STEP
+        return self._vector.autoreset_mode is AutoresetMode.SAME_STEP
 
     def _seeds(self, ended: bool = False) -> list[int | None]:
         """The seeds of the episodes that begin next, where nobody gives one; none in groups of one.
@@ -368,20 +860,20 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         if self.group_size == 1:
             return [None] * self.num_envs
         seeds: list[int | None] = []
-        for i, slot in enumerate(self._groups.slots):
-            number = slot.number + 1 if ended else slot.next_number
+        for i, member in enumerate(self._groups.members):
+            number = member.number + 1 if ended else member.next_number
             place = [self._base_seed, i // self.group_size, number]
             seeds.append(int(np.random.SeedSequence(place).generate_state(1)[0]))
         return seeds
 
     def _error_of(self, info: Info) -> str:
-        return str(info["error"]) if self._venv.errors == "truncate" else ""
+        return str(info["error"]) if self._vector.errors == "truncate" else ""
 
     def _check_in_step(self, i: int) -> None:
         """Refuse environment i if it was reset or stepped without this wrapper, or a step interrupted."""
         episode = self._groups.current(i)
         episode.check_paid(f"environment {i}")
-        ours, theirs = episode.infos[-1], self._venv.infos_list[i]
+        ours, theirs = episode.infos[-1], self._vector.infos_list[i]
         if any(ours[name] != theirs[name] for name in ("task", "turn")):
             raise ValueError(
                 f"environment {i} is at turn {theirs['turn']} of task {theirs['task']!r}, this wrapper at "
@@ -390,9 +882,9 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
 
     def _begin(self, i: int, observation: Any) -> None:
         """Environment i has begun an episode, or failed to."""
-        info = self._venv.infos_list[i]
+        info = self._vector.infos_list[i]
         episode = EpisodeRewards.begin(self._stack, observation, info, self._error_of(info))
-        self._groups.slots[i].begin(episode)
+        self._groups.members[i].begin(episode)
         if episode.over:
             self._assign_credit({i: episode}, np.zeros(self.num_envs), pays_late=False)
         self.infos_list[i] = episode.info
@@ -402,7 +894,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         stack = self._stack
         living = {i: episode for i, episode in episodes.items() if not episode.error}
         requests = stack.requests([episode.last_turn for episode in living.values()])
-        score = stack.score_apart if self._venv.errors == "truncate" else stack.score
+        score = stack.score_apart if self._vector.errors == "truncate" else stack.score
         scores: dict[int, Scores] = {}
         for i, made in zip(living, score(requests), strict=True):
             if isinstance(made, str):
@@ -412,23 +904,23 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         for i, episode in episodes.items():
             rewards[i] = episode.pay(stack, float(rewards[i]), scores.get(i, {}))
         ended = {i: episode for i, episode in episodes.items() if episode.over}
-        pays_late = self._venv.autoreset_mode is AutoresetMode.DISABLED
+        pays_late = self._vector.autoreset_mode is AutoresetMode.DISABLED
         return self._assign_credit(ended, rewards, pays_late=pays_late)
 
     def _assign_credit(
         self, ended: dict[int, EpisodeRewards], rewards: NDArray[np.float64], *, pays_late: bool
     ) -> list[int]:
-        """Settle the episodes that ended, and the groups they complete.
+        """Assign credit to the episodes that ended, and to the groups they complete.
 
         Args:
             ended: by environment.
-            rewards: (N,) of the step; what is settled is added.
+            rewards: (N,) of the step; what the credits bring is added.
             pays_late: also what a group brings an episode that had ended before.
 
         Returns:
             The environments that are paid late.
         """
-        self._settle([method for method in self.methods if not method.group], ended, rewards, set(ended))
+        self._credit(ended, rewards, set(ended), group=False)
         late: list[int] = []
         for i in ended:
             group = self._groups.complete(i)
@@ -439,158 +931,67 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
                         late.append(j)
             if group:
                 paid = {j for j in group if ended.get(j) is group[j] or j in late}
-                self._settle([method for method in self.methods if method.group], group, rewards, paid)
+                self._credit(group, rewards, paid, group=True)
                 self.completed_groups.append([self._stack.record(episode) for episode in group.values()])
         return late
 
-    def _settle(
+    def _credit(
         self,
-        methods: Sequence[RewardMethod],
         episodes: dict[int, EpisodeRewards],
         rewards: NDArray[np.float64],
         paid: set[int],
+        *,
+        group: bool,
     ) -> None:
-        """Assign the methods' credit to episodes; the rewards of the environments in `paid` take it."""
-        for method in methods:
+        """Assign credit by the methods that compare groups, or by the others; `paid` environments earn it."""
+        for method in (method for method in self.methods if method.group is group):
             credits = self._stack.assign_credit(method, list(episodes.values()))
             for (i, episode), own in zip(episodes.items(), credits, strict=True):
-                total = episode.settle(method.name, own)
+                total = episode.take_credits(method.name, own)
                 if i in paid:
                     rewards[i] += total
 
-    def _slot(self, state: State) -> Slot:
-        """The slot of a state, which is checked for what all environments share."""
-        check_keys(state, "inner", "slot", "group_size", "base_seed")
-        check_keys(state["inner"], "inner")
-        self._stack.check_state(state)
-        if state["group_size"] != self.group_size:
-            raise ValueError(
-                f"this state is of groups of {state['group_size']!r:.80}, not of {self.group_size}; "
-                "make the wrapper with that group_size"
-            )
-        check_whole(Range(0), **{"the state's base_seed": state["base_seed"]})
-        slot = from_plain(state["slot"], Slot, "the state's slot")
-        slot.check(self._stack, state["inner"]["inner"])
-        return slot
+
+def _has(info: Info, path: str) -> bool:
+    """Whether an info has an entry, as `"privileged/target"`."""
+    entry: Any = info
+    for key in path.split("/"):
+        if not isinstance(entry, Mapping) or key not in entry:
+            return False
+        entry = entry[key]
+    return True
 
 
-class _Scored(RewardWrapper):
-    """One method that asks a scorer: `TAMTRL(env, scorer)` is `RewardWrapper(env, ["TAMTRL"], scorer)`."""
+def _failed_credits(episode: EpisodeRewards, name: str) -> list[Credit]:
+    """Credits of an episode that an error ended; what was paid at its turn stays paid."""
+    signals = enumerate(episode.signals[name])
+    return [Credit(k, signal, reason=episode.error * math.isnan(signal)) for k, signal in signals]
 
-    method: str
 
-    def __init__(
-        self, env: gym.Env[Any, Any], scorer: ScorerSpec, template: str | None = None, **settings: Any
-    ) -> None:
-        made = make_methods([[self.method, settings]])
-        RecordConstructorArgs.__init__(
-            self, scorer=plain_scorer(scorer), template=template, **plain_method(made[0])[1]
+def _check_credits(name: str, made: Sequence[Sequence[Credit]], episodes: Sequence[EpisodeRewards]) -> None:
+    if len(made) != len(episodes):
+        raise ValueError(
+            f"{name}.assign_credit gave {len(made)} lists of credits for {len(episodes)} episodes"
         )
-        super().__init__(env, made, scorer, template)
+    for credits, episode in zip(made, episodes, strict=True):
+        for credit in credits:
+            if not episode.error and not 0 <= credit.turn < len(episode.actions):
+                raise ValueError(
+                    f"{name}.assign_credit gave a credit of turn {credit.turn}; the episode's turns are 0 to "
+                    f"{len(episode.actions) - 1}"
+                )
 
 
-class _Unscored(RewardWrapper):
-    """One method that needs no scorer."""
-
-    method: str
-
-    def __init__(self, env: gym.Env[Any, Any], **settings: Any) -> None:
-        made = make_methods([[self.method, settings]])
-        RecordConstructorArgs.__init__(self, **plain_method(made[0])[1])
-        super().__init__(env, made)
-
-
-class TAMTRL(_Scored):
-    """Give each turn the outcome times a teacher's score of its memory; settings of `TAMTRLMethod`."""
-
-    method = "TAMTRL"
+def _nan_where_unmeasured(credits: list[Credit], signals: list[float]) -> list[Credit]:
+    """The credits; NaN where one rests on a signal that is NaN, whatever a formula makes of it."""
+    reason = "the signal of this turn is no finite number"
+    return [
+        credit._replace(value=math.nan, reason=credit.reason or reason)
+        if credit.of_signal and math.isnan(signals[credit.turn])
+        else credit
+        for credit in credits
+    ]
 
 
-class InfoMem(_Scored):
-    """Reward the final memory's information about the answer; settings of `InfoMemMethod`."""
-
-    method = "InfoMem"
-
-
-class MemPO(_Scored):
-    """Give the tokens of each memory an advantage of their own; settings of `MemPOMethod`."""
-
-    method = "MemPO"
-
-
-class SearchRewards(_Unscored):
-    """Reward what each turn of a search did; settings of `SearchRewardsMethod`."""
-
-    method = "SearchRewards"
-
-
-class SearchR1(_Unscored):
-    """Pay Search-R1's merged reward at the end of a search; settings of `SearchR1Method`."""
-
-    method = "SearchR1"
-
-
-class ToolRewards(_Unscored):
-    """Reward a tool call and the answer; settings of `ToolRewardsMethod`."""
-
-    method = "ToolRewards"
-
-
-class GiGPO(_Unscored):
-    """Compare actions that were taken in equal states; settings of `GiGPOMethod`."""
-
-    method = "GiGPO"
-
-
-class IGPO(_Scored):
-    """Reward each turn's gain of information about the answer; settings of `IGPOMethod`."""
-
-    method = "IGPO"
-
-
-class ReMemR1(_Unscored):
-    """Reward what each memory adds to the recall of the answer's words; settings of `ReMemR1Method`."""
-
-    method = "ReMemR1"
-
-
-class StepSearch(_Unscored):
-    """Reward what each search adds to the evidence found; settings of `StepSearchMethod`."""
-
-    method = "StepSearch"
-
-
-class OTC(_Unscored):
-    """Multiply the outcome by how few calls of a tool it took; settings of `OTCMethod`."""
-
-    method = "OTC"
-
-
-class QuestionCredit(_Unscored):
-    """Credit each answer for its own question; settings of `QuestionCreditMethod`."""
-
-    method = "QuestionCredit"
-
-
-class Judge(_Unscored):
-    """Reward by a judge model's scores; settings of `JudgeMethod`."""
-
-    method = "Judge"
-
-
-class PRM(_Unscored):
-    """Reward by a process reward model's probabilities; settings of `PRMMethod`."""
-
-    method = "PRM"
-
-
-class FormatGate(_Unscored):
-    """Pay the outcome where an episode is in form; settings of `FormatGateMethod`."""
-
-    method = "FormatGate"
-
-
-class MovieRecall(_Unscored):
-    """Pay the recall of recommended movies (MemoryAgentBench's ReDial); settings of `MovieRecallMethod`."""
-
-    method = "MovieRecall"
+def _nan_to_zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value

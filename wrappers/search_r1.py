@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memenvs.core.checks import check_numbers
 from memenvs.rollout.records import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
@@ -45,19 +44,8 @@ class SearchR1Method(RewardMethod):
     retrieval: float = 0.1
 
     name = "search_r1"
-
-    def __post_init__(self) -> None:
-        check_numbers(**self.settings())
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Always: it contains it."""
-        return True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The answer, the form and the retrieval of an episode."""
-        return ("metrics/em", "metrics/format", "metrics/retrieved")
+    replaces_outcome = True
+    needs = ("metrics/em", "metrics/format", "metrics/retrieved")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """R at the last turn, 0 before."""

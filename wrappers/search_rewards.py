@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memenvs.core.checks import Range, check_flags, check_numbers
+from memenvs.core.checks import NonNegative
 from memenvs.rollout.records import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
@@ -48,25 +48,12 @@ class SearchRewardsMethod(RewardMethod):
     retrieval: float = 0.3
     well_formed: float = 0.1
     ill_formed: float = -0.2
-    search_cost: float = 0.1
+    search_cost: NonNegative = 0.1
     once: bool = False
 
     name = "search_rewards"
-
-    def __post_init__(self) -> None:
-        check_numbers(**{name: value for name, value in self.settings().items() if name != "once"})
-        check_numbers(Range(0), search_cost=self.search_cost)
-        check_flags(once=self.once)
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Always: its own reward of the last turn takes its place."""
-        return True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The events of a turn, and exact match at the end."""
-        return ("events", "metrics/em")
+    replaces_outcome = True
+    needs = ("events", "metrics/em")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """The reward of the turn."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memenvs.core.checks import Range, check_numbers
+from memenvs.core.checks import NonNegative
 from memenvs.credit import redundancy, search_gains
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.tasks.metrics import normalize_answer
@@ -46,19 +46,11 @@ class StepSearchMethod(RewardMethod):
     """
 
     gain: float = 1.0
-    redundancy: float = 1.0
+    redundancy: NonNegative = 1.0
 
     name = "stepsearch"
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_numbers(gain=self.gain)
-        check_numbers(Range(0), redundancy=self.redundancy)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The passages of a turn, and what they are compared with."""
-        return ("privileged/passages", "privileged/evidence")
+    needs = ("privileged/passages", "privileged/evidence")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """mean_i c_i^t; NaN without evidence."""

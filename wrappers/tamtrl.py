@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from memenvs.core.checks import check_choice, check_flags
-from memenvs.core.state import to_plain
-from memenvs.credit import COMBINES, tamtrl_rewards
-from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import RewardMethod, RunningStatistics
+from memenvs.credit import tamtrl, tamtrl_rewards
+from memenvs.rollout.records import Credit, Episode, Floats, Turn
+from memenvs.wrappers.comparison import ComparisonSettings
+from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
-FINAL_TURNS = ("outcome", "teacher")
 
 
 @dataclass
-class TAMTRLMethod(RewardMethod):
+class TAMTRLMethod(RememberingMethod):
     """Give each turn the outcome times a teacher's score of its memory (TAMTRL eq. 4 to 6).
 
         p_t  = mean over the memory's tokens of pi(token given q, C_t, M_t)    eq. 4
@@ -34,9 +32,9 @@ class TAMTRLMethod(RewardMethod):
     several questions are answered in a turn each (`ChunkQAEnv(ask="each")`), r is the whole outcome for the
     memories, and for an answer what it earned itself.
 
-    Min-max runs over the group. The paper takes the whole batch: a learner that holds it passes the signals
-    and `unscored` of all episodes to `memenvs.credit.tamtrl`. Alone, min-max runs over all turns of this
-    method so far.
+    The paper takes min-max over the whole batch, and so do `advantages`, which a learner trains by. The
+    credits are assigned group by group, so min-max runs over the group; alone, over all turns of this method
+    so far.
 
     In product form the credits replace the outcome: its component counts 0, and `info["metrics"]["outcome"]`
     keeps it. In the form "plus" the outcome stays where it is and each turn gets p^_t.
@@ -55,23 +53,17 @@ class TAMTRLMethod(RewardMethod):
 
     length_norm: bool = True
     minmax: bool = True
-    combine: str = "product"
-    view: str = "local"
-    final_turn: str = "outcome"
+    combine: Literal["product", "plus"] = "product"
+    view: Literal["local", "global"] = "local"
+    final_turn: Literal["outcome", "teacher"] = "outcome"
     change: bool = False
-    _earlier: RunningStatistics = field(
-        default_factory=RunningStatistics, init=False, repr=False, compare=False
-    )
 
     name = "tamtrl"
+    uses = ()
+    adds_advantages = False
+    needs_both_answers = True
     group = True
     immediate = False
-
-    def __post_init__(self) -> None:
-        check_flags(length_norm=self.length_norm, minmax=self.minmax, change=self.change)
-        check_choice("combine", self.combine, COMBINES)
-        check_choice("view", self.view, VIEWS)
-        check_choice("final_turn", self.final_turn, FINAL_TURNS)
 
     @property
     def replaces_outcome(self) -> bool:
@@ -133,13 +125,19 @@ class TAMTRLMethod(RewardMethod):
         )
         return [[Credit(k, value) for k, value in enumerate(turns.tolist())] for turns in rewards]
 
-    def get_state(self) -> dict[str, Any]:
-        """The extremes so far."""
-        return to_plain(self._earlier)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """See `RewardMethod.set_state`."""
-        self._earlier = RunningStatistics.from_state(state, f"the state's {self.name}")
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """Eq. 5 to 7: min-max over all these episodes, then each R_t over the turns of its group."""
+        return tamtrl(
+            self.signals_of(episodes),
+            [episode.outcome for episode in episodes],
+            tasks=[episode.group for episode in episodes],
+            unscored=[self.unscored(episode) for episode in episodes],
+            paid=[self.paid(episode) for episode in episodes],
+            minmax=self.minmax,
+            combine=self.combine,
+            # Eq. 6 gives a failed rollout 0 at every turn, and DAPO adds its length penalty to that.
+            penalties=[episode.length_penalty for episode in episodes],
+        )
 
     def _score(self, nats: TokenScores) -> float:
         probabilities = np.exp(nats)

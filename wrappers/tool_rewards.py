@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memenvs.core.checks import check_numbers
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import first_pair
@@ -51,19 +50,8 @@ class ToolRewardsMethod(RewardMethod):
     tags: float = 0.2
 
     name = "tool_rewards"
-
-    def __post_init__(self) -> None:
-        check_numbers(**self.settings())
-
-    @property
-    def replaces_outcome(self) -> bool:
-        """Always: `present` and `exact` take its place."""
-        return True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """What a call did, and the accepted answers."""
-        return ("events/called", "events/ran", "events/retrieved", "privileged/answers")
+    replaces_outcome = True
+    needs = ("events/called", "events/ran", "events/retrieved", "privileged/answers")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """What this turn's call earned by itself."""

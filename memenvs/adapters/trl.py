@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar, get_args
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env
-from memenvs.baselines.advantages import OWN_ADVANTAGE, Estimator, Reward, check_normalize, group_advantages
+from memenvs.baselines.advantages import group_advantages
+from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.checks import check_choice
 from memenvs.core.optional import check_version, require
 from memenvs.core.text import Template
@@ -23,7 +23,8 @@ from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
 from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.sokoban import to_text
-from memenvs.wrappers import RewardWrapper
+from memenvs.wrappers import RewardMethod, RewardWrapper
+from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
 __all__ = [
@@ -183,7 +184,8 @@ class TurnAdvantages:
 
     Args:
         *args: of the trainer.
-        credit: arguments of `group_advantages`, `{"reward": "turn"}` by default (MT-GRPO).
+        credit: the `reward` of `group_advantages`, by the name of a reward method where it is one, and
+            `memenvs.wrappers.comparison.ComparisonSettings`; `{"reward": "turn"}` by default (MT-GRPO).
         **kwargs: of the trainer, with `rollout_func=EpisodeRollout(…)` or an `environment_factory` of
             `memenvs.adapters.trl` tools.
 
@@ -212,9 +214,7 @@ class TurnAdvantages:
                 "TurnAdvantages needs rollout_func=EpisodeRollout(…), or an environment_factory of "
                 "SearchTools, SokobanTools or another ToolEnv"
             )
-        methods = (
-            None if tools else [method.name for method in getattr(this.rollout_func.venv, "methods", [])]
-        )
+        methods = None if tools else getattr(this.rollout_func.venv, "methods", [])
         self._credit = check_credit(credit, methods)
 
     def pad_rows(self: Any, rows: Sequence[Row]) -> list[Row]:
@@ -268,7 +268,7 @@ class TurnAdvantages:
         here, usable = self.accelerator.process_index, valid(rollout.episodes)
         gathered = gather([(here, episode) for episode in usable])
         policy: Any = rollout.policy
-        whole = group_advantages([episode for _, episode in gathered], policy, **self._credit)
+        whole = group_advantages([episode for _, episode in gathered], policy, *self._credit)
         own = [values for (rank, _), values in zip(gathered, whole, strict=True) if rank == here]
         by_episode = {id(episode): values for episode, values in zip(usable, own, strict=True)}
         rows: list[Floats] = []
@@ -287,7 +287,7 @@ class TurnAdvantages:
             tool_episode(i // size, env, steps[i], row)
             for i, (env, row) in enumerate(zip(self.environments, response_mask, strict=True))
         ]
-        return group_advantages(episodes, None, **self._credit)  # type: ignore[arg-type]
+        return group_advantages(episodes, None, *self._credit)  # type: ignore[arg-type]
 
 
 class ToolEnv:
@@ -600,30 +600,31 @@ def place(values: Sequence[Floats], response_mask: NDArray[np.bool_]) -> NDArray
     return placed
 
 
-def check_credit(credit: Mapping[str, Any], methods: Sequence[str] | None) -> dict[str, Any]:
-    """The arguments of `group_advantages`, or a one-line `ValueError`.
+def check_credit(
+    credit: Mapping[str, Any], methods: Sequence[RewardMethod] | None
+) -> tuple[Comparison, ComparisonSettings]:
+    """What `credit` names, or a one-line `ValueError`.
 
     Args:
         credit: as `TurnAdvantages` got it.
-        methods: names of the rollout's reward methods; None for tools.
+        methods: the rollout's reward methods; None for tools.
     """
-    names = list(inspect.signature(group_advantages).parameters)[2:]
-    if unknown := sorted(set(credit) - set(names)):
-        raise ValueError(f"credit has no {unknown[0]!r}; it may have {', '.join(names)}")
-    rewards = OF_TOOLS if methods is None else get_args(Reward)
-    for name, choices in (("reward", rewards), ("estimator", get_args(Estimator))):
-        if name in credit:
-            check_choice(f"credit[{name!r}]", credit[name], choices)
-    wanted = credit.get("reward")
-    if wanted in (*OWN_ADVANTAGE, "mempo", "gigpo") and wanted not in (methods or ()):
+    settings = dict(credit)
+    reward = settings.pop("reward", "outcome")
+    if methods is None:
+        check_choice("credit['reward'] with tools", reward, OF_TOOLS)
+    known = {**COMPARISONS, **{method.name: method for method in methods or ()}}
+    if reward not in known:
         raise ValueError(
-            f"credit {wanted!r} wants its method; put a VectorRewardWrapper around the environments"
+            f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or a method of the "
+            f"VectorRewardWrapper around the environments, got {reward!r}"
         )
-    if methods is None and credit.get("normalize") == "components":
+    check_arguments("credit", settings, parameters_of(ComparisonSettings))
+    how = ComparisonSettings(**settings)
+    how.check(known[reward], reward)
+    if methods is None and how.normalize == "components":
         raise ValueError("credit 'normalize' must be 'sum' with tools, which keep no components of a turn")
-    settings = {name: credit[name] for name in ("estimator", "scale") if name in credit}
-    check_normalize(str(credit.get("normalize", "sum")), str(credit.get("reward", "outcome")), **settings)
-    return dict(credit)
+    return known[reward], how
 
 
 def last_reply(episode: Episode) -> Reply:

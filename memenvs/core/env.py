@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
@@ -14,13 +12,15 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from memenvs.core.checks import check_task
-from memenvs.core.spaces import UnicodeText, clean_text, is_utf8
+from memenvs.core.lazy import LazyFields
+from memenvs.core.spaces import UnicodeText, clean_text
 from memenvs.core.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
 
 MAX_REPLY_CHARS = 1_000_000
 
 Info = dict[str, Any]
 End = Literal["", "terminated", "truncated"]
+Text = str | Callable[[], str]  # a text, or a function that makes it when it is first read
 
 
 @dataclass
@@ -124,7 +124,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         Optional:
 
         - `_privileged()`: the fields above, plain data; `{}` by default, which is enough to train on the
-          outcome alone. Called at `reset` and after every turn.
+          outcome alone. Called at `reset` and after every turn. A field may be a function without arguments,
+          which is called when the field is first read (see `LazyFields`).
         - `_task_id()`: the task's id; its number by default.
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
           line about the reward through `earned_or`, so that a reward wrapper can replace it. The `play`
@@ -212,7 +213,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         """What the environment added after the last reply; required where the context is `"append"`."""
         return ""
 
-    def _appended_fields(self, start: str, now: str, evidence: str = "") -> dict[str, Any]:
+    def _appended_fields(self, start: Text, now: Text, evidence: str = "") -> dict[str, Any]:
         """The scoring fields of an appended context except `question` and the targets; see Privileged.
 
         Args:
@@ -221,21 +222,27 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             evidence: what a teacher reads after it.
         """
         reply, ended = self._last.reply or "", bool(self.episode.end)
-        carried = now[: -len(reply + self._feedback()) or None] if ended else now
-        return self._rewritten_fields("" if ended else reply, carried, start, now + evidence)
+        added = len(reply + self._feedback()) if ended else 0
+        return self._rewritten_fields(
+            "" if ended else reply,
+            lambda: made(now)[: -added or None],
+            start,
+            lambda: made(now) + evidence,
+        )
 
     def _rewritten_fields(
         self,
         memory: str,
-        with_memory: str,
-        without_memory: str,
-        teacher: str,
-        teacher_global: str | None = None,
+        with_memory: Text,
+        without_memory: Text,
+        teacher: Text,
+        teacher_global: Text | None = None,
     ) -> dict[str, Any]:
         """The scoring fields of a rewritten context except `question` and the targets; see Privileged.
 
         The whole last reply counts: as the memory, or, if it ended the episode, as the answer. An environment
-        that keeps only part of a reply replaces `memory_span` and `reply`.
+        that keeps only part of a reply replaces `memory_span` and `reply`. A prompt may be a function that
+        makes it (see `LazyFields`).
 
         Args:
             memory: the memory as the prompt shows it.
@@ -257,11 +264,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         }
 
     def _restored(self) -> None:
-        """Rebuild what is derived from the episode after `set_state`.
-
-        Raises:
-            ValueError: no episode of this environment can come to stand so.
-        """
+        """Rebuild what is derived from the episode after `set_state`."""
 
     def _make_observation_space(self, max_chars: int) -> gym.Space[O]:
         return UnicodeText(max_chars)  # type: ignore[return-value]  # of the text environments
@@ -330,7 +333,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         return self._earned or own
 
     def get_state(self) -> State:
-        """The episode and the random generator; `set_state` goes on from there bit for bit.
+        """The episode and the random generator; `set_state` resumes from there bit for bit.
 
         Plain data that JSON gives back equal: `env`, `class`, `version`, `tasks` and `arguments` name the
         environment, `episode`, `np_random` and `last` are what changes.
@@ -344,42 +347,20 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         }
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of this environment, or of another one made with the same arguments.
+        """Resume from a state of this environment, or of another one made with the same arguments.
 
         Raises:
-            ValueError: a state of another environment, or one that no episode can come to; nothing has
-                changed then.
+            ValueError: a state of another environment, or fields of other types; nothing has changed then.
         """
         self.check_identity(state)
         check_keys(state, "episode", "np_random", "last")
         episode = from_plain(state["episode"], self.episode_class, "the state's episode")
         last = from_plain(state["last"], _Last, "the state's last")
         generator = generator_state(state["np_random"], self.np_random)
-        self._check_episode(episode)
-        before, self._episode = self._episode, cast(E, episode)
-        try:
-            self._restored()
-        except Exception:
-            self._episode = before
-            if before is not None:
-                self._restored()
-            raise
+        self._episode = cast(E, episode)
+        self._restored()
         self._last = last
         self.np_random.bit_generator.state = generator
-
-    def _check_episode(self, episode: EpisodeState) -> None:
-        """Raise a one-line `ValueError` for what no episode can be."""
-        turn, rewards = episode.turn, episode.turn_rewards
-        wrong = {
-            f"task={episode.task} of {self.n_tasks} tasks": not 0 <= episode.task < self.n_tasks,
-            f"turn={turn} with {len(rewards)} rewards": turn < 0 or turn != len(rewards),
-            f"turn_rewards={rewards}": not all(map(math.isfinite, rewards)),
-            f"end={episode.end!r} before the first turn": bool(episode.end) and not turn,
-            "a lone surrogate in a text": not is_utf8(json.dumps(to_plain(episode), ensure_ascii=False)),
-        }
-        for what, cannot_be in wrong.items():
-            if cannot_be:
-                raise ValueError(f"the state's episode cannot be: it has {what:.200}")
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Refuse options that `reset` does not know.
@@ -418,8 +399,13 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
             "turn_rewards": list(episode.turn_rewards),
             "metrics": {name: float(metrics[name]) for name in self.metric_names},
-            "privileged": self._privileged(),
+            "privileged": LazyFields(self._privileged()),
         }
+
+
+def made(text: Text) -> str:
+    """A text, or what the function that makes it returns."""
+    return text() if callable(text) else text
 
 
 def end_of(terminated: bool, truncated: bool) -> End:

@@ -7,10 +7,10 @@ import logging
 import os
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from memenvs.core.checks import error_line
 from memenvs.core.files import read_json, write_json
@@ -18,15 +18,44 @@ from memenvs.core.optional import require
 
 TrackerName = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 PROJECT = "memenvs"
-"""Project, or experiment, that runs are put into where no variable of the tracker's names another."""
+"""Project, or experiment, of the runs, unless a variable of the tracker names another."""
 IDS = "trackers.json"
-"""File in a run's folder: by tracker the id that a resumed run goes on with."""
-# Seconds until a tracker that failed is tried again; each time twice as long.
-FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0
+"""File in a run's folder: the id of each tracker's run, with which a resumed run continues it."""
+FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0  # seconds until a tracker that failed is tried again
 
 
 class TrackerError(ValueError):
     """A tracker cannot begin; raised before a run's first step."""
+
+
+class TrackedRun(NamedTuple):
+    """What a tracker is told about a run.
+
+    Attributes:
+        folder: of the run; its name is the run's.
+        config: the run's arguments, plain data.
+        step: steps done before.
+        id: of the tracker's own run, where it is resumed; otherwise empty.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    step: int = 0
+    id: str = ""
+
+
+class Tracker(NamedTuple):
+    """A tracker's run, begun or resumed.
+
+    Attributes:
+        log: sends the numbers of a step.
+        close: ends the run; its argument is whether an error ended the training.
+        id: with which the run can be resumed; empty where none is needed.
+    """
+
+    log: Callable[[int, dict[str, float]], object]
+    close: Callable[[bool], object]
+    id: str = ""
 
 
 def check_clients(names: Iterable[TrackerName]) -> None:
@@ -36,51 +65,19 @@ def check_clients(names: Iterable[TrackerName]) -> None:
         ImportError: one is not installed; the message names the command that installs it.
     """
     for name in names:
-        _, module, extra = _CLIENTS[name]
-        require(module, extra)
-
-
-class TrackedRun(NamedTuple):
-    """What a tracker is told of a run.
-
-    Attributes:
-        folder: of the run; its name is the run's.
-        config: the run's arguments, plain data.
-        step: steps done before.
-        id: what the tracker's own run is known by, of a run that is resumed; else empty.
-    """
-
-    folder: Path
-    config: Mapping[str, Any]
-    step: int = 0
-    id: str = ""
-
-
-class Tracker(Protocol):
-    """A client of a tracker, with one run begun or resumed.
-
-    Attributes:
-        id: of the tracker's run; empty where none is needed to go on with it.
-    """
-
-    id: str
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send the numbers of a step."""
-
-    def close(self, failed: bool) -> None:
-        """End the tracker's run; `failed` where an error ended the training."""
+        board = name == "tensorboard"
+        require("torch.utils.tensorboard" if board else name, "train" if board else name)
 
 
 class Trackers:
     """Sends a run's numbers to several trackers, and survives any that fails.
 
-    Numbers that could not be sent are kept and sent later, after 10 seconds at first and then after twice as
-    long each time; of each tracker the first failure is told.
+    Numbers that could not be sent are kept and sent later: after 10 seconds, then after twice as long each
+    time. The first failure of each tracker is reported.
 
     Args:
-        names: of trackers, each once.
-        run: that they are told of; its `id` is read from `trackers.json` in its folder.
+        names: of trackers.
+        run: what they are told; its `id` is read from `trackers.json` in its folder.
         tell: is given each line for the screen.
         clock: seconds.
 
@@ -99,16 +96,15 @@ class Trackers:
         file = run.folder / IDS
         known: dict[str, Any] = {}
         if run.step and file.exists():
-            known = read_json(file, f"delete it, and the resumed run is a new one to {', '.join(names)}")
+            known = read_json(file, f"delete it, and {', '.join(names)} begin a new run")
         self._outboxes: list[_Outbox] = []
         for name in dict.fromkeys(names):
             try:
-                tracker = _CLIENTS[name][0](run._replace(id=str(known.get(name, ""))))
-            except ImportError:
-                self.close(failed=True)
-                raise
+                tracker = _TRACKERS[name](run._replace(id=str(known.get(name, ""))))
             except Exception as error:
                 self.close(failed=True)
+                if isinstance(error, ImportError):
+                    raise
                 raise TrackerError(f"--track {name} cannot begin: {error_line(error)}") from error
             self._outboxes.append(_Outbox(name, tracker, tell, clock))
             known |= {name: tracker.id} if tracker.id else {}
@@ -118,174 +114,132 @@ class Trackers:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the numbers of a step to every tracker, or keep them for later."""
         for outbox in self._outboxes:
-            outbox.send(step, metrics)
+            outbox.waiting.append((step, dict(metrics)))
+            if outbox.clock() >= outbox.again:
+                outbox.flush()
 
     def close(self, failed: bool = False) -> None:
         """Send what is left and end the trackers' runs; nothing is raised."""
         for outbox in self._outboxes:
-            outbox.close(failed)
+            outbox.flush()
+            outbox.attempt(lambda tracker: tracker.close(failed))
+            if left := len(outbox.waiting):
+                outbox.tell(f"warning: {left} steps were not sent to {outbox.name}; log.jsonl has them")
 
 
+@dataclass
 class _Outbox:
-    """The numbers that one tracker has still to be sent."""
+    """A tracker and the numbers that it has not been sent."""
 
-    def __init__(
-        self, name: str, tracker: Tracker, tell: Callable[[str], None], clock: Callable[[], float]
-    ) -> None:
-        self._name, self._tracker, self._tell, self._clock = name, tracker, tell, clock
-        self._waiting: deque[tuple[int, dict[str, float]]] = deque()
-        self._wait, self._again, self._told = FIRST_WAIT, -float("inf"), False
+    name: str
+    tracker: Tracker
+    tell: Callable[[str], None]
+    clock: Callable[[], float]
+    waiting: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    wait: float = FIRST_WAIT
+    again: float = -float("inf")
+    told: bool = False
 
-    def send(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._waiting.append((step, dict(metrics)))
-        if self._clock() >= self._again:
-            self._flush()
+    def flush(self) -> None:
+        while self.waiting and self.attempt(lambda tracker: tracker.log(*self.waiting[0])):
+            del self.waiting[0]
+        if self.waiting:
+            self.again, self.wait = self.clock() + self.wait, min(2 * self.wait, LONGEST_WAIT)
+        else:
+            self.wait = FIRST_WAIT
 
-    def close(self, failed: bool) -> None:
-        self._flush()
+    def attempt(self, call: Callable[[Tracker], object]) -> bool:
         try:
-            self._tracker.close(failed)
+            call(self.tracker)
         except Exception as error:
-            self._warn(error)
-        if self._waiting:
-            self._tell(
-                f"warning: {len(self._waiting)} steps were not sent to {self._name}; log.jsonl has them"
-            )
-
-    def _flush(self) -> None:
-        try:
-            while self._waiting:
-                self._tracker.log(*self._waiting[0])
-                self._waiting.popleft()
-            self._wait = FIRST_WAIT
-        except Exception as error:
-            self._warn(error)
-            self._again = self._clock() + self._wait
-            self._wait = min(2 * self._wait, LONGEST_WAIT)
-
-    def _warn(self, error: Exception) -> None:
-        if not self._told:
-            self._told = True
-            self._tell(
-                f"warning: {self._name} fails ({error_line(error)}); the training goes on, what could not be "
-                "sent is tried again later, and log.jsonl has everything"
-            )
+            if not self.told:
+                self.tell(
+                    f"warning: {self.name} fails ({error_line(error)}); the training goes on, what could not "
+                    "be sent is tried again later, and log.jsonl has everything"
+                )
+            self.told = True
+            return False
+        return True
 
 
-class TensorBoard:
-    """Event files in the run's folder, by `torch.utils.tensorboard`; steps to be played again are purged."""
+def _tensorboard(run: TrackedRun) -> Tracker:
+    """Event files in the run's folder; steps that will be played again are purged."""
+    board = require("torch.utils.tensorboard", "train")
+    writer = board.SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.step + 1)
+    if not run.step:
+        writer.add_text("arguments", f"```json\n{json.dumps(run.config, indent=2)}\n```")
 
-    id = ""
-
-    def __init__(self, run: TrackedRun) -> None:
-        board = require("torch.utils.tensorboard", "train")
-        self._writer = board.SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.step + 1)
-        if not run.step:
-            self._writer.add_text("arguments", f"```json\n{json.dumps(run.config, indent=2)}\n```")
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Tracker.log`."""
+    def log(step: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
+            writer.add_scalar(name, value, step)
+        writer.flush()
 
-    def close(self, failed: bool) -> None:
-        """See `Tracker.close`."""
-        self._writer.close()
+    return Tracker(log, lambda failed: writer.close())
 
 
-class WandB:
-    """A run of Weights & Biases, its files in the run's folder; `WANDB_MODE=offline` needs no network.
-
-    Steps that the tracker has already are left as they are there.
-    """
-
-    def __init__(self, run: TrackedRun) -> None:
-        wandb = require("wandb", "wandb")
-        self.id = run.id or uuid.uuid4().hex[:8]
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=os.environ.get("WANDB_NAME", run.folder.name),
-            id=self.id,
-            resume="allow",
-            dir=str(run.folder),
-            config=dict(run.config),
-            # A lost network would keep the process for ever.
-            settings=wandb.Settings(finish_timeout=300.0),
-        )
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Tracker.log`."""
-        self._run.log(dict(metrics), step=step)
-
-    def close(self, failed: bool) -> None:
-        """See `Tracker.close`."""
-        self._run.finish(exit_code=int(failed))
+def _wandb(run: TrackedRun) -> Tracker:
+    """Files in the run's folder. Steps that the tracker already has are left as they are."""
+    wandb = require("wandb", "wandb")
+    id = run.id or uuid.uuid4().hex[:8]
+    begun = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=os.environ.get("WANDB_NAME", run.folder.name),
+        id=id,
+        resume="allow",
+        dir=str(run.folder),
+        config=dict(run.config),
+        settings=wandb.Settings(finish_timeout=300.0),  # without a network it would wait for ever
+    )
+    return Tracker(
+        lambda step, metrics: begun.log(metrics, step=step),
+        lambda failed: begun.finish(exit_code=int(failed)),
+        id,
+    )
 
 
-class MLflow:
-    """A run of MLflow, in SQLite in the run's folder or where `MLFLOW_TRACKING_URI` leads."""
-
-    def __init__(self, run: TrackedRun) -> None:
-        # By default an unreachable server is asked for minutes; what is not sent is tried again later.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-        mlflow = require("mlflow", "mlflow")
-        self._entities = require("mlflow.entities", "mlflow")
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # or it tells of each table that it makes
-        folder = (run.folder / "mlflow").resolve()
-        address, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
-        if not address:
-            folder.mkdir(parents=True, exist_ok=True)
-            address, artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
-        self._client = mlflow.MlflowClient(tracking_uri=address)
-        if run.id:
-            self.id = run.id
-            self._client.update_run(self.id, status="RUNNING")
-            return
+def _mlflow(run: TrackedRun) -> Tracker:
+    """SQLite in the run's folder, or the server that `MLFLOW_TRACKING_URI` names."""
+    # By default an unreachable server is asked for minutes; what is not sent is tried again later.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    mlflow, entities = require("mlflow", "mlflow"), require("mlflow.entities", "mlflow")
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it reports each table that it makes
+    folder = (run.folder / "mlflow").resolve()
+    address, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
+    if not address:
+        folder.mkdir(parents=True, exist_ok=True)
+        address, artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+    client = mlflow.MlflowClient(tracking_uri=address)
+    id = run.id
+    if id:
+        client.update_run(id, status="RUNNING")
+    else:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        known = self._client.get_experiment_by_name(name)
-        experiment = known.experiment_id if known else self._client.create_experiment(name, artifacts)
-        self.id = self._client.create_run(experiment, run_name=run.folder.name).info.run_id
+        known = client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known else client.create_experiment(name, artifacts)
+        id = client.create_run(experiment, run_name=run.folder.name).info.run_id
         texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in run.config.items()}
-        params = [self._entities.Param(name, text) for name, text in texts.items()]
-        for start in range(0, len(params), 100):  # more at once are refused
-            self._client.log_batch(self.id, params=params[start : start + 100])
+        client.log_batch(id, params=[entities.Param(name, text) for name, text in texts.items()])
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Tracker.log`."""
+    def log(step: int, metrics: dict[str, float]) -> None:
         now = int(1000 * time.time())
-        batch = [self._entities.Metric(name, value, now, step) for name, value in metrics.items()]
-        self._client.log_batch(self.id, metrics=batch)
+        batch = [entities.Metric(name, value, now, step) for name, value in metrics.items()]
+        client.log_batch(id, metrics=batch)
 
-    def close(self, failed: bool) -> None:
-        """See `Tracker.close`."""
-        self._client.set_terminated(self.id, "FAILED" if failed else "FINISHED")
+    return Tracker(log, lambda failed: client.set_terminated(id, "FAILED" if failed else "FINISHED"), id)
 
 
-class Trackio:
-    """A run of Trackio: on this machine (`TRACKIO_DIR`), or where `TRACKIO_SPACE_ID` leads."""
-
-    def __init__(self, run: TrackedRun) -> None:
-        trackio = require("trackio", "trackio")
-        self.id = run.id or f"{run.folder.name}-{uuid.uuid4().hex[:8]}"  # a name is a run to it
-        self._run = trackio.init(
-            project=PROJECT, name=self.id, resume="allow", config=dict(run.config), embed=False
-        )
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Tracker.log`."""
-        self._run.log(dict(metrics), step=step)
-
-    def close(self, failed: bool) -> None:
-        """See `Tracker.close`."""
-        self._run.finish()
+def _trackio(run: TrackedRun) -> Tracker:
+    """This machine (`TRACKIO_DIR`), or the space that `TRACKIO_SPACE_ID` names."""
+    trackio = require("trackio", "trackio")
+    id = run.id or f"{run.folder.name}-{uuid.uuid4().hex[:8]}"  # Trackio knows a run by its name
+    begun = trackio.init(project=PROJECT, name=id, resume="allow", config=dict(run.config), embed=False)
+    return Tracker(lambda step, metrics: begun.log(metrics, step=step), lambda failed: begun.finish(), id)
 
 
-_CLIENTS: dict[TrackerName, tuple[Callable[[TrackedRun], Tracker], str, str]] = {
-    "tensorboard": (TensorBoard, "torch.utils.tensorboard", "train"),
-    "wandb": (WandB, "wandb", "wandb"),
-    "mlflow": (MLflow, "mlflow", "mlflow"),
-    "trackio": (Trackio, "trackio", "trackio"),
+_TRACKERS: dict[TrackerName, Callable[[TrackedRun], Tracker]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+    "trackio": _trackio,
 }
-"""Of each tracker the client, the module that it needs, and the extra that installs this."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,14 +16,10 @@ from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
 from memenvs.envs.memory import (
     MAX_NOTICE,
     MODES,
-    NO_THOUGHT,
     RECALLED,
     THOUGHT_KEPT,
     Memory,
-    MemoryMode,
     Shown,
-    Written,
-    thought_inside,
 )
 from memenvs.envs.render import reading_turn, reward_line
 from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
@@ -125,6 +122,9 @@ REACT = {
 }
 """Of `memory_mode="react"`: the first section, each of the others, and what asks for an answer."""
 
+TEMPLATES_BY_MODE = {"rewrite": TEMPLATES, "react": REACT}
+"""Of the memory modes that have a wording of their own; `templates_of` makes the others'."""
+
 WORDINGS = {
     "short": {
         "read": "Text:\n{chunk}\n\nNotes:\n{memory}\n\nQuestion: {question}\n"
@@ -148,45 +148,21 @@ class ReadingEpisode(EpisodeState):
 
     Attributes:
         documents: document numbers in reading order.
-        memories: what each reading turn left in the memory; the last one is the memory now.
+        memory: the memory now.
+        memory_span: where the last reply wrote to it, [start, end) in characters; None if it wrote nothing.
+        written: the text at `memory_span`.
         overflows: memories that were cut at `max_memory`.
-        memory_span: where the last reply wrote the memory, [start, end) in characters; None if it wrote none.
-        reply: what counts of the final reply.
+        shown: what each prompt so far showed of the memory.
+        replies: the part that counts of the reply to each question answered so far.
     """
 
     documents: tuple[int, ...] = ()
-    memories: list[str] = field(default_factory=lambda: [""])
-    overflows: int = 0
-    memory_span: tuple[int, int] | None = None
-    reply: str = ""
-
-
-@dataclass
-class AskingEpisode(ReadingEpisode):
-    """An episode of reading whose questions are asked one by one.
-
-    Attributes:
-        replies: what counts of the reply to each question answered; `reply` is the last of them.
-    """
-
-    replies: list[str] = field(default_factory=list)
-
-
-@dataclass
-class RememberingEpisode(AskingEpisode):
-    """An episode of reading in another memory mode than `"rewrite"`; `memories` are as the prompts show them.
-
-    Attributes:
-        memory: the memory as it stands.
-        written: what the last reply wrote of it, at `memory_span`.
-        shown: what stood in the places of the memory in each prompt so far.
-        history: every reply, with `"react"`.
-    """
-
     memory: Memory = field(default_factory=Memory)
+    memory_span: tuple[int, int] | None = None
     written: str = ""
-    shown: list[str] = field(default_factory=list)
-    history: list[str] = field(default_factory=list)
+    overflows: int = 0
+    shown: list[str] = field(default_factory=lambda: [""])
+    replies: list[str] = field(default_factory=list)
 
 
 class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
@@ -290,7 +266,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         render_mode: str | None = None,
     ) -> None:
         check_choice("ask", ask, ASKS)
-        check_choice("memory_mode", memory_mode, (*MODES, "react"))
+        check_choice("memory_mode", memory_mode, MODES)
         if memory_mode == "mem1" and thoughts == "keep":
             raise ValueError(THOUGHT_KEPT)
         check_whole(chunk_size=chunk_size, max_memory=max_memory, max_answer=max_answer)
@@ -317,21 +293,15 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
                 )
         self.n_documents = n_documents
         self.ask = ask
-        if ask != "together":
-            self.episode_class = AskingEpisode
-            if joined := self.tasks.inseparable:
-                raise ValueError(
-                    f"ask={ask!r}: task {joined} of {tasks} has several answers to one question; "
-                    "ask='together', or join single questions by `python -m memenvs.build multi`"
-                )
+        if ask != "together" and (joined := self.tasks.inseparable):
+            raise ValueError(
+                f"ask={ask!r}: task {joined} of {tasks} has several answers to one question; "
+                "use ask='together', or join single questions with `python -m memenvs.build multi`"
+            )
         self.memory_mode = memory_mode
-        self.mode = None if memory_mode == "react" else MODES[memory_mode](self.tokenizer, max_memory)
-        own = TEMPLATES
-        if memory_mode != "rewrite":
-            self.episode_class = RememberingEpisode
-            own = by_mode(self.mode) if self.mode else REACT
-        if self.mode is None:
-            self.context = "append"
+        self.mode = MODES[memory_mode](self.tokenizer, max_memory)
+        self.context = "append" if self.mode.appends else "rewrite"
+        self._rule = self.mode.rule.format(text="Your whole reply", limit=max_memory)
         if isinstance(template, str):
             check_choice("template", template, tuple(WORDINGS))
             if memory_mode != "rewrite":
@@ -339,7 +309,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
                     f"template={template!r} is a wording for memory_mode='rewrite', not for {memory_mode!r}"
                 )
             template = WORDINGS[template]
-        self._templates = replace_templates(own, template)
+        self._templates = replace_templates(templates_of(memory_mode), template)
         self._reader = open_reader(self.tasks, self.tokenizer)
         super().__init__(len(self.tasks), self._longest(), render_mode)
 
@@ -349,30 +319,24 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def gold_reply(self) -> str:
         """The answer, at a reading turn as the memory."""
-        answering = self.answering
-        _, answers = self._asked()
+        turn = self.episode.turn
+        _, answers = self._reading.asked(turn)
         answer = gold_answer(answers, self.metric)
-        return wrap_answer(answer, self.answer_format) if answering else self.noting([answer])
+        return wrap_answer(answer, self.answer_format) if self.answering else self.noting([answer])
 
     def notes(self) -> list[str]:
-        """The lines that the memory holds; with `"react"` those of all replies."""
-        episode = self.episode
-        if self.mode is None:
-            history = episode.history if isinstance(episode, RememberingEpisode) else []
-            return [line for reply in history for line in reply.splitlines()]
-        memory = episode.memory if isinstance(episode, RememberingEpisode) else Memory(episode.memories[-1])
-        return self.mode.notes(memory)
+        """The lines that the memory holds."""
+        return self.mode.notes(self.episode.memory)
 
     def noting(self, notes: Sequence[str]) -> str:
         """A reply to a section after which the memory holds these lines, as far as its mode lets it."""
-        episode = self.episode
-        if self.mode is None:
-            own = self.notes()
-            return "\n".join(note for note in notes if note not in own)
-        if not isinstance(episode, RememberingEpisode):
-            return "\n".join(notes)
-        text = self.mode.text_of(episode.memory, notes)
+        text = self.mode.text_of(self.episode.memory, notes)
         return f"<think>{text}</think>" if self.mode.in_thought else text
+
+    @property
+    def memory_shown(self) -> str:
+        """The memory as the prompt shows it."""
+        return self._show(self.episode.turn).memory
 
     def render(self) -> str | None:
         """The turn as a person reads it."""
@@ -381,9 +345,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         episode, reading = self.episode, self._reading
         turn = episode.turn - bool(episode.end)
         return reading_turn(
-            title=f"task {reading.task.id}, turn {turn + 1} of {self._turns}",
-            question=self._asked()[0],
-            memory=episode.memories[-1],
+            title=f"task {reading.task.id}, turn {turn + 1} of {reading.turns}",
+            question=reading.asked(episode.turn)[0],
+            memory=self.memory_shown,
             chunk=reading.section(turn) if turn < len(reading.chunks) else None,
             evidence=reading.evidence_in(turn),
             reply=self._last.reply,
@@ -392,147 +356,90 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         )
 
     def _begin(self, task: int) -> ReadingEpisode:
-        chosen = self.tasks[task]
-        documents = draw_documents(chosen, self.n_documents, self.np_random)
-        kind: Any = self.episode_class
-        episode: ReadingEpisode = kind(task, documents=documents)
-        self._reading = self._read_task(chosen, episode.documents)
-        if isinstance(episode, RememberingEpisode):
-            episode.shown.append("")
+        documents = draw_documents(self.tasks[task], self.n_documents, self.np_random)
+        episode = ReadingEpisode(task, documents=documents)
+        self._reading = self._read_task(episode)
         return episode
 
-    def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
+    def _restored(self) -> None:
+        self._reading = self._read_task(self.episode)
+
+    def _read_task(self, episode: ReadingEpisode) -> Reading:
+        task, documents = self.tasks[episode.task], episode.documents
         context = self._reader.context(documents)
         chunks = context.chunks(self.chunk_size, self.cut_at)
-        return Reading(task, context, chunks, [documents.index(document) for document in task.evidence])
-
-    def _restored(self) -> None:
-        episode, task = self.episode, self.tasks[self.episode.task]
-        if not set(task.evidence) <= set(episode.documents) <= set(task.documents):
-            raise ValueError(f"the state's episode cannot be: its documents are not those of task {task.id}")
-        reading = self._read_task(task, episode.documents)
-        turns, last = len(reading.chunks), len(reading.chunks) + self._questions_of(task)
-        memories, answered = 1 + min(episode.turn, turns), max(0, episode.turn - turns)
-        ended = "terminated" if episode.turn == last else ""
-        odd = isinstance(episode, AskingEpisode) and len(episode.replies) != answered
-        if isinstance(episode, RememberingEpisode):
-            history = 0 if self.mode else episode.turn
-            odd |= len(episode.shown) != episode.turn + 1 or len(episode.history) != history
-        if episode.turn > last or len(episode.memories) != memories or episode.end != ended or odd:
-            raise ValueError(
-                f"the state's episode cannot be: turn={episode.turn} with {len(episode.memories)} memories "
-                f"and end={episode.end!r}, in {turns} chunks"
-            )
-        self._reading = reading
+        questions: list[tuple[str, Answers]] = [(task.question, task.answers)]
+        if self.ask != "together":
+            questions = [
+                (one, [accepted]) for one, accepted in zip(task.questions, task.answers, strict=True)
+            ]
+        evidence = [documents.index(document) for document in task.evidence]
+        return Reading(task, questions, context, chunks, evidence)
 
     # The prompts.
 
     def _observe(self) -> str:
-        episode = self.episode
-        if self.mode is None:
-            return self._whole_text()
-        return "" if episode.end else self._prompt(episode.turn, self._show(episode.turn))
+        return self._before(self._reading, self.episode.memory.replies) + self._feedback()
 
     def _feedback(self) -> str:
-        """With `"react"`, what stands behind the last reply: the next section, or the question."""
+        """The prompt of this turn; where the context is rewritten, it is all there is to read."""
         episode = self.episode
-        return "" if episode.end else self._segment(episode.turn)
+        return "" if episode.end else self._prompt(self._reading, episode.turn, self._show(episode.turn))
 
-    def _whole_text(self) -> str:
-        """With `"react"`, every section and reply so far."""
-        episode = self.episode
-        history = episode.history if isinstance(episode, RememberingEpisode) else []
-        segments = [self._segment(turn) for turn in range(min(episode.turn + 1, self._turns))]
-        return "".join(segment + reply for segment, reply in zip_longest(segments, history, fillvalue=""))
-
-    def _segment(self, turn: int, until: str = "") -> str:
-        """With `"react"`, what a turn adds to the prompt."""
-        if turn >= len(self._reading.chunks):
-            return self._fill("answer", turn)
-        return self._fill("next" if turn else "read", turn, until, chunk=self._reading.section(turn))
+    def _before(self, reading: Reading, replies: Sequence[str]) -> str:
+        """The turns that stay in the prompt."""
+        prompts = (self._prompt(reading, turn) for turn in range(len(replies)))
+        return "".join(prompt + reply for prompt, reply in zip(prompts, replies, strict=True))
 
     def _show(self, turn: int) -> Shown:
         """What the prompt of a turn shows of the memory."""
-        episode = self.episode
-        if not isinstance(episode, RememberingEpisode) or self.mode is None:
-            return Shown(episode.memories[-1])
-        unread = self.ask == "later" and turn < len(self._reading.chunks)
-        query = self._reading.section(turn) if unread else self._asked(turn)[0]
-        memory = episode.memory
+        reading, memory = self._reading, self.episode.memory
+        unread = self.ask == "later" and turn < len(reading.chunks)
+        query = reading.section(turn) if unread else reading.asked(turn)[0]
         return Shown(self.mode.show(memory, query), memory.recalled, memory.notice)
 
-    def _prompt(self, turn: int, shown: Shown, section: str | None = None, until: str = "") -> str:
+    def _prompt(
+        self,
+        reading: Reading,
+        turn: int,
+        shown: Shown = Shown(),  # noqa: B008  # immutable
+        section: str | None = None,
+        until: str = "",
+    ) -> str:
         """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer.
 
-        `section` replaces the turn's own section; `until` is that of `Template.fill`.
+        Args:
+            reading: the task.
+            turn: number of the turn.
+            shown: what it shows of the memory.
+            section: replaces the turn's own section.
+            until: as in `Template.fill`.
         """
-        reading = self._reading
-        places = {"memory": shown.memory, "recalled": "", "notice": shown.notice and f"{shown.notice} "}
-        if shown.recalled:
-            places["recalled"] = RECALLED.format(shown.recalled)
-        if turn >= len(reading.chunks):
-            return self._fill("answer", turn, **places)
-        chunk = reading.section(turn) if section is None else section
-        return self._fill("read", turn, until, **places, chunk=chunk)
-
-    def _chunk_span(self) -> list[int] | None:
-        """Where the observation shows the chunk, [start, end) in characters; None past the chunks."""
-        turn = self.episode.turn
-        if turn >= len(self._reading.chunks):
-            return None
-        if self.mode is None:
-            before = len(self._whole_text()) - len(self._segment(turn))
-            start = before + len(self._segment(turn, until="chunk"))
-        else:
-            start = len(self._prompt(turn, self._show(turn), until="chunk"))
-        return [start, start + len(self._reading.section(turn))]
-
-    def _fill(self, name: str, turn: int, until: str = "", **values: object) -> str:
-        question, answers = self._asked(turn)
-        if self.ask == "later" and name != "answer":
-            question = unseen(len(answers))
+        question, answers = reading.asked(turn)
+        name, chunk = "answer", ""
+        if turn < len(reading.chunks):
+            name = "next" if turn and "next" in self._templates else "read"
+            chunk = reading.section(turn) if section is None else section
+            if self.ask == "later":
+                question = unseen(len(answers))
         return self._templates[name].fill(
             until,
             question=question,
             turn=turn + 1,
-            turns=len(self._reading.chunks),
+            turns=len(reading.chunks),
             max_memory=self.max_memory,
             format=answer_form(self.answer_format, len(answers)),
             rule=self._rule,
-            **values,
+            memory=shown.memory,
+            recalled=RECALLED.format(shown.recalled) if shown.recalled else "",
+            notice=shown.notice and f"{shown.notice} ",
+            chunk=chunk,
         )
-
-    @property
-    def _rule(self) -> str:
-        """How the prompt asks for the memory."""
-        if self.mode is None:
-            return ""
-        return self.mode.rule.format(text="Your whole reply", limit=self.max_memory)
-
-    def _asked(self, turn: int | None = None) -> tuple[str, Answers]:
-        """The question of turn `turn` (None: the next) and its accepted answers.
-
-        While the text is read, and past the last turn, all of the task's.
-        """
-        task, read = self._reading.task, len(self._reading.chunks)
-        number = (self.episode.turn if turn is None else turn) - read
-        if self.ask == "together" or not 0 <= number < len(task.answers):
-            return task.question, task.answers
-        return task.questions[number], task.answers[number : number + 1]
-
-    def _questions_of(self, task: Task) -> int:
-        """Answer turns."""
-        return 1 if self.ask == "together" else len(task.answers)
-
-    @property
-    def _turns(self) -> int:
-        return len(self._reading.chunks) + self._questions_of(self._reading.task)
 
     def _longest(self) -> int:
         """Characters of the longest prompt, by the larger template."""
         counts = self.tasks.card.counts
-        one = self.ask == "together"
-        answers = 1 if one else self.tasks.max_objectives
+        answers = 1 if self.ask == "together" else self.tasks.max_objectives
         digits = len(str(counts["max_chars"] + answers))  # a chunk has at least one character
         hidden = len(unseen(answers)) if self.ask == "later" else 0
         most = {
@@ -548,166 +455,142 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         }
         most["recalled"] = len(RECALLED) + most["memory"]
         longest = max(template.longest(**most) for template in self._templates.values())
-        if self.mode is None:
-            return (counts["max_chars"] + answers) * (longest + MAX_REPLY_CHARS)
-        return longest
+        turns = counts["max_chars"] + answers
+        return turns * (longest + MAX_REPLY_CHARS) if self.mode.appends else longest
 
     def _privileged(self) -> dict[str, Any]:
-        reading, episode = self._reading, self.episode
-        turn, evidence = episode.turn, reading.whole_evidence()
-        question, answers = self._asked()
+        episode, reading = self.episode, self._reading
+        turn, last = episode.turn, len(reading.chunks)
+        evidence, here = reading.whole_evidence(), reading.evidence_in(turn)
+        question, answers = reading.asked(turn)
         target = gold_answer(answers, self.metric)
-        last = len(reading.chunks)
-        asking = turn if last <= turn < self._turns else last if self.ask == "together" else self._turns
-        own = {} if self.ask == "together" else {"answered": turn > last}
-        return {
+        shown = self._show(turn)
+        before = functools.partial(self._before, reading, tuple(episode.memory.replies))
+
+        def chunk_span() -> list[int] | None:
+            if turn >= last:
+                return None
+            start = len(before()) + len(self._prompt(reading, turn, shown, until="chunk"))
+            return [start, start + len(reading.section(turn))]
+
+        fields = {
             "answers": [list(accepted) for accepted in answers],
             "evidence": evidence,
             "depths": [reading.context.depth(position) for position in reading.evidence],
-            "evidence_in_chunk": reading.evidence_in(turn),
-            "chunk_span": self._chunk_span(),
+            "evidence_in_chunk": here,
+            "chunk_span": chunk_span,
             "question": question,
             "target": target,
             "target_wrapped": wrap_answer(target, self.answer_format),
-            **(self._appended(evidence) if self.mode is None else self._remembered(asking, evidence)),
-            **own,
         }
+        if self.ask != "together":
+            fields["answered"] = turn > last
+        if self.mode.appends:
+            return fields | self._appended(before, here, evidence)
+        return fields | self._rewritten(shown, here, evidence)
 
-    def _remembered(self, asking: int, evidence: list[str]) -> dict[str, Any]:
-        """The scoring fields about the memory; turn `asking` is the one that asks for the answer."""
+    def _rewritten(self, now: Shown, here: list[str], evidence: list[str]) -> dict[str, Any]:
+        """The scoring fields about the memory; `now` is what the prompt of this turn shows of it."""
         episode, reading = self.episode, self._reading
-        turn, last, shown = episode.turn, len(reading.chunks), self._show(asking)
-        if turn < last:
-            now = self._show(turn)
-            teacher = self._prompt(turn, now, section="\n\n".join(reading.evidence_in(turn)))
-            teacher_global = self._prompt(turn, now, section="\n\n".join(evidence))
-        else:
-            behind = shown._replace(memory="\n\n".join([shown.memory, *evidence]))
-            teacher = teacher_global = self._prompt(turn, behind)
-        prompts = self._prompt(asking, shown), self._prompt(asking, Shown())
-        own = {}
-        if isinstance(episode, RememberingEpisode):
-            own = {"written": episode.written, "recalled": episode.memory.recalled}
-        return {
-            **self._rewritten_fields(shown.memory, *prompts, teacher, teacher_global),
-            "memory_span": episode.memory_span and list(episode.memory_span),
-            "reply": episode.reply,
-            **own,
-        }
+        turn, last = episode.turn, len(reading.chunks)
+        asking = turn  # the turn that asks for the answer
+        if not last <= turn < reading.turns:
+            asking = last if len(reading.questions) == 1 else reading.turns
+        shown = self._show(asking)
+        prompt = functools.partial(self._prompt, reading)
 
-    def _appended(self, evidence: list[str]) -> dict[str, Any]:
+        def teacher(section: list[str]) -> Callable[[], str]:
+            if turn < last:
+                return lambda: prompt(turn, now, section="\n\n".join(section))
+            return lambda: prompt(turn, shown._replace(memory="\n\n".join([shown.memory, *evidence])))
+
+        fields = self._rewritten_fields(
+            shown.memory,
+            lambda: prompt(asking, shown),
+            lambda: prompt(asking),
+            teacher(here),
+            teacher(evidence),
+        )
+        span = episode.memory_span and list(episode.memory_span)
+        fields |= {"memory_span": span, "reply": (episode.replies or [""])[-1]}
+        if self.memory_mode != "rewrite":
+            fields |= {"written": episode.written, "recalled": episode.memory.recalled}
+        return fields
+
+    def _appended(self, before: Callable[[], str], here: list[str], evidence: list[str]) -> dict[str, Any]:
         """The same with `"react"`, where the last reply stands for the memory."""
-        episode, reading = self.episode, self._reading
-        start, now = self._segment(0), self._whole_text()
-        here = "\n\n".join(reading.evidence_in(episode.turn) or evidence)
-        fields = self._appended_fields(start, now, f"\n{here}\n")
+        episode, reading, feedback = self.episode, self._reading, self._feedback()
+
+        def now() -> str:
+            return before() + feedback
+
+        parts = "\n\n".join(here or evidence)
+        fields = self._appended_fields(lambda: self._prompt(reading, 0), now, f"\n{parts}\n")
         if not episode.end:
-            fields["teacher_prompt_global"] = now + "\n" + "\n\n".join(evidence) + "\n"
+            fields["teacher_prompt_global"] = lambda: now() + "\n" + "\n\n".join(evidence) + "\n"
         if episode.turn > len(reading.chunks):
-            fields |= {"memory": "", "memory_span": None, "reply": episode.reply}
+            fields |= {"memory": "", "memory_span": None, "reply": episode.replies[-1]}
         return fields
 
     # The rules.
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode = self.episode
+        episode, start = self.episode, thought_end(reply, self.thoughts)
         if self.answering:
-            outcome = self._answer(reply)
+            outcome = self._answer(reply, start)
         else:
             outcome = {}
-            self._read(reply)
-        if isinstance(episode, RememberingEpisode):
-            following = Shown() if self.mode is None or episode.end else self._show(episode.turn + 1)
-            episode.shown.append("\n".join(filter(None, following)))
-            if self.mode is None:
-                episode.history.append(reply)
+            done = self.mode.read(episode.memory, reply, start)
+            episode.memory_span, episode.overflows = done.span, episode.overflows + done.cut
+            episode.written = reply[slice(*done.span)] if done.span else ""
+        following = Shown() if episode.end else self._show(episode.turn + 1)
+        episode.shown.append("\n".join(filter(None, following)))
         return outcome
 
-    def _read(self, reply: str) -> None:
-        """Change the memory by a reply."""
-        episode, mode, start = self.episode, self.mode, thought_end(reply, self.thoughts)
-        if not isinstance(episode, RememberingEpisode):
-            memory, cut = self.tokenizer.head(reply[start:], self.max_memory)
-            episode.memories.append(memory)
-            episode.memory_span = (start, start + len(memory)) if memory else None
-            episode.overflows += cut
-            return
-        if mode is not None:
-            inside = thought_inside(reply, start) if mode.in_thought else (start, len(reply))
-            episode.memory.notice = "" if inside else NO_THOUGHT
-            start, end = inside or (0, 0)
-            written = mode.write(episode.memory, reply[start:end]) if inside else Written(None)
-            span = written.span and (start + written.span[0], start + written.span[1])
-            episode.memory_span, episode.overflows = span, episode.overflows + written.cut
-            episode.written = reply[slice(*span)] if span else ""
-        episode.memories.append(self._show(episode.turn + 1).memory)
-
-    def _answer(self, reply: str) -> dict[str, float]:
-        """Take a reply for an answer: what it earns."""
-        episode, start = self.episode, thought_end(reply, self.thoughts)
-        if isinstance(episode, RememberingEpisode):
-            episode.written, episode.memory.notice = "", ""
-        _, answers = self._asked()
-        episode.memory_span = None
-        episode.reply, _ = self.tokenizer.head(reply[start:], self.max_answer)
-        if isinstance(episode, AskingEpisode):
-            episode.replies.append(episode.reply)
-        if episode.turn + 1 == self._turns:
+    def _answer(self, reply: str, start: int) -> dict[str, float]:
+        """Take a reply, behind its thought, as an answer; what it earns."""
+        episode, reading = self.episode, self._reading
+        self.mode.answered(episode.memory, reply)
+        episode.memory_span, episode.written = None, ""
+        episode.replies.append(self.tokenizer.head(reply[start:], self.max_answer)[0])
+        if episode.turn + 1 == reading.turns:
             episode.end = "terminated"
-        questions = self._questions_of(self._reading.task)
-        return {"outcome": self._grade(episode.reply, answers).outcome / questions}
+        _, answers = reading.asked(episode.turn)
+        return {"outcome": self._grade(episode.replies[-1], answers).outcome / len(reading.questions)}
 
     def _metrics(self) -> dict[str, float]:
-        scores, tokens = self._scores(), self._prompt_tokens()
+        """Scores are means over the questions; `format` is the least of them."""
+        pairs = zip(self.episode.replies, self._reading.questions, strict=True)
+        grades = [self._grade(reply, answers) for reply, (_, answers) in pairs]
+        means = Grade(*(sum(scores) / len(grades) for scores in zip(*grades, strict=True)))
+        tokens = self._prompt_tokens()
         return {
-            "success": float(scores.outcome == 1.0),
-            **{name: getattr(scores, name) for name in ("em", "f1", "sub_em", "format")},
+            "success": float(means.outcome == 1.0),
+            **{name: getattr(means, name) for name in ("em", "f1", "sub_em")},
+            "format": min(one.format for one in grades),
             "memory_overflow": self.episode.overflows,
             "turns": len(tokens),
             "prompt_tokens": sum(tokens),
             "prompt_tokens_peak": max(tokens),
         }
 
-    def _scores(self) -> Grade:
-        """The grade of the episode; of questions asked one by one the means, but the least `format`."""
-        episode, answers = self.episode, self._reading.task.answers
-        if not isinstance(episode, AskingEpisode) or self.ask == "together":
-            return self._grade(episode.reply, answers)
-        grades = [
-            self._grade(reply, [accepted]) for reply, accepted in zip(episode.replies, answers, strict=True)
-        ]
-        means = [sum(scores) / len(grades) for scores in zip(*grades, strict=True)]
-        return Grade(*means)._replace(format=min(one.format for one in grades))
-
     def _grade(self, reply: str, answers: Answers) -> Grade:
         return grade(reply, answers, metric=self.metric, answer_format=self.answer_format)
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts."""
-        reading, last, episode = self._reading, len(self._reading.chunks), self.episode
-        if self.mode is None:
-            added = [self._segment(turn) for turn in range(self._turns)]
-            history = episode.history if isinstance(episode, RememberingEpisode) else []
-            counts = self.tokenizer.counts([*added, *history[:-1]])
-            own, replies = counts[: self._turns], [0, *counts[self._turns :]]
-            return list(accumulate(map(sum, zip(own, replies, strict=True))))
-        asking = range(last, self._turns)
-        frames = [
-            self._frame("read", last - 1),
-            *(self._frame("answer", last - 1 if self.ask == "together" else turn) for turn in asking),
-        ]
-        if isinstance(episode, RememberingEpisode):
-            texts = episode.shown[: self._turns]
-        else:
-            texts = [*episode.memories, *[episode.memories[-1]] * (len(asking) - 1)]
-        counts = self.tokenizer.counts([*frames, *texts])
-        read, answers, memories = counts[0], counts[1 : len(frames)], counts[len(frames) :]
+        reading, episode = self._reading, self.episode
+        turns, last = reading.turns, len(reading.chunks)
+        if self.mode.appends:
+            prompts = [self._prompt(reading, turn) for turn in range(turns)]
+            counts = self.tokenizer.counts([*prompts, *episode.memory.replies[:-1]])
+            added = map(sum, zip(counts, [0, *counts[turns:]], strict=False))
+            return list(accumulate(added))
+        frames = [self._prompt(reading, turn, section="") for turn in range(last - 1, turns)]
+        read, *counts = self.tokenizer.counts([*frames, *episode.shown[:turns]])
+        answers, memories = counts[: turns - last], counts[turns - last :]
         chunks = [read + chunk.tokens for chunk in reading.chunks]
         return [frame + memory for frame, memory in zip([*chunks, *answers], memories, strict=True)]
-
-    def _frame(self, name: str, turn: int) -> str:
-        """A prompt without memory and chunk."""
-        return self._fill(name, turn, memory="", chunk="", recalled="", notice="")
 
     def _task_id(self) -> str:
         return self._reading.task.id
@@ -718,9 +601,11 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return self.episode.turn >= len(self._reading.chunks)
 
 
-def by_mode(mode: MemoryMode) -> dict[str, Template]:
-    """The templates of a memory mode other than `"rewrite"`."""
-    recalled = ("recalled",) if mode.recalls else ()
+def templates_of(memory_mode: str) -> dict[str, Template]:
+    """An environment's own templates."""
+    if memory_mode in TEMPLATES_BY_MODE:
+        return TEMPLATES_BY_MODE[memory_mode]
+    recalled = ("recalled",) if MODES[memory_mode].recalls else ()
     return {
         name: Template(
             text,
@@ -737,15 +622,29 @@ class Reading(NamedTuple):
 
     Attributes:
         task: the task.
+        questions: what is asked, a turn each, with its accepted answers.
         context: the text of its documents.
         chunks: slices of it, one a reading turn.
         evidence: positions of the evidence documents in reading order, from 0.
     """
 
     task: Task
+    questions: list[tuple[str, Answers]]
     context: Context
     chunks: list[Chunk]
     evidence: list[int]
+
+    @property
+    def turns(self) -> int:
+        """Turns of reading and answering."""
+        return len(self.chunks) + len(self.questions)
+
+    def asked(self, turn: int) -> tuple[str, Answers]:
+        """The question of turn `turn` and its accepted answers; of a turn that asks none, all together."""
+        number = turn - len(self.chunks)
+        if 0 <= number < len(self.questions):
+            return self.questions[number]
+        return self.task.question, self.task.answers
 
     def section(self, turn: int) -> str:
         """The text shown at reading turn `turn`, from 0."""

@@ -28,6 +28,8 @@ RECALLED = "\n<recalled>\n{}\n</recalled>\n"
 
 NO_THOUGHT = "Your last reply opened with no closed <think>…</think>, so the memory is as it was."
 
+NO_MEMORY = "Your last reply opened with no <mem>…</mem>, so the memory is as it was."
+
 THOUGHT_KEPT = "memory_mode='mem1' takes the thought for the memory; use thoughts='strip'"
 
 MAX_NOTICE = 400
@@ -65,6 +67,7 @@ class Memory:
         entries: where the memory is made of entries or notes.
         count: entries written so far, those included that are gone.
         notice: what of the last reply was not carried out, and why.
+        replies: every reply, where they stay in the prompt.
     """
 
     text: str = ""
@@ -73,6 +76,7 @@ class Memory:
     entries: list[MemoryEntry] = field(default_factory=list)
     count: int = 0
     notice: str = ""
+    replies: list[str] = field(default_factory=list)
 
 
 class Written(NamedTuple):
@@ -85,6 +89,10 @@ class Written(NamedTuple):
 
     span: tuple[int, int] | None
     cut: bool = False
+
+    def shift(self, by: int) -> Written:
+        """The same of a text that begins `by` characters earlier."""
+        return self._replace(span=self.span and (self.span[0] + by, self.span[1] + by))
 
 
 class Shown(NamedTuple):
@@ -106,6 +114,7 @@ class MemoryMode:
         rule: what a prompt asks for; `{limit}` is the limit in tokens.
         in_thought: whether the memory is the thought that opens a reply.
         recalls: whether a prompt has a place for what was called back.
+        appends: whether everything stays in the prompt.
 
     Args:
         tokenizer: counts the tokens.
@@ -118,9 +127,32 @@ class MemoryMode:
     )
     in_thought: ClassVar[bool] = False
     recalls: ClassVar[bool] = False
+    appends: ClassVar[bool] = False
 
     def __init__(self, tokenizer: TextTokenizer, limit: int) -> None:
         self.tokenizer, self.limit = tokenizer, limit
+
+    def read(self, memory: Memory, reply: str, start: int) -> Written:
+        """Change the memory by a reply; spans are characters of the reply.
+
+        Args:
+            memory: the memory.
+            reply: the reply.
+            start: where it resumes behind the thought that opens it (`memenvs.core.text.thought_end`).
+        """
+        return self.write(memory, reply[start:]).shift(start)
+
+    def write_block(self, memory: Memory, text: str) -> Written:
+        """Change the memory by a text with space around it."""
+        return self.write(memory, text.strip()).shift(len(text) - len(text.lstrip()))
+
+    def missing(self, memory: Memory) -> None:
+        """Take note of a reply that has no part for the memory."""
+        memory.notice = NO_MEMORY
+
+    def answered(self, memory: Memory, reply: str) -> None:
+        """Take note of a reply that is an answer, not a memory."""
+        memory.notice = ""
 
     def write(self, memory: Memory, text: str) -> Written:
         """Change the memory by a text."""
@@ -192,6 +224,47 @@ class StateMemory(MemoryMode):
         "into one text of up to {limit} tokens. It takes the place of the memory; nothing else is carried on."
     )
     in_thought = True
+
+    def read(self, memory: Memory, reply: str, start: int) -> Written:
+        """See `MemoryMode.read`; without a closed thought the memory stays as it was."""
+        memory.notice, inside = "", thought_inside(reply, start)
+        if inside is None:
+            self.missing(memory)
+            return Written(None)
+        return self.write(memory, reply[slice(*inside)]).shift(inside[0])
+
+    def missing(self, memory: Memory) -> None:
+        """See `MemoryMode.missing`."""
+        memory.notice = NO_THOUGHT
+
+
+class Transcript(MemoryMode):
+    """ReAct: no memory; every reply stays in the prompt."""
+
+    rule = ""
+    appends = True
+
+    def read(self, memory: Memory, reply: str, start: int) -> Written:
+        """Keep the whole reply, its thought too."""
+        return self.write(memory, reply)
+
+    def answered(self, memory: Memory, reply: str) -> None:
+        """Keep the whole reply."""
+        self.write(memory, reply)
+
+    def write(self, memory: Memory, text: str) -> Written:
+        """Keep a reply."""
+        memory.replies.append(text)
+        return Written(None)
+
+    def notes(self, memory: Memory) -> list[str]:
+        """The lines of all replies."""
+        return [line for reply in memory.replies for line in reply.splitlines()]
+
+    def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
+        """The lines that no reply has yet."""
+        own = self.notes(memory)
+        return "\n".join(note for note in notes if note not in own)
 
 
 class StructuredMemory(MemoryMode):
@@ -343,8 +416,9 @@ MODES: dict[str, type[MemoryMode]] = {
     "mem1": StateMemory,
     "structured": StructuredMemory,
     "a_mem": NoteMemory,
+    "react": Transcript,
 }
-"""Memory modes by name. `"react"` beside them is none: every turn stays in the prompt."""
+"""Memory modes by name."""
 
 
 def thought_inside(reply: str, end: int) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from memenvs.core.checks import check_choice, check_whole
 from memenvs.core.env import MAX_REPLY_CHARS, Info
@@ -13,11 +13,11 @@ from memenvs.core.text import THOUGHTS, Tagged, Template, first_pair, replace_te
 from memenvs.envs.memory import (
     MAX_NOTICE,
     MODES,
-    NO_THOUGHT,
     RECALLED,
     THOUGHT_KEPT,
     Memory,
     MemoryMode,
+    Written,
     thought_inside,
 )
 from memenvs.envs.search_forms import FORMS
@@ -33,7 +33,7 @@ from memenvs.envs.searching import (
     several,
 )
 from memenvs.tasks.metrics import Objectives, multi_objective, wrap_answer
-from memenvs.tasks.taskset import open_questions, tokenizer_of
+from memenvs.tasks.taskset import Task, open_questions, tokenizer_of
 
 ASK_WITH_MEMORY = Template(
     """\
@@ -73,11 +73,6 @@ Question: {question}
 IN_MEM = "Open every reply with <mem>…</mem>. {rule} Behind it think inside <think>…</think>."
 """How a prompt asks for a memory that is not a thought."""
 
-NO_MEMORY = "Your last reply opened with no <mem>…</mem>, so the memory is as it was."
-
-NAMES = {"react": "append", "rewrite": "memory"}
-"""Other names of memory modes: those that `ChunkQAEnv` has for the same."""
-
 SHOWN = {
     1: "your own memory and your last turn, nothing else",
     3: "your own memory and your last 3 turns, nothing else",
@@ -93,18 +88,22 @@ class SearchEpisode(SearchingEpisode):
     """An episode of searching.
 
     Attributes:
-        memory: what was kept of the last `<mem>`.
-        memory_span: where the last reply wrote it, [start, end) in characters; None if it wrote none.
+        memory: the memory now.
+        shown: the memory as the prompt shows it.
+        memory_span: where the last reply wrote to it, [start, end) in characters; None if it wrote nothing.
+        written: the text at `memory_span`.
         behind_memory: the last reply without its `<mem>…</mem>`.
         overflows: memories that were cut at `max_memory`.
-        prompts: each observation so far; with `"append"` the first alone, which the others begin with.
+        prompts: each observation so far; with `"react"` only the first, which the others begin with.
         searches: searches run.
         found: contents of the passages in which an accepted answer has been shown.
         well_formed: replies that were.
     """
 
-    memory: str = ""
+    memory: Memory = field(default_factory=Memory)
+    shown: str = ""
     memory_span: tuple[int, int] | None = None
+    written: str = ""
     behind_memory: str = ""
     overflows: int = 0
     prompts: list[str] = field(default_factory=list)
@@ -113,17 +112,23 @@ class SearchEpisode(SearchingEpisode):
     well_formed: int = 0
 
 
-@dataclass
-class RememberingSearch(SearchEpisode):
-    """An episode of searching in a memory mode of `memenvs.envs.memory`; `memory` is as the prompt shows it.
+class WholeMemory(MemoryMode):
+    """MemPO: the memory is the inside of `<mem>`; a reply without one empties it.
 
-    Attributes:
-        store: the memory as it stands.
-        written: what the last reply wrote of it, at `memory_span`.
+    Space around the memory is credited with it, but for what follows one that is cut.
     """
 
-    store: Memory = field(default_factory=Memory)
-    written: str = ""
+    def missing(self, memory: Memory) -> None:
+        """Forget everything."""
+        memory.text = ""
+
+    def write_block(self, memory: Memory, text: str) -> Written:
+        """See `MemoryMode.write_block`."""
+        span, cut = super().write_block(memory, text)
+        return Written((0, span[1] if span and cut else len(text)), cut)
+
+
+SEARCH_MODES: dict[str, type[MemoryMode]] = {**MODES, "rewrite": WholeMemory}
 
 
 class SearchQAEnv(SearchingEnv[SearchEpisode]):
@@ -132,16 +137,16 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     Action:
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
         its first `</search>`, else at its first `</answer>`; the first complete pair decides. With
-        `memory_mode="memory"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may
+        `memory_mode="rewrite"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may
         stand before it, and nothing inside that counts: neither a memory nor a query nor an answer. In the
         other modes with a memory what stands in `<mem>` changes it by their rules; a reply without one, or
         that breaks them, leaves the memory as it was, and the next prompt says why.
 
     Observation:
-        `memory_mode="append"`: the question, then every reply and what came back: passages as
+        `memory_mode="react"`: the question, then every reply and what came back: passages as
         `<information>Doc 1(Title: …) …</information>`, at most `max_information` tokens of them.
-        `memory_mode="memory"`: the question, the memory the agent wrote, and its last `keep_turns` turns: the
-        whole reply (the memory of the last one stands above it) and what came back; a fresh prompt each time
+        `memory_mode="rewrite"`: the question, the memory the agent wrote, and its last `keep_turns` turns:
+        whole replies (the memory of the last one is above it) and what came back; a fresh prompt each time
         (`info["context"]` is `"rewrite"`).
 
     Reward:
@@ -167,7 +172,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         `answers`; `evidence`: the documents the answer needs, where the task set knows them; `passages`:
         those that the last turn brought and of which something is shown, whole; and the scoring fields (see
         `TextEnv`). A teacher reads the evidence as passages that a search has just brought. With
-        `memory_mode="memory"` `prompt_with_memory` and `prompt_without_memory` hold no passages, and
+        `memory_mode="rewrite"` `prompt_with_memory` and `prompt_without_memory` hold no passages, and
         `prompt_with_history` an empty memory and every turn so far in full; so it is in the other modes with
         a memory, where `written` is what the last reply wrote of it and `recalled` what was called back.
 
@@ -181,10 +186,9 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         max_information: tokens of passages a search.
         max_answer: tokens of the answer that count, for each of the task's questions: a list of all that it
             might be is cut.
-        memory_mode: `"append"`, or `"react"` (ReAct): no memory, the prompt grows. `"memory"`, or `"rewrite"`
-            (MemPO): a memory, written anew by every reply, and a fresh prompt a turn. So with `"callback"`,
-            `"mem1"` (the thought that opens a reply is the memory; there is no `<mem>`), `"structured"` and
-            `"a_mem"`, as for `ChunkQAEnv`.
+        memory_mode: `"react"` (ReAct): no memory, the prompt grows. `"rewrite"` (MemPO): every reply rewrites
+            the memory, and each turn has a fresh prompt, as with `"callback"`, `"mem1"` (the thought that
+            opens a reply is the memory; there is no `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
         keep_turns: 1, 3 or `"all"`: turns that a prompt with a memory repeats; no matter otherwise.
         max_memory: tokens of memory kept; of a longer one the beginning.
         thoughts: which thought may stand before `<mem>`: `"strip"`, `"opened"` or `"keep"` (none may), as for
@@ -193,7 +197,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             stands in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
             (DeepResearcher: a JSON call with a list of queries inside `<tool_call>`); see
             `memenvs.envs.search_forms`.
-        template: `{"ask": …}` with the places `{question}` and, for `"memory"`, `{memory}` and `{recent}`;
+        template: `{"ask": …}` with the places `{question}` and, with a memory `{memory}` and `{recent}`;
             `{several}` (how to give several answers) may be used; without a memory `{searches}` too, with
             one `{turns}` (turns left), `{shown}` (what is repeated), `{max_memory}`. Own wording by default.
         tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
@@ -221,7 +225,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         final_answer_turn: bool = True,
         max_information: int = 500,
         max_answer: int = 64,
-        memory_mode: str = "append",
+        memory_mode: str = "react",
         keep_turns: int | Literal["all"] = 1,
         max_memory: int = 1024,
         thoughts: str = "strip",
@@ -231,35 +235,35 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_choice("memory_mode", memory_mode, ("append", "memory", *MODES, "react"))
-        memory_mode = NAMES.get(memory_mode, memory_mode)
-        self.remembers = memory_mode != "append"
-        max_turns = (16 if self.remembers else 4) if max_turns is None else max_turns
+        check_choice("memory_mode", memory_mode, SEARCH_MODES)
+        appends = SEARCH_MODES[memory_mode].appends
+        max_turns = (4 if appends else 16) if max_turns is None else max_turns
         check_whole(max_turns=max_turns, max_information=max_information, max_memory=max_memory)
         if keep_turns not in SHOWN or isinstance(keep_turns, (bool, float)):
             raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
         check_choice("thoughts", thoughts, THOUGHTS)
         check_choice("form", form, FORMS)
-        if self.remembers and form != "search_r1":
-            raise ValueError(f"form {form!r} has no place for a memory; use memory_mode='append'")
+        if not appends and form != "search_r1":
+            raise ValueError(f"form {form!r} has no place for a memory; use memory_mode='react'")
         self.form: SearchForm = FORMS[form]
         self.max_turns, self.last_turn = max_turns, max_turns + bool(final_answer_turn)
         self.max_information, self.max_memory = max_information, max_memory
         self.keep_turns, self.thoughts = keep_turns, thoughts
-        self.context = "rewrite" if self.remembers else "append"
-        own = ASK_WITH_MEMORY if self.remembers else self.form.ask
-        self._fixed = {"searches": str(max_turns), "shown": SHOWN[keep_turns], "max_memory": str(max_memory)}
-        self.mode: MemoryMode | None = None
-        if memory_mode in MODES:
-            own, self.episode_class = ASK_BY_MODE, RememberingSearch
-            self.mode = mode = MODES[memory_mode](tokenizer_of(open_questions(tasks), tokenizer), max_memory)
-            if mode.in_thought and thoughts == "keep":
-                raise ValueError(THOUGHT_KEPT)
-            rule = mode.rule.format(text="What stands in it", limit=max_memory)
-            self._fixed["rule"] = rule if mode.in_thought else IN_MEM.format(rule=rule)
-        self.opening = "<mem></mem><think></think>" if self.remembers else "<think></think>"
-        if self.mode is not None and self.mode.in_thought:
-            self.opening = "<think></think>"
+        self.context = "append" if appends else "rewrite"
+        self.memory_mode = memory_mode
+        self.mode = SEARCH_MODES[memory_mode](tokenizer_of(open_questions(tasks), tokenizer), max_memory)
+        if self.mode.in_thought and thoughts == "keep":
+            raise ValueError(THOUGHT_KEPT)
+        rule = self.mode.rule.format(text="What stands in it", limit=max_memory)
+        self._fixed = {
+            "searches": str(max_turns),
+            "shown": SHOWN[keep_turns],
+            "max_memory": str(max_memory),
+            "rule": rule if self.mode.in_thought else IN_MEM.format(rule=rule),
+        }
+        in_mem = not appends and not self.mode.in_thought
+        self.opening = "<mem></mem><think></think>" if in_mem else "<think></think>"
+        own = {"react": self.form.ask, "rewrite": ASK_WITH_MEMORY}.get(memory_mode, ASK_BY_MODE)
         self._ask = replace_templates({"ask": own}, template)["ask"]
         super().__init__(tasks, retriever, k, max_answer, tokenizer, metric, render_mode)
 
@@ -276,53 +280,38 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
     def _begin(self, task: int) -> SearchEpisode:
         self._open(task)
-        kind: Any = self.episode_class
-        episode: SearchEpisode = kind(task)
+        episode = SearchEpisode(task)
         episode.prompts.append(self._prompt(episode))
         return episode
-
-    def _restored(self) -> None:
-        super()._restored()
-        episode = self.episode
-        prompts = episode.turn + (not episode.end) if self.remembers else 1
-        if len(episode.prompts) != prompts:
-            raise ValueError(f"the state's episode cannot be: it has {len(episode.prompts)} prompts")
 
     # The prompts.
 
     def _observe(self) -> str:
         episode = self.episode
-        return episode.prompts[-1] if self.remembers and not episode.end else self._prompt(episode)
+        if self.mode.appends:
+            return episode.prompts[0] + joined(episode.history)
+        return "" if episode.end else episode.prompts[-1]
 
-    def _prompt(self, episode: SearchEpisode, evidence: str = "") -> str:
-        """What the agent reads next; with a memory nothing once the episode has ended.
+    def _prompt(self, episode: SearchEpisode) -> str:
+        """What the agent reads next, where the context is rewritten or at the first turn."""
+        recent, left = self._recent(episode), self.last_turn - len(episode.history)
+        return self._fill(self._task, **self._places(episode), recent=recent, turns=left)
 
-        `evidence` is what a teacher reads behind the turns.
-        """
-        if not self.remembers:
-            return (episode.prompts or [self._fill()])[0] + joined(episode.history) + evidence
-        if episode.end:
-            return ""
+    def _recent(self, episode: SearchEpisode) -> str:
+        """The turns that a prompt with a memory repeats; the memory of the last reply is above them."""
         recent = episode.history if self.keep_turns == "all" else episode.history[-int(self.keep_turns) :]
-        shown = joined(recent[:-1])
-        if recent:  # the memory of the last reply stands above already
-            shown += episode.behind_memory + recent[-1][1]
-        left = self.last_turn - len(episode.history)
-        return self._fill(**self._places(episode), recent=shown + evidence, turns=left)
+        return joined(recent[:-1]) + (episode.behind_memory + recent[-1][1] if recent else "")
 
     def _places(self, episode: SearchEpisode) -> dict[str, str]:
         """What a prompt shows of the memory."""
-        if not isinstance(episode, RememberingSearch):
-            return {"memory": episode.memory}
-        recalled, notice = episode.store.recalled, episode.store.notice
+        recalled, notice = episode.memory.recalled, episode.memory.notice
         return {
-            "memory": episode.memory,
+            "memory": episode.shown,
             "recalled": RECALLED.format(recalled) if recalled else "",
             "notice": f"\n{notice}\n" if notice else "",
         }
 
-    def _fill(self, **values: object) -> str:
-        task, values = self._task, {"recalled": "", "notice": "", **values}
+    def _fill(self, task: Task, **values: object) -> str:
         return self._ask.fill(
             question=task.question, several=several(len(task.answers)), **self._fixed, **values
         )
@@ -340,24 +329,32 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             notice=MAX_NOTICE + 2,
             recent=history,
         )
-        return frame + (0 if self.remembers else history)
+        return frame + (history if self.mode.appends else 0)
 
     def _scoring_prompts(self) -> dict[str, Any]:
-        episode, turns = self.episode, self.last_turn  # one number of turns, so that prompts share a prefix
+        episode, task = self.episode, self._task
+        turns = self.last_turn  # one number of turns, so that prompts share a prefix
         passages = self.form.show(self._passages) if self._passages else ""
-        if not self.remembers:
+        if self.mode.appends:
             return self._appended_fields(episode.prompts[0], self._observe(), passages)
-        with_memory = self._fill(**self._places(episode), recent="", turns=turns)
-        without = self._fill(memory="", recent="", turns=turns)
-        own = {}
-        if isinstance(episode, RememberingSearch):
-            own = {"written": episode.written, "recalled": episode.store.recalled}
-        return {
-            **self._rewritten_fields(episode.memory, with_memory, without, self._prompt(episode, passages)),
+        places, recent = self._places(episode), self._recent(episode)
+        history, left = tuple(episode.history), turns - len(episode.history)
+        blank = {"memory": "", "recalled": "", "notice": "", "recent": ""}
+        fields = self._rewritten_fields(
+            episode.shown,
+            lambda: self._fill(task, **places, recent="", turns=turns),
+            lambda: self._fill(task, **blank, turns=turns),
+            lambda: self._fill(task, **places, recent=recent + passages, turns=left),
+        )
+        fields |= {
             "memory_span": episode.memory_span and list(episode.memory_span),
-            "prompt_with_history": self._fill(memory="", recent=joined(episode.history), turns=turns),
-            **own,
+            "prompt_with_history": lambda: self._fill(
+                task, **{**blank, "recent": joined(history)}, turns=turns
+            ),
         }
+        if self.memory_mode != "rewrite":
+            fields |= {"written": episode.written, "recalled": episode.memory.recalled}
+        return fields
 
     # The rules.
 
@@ -368,10 +365,8 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         passages = self.find(*move.queries) if move.queries and self._may_search else None
         shown = cut_passages(passages or [], self.tokenizer, self.max_information)
         self._note(move, passages, shown)
-        if isinstance(episode, RememberingSearch):
-            self._change_memory(episode, reply, move)
-        elif self.remembers:
-            self._keep_memory(reply, move.memory)
+        if not self.mode.appends:
+            self._change_memory(reply, move)
         if move.kind == "answer":
             self._give_answer(move.content)
         elif played >= self.last_turn:
@@ -382,15 +377,14 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         if not episode.end and played >= self.max_turns:
             feedback += LAST
         episode.history.append((reply, feedback))
-        if self.remembers and not episode.end:
+        if not self.mode.appends and not episode.end:
             episode.prompts.append(self._prompt(episode))
         return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
 
     def _read(self, reply: str) -> Move:
-        if not self.remembers:
+        if self.mode.appends:
             return self.form.read(reply)
-        in_thought = self.mode is not None and self.mode.in_thought
-        return read_reply(reply, memory=True, thoughts=self.thoughts, in_thought=in_thought)
+        return read_reply(reply, memory=True, thoughts=self.thoughts, in_thought=self.mode.in_thought)
 
     @property
     def _may_search(self) -> bool:
@@ -410,38 +404,23 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         events = (passages is not None, retrieved, bool(new), move.well_formed)
         episode.events = dict(zip(self.event_names, map(float, events), strict=True))
 
-    def _keep_memory(self, reply: str, written: Tagged | None) -> None:
-        """Keep at most `max_memory` tokens of what the `<mem>` of a reply says; nothing without one."""
-        episode = self.episode
-        if written is None:
-            episode.memory, episode.memory_span, episode.behind_memory = "", None, reply
-            return
-        episode.behind_memory = reply[: written.start] + reply[written.end :]
-        episode.memory, cut = self.tokenizer.head(written.text.strip(), self.max_memory)
-        episode.overflows += cut
-        start = written.start + len("<mem>")
-        kept = len(written.text) - len(written.text.lstrip()) + len(episode.memory)
-        episode.memory_span = (start, start + (kept if cut else len(written.text)))
-
-    def _change_memory(self, episode: RememberingSearch, reply: str, move: Move) -> None:
-        """Change the memory by what the memory of a reply says; without one it stays as it was."""
-        mode, block = cast(MemoryMode, self.mode), move.memory
-        episode.store.recalled = episode.store.notice = episode.written = ""
+    def _change_memory(self, reply: str, move: Move) -> None:
+        """Change the memory by what a reply writes to it."""
+        episode, mode, block = self.episode, self.mode, move.memory
+        memory = episode.memory
+        memory.recalled = memory.notice = episode.written = ""
         episode.memory_span, episode.behind_memory = None, reply
         if block is None:
-            episode.store.notice = NO_THOUGHT if mode.in_thought else NO_MEMORY
+            mode.missing(memory)
         else:
             episode.behind_memory = reply[: block.start] + reply[block.end :]
-            text = block.text.strip()
             closing = "</think>" if mode.in_thought else "</mem>"
-            start = block.end - len(closing) - len(block.text.lstrip())
-            span, cut = mode.write(episode.store, text)
-            episode.overflows += cut
-            if span:
-                episode.memory_span = (start + span[0], start + span[1])
-                episode.written = text[slice(*span)]
+            start = block.end - len(closing) - len(block.text)
+            done = mode.write_block(memory, block.text).shift(start)
+            episode.memory_span, episode.overflows = done.span, episode.overflows + done.cut
+            episode.written = reply[slice(*done.span)] if done.span else ""
         asked = move.content if move.kind == "search" else ""
-        episode.memory = mode.show(episode.store, f"{self._task.question} {asked}")
+        episode.shown = mode.show(memory, f"{self._task.question} {asked}")
 
     def _info(self, rewards: dict[str, float]) -> Info:
         info = super()._info(rewards)
@@ -477,7 +456,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""
         episode = self.episode
-        if self.remembers:
+        if not self.mode.appends:
             return self.tokenizer.counts(episode.prompts)
         turns = [reply + feedback for reply, feedback in episode.history]
         first, *more = self.tokenizer.counts([episode.prompts[0], *turns])

@@ -205,13 +205,7 @@ class SearchingEnv(TextEnv[str, E]):
         )
 
     def _restored(self) -> None:
-        episode = self.episode
-        if episode.turn != len(episode.history) or episode.turn > self.last_turn:
-            raise ValueError(
-                f"the state's episode cannot be: turn={episode.turn} of {self.last_turn} with "
-                f"{len(episode.history)} on record"
-            )
-        self._open(episode.task)
+        self._open(self.episode.task)
 
     def _feedback(self) -> str:
         return self.episode.history[-1][1]

@@ -24,7 +24,7 @@ from memenvs.models import SamplingParams
 from memenvs.models.endpoint import complete, served_models
 from memenvs.models.loading import Dtype
 from memenvs.models.lora import base_of, is_adapter
-from memenvs.models.packaged import MODELS, resolve, shipped_agents
+from memenvs.models.packaged import MODELS, shipped_agents
 from memenvs.rollout.engine import Answer, Request, TurnSampler, turn_sampler
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.scripted import Policy, make_policy
@@ -36,7 +36,6 @@ KEY = "OPENAI_API_KEY"
 _log = logging.getLogger(__name__)
 
 _PAUSE = 0.5  # seconds before the second try
-_SAVED = "policy.json"  # what a folder of `HFPolicy.save` holds
 _OF_ENDPOINTS = ("model", "conversation", "body", "timeout", "tries")
 _OF_PROCESS = ("dtype",)
 
@@ -281,9 +280,7 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
     given = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
 
     def make(venv: TextVectorEnv) -> tuple[TurnSampler, PromptEncoder]:
-        place = resolve(model)
-        load = models.HFPolicy.load if (Path(place) / _SAVED).is_file() else models.HFPolicy
-        policy = load(place, **given)
+        policy = models.HFPolicy.load(model, **given)
         return turn_sampler(policy, max_new_tokens), policy
 
     return PolicySpec(setting, make)

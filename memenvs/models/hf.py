@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from memenvs.models.lora import (
     twin,
     without_adapter,
 )
+from memenvs.models.packaged import resolve
 from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
 from memenvs.models.prefixes import PackedBatch, can_read_packed, pack_batches, packed_tokens, read_packed
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
@@ -53,7 +54,7 @@ SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 
 
 class HFPolicy(ChatPolicy):
-    """A causal language model of Hugging Face transformers as a policy, on request with a value head.
+    """A causal language model of Hugging Face transformers as a policy; `add_value_head` gives it values.
 
     Its present weights sample, so that after an update nothing has to be copied. It samples in evaluation
     mode; `forward` leaves the mode to the learner (dropout makes its log-probabilities differ from those
@@ -63,17 +64,11 @@ class HFPolicy(ChatPolicy):
         model: a folder, a name on the hub (safetensors only, no code of the model is run) or of a packaged
             model (`smollm2`, see `memenvs.models.packaged`); or a causal model in memory.
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
-        temperature: of sampling and of all log-probabilities; 0 takes the likeliest token, and
-            log-probabilities are then those at 1.
-        top_p: only the likeliest tokens that together have this probability are sampled. Log-probabilities
-            are still those of the whole distribution, which is what learners compare with.
-        top_k: only so many of the likeliest tokens are sampled; 0: all.
-        min_p: only tokens at least this share as likely as the likeliest one are sampled; 0: all.
-        stop: strings that end a reply; the token that completes one is the reply's last, and whatever it
-            shows beyond the string stays.
+        sampling_params: how it samples; None: from the whole distribution at temperature 1. The temperature
+            is also that of all log-probabilities (1 where it is 0), which are of the whole distribution
+            whatever is left out of it.
         chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
-        value_head: a linear layer from hidden states to values, float32.
         lora: an adapter to train in the place of the model, whose weights are shared and frozen; None: that
             of the model's folder, if it is an adapter's. On a CPU its sum with the weights samples, which
             computes faster and is rounded anew.
@@ -82,7 +77,6 @@ class HFPolicy(ChatPolicy):
             float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens of prompts and replies that are sampled together; bounds the memory of
             their keys and values.
-        seed: of the value head's first weights.
 
     Raises:
         FileNotFoundError: there is no such model or tokenizer.
@@ -94,30 +88,23 @@ class HFPolicy(ChatPolicy):
         model: Any,
         tokenizer: Any = None,
         *,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        stop: Sequence[str] = (),
+        sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
         chat_args: Mapping[str, Any] | None = None,
-        value_head: bool = False,
         lora: LoRA | None = None,
         device: str | None = None,
         dtype: Dtype = "auto",
         max_batch_tokens: int = BATCH,
-        seed: int = 0,
     ):
         check_whole(max_batch_tokens=max_batch_tokens)
-        self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
+        self.sampling_params = sampling_params or SamplingParams()
         if chat_args and not hasattr(model, "config"):  # a mistyped name is refused before a model loads
             ChatTokens(load_hf_tokenizer(tokenizer or model, None), chat, chat_args=chat_args)
         self.model = load_model(model, device, dtype, merge_adapter=False)
         if lora is not None and has_adapter(self.model):
             raise ValueError(
-                "a new adapter (lora) is for a model without one, and this one has an adapter, which goes on "
-                "learning as it is; leave lora out, or give what HFPolicy.load(FOLDER).merged().save(OTHER) "
-                "writes"
+                "lora adds an adapter, and this model has one, which keeps learning as it is; leave lora "
+                "out, or give what HFPolicy.load(FOLDER).merged().save(OTHER) writes"
             )
         if lora is not None:
             base = "" if hasattr(model, "config") else model_reference(model)
@@ -127,10 +114,10 @@ class HFPolicy(ChatPolicy):
         super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
         config = self.model.config.get_text_config()
         self._check_model(config)
-        self._packs = can_read_packed(self._parts.backbone, config, self.device)
+        self._packs = can_read_packed(self._parts.backbone)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
         self._max_batch_tokens = max_batch_tokens
-        self.value_head = _value_head(config.hidden_size, seed).to(self.device) if value_head else None
+        self.value_head: Any = None
 
     def _check_model(self, config: Any) -> None:
         """Raise a one-line `ValueError` unless the model embeds all ids and can go on from a cache."""
@@ -140,12 +127,29 @@ class HFPolicy(ChatPolicy):
                 f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeddings for {ids:,}; "
                 "give the model's own tokenizer, or call model.resize_token_embeddings"
             )
-        with evaluating(self.model):
-            if not can_reuse_cache(self._parts.backbone, config, self.device):
-                raise ValueError(
-                    f"{type(self.model).__name__} keeps another state than keys and values of each token, "
-                    "which HFPolicy cannot go on from; sample with VLLMPolicy"
-                )
+        if not can_reuse_cache(self._parts.backbone):
+            raise ValueError(
+                f"{type(self.model).__name__} keeps another state than keys and values of each token, which "
+                "HFPolicy cannot resume from; sample with VLLMPolicy"
+            )
+
+    def add_value_head(self, seed: int = 0) -> HFPolicy:
+        """Add a linear layer from hidden states to values, in float32; its first values are near 0.
+
+        Args:
+            seed: of its first weights; torch's global generator is not used.
+
+        Returns:
+            The policy itself.
+        """
+        width = self.model.config.get_text_config().hidden_size
+        weights = np.random.default_rng(seed).normal(0, 1 / (width + 1), (1, width))
+        self.value_head = torch.nn.utils.skip_init(torch.nn.Linear, width, 1)
+        with torch.no_grad():
+            self.value_head.weight.copy_(torch.from_numpy(weights))
+            self.value_head.bias.zero_()
+        self.value_head.to(self.device)
+        return self
 
     @functools.cached_property
     def _merged(self) -> MergedModel | None:
@@ -233,7 +237,6 @@ class HFPolicy(ChatPolicy):
             ValueError: a sequence and its mask differ in length, do not fit the window, or begin with a
                 response token.
         """
-        check_masks(sequences, response_masks, self.window)
         if not any(map(len, sequences)):
             return PolicyOutput(*[torch.zeros(0, device=self.device)] * 3)
         hidden, tokens = self._states_before(sequences, response_masks)
@@ -300,7 +303,6 @@ class HFPolicy(ChatPolicy):
         Raises:
             ValueError: as `forward`.
         """
-        check_masks(sequences, response_masks, self.window)
         return self._states_before(sequences, response_masks)[0]
 
     def values(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
@@ -310,7 +312,7 @@ class HFPolicy(ChatPolicy):
             ValueError: as `forward`, or there is no value head.
         """
         if self.value_head is None:
-            raise ValueError("the policy has no value head; make it with value_head=True")
+            raise ValueError("the policy has no value head; call add_value_head")
         return self.value_head(self.states(sequences, response_masks).float())[:, 0]
 
     @property
@@ -340,6 +342,7 @@ class HFPolicy(ChatPolicy):
 
     def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
         """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""
+        check_masks(sequences, masks, self.window)
         if self.packs and any(mask.any() for mask in masks):
             ends = [int(np.flatnonzero(mask)[-1]) if mask.any() else 0 for mask in masks]
             read = [ids[:end] for ids, end in zip(sequences, ends, strict=True)]
@@ -374,7 +377,12 @@ class HFPolicy(ChatPolicy):
                 self.model.save_pretrained(fresh)
             if not (has_adapter(self.model) and belongs_to(self.model, self.tokenizer.name_or_path)):
                 self.tokenizer.save_pretrained(fresh)
-            settings = self._settings() | {"value_head": self.value_head is not None}
+            settings = {
+                **asdict(self.sampling_params),
+                "chat": self.chat,
+                "chat_args": self._tokens.chat_args,
+                "value_head": self.value_head is not None,
+            }
             (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
             if self.value_head is not None:
                 weights = self.value_head.state_dict()
@@ -385,23 +393,16 @@ class HFPolicy(ChatPolicy):
 
         Without an adapter it has the very same model.
         """
-        model = MergedModel(self.model).model if has_adapter(self.model) else self.model
-        return HFPolicy(model, self.tokenizer, max_batch_tokens=self._max_batch_tokens, **self._settings())
+        return self._with(MergedModel(self.model).model if has_adapter(self.model) else self.model)
 
     @property
     def adapter_of(self) -> str | None:
         """The name of the model that an adapter is trained beside; None without an adapter."""
         return self.model.peft_config[NAME].base_model_name_or_path if has_adapter(self.model) else None
 
-    def twin(self, *, value_head: bool = False, seed: int = 0) -> HFPolicy:
-        """A policy on the same frozen weights with a copy of the adapter, which learns by itself.
-
-        Args:
-            value_head: as in the constructor, as is `seed`.
-            seed: of the value head.
-        """
-        options = self._settings() | {"value_head": value_head, "seed": seed}
-        return HFPolicy(twin(self.model), self.tokenizer, **options)
+    def twin(self) -> HFPolicy:
+        """A policy on the same frozen weights with a copy of the adapter, which learns by itself."""
+        return self._with(twin(self.model))
 
     def frozen(self, adapter: str | Path | None = None) -> HFPolicy:
         """A policy on the same frozen weights without the adapter, or with one in a folder, frozen too.
@@ -412,12 +413,18 @@ class HFPolicy(ChatPolicy):
         model = without_adapter(self.model)
         if adapter is not None:
             model = load_adapter(model, adapter, trainable=False)
-        return HFPolicy(model, self.tokenizer, **self._settings())
+        return self._with(model)
 
-    def _settings(self) -> dict[str, Any]:
-        """What a policy is made with, beside its model, tokenizer and value head."""
-        chat = {"chat": self.chat, "chat_args": self._tokens.chat_args}
-        return asdict(self.sampling_params) | chat
+    def _with(self, model: Any) -> HFPolicy:
+        """A policy with another model and the same settings; it has no value head."""
+        return HFPolicy(
+            model,
+            self.tokenizer,
+            sampling_params=self.sampling_params,
+            chat=self.chat,
+            chat_args=self._tokens.chat_args,
+            max_batch_tokens=self._max_batch_tokens,
+        )
 
     def load_weights(self, folder: str | Path) -> None:
         """Load the weights that `save` wrote, in place: optimizers and scorers keep their references.
@@ -427,49 +434,54 @@ class HFPolicy(ChatPolicy):
             ValueError: the weights are of a model of another form.
         """
         adapter = has_adapter(self.model) and is_adapter(folder)
-        saved = None if adapter else HFPolicy.load(folder, device=str(self.device))
+        saved = None if adapter else load_model(folder, str(self.device), merge_adapter=False)
         if (self.value_head is not None) != (Path(folder) / VALUE_HEAD).is_file():
             raise ValueError("one of the two policies has a value head, the other has none")
         if saved is None:
             read_adapter(self.model, folder)
-            _read_value_head(self.value_head, Path(folder))
-            return
-        try:
-            self.model.load_state_dict(saved.model.state_dict())
-        except RuntimeError as error:
-            raise ValueError(f"the weights are of a model of another form: {error}") from error
-        if self.value_head is not None and saved.value_head is not None:
-            self.value_head.load_state_dict(saved.value_head.state_dict())
+        else:
+            try:
+                self.model.load_state_dict(saved.state_dict())
+            except RuntimeError as error:
+                raise ValueError(f"the weights are of a model of another form: {error}") from error
+        self._read_value_head(folder)
+
+    def _read_value_head(self, folder: str | Path) -> None:
+        """Read the weights that a folder has for the value head; without one nothing is read."""
+        if self.value_head is not None:
+            path = Path(folder) / VALUE_HEAD
+            with damage_in_one_line(path):
+                self.value_head.load_state_dict(require("safetensors.torch", "train").load_file(path))
 
     @classmethod
-    def load(cls, folder: str | Path, **changes: Any) -> HFPolicy:
-        """The policy that `save` wrote; `changes` are arguments that replace saved settings.
+    def load(cls, model: str | Path, **changes: Any) -> HFPolicy:
+        """A policy with the settings that `save` wrote; of any other model, with those of the constructor.
+
+        Args:
+            model: a folder or a name, as in the constructor.
+            **changes: arguments of the constructor, or fields of `sampling_params`, that replace saved ones.
 
         Raises:
-            FileNotFoundError: there is no policy in the folder.
+            FileNotFoundError: there is no such model.
         """
-        path = Path(folder)
-        if not (path / SETTINGS).is_file():
-            raise FileNotFoundError(
-                f"no policy in {folder}: HFPolicy.save writes {SETTINGS} there; HFPolicy({str(folder)!r}) "
-                "takes the folder of any model"
-            )
-        saved = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
-        policy = cls(path, **saved | changes)
-        if saved["value_head"]:
-            _read_value_head(policy.value_head, path)
+        path = Path(resolve(model))
+        saved = json.loads((path / SETTINGS).read_text("utf-8")) if (path / SETTINGS).is_file() else {}
+        settings = saved | changes
+        value_head = settings.pop("value_head", False)
+        names = [field.name for field in fields(SamplingParams) if field.name in settings]
+        params = SamplingParams(**{name: settings.pop(name) for name in names})
+        policy = cls(model, sampling_params=params, **settings)
+        if value_head:
+            policy.add_value_head()._read_value_head(path)
         return policy
 
 
 def check_masks(sequences: Sequence[Ids], masks: Masks, window: int | None) -> None:
     """Raise a one-line `ValueError` unless sequences and masks agree, fit, and begin with a prompt."""
-    if len(sequences) != len(masks):
-        raise ValueError(f"{len(sequences)} sequences and {len(masks)} masks; give each sequence one")
+    lengths, own = [len(ids) for ids in sequences], [len(mask) for mask in masks]
+    if lengths != own:
+        raise ValueError(f"sequences have {lengths} tokens and masks {own}; give each a mask of its length")
     for i, (sequence, mask) in enumerate(zip(sequences, masks, strict=True)):
-        if len(sequence) != len(mask):
-            raise ValueError(
-                f"sequence {i} has {len(sequence)} tokens and its mask {len(mask)}; both must agree"
-            )
         if window is not None and len(sequence) > window:
             raise ValueError(
                 f"sequence {i} has {len(sequence):,} tokens and the window is {window:,}; shorten it"
@@ -513,20 +525,3 @@ def _end_ids(model: Any) -> tuple[int, ...]:
     """The end tokens of the model's generation config."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (int(ends),)
-
-
-def _value_head(width: int, seed: int) -> Any:
-    """A linear layer whose first values are near 0, made without torch's global generator."""
-    weights = np.random.default_rng(seed).normal(0, 1 / (width + 1), (1, width))
-    head = torch.nn.utils.skip_init(torch.nn.Linear, width, 1)
-    with torch.no_grad():
-        head.weight.copy_(torch.from_numpy(weights))
-        head.bias.zero_()
-    return head
-
-
-def _read_value_head(head: Any, folder: Path) -> None:
-    """Read the weights that a folder has for a value head; without one nothing is read."""
-    if head is not None:
-        with damage_in_one_line(folder):
-            head.load_state_dict(require("safetensors.torch", "train").load_file(folder / VALUE_HEAD))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
-import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -88,6 +88,8 @@ def _load_adapted(folder: str, device: str | None, dtype: Dtype, merge: bool) ->
 
 def _read_model(name: str, dtype: str) -> Any:
     try:
+        if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+            raise FileNotFoundError("the folder has no config.json")
         with damage_in_one_line(name):
             return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
                 name, dtype=dtype, trust_remote_code=False, use_safetensors=True
@@ -128,41 +130,70 @@ class CausalLM(NamedTuple):
     """
 
     backbone: Any
-    lm_head: _LMHead
+    lm_head: LMHead
 
 
 def split_model(model: Any) -> CausalLM:
-    """Split a causal model of transformers, and check on a few tokens that its parts give its own logits.
-
-    A model may cap its logits (Gemma) or scale them (Cohere, Granite) after its output embeddings: what its
-    config names is done here too, and the check refuses a model that does anything else.
+    """Split a causal model of transformers.
 
     Raises:
-        ValueError: it is no causal language model, or its logits cannot be made from its hidden states.
+        ValueError: it is not a causal language model.
     """
-    torch = require("torch", "train")
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # an adapter of peft
     embeddings = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
     if embeddings is None or inner.base_model is inner:
         raise ValueError(
-            f"{type(inner).__name__} is no causal language model with a head over its vocabulary; "
+            f"{type(inner).__name__} is not a causal language model with a head over its vocabulary; "
             "give what AutoModelForCausalLM loads"
         )
-    config = inner.config.get_text_config()
-    ids = _eight_tokens(config).to(inner.get_input_embeddings().weight.device)
-    with torch.no_grad(), evaluating(inner):
-        wanted = inner(input_ids=ids, use_cache=False).logits[0].float()
-        hidden = inner.base_model(input_ids=ids, use_cache=False).last_hidden_state[0]
-        tolerance = 1e-5 if hidden.dtype == torch.float32 else 1e-2
-        tolerance *= max(1.0, float(wanted.abs().max()))
-        for change in _changes(config):
-            lm_head = _LMHead(embeddings, change)
-            if torch.allclose(lm_head(hidden).float().to(wanted.device), wanted, rtol=0, atol=tolerance):
-                return CausalLM(inner.base_model, lm_head)
-    raise ValueError(
-        f"{type(inner).__name__} changes its logits after its lm_head in a way that HFScorer does not know; "
-        "score with it through vLLM (ServerScorer or VLLMScorer)"
-    )
+    return CausalLM(inner.base_model, LMHead(inner))
+
+
+class LMHead:
+    """From hidden states to logits by the model's own forward, which may scale or cap them.
+
+    The forward is that of a shallow copy, in which the backbone gives the states that it is given.
+
+    Attributes:
+        embeddings: of the output.
+    """
+
+    def __init__(self, model: Any):
+        self.embeddings = model.get_output_embeddings()
+        self._model = copy.copy(model)
+        vars(self._model).pop("forward", None)  # accelerate's is bound to the model
+        self._model._modules = model._modules | {model.base_model_prefix: _GivenStates(model.base_model)}
+
+    def __call__(self, hidden: Any) -> Any:
+        """Logits (N, V) of hidden states (N, H)."""
+        hidden = hidden.to(self.embeddings.weight.device)
+        return self._model.forward(inputs_embeds=hidden[None], use_cache=False).logits[0]
+
+
+class _GivenStates:
+    """What the copy calls in the place of a backbone or its decoder: gives the states that it is given."""
+
+    def __init__(self, backbone: Any):
+        self._backbone, self.decoder = backbone, self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backbone, name)
+
+    def __call__(self, *_args: Any, inputs_embeds: Any, **_kwargs: Any) -> _Output:
+        return _Output(inputs_embeds)
+
+
+class _Output:
+    """An output of a backbone that holds hidden states and nothing else."""
+
+    def __init__(self, last_hidden_state: Any):
+        self.last_hidden_state = last_hidden_state
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.last_hidden_state,)[index]
+
+    def __getattr__(self, name: str) -> None:
+        return None
 
 
 @contextmanager
@@ -180,28 +211,12 @@ def evaluating(model: Any) -> Iterator[None]:
 CROPPABLE = {"full_attention", "sliding_attention"}  # kinds of layers that cache keys and values alone
 
 
-def can_reuse_cache(backbone: Any, config: Any, device: Any) -> bool:
-    """Whether a model's cache holds only keys and values of each token, so that it can be cut and copied.
-
-    Its config must say so, and eight tokens read in two passes, on a cut cache, must give what one pass gives
-    (a model may know only a state of its own kind, and ignore this one).
-    """
+def can_reuse_cache(backbone: Any) -> bool:
+    """Whether a model's cache holds only keys and values of each token, so that it can be cut and copied."""
+    config = backbone.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
-    shares_layers = getattr(config, "num_kv_shared_layers", None)
-    if not kinds <= CROPPABLE or shares_layers or depends_on_length(config):
-        return False
-    torch = require("torch", "train")
-    ids, cache = _eight_tokens(config).to(device), empty_cache()
-    with torch.no_grad():
-        whole = backbone(input_ids=ids, use_cache=False).last_hidden_state[:, 4:].float()
-        try:
-            backbone(input_ids=ids[:, :6], **cache_inputs(backbone, cache))
-            cut = copy_cache(cache, 4, 1)
-            parts = backbone(input_ids=ids[:, 4:], **cache_inputs(backbone, cut)).last_hidden_state
-        except (AttributeError, IndexError, TypeError, ValueError):
-            return False
-        # One that ignores the cache is off by the size of the states themselves, in any precision.
-        return bool((parts.float() - whole).norm() <= 0.05 * whole.norm())
+    other = backbone._is_stateful or kinds - CROPPABLE or getattr(config, "num_kv_shared_layers", None)
+    return not (other or depends_on_length(config)) and bool(_cache_name(backbone))
 
 
 def depends_on_length(config: Any) -> bool:
@@ -218,21 +233,26 @@ def empty_cache() -> Any:
 
 
 def cache_inputs(model: Any, cache: Any) -> dict[str, Any]:
-    """What a model is called with so that it reads behind a cache and fills it.
+    """What a model is called with so that it reads behind a cache and fills it."""
+    return {_cache_name(model): cache, "use_cache": True}
 
-    The argument is `cache` since transformers 5.24, which warns of the older `past_key_values`.
+
+def _cache_name(model: Any) -> str:
+    """The argument of a model's cache; "" where it has none.
+
+    It is `cache` since transformers 5.24, which warns of the older `past_key_values`.
     """
-    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-    return {name: cache, "use_cache": True}
+    names = inspect.signature(model.forward).parameters
+    return next((name for name in ("cache", "past_key_values") if name in names), "")
 
 
 def copy_cache(cache: Any, length: int, rows: int) -> Any:
     """A cache of `rows` rows, each with the first `length` tokens of a cache of one row."""
-    copy = empty_cache()
+    copied = empty_cache()
     for number, layer in enumerate(cache.layers):
         states = (one[:, :, :length].expand(rows, -1, -1, -1) for one in (layer.keys, layer.values))
-        copy.update(*states, number)
-    return copy
+        copied.update(*states, number)
+    return copied
 
 
 class PackedLinears:
@@ -318,34 +338,3 @@ def _can_pack(layer: Any) -> bool:
         return False
     fast = weight.dtype == torch.bfloat16 and ops._is_mkldnn_bf16_supported()
     return bool(fast or weight.dtype == torch.float32)
-
-
-class _LMHead:
-    """Output embeddings, wherever their weights are, and what the model does to its logits."""
-
-    def __init__(self, embeddings: Any, change: Callable[[Any], Any]):
-        self.embeddings, self._change = embeddings, change
-
-    def __call__(self, hidden: Any) -> Any:
-        return self._change(self.embeddings(hidden.to(self.embeddings.weight.device)))
-
-
-def _changes(config: Any) -> Iterator[Callable[[Any], Any]]:
-    """What a model may do to its logits, by its config; some families multiply by a scale, some divide."""
-    for name in ("final_logit_softcapping", "logits_soft_cap"):
-        if cap := getattr(config, name, None):
-            yield functools.partial(_cap, cap)
-    for name in ("logit_scale", "logits_scaling", "lm_head_multiplier"):
-        if scale := getattr(config, name, None):
-            yield functools.partial(operator.mul, scale)
-            yield functools.partial(operator.mul, 1 / scale)
-    yield lambda logits: logits
-
-
-def _cap(cap: float, logits: Any) -> Any:
-    return (logits / cap).tanh() * cap
-
-
-def _eight_tokens(config: Any) -> Any:
-    """Ids (1, 8) to try a model on."""
-    return (require("torch", "train").arange(8) * 7 % config.vocab_size)[None]

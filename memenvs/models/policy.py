@@ -27,7 +27,8 @@ class SamplingParams:
         top_p: in (0, 1]; only the likeliest tokens that together have this probability are sampled.
         top_k: only so many of the likeliest tokens are sampled; 0: all.
         min_p: in [0, 1]; only tokens at least this share as likely as the likeliest one are sampled.
-        stop: strings that end a reply.
+        stop: strings that end a reply; the token that completes one is the reply's last, and what it shows
+            beyond the string stays.
 
     Raises:
         ValueError: a number is out of its range, a stop string is empty, or `stop` is one string.

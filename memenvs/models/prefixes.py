@@ -17,7 +17,7 @@ from memenvs.core.batching import lexicographic_order, micro_batches
 from memenvs.core.checks import check_whole
 from memenvs.core.optional import require
 from memenvs.models.chat import Ids
-from memenvs.models.loading import CROPPABLE, depends_on_length, evaluating
+from memenvs.models.loading import cache_inputs, can_reuse_cache
 
 torch = require("torch", "train")
 transformers = require("transformers", "train")
@@ -171,7 +171,6 @@ class PackedBatch:
         index: (M,) which of the N tokens stands at each place of the padded calls; padding repeats one.
         inverse: (N,) of each token, its place in the padded calls.
         places: of each sequence, where its tokens (T,) stand among the N.
-        windows: whether a layer has said its sliding window.
 
     Args:
         sequences: (T,) ids each, not all empty.
@@ -210,7 +209,6 @@ class PackedBatch:
             torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
             for parts in (ids, positions, index, inverse)
         )
-        self.windows = False
         self._masks = dict[Any, Any]()
 
     def mask(self, first: int, last: int, window: int | None, like: Any) -> Any:
@@ -230,55 +228,34 @@ def _alike(segments: Sequence[Segment], prefix: int = 0) -> list[list[Segment]]:
     return [[segments[i] for i in batch] for batch in batches]
 
 
-def read_packed(backbone: Any, batch: PackedBatch) -> Any:
-    """Hidden states (N, H) of a batch's tokens, with gradients where torch keeps them."""
+def read_packed(backbone: Any, batch: PackedBatch, cache: Any = None) -> Any:
+    """Hidden states (N, H) of a batch's tokens, with gradients where torch keeps them.
+
+    Args:
+        backbone: a model for which `can_read_packed` is true.
+        batch: what to read.
+        cache: an empty cache, which gets the keys and values (1, heads, N, D) of the tokens; None: none.
+    """
     config = backbone.config.get_text_config()
     before = config._attn_implementation
-    config._attn_implementation = ATTENTION
+    # Not as an argument of the call: some models (Nemotron) hand none on to their layers.
+    config._attn_implementation, config.packed_batch = ATTENTION, batch
+    kept = {"use_cache": False} if cache is None else cache_inputs(backbone, cache)
     try:
-        output = backbone(
-            input_ids=batch.ids[None], position_ids=batch.positions[None], use_cache=False, packed=batch
-        )
+        output = backbone(input_ids=batch.ids[None], position_ids=batch.positions[None], **kept)
     finally:
         config._attn_implementation = before
+        del config.packed_batch
     return output.last_hidden_state[0]
 
 
-def can_read_packed(backbone: Any, config: Any, device: Any) -> bool:
-    """Whether a model can read packed sequences: all its layers leave attention, whole, to `attend`.
-
-    Two short sequences that share four tokens must give what each gives by itself. A sliding window is longer
-    than they are: it must be handed over. Layers that mix neighbours of the row in another way (convolutions,
-    recurrence) may do so too little to be seen there: the config must name none.
-    """
-    if depends_on_length(config) or not set(getattr(config, "layer_types", None) or ()) <= CROPPABLE:
-        return False
-    first = np.arange(8) * 7 % config.vocab_size
-    second = np.concatenate([first[:4], (first[4:6] + 1) % config.vocab_size])
-    batch = PackedBatch([first, second], device, [PrefixGroup(4, [0, 1])])
-    with torch.no_grad(), evaluating(backbone):
-        try:
-            packed = read_packed(backbone, batch)
-        except (
-            AttributeError,
-            IndexError,
-            KeyError,
-            NotImplementedError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ):
-            return False
-        slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-        if slides and not batch.windows:
-            return False
-        for ids, places in zip((first, second), batch.places, strict=True):
-            inputs = torch.from_numpy(ids)[None].to(device)
-            alone = backbone(input_ids=inputs, use_cache=False).last_hidden_state[0].float()
-            # One that attends otherwise is off by the size of the states themselves, in any precision.
-            if not (packed[places].float() - alone).norm() <= 0.05 * alone.norm():
-                return False
-    return True
+def can_read_packed(backbone: Any) -> bool:
+    """Whether a model can read packed sequences: all its layers leave attention, whole, to `attend`."""
+    # Where attention has parts that `attend` lacks (sinks), transformers says that it has no SDPA; but it
+    # says so of a cap on scores too, which `attend` knows.
+    capped = getattr(backbone.config.get_text_config(), "attn_logit_softcapping", None)
+    known = backbone._supports_attention_backend and (backbone._supports_sdpa or capped)
+    return bool(known) and can_reuse_cache(backbone)
 
 
 def attend(
@@ -288,7 +265,6 @@ def attend(
     value: Any,
     attention_mask: Any,
     *,
-    packed: PackedBatch | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -298,12 +274,11 @@ def attend(
     """Attention of a packed batch, in the form that transformers calls.
 
     Args:
-        module: the layer.
+        module: the layer; `packed_batch` of its config says whose tokens these are.
         query: (1, heads, N, D).
         key: (1, key heads, N, D).
         value: (1, key heads, N, D).
         attention_mask: None.
-        packed: whose tokens these are.
         scaling: of the scores; None: 1 / sqrt(D).
         dropout: share of the attention weights that are dropped.
         sliding_window: the number of tokens that a token sees, itself included; None: all before it.
@@ -316,9 +291,9 @@ def attend(
     Raises:
         NotImplementedError: the layer's attention has parts that are not here.
     """
-    if packed is None or attention_mask is not None or any(others.get(name) is not None for name in UNKNOWN):
+    packed: PackedBatch = module.config.packed_batch
+    if attention_mask is not None or any(others.get(name) is not None for name in UNKNOWN):
         raise NotImplementedError(f"{type(module).__name__} cannot read packed sequences")
-    packed.windows |= sliding_window is not None
     heads, key_heads = query.shape[1], key.shape[1]
     query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if query.dtype != value.dtype:  # autocast leaves the rotated ones in float32

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,13 @@ from memenvs.core.optional import require
 from memenvs.models.chat import BROKEN, Ids, TokenText
 from memenvs.models.loading import CausalLM, PackedLinears, cache_inputs, empty_cache
 from memenvs.models.policy import Reply, SamplingParams
-from memenvs.models.prefixes import PrefixGroup, group_by_prefix
+from memenvs.models.prefixes import PackedBatch, can_read_packed, pack_batches, read_packed
 
 torch = require("torch", "train")
 DynamicLayer: Any = require("transformers", "train").cache_utils.DynamicLayer
 
 SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch goes on
 PREFILL = 16_384  # tokens of prompts in a forward pass, padding included; a longer prompt is read alone
-SLOTS = 32  # by which a cache grows; oneDNN compiles a product for each length that it meets
 PREFILL_ALIKE = 0.9  # at most a tenth of such a pass is padding
 
 
@@ -51,7 +50,6 @@ class TokenSampler:
     ):
         self.model, self.device, self.window = model, device, window
         self._params, self._stopping, self._max_batch_tokens = params, stopping, max_batch_tokens
-        self._decoder = _Decoder(model.backbone) if _Decoder.serves(model.backbone) else None
         self._packed = PackedLinears([model.backbone, model.lm_head.embeddings])
 
     def __call__(self, prompts: Sequence[Ids], uniforms: Sequence[NDArray[np.float64]]) -> list[Reply]:
@@ -75,11 +73,7 @@ class TokenSampler:
     def _sample(self, prompts: Sequence[Ids], uniforms: Sequence[NDArray[np.float64]]) -> list[Reply]:
         limits, numbers = np.array([len(own) for own in uniforms]), pad_right(uniforms, np.float64)
         replies = _Replies(*numbers.shape)
-        active: _ActiveRows | _GroupedRows
-        if self._decoder is None:
-            active = _ActiveRows(self, prompts, numbers.shape[1])
-        else:
-            active = _GroupedRows(self, self._decoder, prompts)
+        active = _ActiveRows(self, prompts, numbers.shape[1])
         for step in range(numbers.shape[1]):
             rows = active.rows
             chance = torch.from_numpy(numbers[rows, step]).to(self.device)
@@ -189,17 +183,23 @@ class PreallocatedLayer(DynamicLayer):
     """A cache layer with room for the tokens to come, so that a step writes one token and copies none.
 
     Args:
-        keys: (B, heads, room, D), as are values.
-        used: tokens that are in it.
+        keys: (heads, N, D), whose shape, dtype and device the layer has, as it has those of `values`.
+        values: as `keys`.
+        rows: B.
+        used: tokens of each row that count as written.
+        room: tokens to come.
     """
 
-    def __init__(self, keys: Any, values: Any, used: int):
+    def __init__(self, keys: Any, values: Any, rows: int, used: int, room: int):
         super().__init__()
-        self.keys, self.values, self.used = keys, values, used
-        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        # Zeros, because masked values must be finite.
+        self.keys, self.values = (
+            one.new_zeros(rows, len(one), used + room, one.shape[-1]) for one in (keys, values)
+        )
+        self.used, self.dtype, self.device, self.is_initialized = used, keys.dtype, keys.device, True
 
     def update(self, key_states: Any, value_states: Any, *_args: Any, **_kwargs: Any) -> tuple[Any, Any]:
-        """Write new states behind those that are there; keys and values (B, heads, used, D) of both."""
+        """Append new states; keys and values (B, heads, used, D) of all tokens."""
         end = self.used + key_states.shape[-2]
         self.keys[:, :, self.used : end] = key_states
         self.values[:, :, self.used : end] = value_states
@@ -216,89 +216,8 @@ class PreallocatedLayer(DynamicLayer):
         self.used -= trim
 
 
-class _Pass(NamedTuple):
-    """Prompts that were read together, without the padding behind them.
-
-    Attributes:
-        rows: of each prompt, the rows that have it.
-        lengths: of each prompt, tokens.
-        layers: keys and values (B, heads, T, D) of each layer.
-        last: hidden states (B, H) of the prompts' last tokens.
-    """
-
-    rows: list[list[int]]
-    lengths: list[int]
-    layers: list[tuple[Any, Any]]
-    last: Any
-
-
-class _Prompts:
-    """Prompts of a batch, in groups that share a prefix.
-
-    Args:
-        prompts: ids (T,) of B rows, none empty.
-
-    Attributes:
-        groups: the rows of each group, and the length of the prefix that they share; 0 where it is not worth
-            a pass of its own. Rows of equal prompts are always in one group.
-    """
-
-    def __init__(self, prompts: Sequence[Ids]):
-        copies: dict[bytes, list[int]] = {}
-        for row, prompt in enumerate(prompts):
-            copies.setdefault(prompt.tobytes(), []).append(row)
-        self._copies = list(copies.values())
-        self._distinct = [prompts[rows[0]] for rows in self._copies]
-        self._groups = group_by_prefix(self._distinct)
-        self.groups = [
-            (group.prefix, [row for i in group.rows for row in self._copies[i]]) for group in self._groups
-        ]
-
-    def read(self, backbone: Any, device: Any) -> Iterator[_Pass]:
-        """Read every prompt once, and the prefix of a group once for all; no pass needs a mask.
-
-        Prompts are padded at the right, where a causal model does not look.
-        """
-        firsts = [self._distinct[group.rows[0]][: group.prefix or None] for group in self._groups]
-        for batch in micro_batches(list(map(len, firsts)), PREFILL, PREFILL_ALIKE):
-            read = _read([firsts[i] for i in batch], empty_cache(), backbone, device)
-            alone = [place for place, i in enumerate(batch) if not self._groups[i].prefix]
-            if alone:
-                yield self._pass([self._groups[batch[place]].rows[0] for place in alone], 0, read, alone)
-            for place, i in enumerate(batch):
-                yield from self._read_group(self._groups[i], read[0], place, backbone, device)
-
-    def _read_group(
-        self, group: PrefixGroup, read: Any, place: int, backbone: Any, device: Any
-    ) -> Iterator[_Pass]:
-        """Read what follows the prefix, which is in row `place` of a cache."""
-        if not group.prefix:
-            return
-        rests = [self._distinct[i][group.prefix :] for i in group.rows]
-        room = max(max(map(len, rests)), PREFILL - group.prefix)
-        for batch in micro_batches(list(map(len, rests)), room, PREFILL_ALIKE):
-            cache = empty_cache()
-            for number, layer in enumerate(read.layers):
-                states = (one[place, None, :, : group.prefix] for one in (layer.keys, layer.values))
-                cache.update(*(one.expand(len(batch), -1, -1, -1) for one in states), number)
-            behind = _read([rests[i] for i in batch], cache, backbone, device)
-            yield self._pass([group.rows[i] for i in batch], group.prefix, behind, range(len(batch)))
-
-    def _pass(self, distinct: list[int], prefix: int, read: Any, places: Sequence[int]) -> _Pass:
-        cache, hidden = read
-        lengths = [len(self._distinct[i]) for i in distinct]
-        chosen = torch.tensor(places, device=hidden.device)
-        ends = torch.tensor(lengths, device=hidden.device) - prefix - 1
-        layers = [(layer.keys, layer.values) for layer in cache.layers]
-        if len(places) < len(hidden):
-            layers = [(keys[chosen], values[chosen]) for keys, values in layers]
-        return _Pass([self._copies[i] for i in distinct], lengths, layers, hidden[chosen, ends])
-
-
-def _read(prompts: Sequence[Ids], cache: Any, backbone: Any, device: Any) -> tuple[Any, Any]:
-    """The cache with the prompts behind what is in it, and their hidden states (B, T, H)."""
-    ids = torch.from_numpy(pad_right(prompts)).to(device)
-    return cache, backbone(input_ids=ids, **cache_inputs(backbone, cache)).last_hidden_state
+ReadPrompts = tuple[Any, list[tuple[Any, Any]], list[Ids]]
+"""Hidden states (N, H), keys and values (heads, N, D) of each layer, and each prompt's places among the N."""
 
 
 def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tuple[Any, Any]:
@@ -306,34 +225,53 @@ def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tu
 
     Args:
         backbone: gives hidden states and fills a cache; see `memenvs.models.loading.CausalLM`.
-        prompts: of B rows; equal ones are read once, and so are prefixes that many share.
-        room: tokens to come behind the prompts.
+        prompts: of B rows; equal ones are read once, and so is a prefix that several share where the model
+            can read packed sequences.
+        room: tokens to come after the prompts.
         device: where the backbone takes its ids.
     """
-    width = max(map(len, prompts))
-    layers: list[PreallocatedLayer] = []
-    last: Any = None
-    for read in _Prompts(prompts).read(backbone, device):
+    width, cache, last = max(map(len, prompts)), empty_cache(), None
+    copies: dict[bytes, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        copies.setdefault(prompt.tobytes(), []).append(row)
+    rows = list(copies.values())
+    distinct = [prompts[same[0]] for same in rows]
+    if can_read_packed(backbone):
+        read, batches = _read_packed, pack_batches(distinct, PREFILL)
+    else:
+        read, batches = _read_padded, micro_batches(list(map(len, distinct)), PREFILL, PREFILL_ALIKE)
+    for batch in batches:
+        hidden, layers, places = read(backbone, [distinct[i] for i in batch], device)
         if last is None:
-            last = read.last.new_empty(len(prompts), read.last.shape[-1])
-            layers = [_empty(keys, values, len(prompts), width, room) for keys, values in read.layers]
-        for place, (rows, length) in enumerate(zip(read.rows, read.lengths, strict=True)):
-            target, there = torch.tensor(rows, device=device), slice(width - length, width)
-            last[target] = read.last[place]
-            for layer, (keys, values) in zip(layers, read.layers, strict=True):
-                layer.keys[target, :, there] = keys[place, :, :length]
-                layer.values[target, :, there] = values[place, :, :length]
-    cache = empty_cache()
-    cache.layers = layers
+            last = hidden.new_empty(len(prompts), hidden.shape[-1])
+            cache.layers = [
+                PreallocatedLayer(keys, values, len(prompts), width, room) for keys, values in layers
+            ]
+        for own, i in zip(places, batch, strict=True):
+            there = slice(width - len(own), width)
+            last[rows[i]] = hidden[int(own[-1])]
+            for layer, (keys, values) in zip(cache.layers, layers, strict=True):
+                layer.keys[rows[i], :, there] = keys[:, own]
+                layer.values[rows[i], :, there] = values[:, own]
     return cache, last
 
 
-def _empty(keys: Any, values: Any, rows: int, width: int, room: int) -> PreallocatedLayer:
-    """A layer for keys and values of this shape; zeros, because masked values must be finite."""
-    room_for = (rows, keys.shape[1], width + room)
-    return PreallocatedLayer(
-        keys.new_zeros(*room_for, keys.shape[3]), values.new_zeros(*room_for, values.shape[3]), width
-    )
+def _read_packed(backbone: Any, prompts: Sequence[Ids], device: Any) -> ReadPrompts:
+    """Read prompts without padding, and a prefix that several share once."""
+    batch, cache = PackedBatch(prompts, device), empty_cache()
+    hidden = read_packed(backbone, batch, cache)
+    return hidden, [(layer.keys[0], layer.values[0]) for layer in cache.layers], batch.places
+
+
+def _read_padded(backbone: Any, prompts: Sequence[Ids], device: Any) -> ReadPrompts:
+    """Read prompts padded at the right, where a causal model does not look."""
+    ids, cache = torch.from_numpy(pad_right(prompts)).to(device), empty_cache()
+    hidden = backbone(input_ids=ids, **cache_inputs(backbone, cache)).last_hidden_state.flatten(0, 1)
+    layers = [
+        (layer.keys.transpose(0, 1).flatten(1, 2), layer.values.transpose(0, 1).flatten(1, 2))
+        for layer in cache.layers
+    ]
+    return hidden, layers, [i * ids.shape[1] + np.arange(len(prompt)) for i, prompt in enumerate(prompts)]
 
 
 class _Replies:
@@ -409,240 +347,3 @@ class _ActiveRows:
         for layer in self._cache.layers:
             layer.keep(kept, trim)
         return tokens[kept]
-
-
-class _GroupedRows:
-    """As `_ActiveRows`, for models that `_Decoder` reads: a prefix is kept once for the rows that share it.
-
-    A row's tokens behind its group's prefix are its own; these are padded at the left to the longest.
-    """
-
-    def __init__(self, sampler: TokenSampler, decoder: _Decoder, prompts: Sequence[Ids]):
-        self._decoder, self._window = decoder, sampler.window
-        plan = _Prompts(prompts)
-        lengths = np.array([len(prompt) for prompt in prompts])
-        groups = plan.groups
-        if any(len(rows) > 1 for _, rows in groups):  # rows of one prompt, or without another, share it whole
-            groups = [(prefix or int(lengths[rows[0]]), rows) for prefix, rows in groups]
-        else:
-            groups = [(0, list(range(len(prompts))))]
-        self.rows = np.array([row for _, rows in groups for row in rows])
-        self._shared = np.repeat([prefix for prefix, _ in groups], [len(rows) for _, rows in groups])
-        self._group = np.repeat(np.arange(len(groups)), [len(rows) for _, rows in groups])
-        lengths = lengths[self.rows]
-        width = int((lengths - self._shared).max())
-        self._padding, self._used = width - (lengths - self._shared), width
-        self._slots = (width // SLOTS + 1) * SLOTS
-        self._positions = torch.from_numpy(lengths)
-        self._layers: list[_GroupedLayer] = []
-        self._fill(plan.read(sampler.model.backbone, sampler.device))
-        self._regroup()
-
-    def _fill(self, passes: Iterator[_Pass]) -> None:
-        place_of = np.argsort(self.rows)
-        for read in passes:
-            if not self._layers:
-                self.hidden = read.last.new_empty(len(self.rows), read.last.shape[-1])
-                self._layers = [
-                    _GroupedLayer(keys, values, len(self.rows), self._slots) for keys, values in read.layers
-                ]
-            for place, (rows, length) in enumerate(zip(read.rows, read.lengths, strict=True)):
-                targets = place_of[rows]
-                shared, group = int(self._shared[targets[0]]), int(self._group[targets[0]])
-                self.hidden[torch.from_numpy(targets)] = read.last[place]
-                for layer, (keys, values) in zip(self._layers, read.layers, strict=True):
-                    states = keys[place, :, :length], values[place, :, :length]
-                    layer.fill(targets, group, shared, *states, self._used)
-
-    def _regroup(self) -> None:
-        """Find the groups' rows, and what of their own part is padding, anew."""
-        present, counts = np.unique(self._group, return_counts=True)
-        ends = counts.cumsum().tolist()
-        first = dict(zip(self._group.tolist(), self._shared.tolist(), strict=True))
-        self._groups = [
-            _SharedRows(int(group), slice(end - int(count), end), first[int(group)])
-            for group, count, end in zip(present, counts, ends, strict=True)
-            if first[int(group)]
-        ]
-        self._prefix = max((one.length for one in self._groups), default=0)
-        bias = np.full((len(self.rows), self._prefix + self._slots), -np.inf, dtype=np.float32)
-        slots = np.arange(bias.shape[1])
-        bias[(slots >= self._prefix - self._shared[:, None]) & (slots < self._prefix)] = 0
-        own = self._prefix + self._padding[:, None]
-        bias[(slots >= own) & (slots < self._prefix + self._used)] = 0
-        self._bias = torch.from_numpy(bias)[:, None, None]
-
-    def read(self, tokens: Any, active: NDArray[np.bool_]) -> None:
-        """Read the tokens (B,) just sampled; `active` (B,) says which rows go on."""
-        if active.mean() <= SHRINK:
-            tokens = self._shrink(tokens, active)
-        if self._used == self._slots:
-            self._slots += SLOTS
-            self._bias = torch.nn.functional.pad(self._bias, (0, SLOTS), value=-np.inf)
-            for layer in self._layers:
-                layer.grow()
-        positions = self._positions
-        if self._window is not None:  # rows that have ended go on past the last position
-            positions = positions.clamp(max=self._window - 1)
-        self._bias[..., self._prefix + self._used] = 0
-        attend = _Attention(self._groups, self._prefix, self._used, self._bias)
-        self.hidden = self._decoder(tokens, positions, self._layers, attend)
-        self._positions += 1
-        self._used += 1
-
-    def _shrink(self, tokens: Any, active: NDArray[np.bool_]) -> Any:
-        self.rows, self._padding = self.rows[active], self._padding[active]
-        self._shared, self._group = self._shared[active], self._group[active]
-        trim = int(self._padding.min()) // SLOTS * SLOTS
-        self._padding, self._used, self._slots = self._padding - trim, self._used - trim, self._slots - trim
-        kept = torch.from_numpy(np.flatnonzero(active))
-        self._positions = self._positions[kept]
-        for layer in self._layers:
-            layer.keep(kept, trim)
-        self._regroup()
-        return tokens[kept]
-
-
-class _SharedRows(NamedTuple):
-    """Neighbouring rows that share a prefix of `length` tokens, kept under the number of their group."""
-
-    group: int
-    rows: slice
-    length: int
-
-
-class _GroupedLayer:
-    """Keys and values of one layer: each row's own, and those of prefixes that many rows share.
-
-    Keys are (B, heads, D, slots), values (B, heads, slots, D). Of keys a product reads in order the slots in
-    bfloat16, and D in float32: that is how oneDNN and MKL multiply fast. Slots without a token are zeros,
-    because masked values must be finite.
-    """
-
-    def __init__(self, keys: Any, values: Any, rows: int, slots: int):
-        heads, width = keys.shape[1], keys.shape[3]
-        self._by_slot = keys.dtype == torch.bfloat16
-        if self._by_slot:
-            self.keys = keys.new_zeros(rows, heads, width, slots)
-        else:
-            self.keys = keys.new_zeros(rows, heads, slots, width).mT
-        self.values = values.new_zeros(rows, heads, slots, values.shape[3])
-        self.shared: dict[int, tuple[Any, Any]] = {}
-
-    def fill(self, rows: Ids, group: int, shared: int, keys: Any, values: Any, width: int) -> None:
-        """Write a prompt's keys and values (heads, T, D): the first `shared` to its group."""
-        if shared and group not in self.shared:
-            self.shared[group] = (keys[:, :shared].mT.contiguous(), values[:, :shared].contiguous())
-        there = slice(width - (keys.shape[1] - shared), width)
-        if there.start < there.stop:
-            self.keys[rows, :, :, there] = keys[:, shared:].mT
-            self.values[rows, :, there] = values[:, shared:]
-
-    def grow(self) -> None:
-        """Add slots."""
-        pad = torch.nn.functional.pad
-        self.keys = pad(self.keys, (0, SLOTS)) if self._by_slot else pad(self.keys.mT, (0, 0, 0, SLOTS)).mT
-        self.values = pad(self.values, (0, 0, 0, SLOTS))
-
-    def keep(self, rows: Any, trim: int) -> None:
-        """Keep only these rows, without their first `trim` slots."""
-        if self._by_slot:
-            self.keys = self.keys[rows, :, :, trim:]
-        else:
-            self.keys = self.keys.mT[rows, :, trim:].mT
-        self.values = self.values[rows, :, trim:]
-
-
-class _Attention(NamedTuple):
-    """Attention of one token of each row, with as many products as prefixes are shared.
-
-    Attributes:
-        groups: rows that share a prefix.
-        prefix: the longest prefix.
-        slot: of the tokens, among the rows' own.
-        bias: (B, 1, 1, prefix + slots) float32, -inf where there is no token.
-    """
-
-    groups: list[_SharedRows]
-    prefix: int
-    slot: int
-    bias: Any
-
-    def __call__(self, query: Any, key: Any, value: Any, layer: _GroupedLayer, scaling: float) -> Any:
-        """Queries (B, H, D), keys and values (B, heads, D) of new tokens; gives (B, H * D)."""
-        rows, heads, width = key.shape
-        layer.keys[..., self.slot], layer.values[:, :, self.slot] = key, value
-        query = query.reshape(rows, heads, -1, width)
-        own = torch.matmul(query, layer.keys)
-        if self.groups:
-            scores = own.new_zeros(*own.shape[:3], self.bias.shape[-1], dtype=torch.float32)
-            scores[..., self.prefix :] = own
-            for group, some, length in self.groups:
-                asked = query[some].transpose(0, 1).reshape(heads, -1, width)
-                found = torch.matmul(asked, layer.shared[group][0])
-                scores[some, ..., self.prefix - length : self.prefix] = _by_row(found, heads, query[some])
-        else:
-            scores = own.float()
-        scores = torch.add(self.bias, scores, alpha=scaling)
-        weights = scores.softmax(-1).to(query.dtype)
-        mixed = torch.matmul(weights[..., self.prefix :], layer.values)
-        for group, some, length in self.groups:
-            asked = weights[some, ..., self.prefix - length : self.prefix]
-            found = torch.matmul(asked.transpose(0, 1).reshape(heads, -1, length), layer.shared[group][1])
-            mixed[some] += _by_row(found, heads, asked)
-        return mixed.reshape(rows, -1)
-
-
-def _by_row(found: Any, heads: int, like: Any) -> Any:
-    """Results (heads, B * g, N) of rows that were asked together, as (B, heads, g, N)."""
-    return found.view(heads, like.shape[0], like.shape[2], -1).transpose(0, 1)
-
-
-class _Decoder:
-    """Reads one token of each row by a model's own layers, without the parts that serve longer inputs.
-
-    Args:
-        backbone: a model for which `serves` is true.
-    """
-
-    BACKBONES = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")
-
-    def __init__(self, backbone: Any):
-        self._backbone = backbone
-
-    @classmethod
-    def serves(cls, backbone: Any) -> bool:
-        """Whether the layers are of a known form, all on a CPU, and look at all tokens before."""
-        config, kind = backbone.config, type(backbone)
-        kinds = set(getattr(config, "layer_types", None) or ())
-        sliding = kinds - {"full_attention"} if kinds else getattr(config, "sliding_window", None)
-        return bool(
-            kind.__name__ in cls.BACKBONES
-            and kind.__module__.startswith("transformers.models.")
-            and not sliding
-            and config._attn_implementation in ("sdpa", "eager")
-            and all(weight.device.type == "cpu" for weight in backbone.parameters())
-        )
-
-    def __call__(
-        self, tokens: Any, positions: Any, layers: Sequence[_GroupedLayer], attend: _Attention
-    ) -> Any:
-        """Hidden states (B, H) of tokens (B,) at their positions (B,); the layers' caches grow by them."""
-        states = self._backbone.embed_tokens(tokens)
-        cos, sin = self._backbone.rotary_emb(states[:, None], position_ids=positions[:, None])
-        half = sin.shape[-1] // 2
-        sin = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
-        for block, cached in zip(self._backbone.layers, layers, strict=True):
-            attention, normed = block.self_attn, block.input_layernorm(states)
-            query = attention.q_proj(normed).view(len(tokens), -1, attention.head_dim)
-            key = attention.k_proj(normed).view(len(tokens), -1, attention.head_dim)
-            value = attention.v_proj(normed).view(key.shape)
-            if hasattr(attention, "q_norm"):
-                query, key = attention.q_norm(query), attention.k_norm(key)
-            both = torch.cat((query, key), dim=1)
-            both = both * cos + both.roll(half, -1) * sin
-            query, key = both.split((query.shape[1], key.shape[1]), dim=1)
-            mixed = attend(query, key, value, cached, attention.scaling)
-            states = states + attention.o_proj(mixed)
-            states = states + block.mlp(block.post_attention_layernorm(states))
-        return self._backbone.norm(states)

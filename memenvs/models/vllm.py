@@ -7,7 +7,6 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,12 +36,8 @@ class VLLMPolicy(ChatPolicy):
     Args:
         model: a folder, a name on the hub or of a packaged model, loaded here; or a `vllm.LLM`.
         tokenizer: a name, a folder or a fast tokenizer; None: the engine's own.
-        temperature: as in `HFPolicy`, as are `top_p`, `top_k`, `min_p`, `stop`, `chat` and `chat_args`.
-        top_p: at a temperature other than 0 and 1 it must be 1, and `top_k` and `min_p` 0: the engine would
-            give log-probabilities of what is left.
-        top_k: see `top_p`.
-        min_p: see `top_p`.
-        stop: strings that end a reply.
+        sampling_params: as in `HFPolicy`. At a temperature other than 0 and 1 it must leave no token out:
+            the engine would give log-probabilities of what is left.
         chat: None: where the tokenizer has a template.
         chat_args: of the template.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
@@ -56,22 +51,19 @@ class VLLMPolicy(ChatPolicy):
         model: Any,
         tokenizer: Any = None,
         *,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        stop: Sequence[str] = (),
+        sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
         chat_args: Mapping[str, Any] | None = None,
         engine: Mapping[str, Any] | None = None,
     ):
-        self.sampling_params = SamplingParams(temperature, top_p, top_k, min_p, stop)
+        self.sampling_params = sampling_params or SamplingParams()
         mode = _logprobs_mode(self.sampling_params)
         self._vllm = require("vllm", "vllm")
         self._keys: dict[str, int] = {}  # of the requests that are under way
         self.llm = load_engine(model, engine, logprobs_mode=mode)
         config = self.llm.llm_engine.model_config
         if config.logprobs_mode != mode:
+            temperature = self.sampling_params.temperature
             raise ValueError(
                 f"at temperature {temperature!r} the engine must give {mode}, and it gives "
                 f"{config.logprobs_mode}; make it with logprobs_mode={mode!r}"
@@ -114,32 +106,22 @@ class VLLMPolicy(ChatPolicy):
         drop(self.llm, self._keys)
         self._keys.clear()
 
-    def load_weights(self, weights: HFPolicy | str | Path) -> None:
-        """Sample with these weights from now on: a policy's present ones, or those saved in a folder.
+    def load_weights(self, policy: HFPolicy) -> None:
+        """Sample with a policy's present weights from now on; its adapter, if it has one, is added to them.
 
         They go through files, because the engine may run in other processes; what it remembers of prompts
-        that it has read is thrown away. An adapter is added to the weights that are written.
+        that it has read is dropped.
 
         Raises:
-            FileNotFoundError: there is no such folder.
-            ValueError: the folder holds an adapter; or the engine runs on a CPU and ties the lm_head to the
-                embeddings, and this is no policy with an adapter, which leaves both as they are.
+            ValueError: the engine runs on a CPU and ties the lm_head to the embeddings, and the policy has no
+                adapter, which leaves both as they are.
         """
-        if isinstance(weights, str | Path):
-            if not Path(weights).is_dir():
-                raise FileNotFoundError(f"no folder of weights at {weights}; HFPolicy.save writes one")
-            refuse_adapter(weights)
-        if isinstance(weights, str | Path) or not has_adapter(weights.model):
-            config = self.llm.llm_engine.model_config.hf_config
-            check_lm_head(self._vllm.platforms.current_platform.is_cpu(), bool(config.tie_word_embeddings))
-        if isinstance(weights, str | Path):
-            return self._reload(weights)
+        if not has_adapter(policy.model):
+            tied = self.llm.llm_engine.model_config.hf_config.tie_word_embeddings
+            check_lm_head(self._vllm.platforms.current_platform.is_cpu(), bool(tied))
         with tempfile.TemporaryDirectory(prefix="memenvs-weights-") as fresh:
-            weights.merged().model.save_pretrained(fresh)
-            return self._reload(fresh)
-
-    def _reload(self, folder: str | Path) -> None:
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            policy.merged().model.save_pretrained(fresh)
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_path": fresh})
         self.llm.reset_prefix_cache()
 
     def _settings(self, seed: int, limit: int) -> Any:
@@ -186,21 +168,16 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
             raise ValueError("engine holds arguments for a model by name; this one is made already")
         return model
     name = str(resolve(model))
-    refuse_adapter(name)
+    if is_adapter(name):
+        raise ValueError(
+            f"vLLM is given whole models here, and {name} holds an adapter; give the folder that "
+            f"HFPolicy({name!r}).merged().save(FOLDER) writes"
+        )
     before = set(threading.enumerate())
     engine = require("vllm", "vllm").LLM(name, **{**defaults, **(arguments or {})})
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine
-
-
-def refuse_adapter(folder: str | Path) -> None:
-    """Raise a one-line `ValueError` if a folder holds an adapter and no whole model."""
-    if is_adapter(folder):
-        raise ValueError(
-            f"vLLM is given whole models here, and {folder} holds an adapter; give the folder that "
-            f"HFPolicy({str(folder)!r}).merged().save(FOLDER) writes"
-        )
 
 
 def add_request(llm: Any, prompt: list[int], params: Any) -> str:

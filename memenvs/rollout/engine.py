@@ -201,16 +201,6 @@ def turn_sampler(policy: Policy, max_new_tokens: int) -> TurnSampler:
     return BatchSampler(policy, max_new_tokens)
 
 
-class RewardHost(Protocol):
-    """What the engine reads of a `memenvs.wrappers.VectorRewardWrapper` around its environments."""
-
-    methods: Sequence[Any]
-    group_size: int
-
-    def record(self, i: int) -> Episode:
-        """The record of environment i's episode."""
-
-
 class Engine:
     """Plays groups of episodes in a vector environment.
 
@@ -323,13 +313,12 @@ class Engine:
         episode.env = spec.id if spec else type(self.venv.unwrapped.envs[seat].unwrapped).__name__
         if not hasattr(self._host, "record") or not episode.replies:
             return
-        host: RewardHost = self._host
-        record = host.record(seat)
+        methods, record = self._host.methods, self._host.record(seat)
         episode.turns, episode.outcomes = record.turns, record.outcomes
         episode.signals, episode.credits = record.signals, record.credits
-        episode.measured = _measured(host.methods, record)
+        episode.measured = _measured(methods, record)
         episode.replaces_outcome = record.replaces_outcome
-        if not episode.error and (error := _no_outcome(host.methods, record)):
+        if not episode.error and (error := _no_outcome(methods, record)):
             session.fail(error)
 
     def _mask(self, seats: Iterable[int]) -> NDArray[np.bool_]:

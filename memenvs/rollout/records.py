@@ -219,7 +219,7 @@ class Episode:
                     sums[credit.turn] += credit.value
         return sums
 
-    def marked_advantages(self, policy: Policy) -> Floats:
+    def advantage_credits(self, policy: Policy) -> Floats:
         """Credits (N,) that are advantages already, on the tokens of their turn or of their span.
 
         A token that lies half inside a span gets the whole credit: its choice wrote part of it.

@@ -365,13 +365,14 @@ def _rank(question: str, lines: Sequence[str], *, follow: float) -> list[str]:
     rarity = {word: math.log((1 + len(lines)) / count) ** 2 for word, count in frequency.items()}
     asked = set(_words(question))
     named = {word for name in _names(question) for word in _words(name)}
-    worth = [
-        sum(rarity[word] * (_NAME_WEIGHT if word in named else 1.0) for word in bag & asked) for bag in bags
+    worth = [  # summed exactly, as a set has another order in each process
+        math.fsum(rarity[word] * (_NAME_WEIGHT if word in named else 1.0) for word in bag & asked)
+        for bag in bags
     ]
     best = sorted(range(len(lines)), key=lambda i: -worth[i])[:_LINKING]
     linked = {word for i in best for name in _names(lines[i]) for word in _words(name)} - asked
     for i, bag in enumerate(bags):
-        worth[i] += follow * sum(rarity[word] for word in bag & linked)
+        worth[i] += follow * math.fsum(rarity[word] for word in bag & linked)
     return [lines[i] for i in sorted(range(len(lines)), key=lambda i: -worth[i])]
 
 

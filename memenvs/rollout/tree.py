@@ -79,7 +79,7 @@ def tree_cost(branches: int, turns: int) -> int:
     return sum(branches**turn for turn in range(1, turns + 1))
 
 
-def check_cost(trees: int, branches: int, turns: int, budget: int) -> None:
+def check_cost(trees: int, branches: int, turns: int, budget: int = 10_000) -> None:
     """Refuse trees that would sample more replies than the budget.
 
     Raises:
@@ -189,5 +189,5 @@ def _check_methods(env: gym.Env[Any, Any]) -> None:
         if method.group or not method.immediate:
             raise ValueError(
                 f"{method.name} pays in hindsight, which a tree cannot branch on; use methods that pay at "
-                "once (SearchRewards, ToolRewards, IGPO, ReMemR1), or flat rollouts"
+                "their turn, or flat rollouts"
             )

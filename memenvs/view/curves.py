@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.baselines.args import RESUMABLE
+from memenvs.baselines.flags import RESUMABLE
 from memenvs.cli import closest_first
 from memenvs.core.checks import Range, check_numbers
 from memenvs.core.files import names_apart, read_json

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.baselines.advantages import OWN_ADVANTAGE, group_advantages, tree_advantages
+from memenvs.baselines.advantages import group_advantages, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
 from memenvs.credit import gigpo, mt_grpo
 from memenvs.models import Reply
@@ -31,6 +31,7 @@ from memenvs.wrappers import (
     StepSearchMethod,
     TAMTRLMethod,
 )
+from memenvs.wrappers.comparison import ComparisonSettings
 from research.credit_bench.worlds import (
     DISTRACTOR_SHOWN,
     EMPTY,
@@ -220,18 +221,23 @@ def flat(learner: Learner, assign: Callable[[Learner, Rollouts], list[Array]]) -
 
 def compared(learner: Learner, rollouts: Rollouts, reward: Any, **options: Any) -> list[Array]:
     """`group_advantages` of the environment's rewards."""
-    return group_advantages(records(learner.world, rollouts), POLICY, reward=reward, **options)
+    how = ComparisonSettings(**options)
+    return group_advantages(records(learner.world, rollouts), POLICY, reward, how)
 
 
-def rewarded(learner: Learner, rollouts: Rollouts, method: RewardMethod, reward: Any) -> list[Array]:
-    """`group_advantages` with a reward method's signals and credits beside the environment's rewards."""
+def rewarded(
+    learner: Learner, rollouts: Rollouts, method: RewardMethod, reward: str | None = None
+) -> list[Array]:
+    """`group_advantages` with a reward method's signals and credits beside the environment's rewards.
+
+    Without a `reward` the comparison is the method's own.
+    """
     episodes = measured(learner, rollouts, method)
-    if reward not in OWN_ADVANTAGE:  # whose advantages are of the signals
-        for group in range(GROUPS):
-            members = [episode for episode in episodes if episode.group == group]
-            for episode, credits in zip(members, method.assign_credit(members), strict=True):
-                _pay(episode, method.name, credits)
-    return group_advantages(episodes, POLICY, reward=reward, method=method)
+    for group in range(GROUPS):
+        members = [episode for episode in episodes if episode.group == group]
+        for episode, credits in zip(members, method.assign_credit(members), strict=True):
+            _pay(episode, method.name, credits)
+    return group_advantages(episodes, POLICY, reward or method)
 
 
 def measured(learner: Learner, rollouts: Rollouts, method: RewardMethod) -> list[Episode]:
@@ -501,8 +507,8 @@ def _group(reward: str, **options: Any) -> Callable[[Learner], Batch]:
     return partial(flat, assign=partial(compared, reward=reward, **options))
 
 
-def _method(method: RewardMethod, reward: str) -> Callable[[Learner], Batch]:
-    return partial(flat, assign=partial(rewarded, method=method, reward=reward))
+def _method(method: RewardMethod) -> Callable[[Learner], Batch]:
+    return partial(flat, assign=partial(rewarded, method=method))
 
 
 def _states(scale: str) -> Callable[[Learner], Batch]:
@@ -529,9 +535,9 @@ METHODS: dict[str, Method] = {
     "ppo-outcome": Method("PPO-OR", partial(ppo, reward="outcome"), critic=True),
     "ppo-merged": Method("PPO-MR", partial(ppo, reward="merged"), critic=True),
     "ppo-turn": Method("MT-PPO", partial(ppo, reward="turn"), critic=True),
-    "gigpo": Method("GiGPO", _method(GiGPOMethod(), "gigpo")),
-    "tamtrl": Method("TAMTRL", _method(TAMTRLMethod(), "tamtrl"), needs="memory"),
-    "tamtrl-change": Method("TAMTRL, change", _method(TAMTRLMethod(change=True), "tamtrl"), needs="memory"),
+    "gigpo": Method("GiGPO", _method(GiGPOMethod())),
+    "tamtrl": Method("TAMTRL", _method(TAMTRLMethod()), needs="memory"),
+    "tamtrl-change": Method("TAMTRL, change", _method(TAMTRLMethod(change=True)), needs="memory"),
     "tamtrl-turn": Method("TAMTRL, by turn", _turns(TAMTRLMethod(), "std"), needs="memory"),
     "tamtrl-turn-noscale": Method("TAMTRL, by turn, no std", _turns(TAMTRLMethod(), "none"), needs="memory"),
     "tamtrl-change-turn": Method(
@@ -540,14 +546,12 @@ METHODS: dict[str, Method] = {
     "tamtrl-change-turn-noscale": Method(
         "TAMTRL, change, by turn, no std", _turns(TAMTRLMethod(change=True), "none"), needs="memory"
     ),
-    "infomem": Method("InfoMem", _method(InfoMemMethod(), "infomem"), needs="memory"),
+    "infomem": Method("InfoMem", _method(InfoMemMethod()), needs="memory"),
     "infomem-telescoped": Method("InfoMem, telescoped", partial(flat, assign=telescoped), needs="memory"),
-    "mempo": Method("MemPO", _method(MemPOMethod(trajectory="outcome"), "mempo"), needs="memory"),
-    "igpo": Method("IGPO", _method(IGPOMethod(), "igpo"), needs="memory"),
-    "igpo-turn": Method(
-        "IGPO, log, own turn", _method(IGPOMethod(measure="log", gamma=0.0), "igpo"), needs="memory"
-    ),
-    "rememr1": Method("ReMemR1", _method(ReMemR1Method(), "rememr1"), needs="memory"),
+    "mempo": Method("MemPO", _method(MemPOMethod(trajectory="outcome")), needs="memory"),
+    "igpo": Method("IGPO", _method(IGPOMethod()), needs="memory"),
+    "igpo-turn": Method("IGPO, log, own turn", _method(IGPOMethod(measure="log", gamma=0.0)), needs="memory"),
+    "rememr1": Method("ReMemR1", _method(ReMemR1Method()), needs="memory"),
     "stepsearch": Method("StepSearch", partial(flat, assign=stepsearch), needs="passages"),
     "judge": Method("judge", partial(flat, assign=judged)),
     "prm": Method("PRM", partial(flat, assign=process_rewards)),

@@ -156,7 +156,7 @@ class Setting:
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_information": 200}
         sizes = {"max_turns": turns(objectives), "tokenizer": str(self.model)}
         shared = {"tasks": str(self.folder / f"{part}-{objectives}"), **search, **sizes}
-        return {**shared, "memory_mode": "memory", "keep_turns": keep_turns, "template": TEMPLATE}
+        return {**shared, "memory_mode": "rewrite", "keep_turns": keep_turns, "template": TEMPLATE}
 
     def flags(self, part: str) -> list[str]:
         """Of every learner."""
@@ -190,7 +190,7 @@ class Bare(Setting):
     def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
         """Of the environment; `keep_turns` is of no matter."""
         own = super().env_args(part, objectives, keep_turns)
-        return {**own, "memory_mode": "append", "template": BARE_TEMPLATE}
+        return {**own, "memory_mode": "react", "template": BARE_TEMPLATE}
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:

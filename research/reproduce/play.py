@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memenvs.baselines.run import group_seeds
+from memenvs.baselines.rollout import group_seeds
 from memenvs.models import HFPolicy
 from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode

@@ -21,7 +21,7 @@ import numpy as np
 
 from memenvs.core.files import read_json, write_json
 from memenvs.core.vector import TextVectorEnv
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, SamplingParams
 from memenvs.rollout.records import Episode
 from memenvs.sokoban import Generator
 from research.reproduce.play import play_anew
@@ -153,7 +153,7 @@ def last_policies(setting: Setting, made: Sequence[Job]) -> dict[str, dict[str, 
     venv = TextVectorEnv("MemSokoban-v0", EPISODES, autoreset_mode="Disabled", **env_args)
 
     def play(job: Job, temperature: float) -> list[Episode]:
-        policy = HFPolicy(last_policy(job.out), stop=[CLOSE], temperature=temperature)
+        policy = HFPolicy(last_policy(job.out), sampling_params=SamplingParams(temperature, stop=[CLOSE]))
         return play_anew(venv, policy, PLAYED, REPLY)
 
     for job in made:

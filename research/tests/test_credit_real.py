@@ -68,7 +68,7 @@ def test_methods_are_asked_through_the_template_and_empty_memories_are_not_measu
 
 
 def test_a_search_notes_what_it_found_turn_by_turn():
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="memory")
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite")
     noted = [one.turn.info["privileged"]["memory"] for one in credit_real.search(env, 0, "evidence")]
     assert noted[0] == "nothing yet"
     assert [("Dirmonte" in memory, "1623" in memory) for memory in noted] == [

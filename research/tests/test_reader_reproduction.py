@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="the learners need torch")
 pytest.importorskip("transformers", reason="the learners need transformers")
 
 from memenvs.baselines import grpo
-from memenvs.baselines.args import read_args
+from memenvs.baselines.flags import read_args
 from research.reproduce import reader
 from research.reproduce.runs import Job
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("tyro")
 
 from memenvs.baselines import grpo, mt_ppo
-from memenvs.baselines.args import read_args
+from memenvs.baselines.flags import read_args
 from research.reproduce import runs, sokoban
 
 

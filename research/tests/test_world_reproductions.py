@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="the small model needs torch")
 pytest.importorskip("transformers", reason="the small model needs transformers")
 
 from memenvs.baselines import grpo
-from memenvs.baselines.args import read_args
+from memenvs.baselines.flags import read_args
 from memenvs.models import HFPolicy, Reply
 from memenvs.rollout.demonstrations import read_demonstrations
 from memenvs.rollout.records import Episode

@@ -23,7 +23,7 @@ pytestmark = [
 
 UP = "<think></think><answer>Up</answer>"
 READING = {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}  # three turns an episode
-REMEMBERING = {"tasks": "world-test", "memory_mode": "memory", "max_information": 60, "max_turns": 2}
+REMEMBERING = {"tasks": "world-test", "memory_mode": "rewrite", "max_information": 60, "max_turns": 2}
 
 
 class Brevity(RewardMethod):
@@ -339,11 +339,17 @@ class TestWhatBreaks:
         ("credit", "fault"),
         [
             ({"reward": "turns"}, "credit\\['reward'\\] must be one of outcome, merged, turn, turn-pool, "),
-            ({"estimator": "ppo"}, "credit\\['estimator'\\] must be one of grpo, rloo, reinforce, got 'ppo'"),
-            ({"beta": 1.0}, "credit has no 'beta'; it may have reward, estimator, alpha"),
-            ({"reward": "tamtrl"}, "credit 'tamtrl' wants its method"),
-            ({"reward": "gigpo"}, "credit 'gigpo' wants its method"),
-            ({"normalize": "components"}, "normalize components is for the rewards merged, infomem, gigpo"),
+            (
+                {"estimator": "ppo"},
+                'estimator of credit must be "grpo" or "rloo" or "reinforce", got \'ppo\'',
+            ),
+            ({"beta": 1.0}, "credit has no argument 'beta'; its arguments: "),
+            ({"reward": "tamtrl"}, "or a method of the VectorRewardWrapper .*, got 'tamtrl'"),
+            ({"reward": "gigpo"}, "or a method of the VectorRewardWrapper .*, got 'gigpo'"),
+            (
+                {"normalize": "components"},
+                "reward outcome uses estimator, scale; leave out normalize components",
+            ),
         ],
     )
     def test_a_credit_that_is_not_to_be_had_is_refused(self, make, credit, fault):

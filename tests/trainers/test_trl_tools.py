@@ -169,7 +169,7 @@ class TestToolEnv:
 
     def test_an_environment_that_rewrites_its_prompts_is_refused(self):
         with pytest.raises(ValueError, match=r"rewrites its prompts, .*; use EpisodeRollout"):
-            SearchTools(tasks="world-test", memory_mode="memory")
+            SearchTools(tasks="world-test", memory_mode="rewrite")
 
     def test_another_version_of_trl_is_refused_at_the_door(self, monkeypatch):
         monkeypatch.setattr("importlib.metadata.version", lambda package: "1.17.0")

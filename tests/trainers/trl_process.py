@@ -20,7 +20,7 @@ if __name__ == "__main__":
     search = "<mem></mem><think></think><search>nobody</search>"
     # The first process plays one turn and two, the second one and one: three rows and two.
     script = ((answer, search), ("<answer>no</answer>",)) if rank == 0 else ((answer, answer),)
-    settings = {"tasks": "world-test", "memory_mode": "memory", "max_information": 60, "max_turns": 2}
+    settings = {"tasks": "world-test", "memory_mode": "rewrite", "max_information": 60, "max_turns": 2}
     venv = TextVectorEnv("MemSearchQA-v0", 2, autoreset_mode="Disabled", **settings)
     venv = VectorRewardWrapper(venv, ["SearchRewards"], group_size=2)
     trainer = make_trainer(

@@ -95,9 +95,8 @@ class HFScorer(PairScorer):
         self._overhead = CPU_PASS if cpu else GPU_PASS
         self._alike = 1.0 if depends_on_length(config) else CPU_ALIKE if cpu else GPU_ALIKE
         self._slice = max(1, LOGITS // config.vocab_size)
-        with evaluating(self.model):
-            self._reuse = can_reuse_cache(self._backbone, config, self._device())
-        self._packs = prefixes.can_read_packed(self._backbone, config, self._device())
+        self._reuse = can_reuse_cache(self._backbone)
+        self._packs = prefixes.can_read_packed(self._backbone)
         window = getattr(config, "max_position_embeddings", None)
         super().__init__(load_hf_tokenizer(tokenizer, self.model), window, truncate)
 

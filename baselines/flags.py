@@ -1,0 +1,481 @@
+"""Flags of the learners, in groups that a command line and a recipe fill in."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import json
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
+
+from memenvs.baselines import losses
+from memenvs.cli import USER_ERRORS, read_arguments, reader_may_stop, report_error
+from memenvs.core.checks import Range, check_choice, check_numbers
+from memenvs.core.optional import require
+from memenvs.core.trackers import TrackerError, TrackerName
+from memenvs.wrappers import Curriculum
+from memenvs.wrappers.registry import read_methods
+
+A = TypeVar("A", bound="TrainArgs")
+
+RECIPES = Path(__file__).parent / "recipes"
+"""Folder of the recipes that ship, one file for each setting of a paper."""
+RESUMABLE = frozenset(
+    "recipe out resume save_every keep device dtype gradient_checkpointing micro_batch_tokens num_envs "
+    "save_episodes track sampler_args eval_every eval_episodes eval_env_args".split()
+)
+"""Flags that may differ when a run is resumed, besides its length: they change how it computes or reports.
+
+A checkpoint refuses a `dtype` of another precision than its own, which "auto" can be on another machine."""
+
+Count = Annotated[int, Range(1)]
+Whole = Annotated[int, Range(0)]
+NonNegative = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(above=0)]
+Share = Annotated[float, Range(0, 1)]
+Beta = Annotated[float, Range(0, below=1)]
+
+
+class Flags:
+    """Base of the groups. A learner's arguments inherit the groups that it needs."""
+
+    def check(self) -> None:
+        """Refuse flags that are out of range or contradict each other. Nothing is loaded.
+
+        Raises:
+            ValueError: with the flags and their values.
+        """
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            given = getattr(self, name)
+            for bounds in _ranges(hint):
+                for value in given if isinstance(given, tuple) else (given,):
+                    if isinstance(value, int | float):
+                        check_numbers(bounds, **{name: value})
+
+
+@dataclass
+class RunFlags(Flags):
+    """What a run writes, and where."""
+
+    recipe: str = ""
+    """File of flags, or the name of one that ships (docs/papers.md); the command line wins over it."""
+    out: Path = Path("runs/last")
+    """Folder for checkpoints and logs."""
+    resume: bool = False
+    """Resume from the newest checkpoint in the folder."""
+    save_every: Count = 50
+    """Steps between checkpoints, OUT/checkpoints/step-N; the newest is also OUT/last."""
+    keep: Count = 3
+    """Number of recent checkpoints to keep, besides the best."""
+    seed: Whole = 0
+    """Seed of all random numbers."""
+    track: tuple[TrackerName, ...] = ("tensorboard",)
+    """Trackers that also get the numbers of log.jsonl (docs/learners.md); a bare `--track` means none."""
+
+
+@dataclass
+class ModelFlags(Flags):
+    """The model, and how it is computed."""
+
+    model: str = ""
+    """Folder of a causal model, or its name on the hub."""
+    chat_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the chat template: enable_thinking=false."""
+    lora_rank: Whole = 0
+    """Train a new LoRA adapter of this rank instead of the weights; 0 adds none."""
+    device: str | None = None
+    """Device of torch; by default a GPU if there is one."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Precision of the models; auto is the checkpoint's own where the device computes fast in it. In bfloat16
+    the optimizer keeps float32 master weights."""
+    gradient_checkpointing: bool = False
+    """Recompute activations instead of keeping them."""
+    micro_batch_tokens: Count = 8192
+    """Most tokens in a forward pass, padding included; bounds memory."""
+
+
+@dataclass
+class OptimizerFlags(Flags):
+    """The optimizer (AdamW)."""
+
+    lr: NonNegative = 1e-6
+    """Learning rate."""
+    lr_warmup: NonNegative = 0
+    """Steps over which the learning rate rises; below 1 a share of all steps."""
+    lr_end: Share = 1.0
+    """Share of the learning rates that the last step has; they fall to it linearly after the warm-up."""
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    """Decay rates of the mean gradient and of its square."""
+    weight_decay: NonNegative = 0.0
+    """Weight decay."""
+
+    def warmup_steps(self, flag: str, steps: int) -> int:
+        """Steps of a warm-up in a run of `steps` steps; a share of them is rounded down.
+
+        Args:
+            flag: `"lr_warmup"` or `"critic_lr_warmup"`.
+            steps: of the run.
+
+        Raises:
+            ValueError: the flag is no whole number, or longer than the run.
+        """
+        value = float(getattr(self, flag))
+        if value >= 1 and not value.is_integer():
+            raise ValueError(f"{flag} must be a whole number of steps, or a share below 1, got {value!r}")
+        if value > steps:
+            raise ValueError(f"{flag} must be at most the {steps} steps of the run, got {value:g}")
+        return int(value * steps) if value < 1 else int(value)
+
+
+@dataclass
+class PlayFlags(Flags):
+    """The environment, and how replies are sampled."""
+
+    env: str = "MemSokoban-v0"
+    """Id of the environment."""
+    env_args: dict[str, Any] = field(default_factory=dict)
+    """Its arguments: max_turns=2 level_split=test, or one JSON object (`python -m memenvs list ID`)."""
+    num_envs: Count = 128
+    """Environments played at once, a multiple of the group size."""
+    max_new_tokens: Count = 512
+    """Most tokens in a reply."""
+    temperature: Positive = 1.0
+    """Temperature of sampling and of all log-probabilities."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a reply."""
+    sampler: Literal["hf", "vllm"] = "hf"
+    """Engine that samples: the model in training itself, or vLLM with a copy of its weights."""
+    sampler_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of vllm.LLM: gpu_memory_utilization=0.4."""
+
+
+@dataclass
+class EvalFlags(Flags):
+    """Evaluations during training, and the episodes that are kept."""
+
+    eval_every: Whole = 0
+    """Steps between evaluations; 0 for none. The step with the highest success is OUT/best."""
+    eval_episodes: Count = 128
+    """Episodes of an evaluation, each of another task, the same every time."""
+    eval_env_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment that differ in evaluations: level_split=test."""
+    save_episodes: Whole = 0
+    """Write this many episodes of every step and of every evaluation to OUT/episodes.jsonl
+    (`python -m memenvs view OUT`)."""
+
+
+@dataclass
+class StepFlags(Flags):
+    """The steps, and the tasks that are played at each."""
+
+    steps: Count = 100
+    """Training steps."""
+    groups: Count = 16
+    """Tasks a step."""
+    group_size: Count = 8
+    """G, episodes of a task."""
+    curriculum: dict[str, Any] = field(default_factory=dict)
+    """Draw tasks by levels of difficulty, and move on by the mean of a metric: by=hops metric=success
+    threshold=0.8 window=64 (tasks of `build mix`)."""
+
+    def check(self) -> None:
+        """See `Flags.check`."""
+        super().check()
+        known = tuple(inspect.signature(Curriculum).parameters)[1:]  # the task set is the environment's
+        for name in self.curriculum:
+            check_choice("a setting of curriculum", name, known)
+
+
+@dataclass
+class UpdateFlags(Flags):
+    """How the episodes of a step are learned from."""
+
+    epochs: Count = 1
+    """Passes over the episodes of a step."""
+    minibatches: Count = 1
+    """Optimizer steps a pass; groups stay together."""
+    loss_agg_mode: losses.LossAggMode = "token-mean"
+    """How the losses of tokens are averaged: each token weighs the same (DAPO), or each sequence (GRPO) …
+    "seq-mean-token-sum-norm" divides a sequence's sum by max_new_tokens (Dr. GRPO). Where prompts are fresh,
+    and on trees, a sequence is a turn."""
+
+
+@dataclass
+class LossFlags(Flags):
+    """The loss of an update by advantages."""
+
+    clip: Annotated[float, Range(above=0, below=1)] = 0.2
+    """The ratio of probabilities is clipped below 1 - clip …"""
+    clip_high: Positive | None = None
+    """… and above 1 + clip_high (DAPO's clip-higher); equal to clip by default."""
+    dual_clip: Annotated[float, Range(above=1)] | None = None
+    """Bound c > 1 on the loss of negative advantages; off by default."""
+    kl_coef: NonNegative = 0.0
+    """Weight of the divergence from the model that the run began with; 0 loads none."""
+    kl_estimator: losses.KLEstimator = "k3"
+    """Estimator of this divergence (Schulman, 2020)."""
+    entropy_coef: NonNegative = 0.0
+    """Weight of the entropy bonus."""
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the divergence from the reference model is a part of the loss, not of the reward."""
+        return True
+
+    def check(self) -> None:
+        """See `Flags.check`."""
+        super().check()
+        if self.kl_coef and self.kl_estimator == "k1" and self.kl_in_loss:
+            raise ValueError(
+                "kl_estimator k1 has a mean gradient of 0 as a loss; "
+                "give k3, k2 or abs, or to mt_ppo --kl-in reward"
+            )
+
+
+@dataclass
+class RewardFlags(Flags):
+    """Reward methods around the environment."""
+
+    methods: str = "[]"
+    """Reward methods as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
+    scorer: str = "policy"
+    """Model that scores for them: the policy in training, or a fixed one ("hf:MODEL", "lexical")."""
+
+    def check(self) -> None:
+        """See `Flags.check`."""
+        super().check()
+        read_methods([self.methods])
+
+
+@dataclass
+class CriticFlags(Flags):
+    """The critic."""
+
+    critic: Literal["separate", "shared"] = "separate"
+    """A second model, begun as the first, which doubles the memory of training; or a linear layer on the
+    policy's own hidden states, where large rewards need a small value_coef."""
+    critic_lr: NonNegative | None = None
+    """Learning rate of the critic, of the linear layer alone where it is shared; by default ten times lr, as
+    MT-PPO's 1e-5 beside 1e-6."""
+    critic_lr_warmup: NonNegative = 0
+    """As lr_warmup, of the critic."""
+    critic_warmup: Whole = 0
+    """First steps, in which the critic alone learns."""
+    value_coef: Positive = 0.5
+    """Weight of the critic's loss: beside the policy's where it is shared, before clipping where separate."""
+
+
+@dataclass
+class TrainArgs(RunFlags, ModelFlags, OptimizerFlags):
+    """Arguments of every training, whatever it learns from."""
+
+    LENGTH: ClassVar[str]
+    """The flag that says how long a run is."""
+
+    def plain(self) -> dict[str, Any]:
+        """Every flag by name, as a JSON file holds it."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        return values
+
+    @property
+    def learner(self) -> str:
+        """Name of the learner that these arguments are for, which is its module's."""
+        module = sys.modules[type(self).__module__]  # its name is "__main__" where it is run by `python -m`
+        return (module.__spec__.name if module.__spec__ else module.__name__).rpartition(".")[2]
+
+    @property
+    def resumable(self) -> frozenset[str]:
+        """The flags that may differ when a run is resumed.
+
+        Its length is one of them unless the learning rate depends on it.
+        """
+        shares = [getattr(self, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
+        depends = self.lr_end < 1 or any(0 < share < 1 for share in shares)
+        return RESUMABLE if depends else RESUMABLE | {self.LENGTH}
+
+
+@dataclass
+class PlayArgs(PlayFlags, EvalFlags, TrainArgs):
+    """Arguments of a learner that trains a policy in an environment."""
+
+
+@dataclass
+class StepArgs(StepFlags, UpdateFlags, PlayArgs):
+    """Arguments of a learner that plays new tasks at every step."""
+
+    LENGTH = "steps"
+
+    def check(self) -> None:
+        """See `Flags.check`."""
+        super().check()
+        if self.num_envs % self.group_size:
+            raise ValueError(
+                f"num_envs must be a multiple of group_size {self.group_size}, got {self.num_envs}"
+            )
+        self.warmup_steps("lr_warmup", self.steps)
+
+
+@dataclass
+class RewardArgs(RewardFlags, LossFlags, StepArgs):
+    """Arguments of a learner that learns from the rewards of its own rollouts."""
+
+
+def run_command(
+    kind: type[A],
+    prepare: Callable[[A], Any],
+    train: Callable[[Any, A], None],
+    argv: Sequence[str] | None,
+    name: str,
+) -> int:
+    """Read the flags of a learner, prepare its run and train.
+
+    Args:
+        kind: of the learner's arguments.
+        prepare: makes the run of the arguments.
+        train: is given the run and the arguments.
+        argv: the command line; None: that of this process.
+        name: module of the learner.
+
+    Returns:
+        The exit status: 2, and one line on standard error, for what is wrong before the training begins.
+    """
+    try:
+        with reader_may_stop():
+            args = read_args(kind, argv, name)
+        run = prepare(args)
+    except USER_ERRORS as error:
+        return report_error(f"python -m {name}", error)
+    try:
+        train(run, args)
+    except TrackerError as error:  # before the first step
+        return report_error(f"python -m {name}", error)
+    return 0
+
+
+def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
+    """The arguments on a command line; `--help` shows the flags in their groups, and examples.
+
+    A flag of type `dict[str, Any]` takes what `read_arguments` reads: `--env-args max_turns=2 tasks=FOLDER`.
+    With `--recipe` the flags of a file are the defaults, and the command line wins; for a `dict` it wins name
+    by name, and `{}` clears it.
+
+    Raises:
+        ValueError: there is no such recipe, or the NAME=VALUE of a flag cannot be read.
+        ImportError: tyro is not installed.
+        SystemExit: tyro has shown the help, or said which flag cannot be read.
+    """
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
+    parser.add_argument("--recipe", default="")
+    recipe, default = parser.parse_known_args(given)[0].recipe, kind()
+    if recipe:
+        flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
+        default = _parse(kind, flags, f"recipe {recipe}", default)
+    args = _parse(kind, given, f"python -m {name}", default)
+    for option in _named(kind):
+        own = getattr(args, option)
+        setattr(args, option, {**getattr(default, option), **own} if own else {})
+    return args
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship: one for each setting of a paper."""
+    return sorted(path.stem for path in RECIPES.glob("*.txt"))
+
+
+def recipe_flags(recipe: str, kind: type[Any], learner: str) -> list[str]:
+    """The flags of a recipe: a line each, as a shell would read it, with `#` comments.
+
+    Args:
+        recipe: one of `recipe_names()`, or a file.
+        kind: dataclass of the learner's flags.
+        learner: its name, for the error.
+
+    Raises:
+        ValueError: there is no such recipe, or a line of it is no flag of this learner.
+    """
+    names = recipe_names()
+    path = RECIPES / f"{recipe}.txt" if recipe in names else Path(recipe)
+    if not path.is_file():
+        raise ValueError(f"no recipe {recipe!r}; give a file, or one of {', '.join(names)}")
+    known = {f"--{option.name}".replace("_", "-") for option in fields(kind)} - {"--recipe"}
+    known |= {flag.replace("--", "--no-", 1) for flag in known}
+    found: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise ValueError(f"recipe {recipe}, line {number}: {error} in {line.strip()!r}") from error
+        if words and words[0].partition("=")[0].replace("_", "-") not in known:
+            raise ValueError(f"recipe {recipe}, line {number}: {learner} has no flag {words[0]!r}")
+        found += words
+    return found
+
+
+def _ranges(hint: Any) -> Iterator[Range]:
+    """The ranges in a type, wherever in it they stand."""
+    yield from (part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Range))
+    for part in get_args(hint):
+        yield from _ranges(part)
+
+
+def _parse(kind: type[A], given: Sequence[str], prog: str, default: A) -> A:
+    tyro = require("tyro", "train")
+    count = Counter(text.partition("=")[0].replace("_", "-") for text in given)
+    for option in _named(kind):
+        flag = f"--{option}".replace("_", "-")
+        if count[flag] > 1:  # tyro would take only the last
+            raise ValueError(
+                f"{flag} is given {count[flag]} times; give it once: {flag} NAME=VALUE NAME=VALUE"
+            )
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.primitive_rule(functools.partial(_named_texts, tyro.constructors.PrimitiveConstructorSpec))
+    # tyro shows nested dataclasses as groups
+    groups = [group for group in reversed(kind.__mro__) if Flags in group.__bases__]
+    names = [group.__name__.removesuffix("Flags").lower() for group in groups]
+    nested = make_dataclass(kind.__name__, zip(names, groups, strict=True))
+    parts = [group(**{one.name: getattr(default, one.name) for one in fields(group)}) for group in groups]
+    try:
+        with registry:
+            parsed = tyro.cli(
+                tyro.conf.OmitArgPrefixes[nested],
+                args=list(given),
+                prog=prog,
+                description=inspect.getdoc(kind),
+                default=nested(*parts),
+            )
+    except SystemExit as end:
+        if end.code == 0:  # the help was shown; the module's docstring has examples
+            sys.stdout.write(
+                f"\nexamples:{(sys.modules[kind.__module__].__doc__ or '').partition('commands:')[2]}"
+            )
+        raise
+    args = kind(**{name: value for part in vars(parsed).values() for name, value in vars(part).items()})
+    for option in _named(kind):
+        if isinstance(texts := getattr(args, option), list):
+            setattr(args, option, read_arguments(texts, option))
+    return args
+
+
+def _named(kind: type[Any]) -> list[str]:
+    """The fields whose values are arguments by name."""
+    return [name for name, hint in get_type_hints(kind).items() if hint == dict[str, Any]]
+
+
+def _named_texts(spec: Any, info: Any) -> Any:
+    """How tyro reads a `dict[str, Any]`: as a list of its texts, which `_parse` reads afterwards."""
+    if info.type != dict[str, Any]:
+        return None
+    return spec(
+        nargs="*",
+        metavar="NAME=VALUE",
+        instance_from_str=list,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in value.items()],
+    )

@@ -1,0 +1,45 @@
+"""Fields that are made when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+class LazyFields(Mapping[str, Any]):
+    """Named values, some of which are made when they are first read.
+
+    It equals a dictionary of the same values; a copy or a pickle of it is that dictionary.
+
+    Args:
+        fields: values by name. A function without arguments is called on the first read, and what it returns
+            is kept, so it must not depend on anything that changes later.
+
+    >>> fields = LazyFields({"turn": 1, "prompt": lambda: "Who wrote it?"})
+    >>> fields["prompt"], fields == {"turn": 1, "prompt": "Who wrote it?"}
+    ('Who wrote it?', True)
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = dict(fields)
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._fields[name]
+        if callable(value):
+            value = self._fields[name] = value()
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)

@@ -1,0 +1,53 @@
+"""Fields that are made when they are read."""
+
+import copy
+import json
+import pickle
+
+import gymnasium as gym
+import pytest
+
+from memenvs.core.lazy import LazyFields
+
+PROMPTS = ("prompt_with_memory", "prompt_without_memory", "teacher_prompt", "teacher_prompt_global")
+
+
+def test_a_field_is_made_on_the_first_read_and_kept():
+    made = []
+    fields = LazyFields({"turn": 1, "prompt": lambda: made.append(1) or "Who?"})
+    assert (len(fields), "prompt" in fields, "answer" in fields, made) == (2, True, False, [])
+    assert [fields["prompt"], fields["prompt"], made] == ["Who?", "Who?", [1]]
+
+
+def test_fields_equal_a_dictionary_and_travel_as_one():
+    fields = LazyFields({"turn": 1, "prompt": lambda: "Who?"})
+    plain = {"turn": 1, "prompt": "Who?"}
+    assert fields == plain
+    assert plain == fields
+    for other in (
+        pickle.loads(pickle.dumps(fields)),
+        copy.deepcopy(fields),
+        json.loads(json.dumps({**fields})),
+    ):
+        assert (type(other), other) == (dict, plain)
+
+
+@pytest.mark.parametrize("memory_mode", ["rewrite", "callback", "structured", "a_mem", "react"])
+@pytest.mark.parametrize("ask", ["together", "later"])
+def test_prompts_read_after_the_episode_are_those_of_their_turn(memory_mode, ask):
+    """The same episode twice: every field read at once, and every field read when two episodes are over."""
+    env = gym.make("MemChunkQA-v0", tasks="world-test", chunk_size=4000, memory_mode=memory_mode, ask=ask)
+    played = []
+    for read in (dict, lambda fields: fields):
+        _, info = env.reset(seed=3)
+        infos, over = [read(info["privileged"])], False
+        while not over:
+            reply = f"ADD: note {len(infos)}\nOf part {len(infos)}. <recall>part</recall>"
+            _, _, terminated, truncated, info = env.step(reply)
+            infos.append(read(info["privileged"]))
+            over = terminated or truncated
+        played.append(infos)
+        env.reset(seed=4)
+    at_once, late = played
+    assert [dict(fields) for fields in late] == at_once
+    assert len({fields["teacher_prompt"] for fields in at_once}) == len(at_once)

@@ -1,0 +1,199 @@
+"""How a learner compares the episodes of a group: by outcome, by return, by turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from memenvs.credit import combine_turns, gdpo, grpo, mt_grpo, mt_rloo, normalize_turns, rloo
+from memenvs.rollout.records import Episode, Floats
+
+
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """A learner's settings of a comparison; `Comparison.uses` names those that one reads.
+
+    Attributes:
+        estimator: `"grpo"`; `"rloo"`, which compares with the mean of the others; or `"reinforce"`, which
+            compares with nothing: the reward is the advantage (A = R, MT-GRPO eq. 6).
+        scale: `"std"`, or `"none"` to leave the standard deviation out.
+        alpha: discount a turn, see `mt_grpo`.
+        ended: what an episode that is over counts as, see `mt_grpo`.
+        normalize: `"sum"`, or `"components"`: each component of the reward is normalised by itself (GDPO, see
+            `memenvs.credit.gdpo`).
+        component_weights: of components that are normalised by themselves; 1 by default.
+    """
+
+    estimator: Literal["grpo", "rloo", "reinforce"] = "grpo"
+    scale: Literal["std", "none"] = "std"
+    alpha: float = 1.0
+    ended: Literal["zero", "skip"] = "zero"
+    normalize: Literal["sum", "components"] = "sum"
+    component_weights: Mapping[str, float] = field(default_factory=dict)
+
+    def check(self, comparison: Comparison, reward: str) -> None:
+        """Raise a one-line `ValueError` where a setting has no effect.
+
+        Args:
+            comparison: reads the settings.
+            reward: what errors call it.
+        """
+        default = ComparisonSettings()
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value != getattr(default, one.name) and one.name not in comparison.uses:
+                used = ", ".join(comparison.uses) or "no setting"
+                raise ValueError(f"reward {reward} uses {used}; leave out {one.name} {value}")
+        if self.estimator != "grpo" and self.scale == "none":
+            raise ValueError(f"scale none is for the estimator grpo: {self.estimator} divides by nothing")
+        if self.normalize == "components" and (self.estimator, self.scale) != ("grpo", "std"):
+            raise ValueError(
+                "normalize components uses each component's mean and std: leave estimator grpo and scale "
+                f"std, got {self.estimator} and {self.scale}"
+            )
+        if self.component_weights and self.normalize == "sum":
+            raise ValueError("component_weights are for normalize components; set it, or leave them out")
+
+    def compare(self, values: Sequence[float], groups: Sequence[int]) -> Floats:
+        """Advantages (G,) of one number for each episode."""
+        if self.estimator == "reinforce":
+            return np.asarray(values, np.float64)
+        return rloo(values, groups) if self.estimator == "rloo" else grpo(values, groups, scale=self.scale)
+
+
+class Comparison:
+    """Compares the episodes of each group by the sum of all their rewards (GRPO-MR); base of the others.
+
+    A `RewardMethod` is a comparison too: a learner trains by its `advantages`.
+
+    Attributes:
+        uses: the names of the `ComparisonSettings` that it reads.
+        adds_advantages: whether credits that are advantages already (`Credit.advantage`) are added to it.
+        needs_both_answers: whether dynamic sampling keeps the groups that have right and wrong answers
+            (TAMTRL eq. 3), in place of those whose advantages differ from 0.
+    """
+
+    uses: ClassVar[tuple[str, ...]] = ("estimator", "scale", "normalize", "component_weights")
+    adds_advantages: ClassVar[bool] = True
+    needs_both_answers: ClassVar[bool] = False
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """Advantages (K,) of each episode's turns.
+
+        Args:
+            episodes: of any number of groups, each complete.
+            how: the learner's settings.
+        """
+        groups = [episode.group for episode in episodes]
+        if how.normalize == "components":
+            return same_at_every_turn(
+                episodes, gdpo(components_of(episodes), groups, weights=how.component_weights)
+            )
+        returns = [
+            sum(episode.turn_rewards) - sum(episode.turn_advantages) + episode.length_penalty
+            for episode in episodes
+        ]
+        return same_at_every_turn(episodes, how.compare(returns, groups))
+
+
+class OutcomeComparison(Comparison):
+    """Compares the outcomes alone (GRPO-OR)."""
+
+    uses = ("estimator", "scale")
+    adds_advantages = False
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """See `Comparison.advantages`."""
+        groups = [episode.group for episode in episodes]
+        return same_at_every_turn(episodes, how.compare(results_of(episodes), groups))
+
+
+class TurnComparison(Comparison):
+    """Compares each turn with those of its number, and adds later turns and the result (MT-PPO eq. 12).
+
+    The result is the outcome and whatever else the last turn earned, so that nothing is lost. A turn reward
+    that could not be measured (NaN) is compared with none.
+    """
+
+    uses = ("estimator", "scale", "alpha", "ended")
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """See `Comparison.advantages`."""
+        groups = [episode.group for episode in episodes]
+        turns = [
+            _rewards_of_turns(one, np.subtract(one.turn_rewards, one.outcome_rewards)) for one in episodes
+        ]
+        last = [float(np.nan_to_num(own[-1])) for own in turns]
+        results = np.add(results_of(episodes), last)
+        if how.estimator == "reinforce":
+            return [combine_turns(own, result, how.alpha) for own, result in zip(turns, results, strict=True)]
+        if how.estimator == "rloo":
+            return mt_rloo(turns, results, alpha=how.alpha, groups=groups, ended=how.ended)
+        return mt_grpo(turns, results, alpha=how.alpha, groups=groups, ended=how.ended, scale=how.scale)
+
+
+class PooledTurnComparison(Comparison):
+    """Compares each turn with all turns of its group (TAMTRL eq. 7).
+
+    A turn's reward is all that it earned, the outcome at the last one. DAPO's length penalty is added to each
+    turn, as to TAMTRL's R_t, so that a method that pays every turn a share of the outcome
+    (`JudgeMethod(outcome="multiply")`) is compared as TAMTRL's LLM-judge and PRM are.
+    """
+
+    uses = ()
+    needs_both_answers = True
+
+    def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
+        """See `Comparison.advantages`."""
+        earned = [_rewards_of_turns(one, one.turn_rewards) + one.length_penalty for one in episodes]
+        return normalize_turns(earned, tasks=[episode.group for episode in episodes])
+
+
+COMPARISONS: dict[str, Comparison] = {
+    "outcome": OutcomeComparison(),
+    "merged": Comparison(),
+    "turn": TurnComparison(),
+    "turn-pool": PooledTurnComparison(),
+}
+"""The comparisons that belong to no reward method."""
+
+
+def same_at_every_turn(episodes: Sequence[Episode], values: Floats) -> list[Floats]:
+    """(K,) for each episode: the episode's own number at each of its turns."""
+    return [np.full(len(one.replies), value) for one, value in zip(episodes, values, strict=True)]
+
+
+def results_of(episodes: Sequence[Episode]) -> list[float]:
+    """(G,) the outcome reward of each episode, with its length penalty."""
+    return [sum(episode.outcome_rewards) + episode.length_penalty for episode in episodes]
+
+
+def components_of(episodes: Sequence[Episode]) -> dict[str, Floats]:
+    """(G,) of each component of the reward by name: its sum over an episode's turns, NaN where there is none.
+
+    Credits that are marked as advantages are left out; a length penalty is a component of its own.
+    """
+    names = list(dict.fromkeys(name for episode in episodes for name in episode.rewards))
+    found = {name: np.array([episode.rewards.get(name, math.nan) for episode in episodes]) for name in names}
+    for number, episode in enumerate(episodes):
+        for name, credits in episode.credits.items():
+            marked = [one.value for one in credits if one.advantage and not math.isnan(one.value)]
+            if marked and name in found:
+                found[name][number] -= math.fsum(marked)
+    found["length_penalty"] = np.array([episode.length_penalty for episode in episodes])
+    return found
+
+
+def _rewards_of_turns(episode: Episode, rewards: Sequence[float] | Floats) -> Floats:
+    """(K,) rewards of turns without credits that are advantages; NaN where a method could not measure one."""
+    turns = np.subtract(rewards, episode.turn_advantages)
+    for signals in episode.signals.values():
+        turns[np.isnan(signals)] = np.nan
+    for credits in episode.credits.values():
+        unknown = [credit.turn for credit in credits if not credit.advantage and np.isnan(credit.value)]
+        turns[unknown] = np.nan
+    return turns

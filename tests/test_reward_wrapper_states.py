@@ -150,11 +150,6 @@ TAMPERED = [
     {"end": "done"},
     {"error": None},
     {"env_rewards": ["a", "b"]},
-    {"x": 1},
-    {"credits": {"tamtrl": [{"__Credit__": [0, 1.0]}], "infomem": []}},
-    {"credits": {"tamtrl": [[0, 1.0, None, "", True]], "infomem": []}},
-    {"turn_rewards": [{"__float__": "1e3"}, 0.0]},
-    {"observations": [{"__array__": ["O", [1], "AAAA"]}, "", ""]},
 ]
 
 
@@ -170,13 +165,7 @@ def test_a_record_of_other_types_is_refused(tampered):
     [
         {},
         {"infomem": {}},
-        {"infomem": {"success": {}, "wrong": {}}},
-        {
-            "infomem": {
-                "success": {"count": -1, "mean": 0.0, "squares": 0.0, "low": 0.0, "high": 0.0},
-                "wrong": {},
-            }
-        },
+        {"infomem": {"success": {"count": "1"}, "wrong": {}}},
         {"tamtrl": {}},
     ],
     ids=str,
@@ -295,7 +284,7 @@ def test_one_foreign_state_among_several_changes_none():
     "tampered",
     [
         {"member": {"number": 0, "episodes": [{}]}},
-        {"member": {}},
+        {"member": {"number": "0"}},
         {"base_seed": "0"},
         {"inner": {}},
         {"group_size": None},
@@ -308,7 +297,7 @@ def test_a_state_of_other_types_is_refused(tampered):
     all_refused(venv, [{**states[0], **tampered}, *states[1:]], observations, "state")
 
 
-@pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}, {"info": {"x": [b"x"]}}], ids=str)
+@pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}], ids=str)
 def test_a_state_of_a_vector_environment_that_cannot_be_is_refused(tampered):
     venv = TextVectorEnv("MemSokoban-v0", 2)
     observations, _ = venv.reset(seed=0)

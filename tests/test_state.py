@@ -70,11 +70,11 @@ def test_one_question_file_tells_itself_from_another(tmp_path):
         envs[1].set_state(state_of(envs[0]))
 
 
-@pytest.mark.parametrize("tampered", [{"level": -1}, {"level": 10**9}, {"moves": [7]}, {"moves": "up"}])
-def test_a_board_that_cannot_be_is_refused(tampered):
+@pytest.mark.parametrize("tampered", [{"level": "1"}, {"moves": [7]}, {"moves": "up"}])
+def test_a_board_of_other_types_is_refused(tampered):
     env = SokobanGridEnv()
     state = state_of(env)
-    with pytest.raises(ValueError, match="the state's"):
+    with pytest.raises(ValueError, match=r"the state\.(level|moves).* must be"):
         env.set_state({**state, **tampered})
     assert env.get_state() == state
 

@@ -184,7 +184,7 @@ def test_a_state_of_another_environment_is_refused_in_one_line(env, other_id):
     assert other.unwrapped.get_state() == before
 
 
-TAMPERED = [{"task": "0"}, {"end": "done"}, {"turn_rewards": ["x"]}, {"extra": 1}]
+TAMPERED = [{"task": "0"}, {"end": "done"}, {"turn_rewards": ["x"]}]
 
 
 @pytest.mark.parametrize("tampered", TAMPERED, ids=str)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -607,7 +608,7 @@ def letters(monkeypatch):
         made.append(LetterPolicy(*arguments, **settings))
         return made[-1]
 
-    monkeypatch.setattr("memenvs.models.HFPolicy", make, raising=False)
+    monkeypatch.setattr("memenvs.models.HFPolicy", SimpleNamespace(load=make), raising=False)
     return made
 
 

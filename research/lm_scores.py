@@ -22,7 +22,7 @@ import numpy as np
 
 from memenvs import evaluate
 from memenvs.evaluation.policies import ModelOptions
-from memenvs.models import HFPolicy, Ids
+from memenvs.models import HFPolicy, Ids, SamplingParams
 from memenvs.rollout.records import Turn
 from research.credit_real import play, read, search
 
@@ -157,7 +157,8 @@ def cell(args: argparse.Namespace, name: str, column: str) -> str:
     if column == "zero-shot":
         policy = f"hf:{args.model}"
     elif column == "few-shot":
-        policy = FewShotPolicy(args.model, examples(setting), temperature=TEMPERATURE, stop=setting.stop)
+        params = SamplingParams(temperature=TEMPERATURE, stop=setting.stop)
+        policy = FewShotPolicy(args.model, examples(setting), sampling_params=params)
     elif column == "lexical" and name == "sokoban":
         return "none"
     summary = evaluate(

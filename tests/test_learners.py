@@ -698,8 +698,14 @@ class TestArguments:
             (["--model", "nowhere", "--env", "MemChunkQA-v0", "--env-args", "tasks=nothing"], "no task set"),
             (["--model", "{model}", "--methods", "{}"], "methods must be a JSON list, got '{}'"),
             (["--model", "{model}", "--steps", "0"], "steps must be at least 1, got 0"),
-            (["--model", "{model}", "--tree-turns", "9"], "tree_turns are for --reward turn, got 'outcome'"),
-            (["--model", "{model}", "--ended", "skip"], "tree_turns are for --reward turn, got 'outcome'"),
+            (
+                ["--model", "{model}", "--tree-turns", "9"],
+                "trees are for --reward turn and --estimator grpo, got outcome",
+            ),
+            (
+                ["--model", "{model}", "--ended", "skip"],
+                "reward outcome uses estimator, scale; leave out ended skip",
+            ),
             (["--model", "{model}", "--reward", "turn", "--alpha", "-1"], "alpha must be at least 0"),
             (["--model", "{model}", "--tree-turns", "9", "--reward", "turn"], "the budget is 10,000"),
             (["--model", "{model}", "--clip", "1.5"], "clip must be above 0 and below 1, got 1.5"),
@@ -713,7 +719,7 @@ class TestArguments:
             (["--model", "{model}", "--reward-args", "beta=1"], "reward_args are of a reward method"),
             (
                 ["--model", "{model}", "--reward", "tamtrl", "--estimator", "rloo"],
-                "--reward tamtrl has its own estimator; leave out rloo",
+                "reward tamtrl uses no setting; leave out estimator rloo",
             ),
             (["--model", "nowhere", "--env", "Nope-v0"], "Nope"),
             (["--model", "nowhere", "--methods", '["Nobody"]'], "no method 'Nobody'"),

@@ -1,12 +1,14 @@
 """What an environment gave, in a form that compares."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 
 def plain(value):
-    """Arrays as lists, so that object arrays compare."""
-    if isinstance(value, dict):
+    """Arrays as lists and mappings as dictionaries, so that object arrays and lazy fields compare."""
+    if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(plain, value))
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(plain, value))
+    return plain(value.tolist()) if isinstance(value, np.ndarray) else value

@@ -9,7 +9,7 @@ from typing import Any
 class LazyFields(Mapping[str, Any]):
     """Named values, some of which are made when they are first read.
 
-    It equals a dictionary of the same values; a copy or a pickle of it is that dictionary.
+    It equals a dictionary of the same values; a copy or a pickle of it holds all values, made.
 
     Args:
         fields: values by name. A function without arguments is called on the first read, and what it returns
@@ -42,4 +42,4 @@ class LazyFields(Mapping[str, Any]):
         return repr(dict(self))
 
     def __reduce__(self) -> Any:
-        return dict, (dict(self),)
+        return LazyFields, (dict(self),)

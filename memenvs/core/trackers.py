@@ -188,7 +188,7 @@ def _wandb(run: TrackedRun) -> Tracker:
         resume="allow",
         dir=str(run.folder),
         config=dict(run.config),
-        settings=wandb.Settings(finish_timeout=300.0),  # without a network it would wait for ever
+        settings=wandb.Settings(finish_timeout=300.0),  # without a network it would never return
     )
     return Tracker(
         lambda step, metrics: begun.log(metrics, step=step),

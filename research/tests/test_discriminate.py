@@ -148,8 +148,8 @@ def test_overlap_of_words_puts_evidence_ahead_of_distractors():
 class Reader:
     """A policy that knows Bob by heart, and else what the context says; a prompt's ids are its characters."""
 
-    def __init__(self, model, temperature, chat):
-        assert (model, temperature, chat) == ("model", 0.0, None)
+    def __init__(self, model, sampling_params, chat):
+        assert (model, sampling_params.temperature, chat) == ("model", 0.0, None)
 
     def encode(self, prompt):
         return np.array([ord(letter) for letter in prompt])

@@ -82,7 +82,7 @@ def test_a_mistyped_dtype_is_refused_with_the_choices(make, dtype):
 
 
 def test_a_mistyped_dtype_of_a_scorer_by_name_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match='must be "auto" or "bfloat16" or "float32", got \'bf16\''):
+    with pytest.raises(ValueError, match="must be one of auto, bfloat16, float32, got 'bf16'"):
         make_scorer(["hf", {"model": "/nowhere", "dtype": "bf16"}])
 
 

@@ -688,11 +688,11 @@ class TestArguments:
             ),
             (
                 ["--model", "nowhere", "--env-args", "max_turns=two"],
-                "max_turns of MemSokoban-v0 must be a whole number, got 'two'",
+                "max_turns of MemSokoban-v0 must be a whole number, at least 1, got 'two'",
             ),
             (
                 ["--model", "nowhere", "--env-args", "max_turns=0"],
-                "max_turns must be a whole number",
+                "max_turns of MemSokoban-v0 must be a whole number",
             ),
             (["--model", "nowhere", "--eval-env-args", "level_split=tset"], "tset"),
             (["--model", "nowhere", "--env", "MemChunkQA-v0", "--env-args", "tasks=nothing"], "no task set"),

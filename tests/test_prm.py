@@ -180,7 +180,7 @@ def test_the_group_of_a_vector_environment_is_paid_as_each_environment_alone(ran
     [
         (None, "there is no process reward model in {folder}; give the folder of a checkpoint of"),
         ('{"args": {"methods": "[]"}}', "{folder} is a checkpoint of another learner; give the folder of"),
-        ("[]", "{folder}/state.json must hold a JSON object, not list; give the folder of a checkpoint"),
+        ("[]", "{folder}/state.json must be an object, got []; give the folder of a checkpoint"),
         ("{", "{folder}/state.json is not JSON"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from memenvs.retrieval.load import CachedRetriever
 from memenvs.retrieval.protocol import Hits, Passage
 
@@ -66,8 +64,3 @@ def test_hits_and_misses_add_up_to_queries():
     cached.search(["a", "a", "b"], 1)
     cached.search(["a"], 1)
     assert (cached.hits, cached.misses) == (2, 2)
-
-
-def test_a_cache_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="size must be a whole number, at least 1, got 0"):
-        CachedRetriever(Counting(), 0)

@@ -58,18 +58,9 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, mend: str = "build it again") -> dict[str, Any]:
-    """The JSON object in a file.
-
-    Args:
-        path: of the file.
-        mend: what to do about a file that holds something else; the error ends in it.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not a JSON object.
-    """
-    return decode(path.read_bytes(), dict[str, Any], str(path), mend)
+def read_json(path: Path, fix: str = "build it again") -> dict[str, Any]:
+    """The JSON object in a file; `fix` ends the error about a file that holds something else."""
+    return decode(path.read_bytes(), dict[str, Any], str(path), fix)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from memenvs.core.checks import check_whole, error_line
+from memenvs.core.checks import error_line
+from memenvs.core.data import Count, checked
 
 RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes
@@ -41,30 +42,30 @@ class JSONClient:
             server asks for by `Retry-After` where that is more, but never above `MAX_PAUSE`.
         pause: seconds.
         key: sent as `Authorization: Bearer`; it is in no message.
-        mend: what to do about a server that does not answer; its error ends in it.
+        fix: what to do about a server that does not answer; its error ends in it.
 
     Raises:
-        ValueError: the URL is none of those, `tries` is below 1, or no header can carry the key.
+        ValueError: an argument is none of those, or no header can carry the key.
     """
 
+    @checked
     def __init__(
         self,
         url: str,
         *,
         timeout: float,
-        tries: int,
+        tries: Count,
         pause: float,
         key: str | None = None,
-        mend: str = "is it up?",
+        fix: str = "is it up?",
     ):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"no server at {url!r}; an address is http://host:port")
-        check_whole(tries=tries)
         if key and not (key.isascii() and key.isprintable()):  # http.client would show it in its error
             raise ValueError(f"the key for {url} holds a line break or another odd character; set it again")
         self.url = url.rstrip("/")
-        self._timeout, self._tries, self._pause, self._mend = timeout, tries, pause, mend
+        self._timeout, self._tries, self._pause, self._fix = timeout, tries, pause, fix
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -103,7 +104,7 @@ class JSONClient:
         seconds = time.monotonic() - began
         raise ServerError(
             f"no answer from {self.url} in {self._tries} tries over {seconds:.1f} s "
-            f"(last: {last}); {self._mend}"
+            f"(last: {last}); {self._fix}"
         ) from last
 
     def _try(self, method: str, path: str, body: bytes | None, read: Callable[[Any], T]) -> T:
@@ -122,7 +123,7 @@ class JSONClient:
             return read(json.loads(content))
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             what = f"{self.url} does not speak the protocol: {error!r} in {content[:200]!r}"
-            # Where HTTP says how long the body is, one that is cut has been an error already.
+            # A truncated body of known length was an error already.
             bounded = response.chunked or response.length is not None
             raise (ServerError if bounded else _Passing)(what) from error
 
@@ -135,7 +136,7 @@ class JSONClient:
                 content = response.read(MAX_REPLY + 1)
             if len(content) > MAX_REPLY:
                 raise HTTPException(f"an answer of more than {MAX_REPLY:,} bytes")
-            if response.length:  # http.client raises for a short body only where all of it is asked for
+            if response.length:  # http.client raises for a short body only where it is read to the end
                 raise IncompleteRead(content, response.length)
         except BaseException:
             connection.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import threading
 import time
 from collections import deque
@@ -25,7 +26,7 @@ class Batcher:
 
     A request that finds the retriever idle waits a moment for others; while a batch is being searched the
     next one gathers by itself. A batch is searched with the largest k in it: the best k of a larger k are
-    the same. Queries that are equal are searched once a batch; requests that were given up are not searched.
+    the same. Equal queries are searched once a batch. Requests that were cancelled are not searched.
 
     Args:
         search: the answers (B,) of B different queries at a k, best first.
@@ -42,29 +43,12 @@ class Batcher:
     def __init__(self, search: Search, wait: float = 0.004, max_batch: int = 256, max_pending: int = 16_384):
         self._search, self._wait = search, wait
         self._max_batch, self._max_pending = max_batch, max_pending
-        self._pending: deque[_Waiting] = deque()
-        self._arrived = threading.Event()
-        self._stopped = False
-        self._loop: asyncio.AbstractEventLoop
-        # A daemon, unlike an executor's threads: a search that does not end does not keep the process alive.
-        self._thread = threading.Thread(target=self._run, name="retriever", daemon=True)
+        self._pending: deque[_Request] = deque()
+        self._taken: queue.SimpleQueue[list[_Request]] = queue.SimpleQueue()
+        self._busy = False
         self.requests = self.batches = self.waiting = 0
-
-    def start(self) -> None:
-        """Begin to answer, on the running event loop."""
-        self._loop = asyncio.get_running_loop()
-        self._thread.start()
-
-    async def close(self, patience: float = 20.0) -> None:
-        """Answer what waits, for at most `patience` seconds; give up the rest, and stop.
-
-        A search under way goes on in its thread, which does not keep the process alive.
-        """
-        end = time.monotonic() + patience
-        while self.waiting and time.monotonic() < end:
-            await asyncio.sleep(0.01)
-        self._stopped = True
-        self._arrived.set()
+        # A daemon, unlike an executor's threads: a search that does not end does not keep the process alive.
+        threading.Thread(target=self._run, name="retriever", daemon=True).start()
 
     async def submit(self, queries: list[str], k: int) -> list[Answer]:
         """The answers (B,) of B >= 1 queries, each of at most k passages.
@@ -73,28 +57,30 @@ class Batcher:
             TooManyWaiting: `max_pending` queries wait already.
         """
         if self.waiting + len(queries) > self._max_pending:
-            raise TooManyWaiting(f"{self.waiting} queries are waiting, {self._max_pending} may")
-        request = _Waiting(queries, k, self._loop.create_future())
+            raise TooManyWaiting(f"{self.waiting} queries are waiting, the limit is {self._max_pending}")
+        loop = asyncio.get_running_loop()
+        request = _Request(queries, k, loop.create_future())
         self.waiting += len(queries)
         self._pending.append(request)
-        self._arrived.set()
+        if not self._busy:
+            self._busy = True
+            loop.call_later(self._wait, self._take)
         try:
             return [answer[:k] for answer in await request.answers]
         finally:
             self.waiting -= len(queries)
 
-    def _run(self) -> None:
-        while not self._stopped:
-            self._arrived.clear()
-            if not self._pending:
-                self._arrived.wait()
-                time.sleep(self._wait)
-            elif batch := self._take():
-                self._answer(batch)
+    async def close(self, patience: float = 20.0) -> None:
+        """Answer waiting requests for at most `patience` seconds, and stop; a search under way is left."""
+        end = time.monotonic() + patience
+        await asyncio.sleep(0.01)
+        while self.waiting and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        self._taken.put([])
 
-    def _take(self) -> list[_Waiting]:
-        """The next batch; empty where all that waited was given up."""
-        batch: list[_Waiting] = []
+    def _take(self) -> None:
+        """Give the thread the next batch, if any request still waits."""
+        batch: list[_Request] = []
         size = 0
         while self._pending:
             request = self._pending[0]
@@ -104,20 +90,23 @@ class Batcher:
                 batch.append(request)
                 size += len(request.queries)
             self._pending.popleft()
-        return batch
+        self._busy = bool(batch)
+        if batch:
+            self._taken.put(batch)
 
-    def _answer(self, batch: list[_Waiting]) -> None:
-        distinct = list(dict.fromkeys(query for request in batch for query in request.queries))
-        answers: dict[str, Answer] | Exception
-        try:
-            found = self._search(distinct, max(request.k for request in batch))
-            answers = dict(zip(distinct, found, strict=True))
-        except Exception as error:
-            answers = error
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for it
-            self._loop.call_soon_threadsafe(self._settle, batch, answers)
+    def _run(self) -> None:
+        while batch := self._taken.get():
+            distinct = list(dict.fromkeys(query for request in batch for query in request.queries))
+            answers: dict[str, Answer] | Exception
+            try:
+                found = self._search(distinct, max(request.k for request in batch))
+                answers = dict(zip(distinct, found, strict=True))
+            except Exception as error:
+                answers = error
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for it
+                batch[0].answers.get_loop().call_soon_threadsafe(self._deliver, batch, answers)
 
-    def _settle(self, batch: list[_Waiting], answers: dict[str, Answer] | Exception) -> None:
+    def _deliver(self, batch: list[_Request], answers: dict[str, Answer] | Exception) -> None:
         """Give a batch its answers, all at once: requests that follow them then wait for each other."""
         self.batches += 1
         self.requests += len(batch)
@@ -128,11 +117,10 @@ class Batcher:
                 request.answers.set_exception(answers)
             else:
                 request.answers.set_result([answers[query] for query in request.queries])
+        self._take()
 
 
-class _Waiting(NamedTuple):
-    """A request without an answer yet."""
-
+class _Request(NamedTuple):
     queries: list[str]
     k: int
     answers: asyncio.Future[list[Answer]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,25 +10,22 @@ import msgspec
 from memenvs.core.data import convert
 from memenvs.core.http import JSONClient, RequestRefused
 from memenvs.retrieval.corpus import Document
-from memenvs.retrieval.protocol import Hits, Limits, LRUCache, Passage, search_distinct
+from memenvs.retrieval.protocol import MAX_PASSAGES, Hits, LRUCache, Passage, search_distinct
 
-MEND = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
+FIX = "is it up? `python -m memenvs.retrieval.server --index DIR --port 8000` starts one"
 
 
 class HTTPRetriever:
     """Searches through `POST {url}/retrieve`, the protocol of `memenvs.retrieval.server`; a `Retriever`.
 
-    Any server of that protocol will do. May be used from several threads, and after a fork.
+    Any server of that protocol will do. It may be used from several threads, and after a fork.
 
     Args:
         url: `http://host:port`, `https://` too; a path before `/retrieve` is kept.
         timeout, tries, pause: see `JSONClient`.
         batch: most queries in a request; more are sent in turn. At a large k it is fewer: a server of ours
             gives 10,240 passages a request.
-        remembered: passages kept for `passages`, the longest unused forgotten first; about 1 kB each.
-
-    Raises:
-        ValueError: the URL is not one of those, or `tries` is below 1.
+        remembered: passages kept for `passages`, the least recently used dropped first; about 1 kB each.
     """
 
     def __init__(
@@ -41,7 +37,7 @@ class HTTPRetriever:
         batch: int = 256,
         remembered: int = 100_000,
     ):
-        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, mend=MEND)
+        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, fix=FIX)
         self.url, self.batch = self._client.url, batch
         self._passages: LRUCache[str, Passage] = LRUCache(remembered)
 
@@ -74,15 +70,22 @@ class HTTPRetriever:
 
     def _search(self, queries: list[str], k: int) -> Hits:
         hits = Hits([], [])
-        size = max(1, min(self.batch, Limits().passages // k))
+        size = max(1, min(self.batch, MAX_PASSAGES // k))
         for start in range(0, len(queries), size):
             part = queries[start : start + size]
             fields = {"queries": part, "topk": k, "return_scores": True}
-            read = functools.partial(_read_answers, queries=len(part))
+
+            def read(found: Any, asked: int = len(part)) -> list[list[_Hit]]:
+                answers = convert(found, _Answer, "the answer").result
+                if len(answers) != asked:
+                    raise ValueError(f"{len(answers)} answers to {asked} queries")
+                return answers
+
             for answer in self._client.post("/retrieve", fields, read):
-                hits.ids.append([passage.id for passage, _ in answer])
-                hits.scores.append([score for _, score in answer])
-                self._passages.put({passage.id: passage for passage, _ in answer})
+                passages = [hit.document.passage() for hit in answer]
+                hits.ids.append([passage.id for passage in passages])
+                hits.scores.append([hit.score for hit in answer])
+                self._passages.put({passage.id: passage for passage in passages})
         return hits
 
 
@@ -93,11 +96,3 @@ class _Hit(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     result: list[list[_Hit]]
-
-
-def _read_answers(found: Any, queries: int) -> list[list[tuple[Passage, float]]]:
-    """The passages of each query and their scores, from the JSON of an answer."""
-    answers = convert(found, _Answer, "the answer").result
-    if len(answers) != queries:
-        raise ValueError(f"{len(answers)} answers to {queries} queries")
-    return [[(hit.document.passage(), hit.score) for hit in answer] for answer in answers]

@@ -25,7 +25,7 @@ Find = Callable[[Vectors, int], NDArray[np.int64]]
 
 VECTORS, PROGRESS, INDEX = "vectors.npy", "progress.json", "index.faiss"
 WINDOW = 65_536  # rows sorted by length together: near enough to a full sort, and the disk is read in order
-CHUNK = 512  # rows encoded between two notes of progress: what a killed build loses
+CHUNK = 512  # rows encoded between two writes of the progress: what a killed build loses
 BLOCK = 65_536  # vectors added to an index at a time
 SEED = 0
 PQ_TRAINING = 256  # vectors: product quantisation learns 256 centroids a part
@@ -47,7 +47,7 @@ class DenseRetriever(CorpusRetriever):
 
     Raises:
         FileNotFoundError: the index, or a part of it, is missing.
-        ValueError: corpus, vectors, index and encoder do not fit together; both values are named.
+        ValueError: corpus, index and encoder do not fit together; both values are named.
     """
 
     def __init__(self, folder: Path | str, encoder: str | Encoder | None = None, device: str | None = None):
@@ -64,26 +64,19 @@ class DenseRetriever(CorpusRetriever):
                 device,
             )
         self.encoder = encoder
-        self._check_encoder(folder)
-        vectors = open_vectors(folder, card.count, card.dimension)
+        if encoder.fingerprint != card.encoder["fingerprint"]:
+            raise ValueError(
+                f"the index in {folder} was built with an encoder of fingerprint "
+                f"{card.encoder['fingerprint']} ({card.encoder['model']}), {encoder.model} has fingerprint "
+                f"{encoder.fingerprint}; give the encoder of the index, or build the index again"
+            )
+        vectors = open_vectors(folder)
         find = open_faiss(card.index, vectors, card.settings, folder / INDEX)
         exact = card.index == "flat"
         self._nearest = Nearest(find, vectors, self.corpus.rank, exact, card.settings.get("rescore", 0))
 
     def _rank(self, queries: list[str], k: int) -> list[Ranked]:
         return self._nearest.search(self.encoder.queries(queries), k)
-
-    def _check_encoder(self, folder: Path) -> None:
-        for name, built, found in (
-            ("dimension", self.card.dimension, self.encoder.dimension),
-            ("fingerprint", self.card.encoder["fingerprint"], self.encoder.fingerprint),
-        ):
-            if built != found:
-                raise ValueError(
-                    f"the index in {folder} was built with an encoder of {name} {built} "
-                    f"({self.card.encoder['model']}), {self.encoder.model} has {name} {found}; "
-                    "give the encoder of the index, or build the index again"
-                )
 
 
 class Nearest(NamedTuple):
@@ -151,36 +144,29 @@ def inner(vectors: Vectors, rows: NDArray[np.int64], query: Vectors) -> NDArray[
 def index_settings(
     index: str, count: int, dimension: int, given: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """How an index over N vectors is built and searched: what is given, else values that suit N.
+    """How an index over N vectors is built and searched: what is given, otherwise values that suit N.
 
     `rescore` candidates of an approximate index are scored again with their full vectors.
 
     Raises:
-        ValueError: no such index or setting, or fewer vectors than the index can learn from.
+        ValueError: no such setting, or fewer vectors than the index can learn from.
     """
-    how = _defaults(index, count, dimension)
-    for name, value in (given or {}).items():
-        if name not in how:
-            raise ValueError(f"{index} has no setting {name!r}; it has {', '.join(how) or 'none'}")
-        how[name] = value
-    return how
-
-
-def _defaults(index: str, count: int, dimension: int) -> dict[str, int]:
-    if index == "flat":
-        return {}
+    how: dict[str, int] = {}
     if index == "hnsw":
-        return {"links": 32, "ef_construction": 200, "ef_search": 128, "rescore": 32}
-    if index != "ivfpq":
-        raise ValueError(f"no index {index!r}; choose lexical, flat, hnsw or ivfpq")
-    if count < PQ_TRAINING:
-        raise ValueError(
-            f"ivfpq learns from at least {PQ_TRAINING} vectors, the corpus has {count}; use flat"
-        )
-    lists = max(1, min(int(4 * math.sqrt(count)), count // 39))
-    # Probing a sixteenth of the lists found 80% of 11,000 real passages' neighbours.
-    probes = min(lists, max(16, min(lists // 4, 128)))
-    return {"lists": lists, "parts": math.gcd(dimension, dimension // 8), "probes": probes, "rescore": 128}
+        how = {"links": 32, "ef_construction": 200, "ef_search": 128, "rescore": 32}
+    elif index == "ivfpq":
+        if count < PQ_TRAINING:
+            raise ValueError(
+                f"ivfpq learns from at least {PQ_TRAINING} vectors, the corpus has {count}; use flat"
+            )
+        lists = max(1, min(int(4 * math.sqrt(count)), count // 39))
+        # Probing a sixteenth of the lists found 80% of 11,000 real passages' neighbours.
+        probes = min(lists, max(16, min(lists // 4, 128)))
+        parts = math.gcd(dimension, dimension // 8)
+        how = {"lists": lists, "parts": parts, "probes": probes, "rescore": 128}
+    if unknown := sorted(set(given or {}) - set(how)):
+        raise ValueError(f"{index} has no setting {unknown[0]!r}; it has {', '.join(how) or 'none'}")
+    return {**how, **(given or {})}
 
 
 def build_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path) -> None:
@@ -193,7 +179,7 @@ def build_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path
     else:
         coarse = faiss.IndexFlatIP(dimension)
         made = faiss.IndexIVFPQ(coarse, dimension, how["lists"], how["parts"], 8, faiss.METRIC_INNER_PRODUCT)
-        made.pq.cp.min_points_per_centroid = 1  # else a warning a part: the recall that is measured says more
+        made.pq.cp.min_points_per_centroid = 1  # otherwise it warns for each part
         sample = min(count, 64 * max(how["lists"], PQ_TRAINING))
         chosen = np.random.default_rng(SEED).choice(count, sample, replace=False)
         made.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
@@ -207,22 +193,11 @@ def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path)
     """Open what finds the candidates of queries among (N, d) vectors.
 
     A flat index is the vectors themselves and has no file.
-
-    Raises:
-        FileNotFoundError: an approximate index has no file.
-        ValueError: its file holds another number of vectors, or of another dimension.
     """
     faiss = require("faiss", "search")
     if index == "flat":
         return lambda queries, n: faiss.knn(queries, vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1]
-    if not path.exists():
-        raise FileNotFoundError(f"no {index} index at {path}; build the index again")
     mapped = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-    if (mapped.ntotal, mapped.d) != vectors.shape:
-        raise ValueError(
-            f"{path} holds {mapped.ntotal} vectors of dimension {mapped.d}, "
-            f"the corpus and the encoder have {vectors.shape[0]} of {vectors.shape[1]}; build the index again"
-        )
 
     def find(queries: Vectors, n: int) -> NDArray[np.int64]:
         if index == "hnsw":
@@ -236,7 +211,7 @@ def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path)
 
 
 def encode_corpus(corpus: Corpus, encoder: Encoder, folder: Path, progress: bool = True) -> Vectors:
-    """The (N, d) unit vectors of all passages, memory-mapped; encodes those that the folder lacks.
+    """The (N, d) unit vectors of all passages, memory-mapped; encodes the missing ones.
 
     Args:
         corpus: N passages.
@@ -266,31 +241,18 @@ def encode_corpus(corpus: Corpus, encoder: Encoder, folder: Path, progress: bool
         with tqdm(total=len(corpus), initial=done, unit="passage", disable=not progress) as bar:
             for rows in _chunks(corpus.lengths(), done):
                 vectors[rows] = encoder.passages([corpus.passage(row).contents for row in rows.tolist()])
-                vectors.flush()  # before the note that counts them
+                vectors.flush()  # before the progress that counts them
                 done += len(rows)
                 write_json(folder / PROGRESS, {**plan, "done": done})
                 bar.update(len(rows))
         del vectors
         os.replace(partial, folder / VECTORS)
-    return open_vectors(folder, len(corpus), encoder.dimension)
+    return open_vectors(folder)
 
 
-def open_vectors(folder: Path, count: int, dimension: int) -> Vectors:
-    """Map the (count, dimension) vectors of a folder.
-
-    Raises:
-        FileNotFoundError: there are none.
-        ValueError: they have another shape or type.
-    """
-    path = folder / VECTORS
-    if not path.exists():
-        raise FileNotFoundError(f"no vectors at {path}; build the index again")
-    vectors: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    if vectors.shape != (count, dimension) or vectors.dtype != np.float32:
-        raise ValueError(
-            f"{path} holds {vectors.dtype} vectors of shape {vectors.shape}, "
-            f"the corpus and the encoder ask for float32 of ({count}, {dimension}); build the index again"
-        )
+def open_vectors(folder: Path) -> Vectors:
+    """The (N, d) vectors of a folder, memory-mapped; plain arrays are faster to index than `np.memmap`."""
+    vectors: Vectors = np.load(folder / VECTORS, mmap_mode="r")
     return vectors.view(np.ndarray)
 
 

@@ -61,7 +61,7 @@ class IndexCard:
         path = folder / CARD
         if not path.exists():
             raise FileNotFoundError(
-                f"no index in {folder}: it has no {CARD}; build one, or end its build, with "
+                f"no index in {folder}: it has no {CARD}; build one, or finish its build, with "
                 f"`python -m memenvs.build index --corpus FILE --index flat --out {folder}`"
             )
         card = convert(read_sealed(path, FORMAT), cls, f"{path}: card", "build it again")
@@ -81,15 +81,11 @@ def open_index_folder(folder: Path, kind: str) -> tuple[IndexCard, Corpus]:
             the one that was indexed.
     """
     card, corpus = IndexCard.read(folder, kind), Corpus.open(folder / "corpus")
-    for name, built, found in (
-        ("count", card.count, len(corpus)),
-        ("hash", card.corpus_sha256, corpus.sha256),
-    ):
-        if built != found:
-            raise ValueError(
-                f"the index in {folder} was built over a corpus of {name} {built}, "
-                f"this corpus has {name} {found}; build the index again"
-            )
+    if card.corpus_sha256 != corpus.sha256:
+        raise ValueError(
+            f"the index in {folder} was built over a corpus with SHA-256 {card.corpus_sha256}, "
+            f"this corpus has {corpus.sha256}; build the index again"
+        )
     for name, promised in card.files.items():
         check_file(folder / name, promised)
     return card, corpus

@@ -47,27 +47,28 @@ def load_retriever(spec: str, cache: int = CACHE) -> Retriever:
 
 @functools.lru_cache(maxsize=16)
 def _load(spec: str, cache: int) -> Retriever:
-    retriever = _open(spec)
-    return CachedRetriever(retriever, cache) if cache else retriever
-
-
-def _open(spec: str) -> Retriever:
     kind, _, place = spec.partition(":")
+    retriever: Retriever
     if kind in ("http", "https"):
         from memenvs.retrieval.client import HTTPRetriever
 
-        return HTTPRetriever(spec)
-    if kind == "lexical" and place:
+        retriever = HTTPRetriever(spec)
+    elif kind == "lexical" and place:
         from memenvs.retrieval.lexical import LexicalRetriever
 
         if (Path(place) / TASK_SET).is_file():
-            return LexicalRetriever(task_set_corpus(open_tasks(place)))
-        return LexicalRetriever.open(place) if Path(place).is_dir() else LexicalRetriever.from_file(place)
-    if kind == "dense" and place:
+            retriever = LexicalRetriever(task_set_corpus(open_tasks(place)))
+        elif Path(place).is_dir():
+            retriever = LexicalRetriever.open(place)
+        else:
+            retriever = LexicalRetriever.from_file(place)
+    elif kind == "dense" and place:
         from memenvs.retrieval.dense import DenseRetriever
 
-        return DenseRetriever(place)
-    raise ValueError(f"no retriever {spec!r}; it is {FORMS}")
+        retriever = DenseRetriever(place)
+    else:
+        raise ValueError(f"no retriever {spec!r}; it is {FORMS}")
+    return CachedRetriever(retriever, cache) if cache else retriever
 
 
 def open_folder(
@@ -110,16 +111,16 @@ def fingerprint(retriever: Retriever) -> str:
 
 
 class CachedRetriever:
-    """A retriever before which the last `size` different (query, k) are remembered; a `Retriever`.
+    """A retriever with a cache of the latest `size` different (query, k); a `Retriever`.
 
-    What it has not seen goes to the retriever in one call. Safe to share between threads.
+    All misses of a call go to the retriever in one call. Threads may share it.
 
     Args:
-        retriever: answers what is not remembered.
-        size: answers kept, the least recently used forgotten first; about 2 kB each at k = 3.
+        retriever: answers the misses.
+        size: answers kept, the least recently used dropped first; about 2 kB each at k = 3.
 
     Attributes:
-        hits: queries answered from memory so far.
+        hits: queries answered from the cache so far.
         misses: queries searched so far; a query that comes twice in a call is searched once.
     """
 

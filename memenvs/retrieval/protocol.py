@@ -10,10 +10,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_whole
 from memenvs.core.spaces import replace_surrogates
 
 MAX_QUERY_CHARS = 2_000  # E5 reads 256 tokens; a policy may write 100 kB of noise
+MAX_PASSAGES = 10_240  # queries times passages a query, in one request to a server
 
 
 class Passage(NamedTuple):
@@ -74,30 +74,6 @@ class Retriever(Protocol):
         ...
 
 
-class Limits(NamedTuple):
-    """What a request may ask.
-
-    Attributes:
-        queries: in a request.
-        chars: of a query.
-        topk: passages a query.
-        passages: queries times passages a query.
-        head: bytes.
-        body: bytes.
-        answer: bytes of its answer.
-        seconds: for its head to arrive, and for its body.
-    """
-
-    queries: int = 1_024
-    chars: int = 10_000
-    topk: int = 100
-    passages: int = 10_240
-    head: int = 65_536
-    body: int = 16_000_000
-    answer: int = 16_000_000
-    seconds: float = 30.0
-
-
 Ranked = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Scores and rows (k,), best first."""
 
@@ -135,17 +111,10 @@ def search_distinct(queries: Sequence[str], k: int, search: Callable[[list[str],
     """Search each distinct query once, cleaned and cut at MAX_QUERY_CHARS; give every query its own lists.
 
     Raises:
-        TypeError: `queries` is one string, or holds something else than strings.
-        ValueError: k is not a whole number of at least 1.
+        TypeError: `queries` is one string.
     """
     if isinstance(queries, str):
-        raise TypeError(
-            f"queries must be a list of strings, not the string {queries[:80]!r}; wrap it in a list"
-        )
-    for query in queries:
-        if not isinstance(query, str):
-            raise TypeError(f"a query must be a string, not {query!r}")
-    check_whole(k=k)
+        raise TypeError(f"queries must be a list of strings, got {queries!r:.60}; wrap it in a list")
     cleaned = [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
     distinct = {query: place for place, query in enumerate(dict.fromkeys(cleaned))}
     found = search(list(distinct), k) if distinct else Hits([], [])
@@ -165,7 +134,6 @@ class LRUCache(Generic[K, V]):
     """
 
     def __init__(self, size: int) -> None:
-        check_whole(size=size)
         self.size = size
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()

@@ -52,7 +52,7 @@ class ServerScorer(PairScorer):
     ):
         check_whole(concurrency=concurrency)
         self.model, self.concurrency = model, concurrency
-        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=api_key, mend=MEND)
+        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=api_key, fix=MEND)
         self.url = self._client.url
         super().__init__(tokenizer or model, None, truncate)
 

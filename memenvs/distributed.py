@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import memenvs
-from memenvs.core.checks import check_task, check_whole, error_line, is_whole
+from memenvs.core.checks import check_task, error_line
+from memenvs.core.data import Count, checked
 from memenvs.core.env import State, end_of
 from memenvs.core.optional import require
 from memenvs.core.vector import Mask, TextVectorEnv, prepare_together
@@ -28,12 +29,12 @@ class RayTextVectorEnv(TextVectorEnv):
     """N text environments in Ray actors, behind the interface of `TextVectorEnv`.
 
     Episodes depend on seeds and replies alone, not on the number of workers. A worker that dies is replaced
-    and its environments go on from their last states; `replaced` counts them. An environment at whose job
-    the worker dies `tries` times raises `WorkerDied`, or, with `errors="truncate"`, ends its own episode.
+    and its environments continue from their last states; `replaced` counts such workers. An environment at
+    whose job the worker dies `tries` times raises `WorkerDied`, or, with `errors="truncate"`, ends its own
+    episode.
 
-    Replies of a step are played by all workers at once; an environment that begins by itself (autoreset)
-    begins alone, so use mode `"Disabled"` and reset many by `reset_mask`, as
-    `memenvs.rollout.engine.collect` does.
+    Replies of a step are played by all workers at once. Autoreset starts episodes one by one, so use mode
+    `"Disabled"` and reset many by `reset_mask`, as `memenvs.rollout.engine.collect` does.
 
     Each worker loads its own task set and its own lexical index; for a large one let them share a server,
     `retriever="http://host:port"`. Reward methods and their scorer stay with the driver
@@ -42,32 +43,34 @@ class RayTextVectorEnv(TextVectorEnv):
     Args:
         env: the environments' id.
         num_envs: N.
-        workers: actors, from 1 to N.
+        workers: actors, at most N.
         autoreset_mode: see `TextVectorEnv`.
         errors: see `TextVectorEnv`.
         ray_options: of an actor, as `ray.remote` takes them; one CPU by default.
-        tries: times a job is given out before the death of its worker is an error.
+        tries: times a job is given out before the death of its worker is an error; the last time alone, so
+            that of the environments of a worker only the one that kills it fails.
         **kwargs: of the environment.
 
     Raises:
         ImportError: Ray is not installed.
-        ValueError: no such number of workers or tries.
+        ValueError: more workers than environments, or an argument that the environment refuses.
     """
 
+    @checked
     def __init__(
         self,
         env: str,
-        num_envs: int,
-        workers: int,
+        num_envs: Count,
+        workers: Count,
         *,
         autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
         errors: str = "raise",
         ray_options: dict[str, Any] | None = None,
-        tries: int = 3,
+        tries: Count = 3,
         **kwargs: Any,
     ) -> None:
-        if not is_whole(num_envs) or not is_whole(workers) or not 1 <= workers <= num_envs:
-            raise ValueError(f"workers must be from 1 to num_envs, got {workers!r} for {num_envs!r}")
+        if workers > num_envs:
+            raise ValueError(f"workers must be at most num_envs, got {workers} for {num_envs}")
         self._pool = WorkerPool(env, kwargs, num_envs, workers, ray_options or {}, tries)
         self._remote = [RemoteEnv(self._pool, number) for number in range(num_envs)]
         makers = [functools.partial(self._remote.__getitem__, number) for number in range(num_envs)]
@@ -91,7 +94,7 @@ class RayTextVectorEnv(TextVectorEnv):
 
     def _work_ahead(self, jobs: list[Job]) -> None:
         done = self._pool.work(jobs)
-        # All of them: where a step was left by an error, some may still hold what was done for it.
+        # For all: after a step that raised, some may still hold a result of it.
         for number, env in enumerate(self._remote):
             env.ahead = done.get(number)
 
@@ -104,8 +107,8 @@ class RemoteEnv(gym.Env[Any, str]):
     """An environment in an actor, as `TextVectorEnv` sees it.
 
     Attributes:
-        ahead: a result that the pool computed with those of all others, which the next `reset` or `step`
-            returns; where it is None the worker is asked then.
+        ahead: a result that the pool computed with those of the others, which the next `reset` or `step`
+            returns; None: the worker is asked then.
 
     Args:
         pool: of the workers.
@@ -147,8 +150,9 @@ class RemoteEnv(gym.Env[Any, str]):
         return state
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of `get_state`, or of the same environment in this process."""
-        self._pool.set_state(self._number, state)
+        """Continue from a state of `get_state`, or of the same environment in this process."""
+        self._pool.states[self._number] = state
+        self._pool.stale.add(self._number)
 
     def _take(self, job: Job) -> Any:
         done, self.ahead = self.ahead or self._pool.work([job])[self._number], None
@@ -160,21 +164,22 @@ class RemoteEnv(gym.Env[Any, str]):
 class WorkerPool:
     """Ray actors that hold N environments.
 
-    The driver keeps the state of every environment as it was after its last job. An actor that dies is made
-    anew, is given the states of its environments, and does the jobs again that it had not answered. An
-    environment depends on its own state and replies alone, so the second answer is the one that was lost.
+    The driver keeps the state of every environment after its last job. An actor that dies is replaced: the
+    new one gets the states of its environments and does the unanswered jobs again. An environment depends on
+    its own state and replies alone, so the second answer is the one that was lost.
 
     Args:
         env: id of the environments.
         kwargs: their arguments.
         num_envs: N.
-        workers: actors, at most N; environments are dealt in blocks.
+        workers: actors; environments are dealt in blocks.
         options: of the actors, as `ray.remote` takes them, such as `{"num_cpus": 0.5}`.
-        tries: times a job is given out before the death of its actor is the job's error; the last time alone,
-            so that of the environments of a block only the one that kills its actor fails.
+        tries: see `RayTextVectorEnv`.
 
-    Raises:
-        ValueError: `tries` is no whole number, or below 1.
+    Attributes:
+        states: of the environments; None before the first episode.
+        stale: numbers of the environments whose actor does not have their state.
+        replaced: actors that died.
     """
 
     def __init__(
@@ -186,7 +191,6 @@ class WorkerPool:
         options: dict[str, Any],
         tries: int,
     ) -> None:
-        check_whole(tries=tries)
         self._ray = require("ray", "ray")
         if not self._ray.is_initialized():
             self._ray.init(include_dashboard=False, log_to_driver=False)
@@ -196,7 +200,7 @@ class WorkerPool:
         self._blocks = [list(range(bounds[w], bounds[w + 1])) for w in range(workers)]
         self._home = {number: w for w, block in enumerate(self._blocks) for number in block}
         self.states: list[State | None] = [None] * num_envs
-        self._stale: set[int] = set()  # their actor does not have their state
+        self.stale: set[int] = set()
         self.replaced = 0
         self.actors = [self._make(w) for w in range(workers)]
         attributes: dict[str, Any] | Exception = self._ray.get(self.actors[0].attributes.remote())
@@ -205,31 +209,25 @@ class WorkerPool:
             raise attributes
         self.attributes = attributes
 
-    def set_state(self, number: int, state: State) -> None:
-        """Let an environment go on from a state at its next job."""
-        self.states[number] = state
-        self._stale.add(number)
-
     def work(self, jobs: Iterable[Job]) -> dict[int, JobResult]:
         """Do jobs, at most one an environment, all actors at once.
 
-        A job whose actor died again and again has a `WorkerDied` as its error, and its environment stands
-        where it stood before.
+        A job whose actor died at every try has a `WorkerDied` as its error, and its environment keeps the
+        state it had before.
         """
         waiting = {job.number: job for job in jobs}
         done: dict[int, JobResult] = {}
-        for _ in range(self._tries - 1):
-            if waiting:
-                self._do(waiting, done)
-        for job in list(waiting.values()):
-            alone = {job.number: job}
-            self._do(alone, done)
-            if alone:
-                error = WorkerDied(
-                    f"the worker of environment {job.number} died {self._tries} times at one job; look at "
-                    "its memory, and at what that environment does, or raise tries"
-                )
-                done[job.number] = JobResult(job.number, None, error, self.states[job.number])
+        for left in reversed(range(self._tries)):
+            given = list(waiting.values())
+            for part in [given] if left else [[job] for job in given]:
+                self._give_out(part, done)
+            waiting = {number: job for number, job in waiting.items() if number not in done}
+        for number in waiting:
+            error = WorkerDied(
+                f"the worker of environment {number} died {self._tries} times at one job; look at its "
+                "memory, and at what that environment does, or raise tries"
+            )
+            done[number] = JobResult(number, None, error, self.states[number])
         return done
 
     def close(self) -> None:
@@ -237,38 +235,29 @@ class WorkerPool:
         for actor in self.actors:
             self._ray.kill(actor)
 
-    def _do(self, waiting: dict[int, Job], done: dict[int, JobResult]) -> None:
-        """Give jobs out once and replace actors that died; answers move from `waiting` to `done`."""
-        for w, answers in self._ask(list(waiting.values())):
-            if answers is None:
+    def _give_out(self, jobs: Sequence[Job], done: dict[int, JobResult]) -> None:
+        """Ask for jobs once, put the answers into `done`, and replace actors that died."""
+        dealt: dict[int, list[Job]] = {}
+        for job in jobs:
+            if job.number in self.stale:  # also for a reset: without a seed it continues with its generator
+                job = job._replace(state=self.states[job.number])
+            dealt.setdefault(self._home[job.number], []).append(job)
+        promised = {w: self.actors[w].work.remote(given) for w, given in dealt.items()}
+        died = self._ray.exceptions
+        for w, promise in promised.items():
+            try:
+                answers: list[JobResult] = self._ray.get(promise)
+            except (died.RayActorError, died.OutOfMemoryError, died.ObjectLostError):
+                # Dead, evicted for its memory, or gone with its node before its answer was fetched.
                 self._ray.kill(self.actors[w])  # it may still run behind a broken network
                 self.actors[w] = self._make(w)
-                self._stale.update(self._blocks[w])
+                self.stale.update(self._blocks[w])
                 self.replaced += 1
                 continue
             for answer in answers:
                 done[answer.number] = answer
                 self.states[answer.number] = answer.state
-                self._stale.discard(answer.number)
-                del waiting[answer.number]
-
-    def _ask(self, jobs: Sequence[Job]) -> list[tuple[int, list[JobResult] | None]]:
-        """Each asked actor's answers; None if it died."""
-        dealt: dict[int, list[Job]] = {}
-        for job in jobs:
-            if job.number in self._stale:  # a beginning without a seed goes on with its generator
-                job = job._replace(state=self.states[job.number])
-            dealt.setdefault(self._home[job.number], []).append(job)
-        promised = [(w, self.actors[w].work.remote(given)) for w, given in dealt.items()]
-        return [(w, self._answers(promise)) for w, promise in promised]
-
-    def _answers(self, promise: Any) -> list[JobResult] | None:
-        lost = self._ray.exceptions
-        try:
-            answers: list[JobResult] = self._ray.get(promise)
-        except (lost.RayActorError, lost.OutOfMemoryError, lost.ObjectLostError):
-            return None  # dead, evicted for its memory, or gone with its node before its answer was fetched
-        return answers
+                self.stale.discard(answer.number)
 
     def _make(self, worker: int) -> Any:
         return self._actor.remote(self._env, self._kwargs, self._blocks[worker])
@@ -280,7 +269,7 @@ class EnvWorker:
     Args:
         env: their id.
         kwargs: their arguments.
-        numbers: which of all environments stand here.
+        numbers: of the environments that it holds.
     """
 
     def __init__(self, env: str, kwargs: dict[str, Any], numbers: list[int]) -> None:
@@ -332,7 +321,7 @@ class Job(NamedTuple):
         number: of the environment, over all workers.
         reply: to play; None for a reset.
         how: seed and options of the reset.
-        state: to go on from; None where the worker has it.
+        state: to continue from; None where the worker has it.
     """
 
     number: int

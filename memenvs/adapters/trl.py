@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from memenvs.adapters.common import open_env
 from memenvs.baselines.advantages import group_advantages
 from memenvs.cli import check_arguments, parameters_of
-from memenvs.core.checks import check_choice
 from memenvs.core.optional import check_version, require
 from memenvs.core.text import Template
 from memenvs.envs.searching import several
@@ -23,9 +22,13 @@ from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
 from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.sokoban import to_text
-from memenvs.wrappers import RewardMethod, RewardWrapper
+from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
+
+check_version("trl", "1.16", "1.17", "trl")
+torch: Any = require("torch", "trl")
+gather_object: Any = require("accelerate.utils", "trl").gather_object
 
 __all__ = [
     "EpisodeRollout",
@@ -37,10 +40,9 @@ __all__ = [
     "tool_tokenizer",
 ]
 
-T = TypeVar("T")
+Row = dict[str, list[Any]]
 PREFIX = "seed "  # of the prompts of `seed_rows`
 CREDIT: Mapping[str, Any] = {"reward": "turn"}
-OF_TOOLS = ("outcome", "merged", "turn")  # rewards that need no reward method's record
 OVER = "The episode is over. Reply without calling a tool."
 
 SEARCH = Template(
@@ -95,15 +97,11 @@ class EpisodeRollout:
             environments. With `errors="truncate"` an episode that breaks is left out of the update.
 
     Attributes:
-        policy: that has played.
-        episodes: the last ones, in the order of the prompts.
-
-    Raises:
-        ImportError: TRL is missing or of another version.
+        policy: that played them.
+        episodes: the latest batch, in the order of the prompts.
     """
 
     def __init__(self, venv: Any) -> None:
-        _check_trl()
         self.venv = venv
         self.policy: TRLPolicy | None = None
         self.episodes: list[Episode] = []
@@ -132,24 +130,20 @@ class EpisodeRollout:
         groups = read_groups(prompts, size)
         limit = trainer.max_completion_length
         self.episodes = collect(self.venv, self.policy, groups, size, max_new_tokens=limit)
-        rows = [row for episode in self.episodes for row in self._rows(episode, trainer)]
-        return self._output(expand(rows) if expand else rows)
-
-    def _rows(self, episode: Episode, trainer: Any) -> list[Row]:
-        """The rows of an episode; one that sampled nothing has one that trains nothing, as TRL wants one."""
-        usable = episode.end != "failed"
-        return [Row.of(sample, usable) for sample in episode.samples] or [empty_row(trainer)]
-
-    def _output(self, rows: Sequence[Row]) -> dict[str, Any]:
-        episodes, policy = self.episodes, self.policy
+        rows = []
+        for episode in self.episodes:
+            own = [trl_row(sample, episode.end != "failed") for sample in episode.samples]
+            rows += own or [empty_row(trainer)]
+        if expand:
+            rows = expand(rows)
+        output: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+        if not self.policy.has_logprobs:
+            output["logprobs"] = None
         return {
-            "prompt_ids": [row.prompt for row in rows],
-            "completion_ids": [row.completion for row in rows],
-            "logprobs": [row.logprobs for row in rows] if policy and policy.has_logprobs else None,
-            "env_mask": [row.mask for row in rows],
-            "returns": [None if e.end == "failed" else float(sum(e.turn_rewards)) for e in episodes],
-            "turn_rewards": [list(episode.turn_rewards) for episode in episodes],
-            "metrics": [episode.metrics for episode in episodes],
+            **output,
+            "returns": [None if e.end == "failed" else float(sum(e.turn_rewards)) for e in self.episodes],
+            "turn_rewards": [list(episode.turn_rewards) for episode in self.episodes],
+            "metrics": [episode.metrics for episode in self.episodes],
         }
 
 
@@ -170,7 +164,10 @@ def episode_return(
     return list(returns)
 
 
-class TurnAdvantages:
+Trainer: Any = object  # what `TurnAdvantages` is mixed into
+
+
+class TurnAdvantages(Trainer):
     """Mixin that gives every token the advantage of its turn: `class Trainer(TurnAdvantages, GRPOTrainer)`.
 
     It replaces TRL's advantages by `memenvs.baselines.advantages.group_advantages`, also in evaluation; TRL
@@ -190,101 +187,80 @@ class TurnAdvantages:
             `memenvs.adapters.trl` tools.
 
     Raises:
-        ImportError: TRL is missing or of another version.
-        ValueError: the trainer has neither, or `credit` is not to be had there.
+        ValueError: the trainer has neither, or `credit` names what is not there.
     """
 
     def __init__(self, *args: Any, credit: Mapping[str, Any] = CREDIT, **kwargs: Any) -> None:
-        _check_trl()
-        try:
-            super().__init__(*args, **kwargs)
-        except ValueError as error:
-            if "chat template" not in str(error):
-                raise
-            raise ValueError(
-                f"TRL cannot read tool calls in this model's chat template ({error}); a model without a "
-                "template gets one by processing_class=memenvs.adapters.trl.tool_tokenizer(MODEL)"
-            ) from error
+        super().__init__(*args, **kwargs)
         self._steps: list[list[int]] = []  # environment steps of each rollout, after each generation
-        this: Any = self
-        pools = getattr(this, "_environment_pool", {}).values()
-        tools = bool(pools) and all(isinstance(env, ToolEnv) for pool in pools for env in pool)
-        if not tools and not isinstance(this.rollout_func, EpisodeRollout):
+        if not isinstance(self.rollout_func, EpisodeRollout) and not hasattr(self, "_environment_pool"):
             raise ValueError(
                 "TurnAdvantages needs rollout_func=EpisodeRollout(…), or an environment_factory of "
                 "SearchTools, SokobanTools or another ToolEnv"
             )
-        methods = None if tools else getattr(this.rollout_func.venv, "methods", [])
-        self._credit = check_credit(credit, methods)
+        venv = getattr(self.rollout_func, "venv", None)
+        self._credit = read_credit(credit, getattr(venv, "methods", ()))
 
-    def pad_rows(self: Any, rows: Sequence[Row]) -> list[Row]:
+    def pad_rows(self, rows: Sequence[Row]) -> list[Row]:
         """The rows and as many empty ones as make their number equal in all processes and divisible."""
-        count = require("torch", "trl").tensor([len(rows)], device=self.accelerator.device)
+        count = torch.tensor([len(rows)], device=self.accelerator.device)
         most = int(self.accelerator.gather(count).max())
         parts = self.args.steps_per_generation if self.model.training else 1
         return [*rows, *[empty_row(self)] * (-(-most // parts) * parts - len(rows))]
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
         """As the trainer does; then notes how many steps each tool environment has made."""
-        parent: Any = super()
-        made = parent._generate_single_turn(*args, **kwargs)
+        made = super()._generate_single_turn(*args, **kwargs)
         environments = getattr(self, "environments", None) or []
-        self._steps.append([len(env._turn_rewards) for env in environments])
+        self._steps.append([len(env._session.episode.turns) for env in environments])
         return made
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
         """As the trainer does; where an episode is several rows its completion is its last reply."""
-        this: Any = self
-        parent: Any = super()
         if len(completions) != len(prompts):
-            last = list(map(last_reply, this.rollout_func.episodes))
+            last = list(map(last_reply, self.rollout_func.episodes))
             completions, completion_ids = [one.text for one in last], [one.ids.tolist() for one in last]
-        return parent._calculate_rewards(inputs, prompts, completions, completion_ids)
+        return super()._calculate_rewards(inputs, prompts, completions, completion_ids)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """The trainer's batch, its advantages (B, T) in place of (B,)."""
-        this: Any = self
-        parent: Any = super()
         self._steps = []
-        output = parent._generate_and_score_completions(inputs)
+        output = super()._generate_and_score_completions(inputs)
         mask = output["completion_mask"] * output.get("tool_mask", 1)
         response_mask = mask.cpu().numpy().astype(bool)
-        if isinstance(this.rollout_func, EpisodeRollout):
-            values = self._of_rollout(this.rollout_func)
+        if isinstance(self.rollout_func, EpisodeRollout):
+            values = self._of_rollout(self.rollout_func)
             if len(response_mask) != len(inputs):  # TRL's table has a line a prompt, and was given one a row
-                last = [last_reply(episode).text for episode in this.rollout_func.episodes]
-                this._logs["completion"].extend(gather(last))
+                last = [last_reply(episode).text for episode in self.rollout_func.episodes]
+                self._logs["completion"].extend(gather_object(last))
         else:
             values = self._of_tools(response_mask)
-        placed = require("torch", "trl").from_numpy(place(values, response_mask))
-        output["advantages"] = placed.to(mask.device)
+        output["advantages"] = torch.from_numpy(place(values, response_mask)).to(mask.device)
         return output
 
-    def _of_rollout(self: Any, rollout: EpisodeRollout) -> list[Floats]:
+    def _of_rollout(self, rollout: EpisodeRollout) -> list[Floats]:
         """Advantages of the sampled tokens of each row, from the episodes of all processes.
 
         Some credit compares the whole batch: TAMTRL's min-max (eq. 5), GDPO's last normalisation.
         """
         here, usable = self.accelerator.process_index, valid(rollout.episodes)
-        gathered = gather([(here, episode) for episode in usable])
+        gathered = gather_object([(here, episode) for episode in usable])
         policy: Any = rollout.policy
         whole = group_advantages([episode for _, episode in gathered], policy, *self._credit)
-        own = [values for (rank, _), values in zip(gathered, whole, strict=True) if rank == here]
-        by_episode = {id(episode): values for episode, values in zip(usable, own, strict=True)}
+        own = iter(values for (rank, _), values in zip(gathered, whole, strict=True) if rank == here)
         rows: list[Floats] = []
         for episode in rollout.episodes:
-            values = by_episode.get(id(episode))
-            rows += [np.zeros(0)] * max(len(episode.samples), 1) if values is None else episode.split(values)
+            empty = [np.zeros(0)] * max(len(episode.samples), 1)
+            rows += episode.split(next(own)) if valid([episode]) else empty
         return rows
 
-    def _of_tools(self: Any, response_mask: NDArray[np.bool_]) -> list[Floats]:
+    def _of_tools(self, response_mask: NDArray[np.bool_]) -> list[Floats]:
         """Advantages of the sampled tokens of each row, a turn being a run of them."""
         size = self.num_generations if self.model.training else self.num_generations_eval
-        if len(response_mask) % size:
-            raise _cut_groups(f"{len(response_mask)} rollouts", size)
+        check_groups(response_mask, size)
         steps = np.array(self._steps).T  # (B, generations)
         episodes = [
-            tool_episode(i // size, env, steps[i], row)
+            tool_episode(i // size, env._session.episode, steps[i], row)
             for i, (env, row) in enumerate(zip(self.environments, response_mask, strict=True))
         ]
         return group_advantages(episodes, None, *self._credit)  # type: ignore[arg-type]
@@ -295,7 +271,7 @@ class ToolEnv:
 
     A call of a tool is a turn. TRL has no signal that an episode is over: later calls return that it is, and
     change nothing. Where a rollout stops before the episode's end, empty replies are played when the reward
-    is asked for. All else is private, or it would become a tool.
+    is asked for. Everything else is private, or it would become a tool.
 
     Args:
         methods: reward methods around the environment; see `memenvs.wrappers.RewardWrapper`. Those that
@@ -304,7 +280,6 @@ class ToolEnv:
         **settings: of the environment.
 
     Raises:
-        ImportError: TRL is missing or of another version.
         ValueError: the environment rewrites its prompts.
     """
 
@@ -313,14 +288,12 @@ class ToolEnv:
     def __init__(
         self, methods: Sequence[MethodSpec] = (), scorer: ScorerSpec = None, **settings: Any
     ) -> None:
-        _check_trl()
         self._env: Any = open_env(self._id, settings, methods, scorer)
         if self._env.get_wrapper_attr("context") == "rewrite":
             raise ValueError(
                 f"{self._id} rewrites its prompts, and a chat with tools only grows; use EpisodeRollout with "
                 "TurnAdvantages"
             )
-        self._outcome_is_last_turn = isinstance(self._env, RewardWrapper) and self._env.replaces_outcome
         self._session = Session()
         self._session.over = True  # until `reset`
 
@@ -339,6 +312,7 @@ class ToolEnv:
             raise ValueError("the dataset needs a column `seed` or `task`, or a group plays different tasks")
         options = {} if task is None else {"task": int(task)}
         self._session = Session()
+        self._session.episode.replaces_outcome = getattr(self._env, "replaces_outcome", False)
         self._session.begin(*self._env.reset(seed=None if seed is None else int(seed), options=options))
         return self._prompt()
 
@@ -346,25 +320,8 @@ class ToolEnv:
         """The return of the episode; one that has not ended is ended by empty replies."""
         while not self._session.over:
             self._play("")
-        return float(sum(self._turn_rewards))
-
-    @property
-    def _task(self) -> str:
-        """The task's id."""
-        return self._session.episode.task
-
-    @property
-    def _turn_rewards(self) -> list[float]:
-        """The reward of each turn played, (K,)."""
-        return list(self._session.info.get("turn_rewards", []))
-
-    @property
-    def _outcomes(self) -> list[float]:
-        """The part of them that is the outcome, (K,)."""
-        outcomes = self._session.episode.outcomes
-        if self._outcome_is_last_turn and self._session.over:
-            return [0.0] * (len(outcomes) - 1) + self._turn_rewards[-1:]
-        return list(outcomes)
+        self._session.finish(self._session.info)
+        return float(sum(self._session.episode.turn_rewards))
 
     def _play(self, reply: str) -> str:
         """Play a reply; what the environment put behind it."""
@@ -447,10 +404,8 @@ def tool_tokenizer(model: str) -> Any:
         model: a folder, or a name on the hub.
 
     Raises:
-        ImportError: TRL is missing or of another version.
         FileNotFoundError: there is no such tokenizer.
     """
-    _check_trl()
     tokenizer = load_hf_tokenizer(model, None)
     if not tokenizer.chat_template:
         tokenizer.chat_template = require("trl.chat_template_utils", "trl").qwen3_chat_template
@@ -461,8 +416,8 @@ class TRLPolicy(ChatPolicy):
     """The trainer's model as a `memenvs.models.Policy`.
 
     It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
-    drawn from torch's global generator, as all of TRL's are, or from vLLM's: the generators that `sample` is
-    given stay untouched. `max_completion_length` of the trainer is the limit of one reply.
+    drawn from torch's global generator, as all of TRL's are, or from vLLM's, and not from the generators that
+    `sample` is given. `max_completion_length` of the trainer is the limit of one reply.
 
     Attributes:
         window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
@@ -518,69 +473,63 @@ def read_groups(prompts: Sequence[Any], size: int) -> list[int]:
         if not (isinstance(prompt, str) and prompt.removeprefix(PREFIX).isdecimal()):
             raise ValueError(f"a prompt must be of memenvs.adapters.trl.seed_rows, got {prompt!r:.80}")
     blocks = [set(prompts[first : first + size]) for first in range(0, len(prompts), size)]
-    if len(prompts) % size or any(len(block) > 1 for block in blocks):
-        raise _cut_groups(f"{len(prompts)} prompts", size)
+    check_groups(prompts, size, whole=all(len(block) == 1 for block in blocks))
     return [int(block.pop().removeprefix(PREFIX)) for block in blocks]
 
 
-def _cut_groups(batch: str, size: int) -> ValueError:
-    return ValueError(
-        f"a process got {batch}, which are not whole groups of {size}; make "
-        "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
-    )
+def check_groups(rollouts: Sized, size: int, whole: bool = True) -> None:
+    """Raise a `ValueError` unless the rollouts of a process are whole groups."""
+    if len(rollouts) % size or not whole:
+        raise ValueError(
+            f"a process got {len(rollouts)} rollouts that are not whole groups of {size}; make "
+            "per_device_train_batch_size * steps_per_generation a multiple of num_generations"
+        )
 
 
-class Row(NamedTuple):
-    """A row of TRL's batch.
+def trl_row(sample: Sample, usable: bool) -> Row:
+    """A training sequence in TRL's fields, one list each.
 
-    Attributes:
-        prompt: ids before the first that the policy sampled.
-        completion: ids from there on, never empty.
-        mask: 1 where the policy sampled, 0 where the environment appended.
-        logprobs: nats of the completion's ids; 0 where the environment appended.
+    The prompt ends before the first token that the policy sampled. `env_mask` is 0 where the environment
+    wrote, and everywhere if the sequence is not `usable`.
     """
-
-    prompt: list[int]
-    completion: list[int]
-    mask: list[int]
-    logprobs: list[float]
-
-    @classmethod
-    def of(cls, sample: Sample, usable: bool) -> Row:
-        """A training sequence; one that is not usable has mask 0 everywhere."""
-        start = int(sample.response_mask.argmax())
-        mask = (sample.response_mask[start:] & usable).astype(int)
-        ids = sample.ids.tolist()
-        return cls(ids[:start], ids[start:], mask.tolist(), sample.logprobs[start:].tolist())
+    start = int(sample.response_mask.argmax()) or 1
+    return {
+        "prompt_ids": sample.ids[:start].tolist(),
+        "completion_ids": sample.ids[start:].tolist(),
+        "env_mask": (sample.response_mask[start:] & usable).astype(int).tolist(),
+        "logprobs": sample.logprobs[start:].tolist(),
+    }
 
 
 def empty_row(trainer: Any) -> Row:
     """A row that trains nothing: two tokens, mask 0."""
-    end = [int(trainer.eos_token_ids[0])]
-    return Row(end, end, [0], [0.0])
+    end = np.array([int(trainer.eos_token_ids[0])])
+    return trl_row(Sample.prompt(end).then(end), usable=False)
 
 
-def tool_episode(group: int, env: Any, steps: NDArray[np.int64], response_mask: NDArray[np.bool_]) -> Episode:
-    """The episode of a tool environment, its turns being the runs of sampled tokens.
+def tool_episode(
+    group: int, played: Episode, steps: NDArray[np.int64], response_mask: NDArray[np.bool_]
+) -> Episode:
+    """An episode of a tool environment whose turns are the runs of sampled tokens.
 
     Args:
         group: number of its group.
-        env: the `ToolEnv` that has played it.
-        steps: its number of steps after each generation; rises. A step belongs to the run before it, and
-            empty replies that end an episode to the last.
+        played: by the environment, a turn a call.
+        steps: number of calls after each generation; rises. A call belongs to the run before it, and empty
+            replies that end an episode to the last.
         response_mask: (T,) the tokens that the policy sampled.
     """
     edges = np.flatnonzero(np.diff(response_mask.astype(np.int64), prepend=0, append=0))
     lengths = (edges[1::2] - edges[::2]).tolist() or [0]
-    rewards, outcomes = env._turn_rewards, env._outcomes
-    run = np.searchsorted(steps, np.arange(len(rewards)), side="right") - 1
+    run = np.searchsorted(steps, np.arange(len(played.turn_rewards)), side="right") - 1
     run = np.clip(run, 0, len(lengths) - 1)
     return Episode(
         group=group,
-        task=env._task,
+        task=played.task,
         replies=[Reply("", np.zeros(n, np.int64), np.zeros(n), True) for n in lengths],  # TRL keeps the ids
-        turn_rewards=np.bincount(run, rewards, len(lengths)).tolist(),
-        outcomes=np.bincount(run, outcomes, len(lengths)).tolist(),
+        turn_rewards=np.bincount(run, played.turn_rewards, len(lengths)).tolist(),
+        outcomes=np.bincount(run, played.outcome_rewards, len(lengths)).tolist(),
+        rewards=played.rewards,
         end="terminated",
     )
 
@@ -600,20 +549,21 @@ def place(values: Sequence[Floats], response_mask: NDArray[np.bool_]) -> NDArray
     return placed
 
 
-def check_credit(
-    credit: Mapping[str, Any], methods: Sequence[RewardMethod] | None
+def read_credit(
+    credit: Mapping[str, Any], methods: Sequence[RewardMethod]
 ) -> tuple[Comparison, ComparisonSettings]:
-    """What `credit` names, or a one-line `ValueError`.
+    """The comparison and its settings that `credit` of `TurnAdvantages` names.
 
     Args:
-        credit: as `TurnAdvantages` got it.
-        methods: the rollout's reward methods; None for tools.
+        credit: plain data.
+        methods: the rollout's reward methods.
+
+    Raises:
+        ValueError: there is no such comparison or setting, or the comparison does not use a setting.
     """
     settings = dict(credit)
     reward = settings.pop("reward", "outcome")
-    if methods is None:
-        check_choice("credit['reward'] with tools", reward, OF_TOOLS)
-    known = {**COMPARISONS, **{method.name: method for method in methods or ()}}
+    known = {**COMPARISONS, **{method.name: method for method in methods}}
     if reward not in known:
         raise ValueError(
             f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or a method of the "
@@ -622,21 +572,9 @@ def check_credit(
     check_arguments("credit", settings, parameters_of(ComparisonSettings))
     how = ComparisonSettings(**settings)
     how.check(known[reward], reward)
-    if methods is None and how.normalize == "components":
-        raise ValueError("credit 'normalize' must be 'sum' with tools, which keep no components of a turn")
     return known[reward], how
 
 
 def last_reply(episode: Episode) -> Reply:
     """Its last reply; an empty one if it broke before the first."""
     return episode.replies[-1] if episode.replies else NO_REPLY
-
-
-def gather(items: list[T]) -> list[T]:
-    """The items of all processes, in the order of the processes."""
-    gathered: list[T] = require("accelerate.utils", "trl").gather_object(items)
-    return gathered
-
-
-def _check_trl() -> None:
-    check_version("trl", "1.16", "1.17", "trl")

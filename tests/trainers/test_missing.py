@@ -7,7 +7,14 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("adapter", "trainer"), [("openenv", "openenv"), ("skyrl", "skyrl_gym"), ("verifiers", "verifiers")]
+    ("adapter", "trainer"),
+    [
+        ("openenv", "openenv"),
+        ("skyrl", "skyrl_gym"),
+        ("trl", "trl"),
+        ("verifiers", "verifiers"),
+        ("verl", "verl"),
+    ],
 )
 def test_an_adapter_names_the_extra_of_a_missing_trainer(adapter, trainer):
     if find_spec(trainer):

@@ -15,7 +15,8 @@ import trl
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 from transformers import AutoTokenizer
 
-from memenvs.adapters.trl import OVER, SearchTools, SokobanTools, check_credit, tool_episode, tool_tokenizer
+from memenvs.adapters.trl import OVER, SearchTools, SokobanTools, tool_episode, tool_tokenizer
+from memenvs.rollout.records import Episode
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using 'environment_factory':UserWarning"),  # experimental
@@ -95,7 +96,7 @@ class TestTraining:
         # Two searches: 0.1 - 0.1 * 1 and 0.1 - 0.1 * 2, and 0.3 where the answer stood in what was found;
         # then 1 for the exact answer. The other: 0.2 for a wrong one.
         env = trained.environments[0]
-        assert env._turn_rewards == pytest.approx([0.0, 0.2, 1.0])
+        assert env._session.episode.turn_rewards == pytest.approx([0.0, 0.2, 1.0])
         for rewards in trained.rewards:
             assert rewards.flatten().tolist() == pytest.approx([1.2, 0.2])
 
@@ -171,32 +172,21 @@ class TestToolEnv:
         with pytest.raises(ValueError, match=r"rewrites its prompts, .*; use EpisodeRollout"):
             SearchTools(tasks="world-test", memory_mode="rewrite")
 
-    def test_another_version_of_trl_is_refused_at_the_door(self, monkeypatch):
-        monkeypatch.setattr("importlib.metadata.version", lambda package: "1.17.0")
-        with pytest.raises(ImportError, match=r"trl 1\.17\.0 is not supported"):
-            search_tools()
-
 
 class TestToolEpisode:
-    class Played:
-        _turn_rewards, _outcomes, _task = (1.0, 2.0, 4.0, 8.0), (0.0, 0.0, 0.0, 8.0), "t"
+    PLAYED = Episode(turn_rewards=[1.0, 2.0, 4.0, 8.0], outcomes=[0.0, 0.0, 0.0, 8.0], task="t")
 
     def test_steps_of_one_reply_add_up_and_silence_goes_to_the_last(self):
         written = np.array([1, 1, 0, 1, 0, 0, 1, 0], bool)
         # Two steps after the first reply, none after the second, one after the third, one when asked to end.
-        episode = tool_episode(0, self.Played(), np.array([0, 2, 2, 3]), written)
+        episode = tool_episode(0, self.PLAYED, np.array([0, 2, 2, 3]), written)
         assert episode.turn_rewards == [3.0, 0.0, 12.0]
         assert episode.outcomes == [0.0, 0.0, 8.0]
         assert [len(reply.ids) for reply in episode.replies] == [2, 1, 1]
 
     def test_a_row_that_is_masked_as_a_whole_keeps_its_return(self):
-        episode = tool_episode(0, self.Played(), np.array([0, 4]), np.zeros(5, bool))
+        episode = tool_episode(0, self.PLAYED, np.array([0, 4]), np.zeros(5, bool))
         assert (episode.turn_rewards, episode.tokens) == ([15.0], 0)
-
-
-def test_components_are_not_normalised_apart_with_tools_which_keep_their_sum():
-    with pytest.raises(ValueError, match="credit 'normalize' must be 'sum' with tools"):
-        check_credit({"reward": "merged", "normalize": "components"}, None)
 
 
 class TestNoTemplate:
@@ -218,10 +208,6 @@ class TestNoTemplate:
         rows = datasets.Dataset.from_list(list(ROWS))
         parts = {"environment_factory": search_tools, **parts}
         return ByTurn(model=str(model), args=args, train_dataset=rows, **parts)
-
-    def test_it_is_refused_with_the_mend(self, model, tmp_path):
-        with pytest.raises(ValueError, match=r"processing_class=memenvs\.adapters\.trl\.tool_tokenizer"):
-            self.trainer(model, tmp_path)
 
     def test_it_calls_tools_in_the_form_of_qwen3(self, model, tmp_path):
         trainer = self.trainer(model, tmp_path, processing_class=tool_tokenizer(str(model)))

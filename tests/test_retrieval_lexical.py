@@ -116,12 +116,6 @@ def test_a_corpus_with_another_hash_is_refused_with_both_hashes(world, tmp_path)
         LexicalRetriever.open(tmp_path / "a")
 
 
-def test_a_link_to_itself_is_one_line(tmp_path):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(ValueError, match="leads nowhere"):
-        load_retriever(f"lexical:{tmp_path / 'loop'}")
-
-
 def test_a_retriever_is_loaded_once_a_process(world, tmp_path):
     build_index(world.corpus, tmp_path / "index", "lexical", say=lambda line: None)
     spec = f"lexical:{tmp_path / 'index'}"

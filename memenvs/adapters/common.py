@@ -52,16 +52,11 @@ def public_info(info: Info) -> dict[str, Any]:
     names = ("task", "turn", "context", "rewards", "turn_rewards", "metrics")
     shown = {name: info[name] for name in names}
     if "credits" in info:
+        shared = ("turn", "value", "span", "advantage")
         shown["credits"] = {
             # A reason may quote, behind its colon, a judge that has read the answer.
             method: [
-                {
-                    "turn": credit.turn,
-                    "value": credit.value,
-                    "span": credit.span,
-                    "reason": credit.reason.partition(":")[0],
-                    "advantage": credit.advantage,
-                }
+                {name: getattr(credit, name) for name in shared} | {"reason": credit.reason.partition(":")[0]}
                 for credit in credits
             ]
             for method, credits in info["credits"].items()

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from memenvs.adapters.common import TextEnvironment, open_env, plain, public_info
+from memenvs.core.data import convert
 from memenvs.core.optional import check_version
 
 check_version("skyrl-gym", "0.4", "0.5", "skyrl")
@@ -17,7 +20,15 @@ from skyrl_gym.envs.base_text_env import (  # noqa: E402  # after the check
     ConversationType,
 )
 
-SETTINGS = ("env", "env_args", "methods", "scorer", "step_wise")
+
+class Settings(msgspec.Struct):
+    """The `env_config` of a `SkyRLEnv`."""
+
+    env: str
+    env_args: dict[str, Any] = {}  # msgspec copies it
+    methods: list[Any] = []
+    scorer: Any = None
+    step_wise: bool = False
 
 
 class SkyRLEnv(BaseTextEnv):
@@ -44,22 +55,21 @@ class SkyRLEnv(BaseTextEnv):
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        settings, self._row = plain(env_config or {}), dict(extras or {})
-        if not isinstance(settings, dict):
-            raise ValueError(f"env_config must be a mapping, got {type(env_config).__name__}")
-        if unknown := sorted(set(settings) - set(SETTINGS)):
-            raise ValueError(f"unknown setting {unknown[0]!r}; the settings are {', '.join(SETTINGS)}")
-        if "env" not in settings:
-            raise ValueError("env_config names no environment; give env='MemSearchQA-v0', say")
+        given, self._row = plain(env_config or {}), dict(extras or {})
+        settings = convert(given, Settings, "env_config", "give at least env='MemSearchQA-v0'")
+        names = settings.__struct_fields__
+        if unknown := sorted(set(given) - set(names)):
+            raise ValueError(f"unknown setting {unknown[0]!r}; the settings are {', '.join(names)}")
         self.max_turns = int(self._row.get("max_turns") or 0)  # 0: the environment's own
-        self._step_wise = bool(settings.pop("step_wise", False))
-        self._name = settings["env"]
-        self._env: TextEnvironment = open_env(**settings)
+        self._name, self._step_wise = settings.env, settings.step_wise
+        self._env: TextEnvironment = open_env(
+            settings.env, settings.env_args, settings.methods, settings.scorer
+        )
         self._earned: Counter[str] = Counter()
         self._over = self._done = False
 
     def init(self, prompt: ConversationType) -> tuple[ConversationType, dict[str, Any]]:
-        """The system messages of `prompt` and the first observation; what the row's user says is not."""
+        """The system messages of `prompt` and the first observation; its user messages are left out."""
         task, seed = (None if (n := self._row.get(name)) is None else int(n) for name in ("task", "seed"))
         options = None if task is None else {"task": task}  # from parquet they come as NumPy's numbers
         observation, self._info = self._env.reset(seed=seed, options=options)
@@ -104,11 +114,11 @@ class SkyRLEnv(BaseTextEnv):
 
 
 class LatestPrompt(list[Any]):
-    """Messages of which the latest prompt alone is kept, behind the system messages.
+    """A list of messages that keeps only the latest prompt, behind the system messages.
 
     SkyRL's generator appends every reply and every observation to the very list that `init` returned
-    (skyrl-gym's own RLM environment stands on that too). With `step_wise_trajectories` it reads the list
-    anew at every turn, so this is how it shows a fresh prompt.
+    (skyrl-gym's own RLM environment relies on that too). With `step_wise_trajectories` it reads the list
+    again at every turn, so this is how it shows a fresh prompt.
 
     Args:
         fixed: the system messages.
@@ -120,7 +130,7 @@ class LatestPrompt(list[Any]):
         self._fixed = len(fixed)
 
     def __iadd__(self, messages: Any) -> LatestPrompt:  # type: ignore[misc]
-        """Put the prompts among `messages` in place of the last one; replies leave no trace."""
+        """Replace the last prompt by those among `messages`; replies are dropped."""
         prompts = [message for message in messages if message["role"] != "assistant"]
         if prompts:
             self[self._fixed :] = prompts

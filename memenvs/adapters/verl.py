@@ -8,11 +8,10 @@ with VERL_USE_EXTERNAL_MODULES=memenvs.adapters.verl in every process.
 from __future__ import annotations
 
 import asyncio
-import time
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -20,8 +19,8 @@ from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env, plain
 from memenvs.core.optional import check_version, require
-from memenvs.credit import grpo, igpo, mt_grpo, place_rewards
-from memenvs.models import Ids, Reply
+from memenvs.credit import igpo, mt_grpo, normalize_turns, place_rewards
+from memenvs.models import Reply
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.rollout.records import Episode, Sample
 from memenvs.rollout.session import NO_REPLY, Session
@@ -34,6 +33,7 @@ torch: Any = require("torch", "verl")
 
 Rows = list[NDArray[np.float64]]
 Credit = Callable[[Rows, list[Hashable]], Sequence[Any]]
+C = TypeVar("C", bound=Credit)
 
 
 @agent_loop.register("memenvs")
@@ -88,40 +88,38 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             raise ValueError('the dataset needs extra_info={"seed": …}, or a group plays different tasks')
         env = await asyncio.to_thread(self._make)
         warn_alone(tuple(method.name for method in getattr(env, "methods", ()) if method.group))
+        timer = require("verl.utils.profiler", "verl").simple_timer
         encoder: Any = ChatPolicy(self._tokens)
         session = Session(encoder, Episode(group=int(seed), seed=int(seed)))
-        log, request, start = SamplingLog(), uuid4().hex, 0
+        request, start = uuid4().hex, 0
+        sampled: list[Any] = []
+        seconds: dict[str, float] = {}
         session.begin(*await asyncio.to_thread(env.reset, seed=int(seed)))
         while not session.over:
+            prompt = session.prompt
             if session.fresh:
-                start = len(session.prompt)
-            reply = await self._reply(session.prompt, start, sampling_params, request, log)
-            began = time.perf_counter()
-            await asyncio.to_thread(session.step, env, reply)
-            log.environment += time.perf_counter() - began
+                start = len(prompt)
+            room = self.rollout_config.response_length - (len(prompt) - start)
+            reply = NO_REPLY
+            if room > 0 and start <= self.rollout_config.prompt_length:
+                with timer("generate_sequences", seconds):
+                    output = await self.server_manager.generate(
+                        request_id=request,
+                        prompt_ids=prompt.tolist(),
+                        sampling_params={**sampling_params, "max_tokens": room},
+                    )
+                sampled.append(output)
+                reply = self._reply(output, room)
+            with timer("tool_calls", seconds):
+                await asyncio.to_thread(session.step, env, reply)
         session.finish(session.info)
-        rows = rows_of(session.episode, log, min(self._tokens.ends))
+        rows = rows_of(session.episode, sampled, seconds, min(self._tokens.ends))
         return rows[0] if session.info["context"] == "append" and len(rows) == 1 else rows
 
-    async def _reply(
-        self, prompt: Ids, start: int, sampling_params: dict[str, Any], request: str, log: SamplingLog
-    ) -> Reply:
-        """What verl's server samples behind a prompt, in the room that the row has left."""
-        config = self.rollout_config
-        room = config.response_length - (len(prompt) - start)
-        if room < 1 or start > config.prompt_length:
-            return NO_REPLY
-        began = time.perf_counter()
-        output = await self.server_manager.generate(
-            request_id=request,
-            prompt_ids=prompt.tolist(),
-            sampling_params={**sampling_params, "max_tokens": room},
-        )
-        log.add(output.extra_fields, time.perf_counter() - began)
+    def _reply(self, output: Any, room: int) -> Reply:
         ids = np.array(output.token_ids[:room], dtype=np.int64)
         if not len(ids):
             return NO_REPLY
-        log.has_logprobs = bool(output.log_probs)
         logprobs = np.array((output.log_probs or [0.0] * room)[: len(ids)], dtype=np.float64)
         return Reply(self._tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self._tokens.ends)
 
@@ -138,55 +136,52 @@ def warn_alone(methods: tuple[str, ...]) -> None:
         )
 
 
-@core_algos.register_adv_est("memenvs_mt_grpo")
-def mt_grpo_by_run(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
+def estimator(name: str) -> Callable[[C], C]:
+    """Register credit of turns as verl's advantage estimator `name`."""
+
+    def register(credit: C) -> C:
+        def advantages(token_level_rewards: Any, response_mask: Any, index: Any = None, **rest: Any) -> Any:
+            return by_run(token_level_rewards, response_mask, index, credit)
+
+        core_algos.register_adv_est(name)(advantages)
+        return credit
+
+    return register
+
+
+@estimator("memenvs_mt_grpo")
+def mt_grpo_by_run(turns: Rows, groups: list[Hashable], ended: str = "zero") -> Sequence[Any]:
     """MT-GRPO (`mt_grpo`: MT-PPO eq. 12, alpha 1) for rows that are whole episodes.
 
-    What the last turn earns is the outcome; an episode that is over counts as 0 at turns others still play.
+    What the last turn earns is the outcome. An episode that is over counts as 0 at turns others still play;
+    `memenvs_mt_grpo_skip` leaves it out of them.
     """
-    return by_run(token_level_rewards, response_mask, index, partial(_mt_grpo, ended="zero"))
+    return mt_grpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups, ended=ended)
 
 
-@core_algos.register_adv_est("memenvs_mt_grpo_skip")
-def mt_grpo_skip(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
-    """`memenvs_mt_grpo`, but an episode that is over is left out of the turns others still play."""
-    return by_run(token_level_rewards, response_mask, index, partial(_mt_grpo, ended="skip"))
+estimator("memenvs_mt_grpo_skip")(partial(mt_grpo_by_run, ended="skip"))
 
 
-@core_algos.register_adv_est("memenvs_turns")
-def turns_of_a_task(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
+@estimator("memenvs_turns")
+def turns_of_a_task(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
     """The reward of each turn, normalised over all turns of its task (TAMTRL eq. 7); rows may be turns."""
-
-    def credit(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
-        names = [name for name, rewards in zip(groups, turns, strict=True) for _ in rewards]
-        flat = grpo(np.concatenate(turns), names) if turns else np.zeros(0)
-        return np.split(flat, np.cumsum([len(rewards) for rewards in turns])[:-1])
-
-    return by_run(token_level_rewards, response_mask, index, credit)
+    return normalize_turns(turns, tasks=groups)
 
 
-@core_algos.register_adv_est("memenvs_igpo")
-def igpo_by_run(token_level_rewards: Any, response_mask: Any, index: Any, **rest: Any) -> Any:
+@estimator("memenvs_igpo")
+def igpo_by_run(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
     """IGPO (`igpo`: gamma 1, normalised apart) for rows that are whole episodes, under the method `IGPO`.
 
     What the last turn earns is the outcome, what the others earn is their gain. A gain that could not be
     measured was paid 0, and is compared as that.
     """
-
-    def credit(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
-        return igpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups)
-
-    return by_run(token_level_rewards, response_mask, index, credit)
+    return igpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups)
 
 
-@core_algos.register_adv_est("memenvs_as_paid")
-def as_paid(token_level_rewards: Any, response_mask: Any, index: Any = None, **rest: Any) -> Any:
+@estimator("memenvs_as_paid")
+def as_paid(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
     """The reward of each turn as it is: for credit that is final already."""
-    return by_run(token_level_rewards, response_mask, index, lambda turns, groups: turns)
-
-
-def _mt_grpo(turns: Rows, groups: list[Hashable], ended: str) -> Sequence[Any]:
-    return mt_grpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups, ended=ended)
+    return turns
 
 
 def by_run(rewards: Any, mask: Any, index: Any, credit: Credit) -> tuple[Any, Any]:
@@ -227,37 +222,25 @@ class TurnOutput(agent_loop.AgentLoopOutput):
         return fields
 
 
-class SamplingLog:
-    """Times, weights and log-probabilities of an episode's sampling.
-
-    Attributes:
-        sampling: seconds.
-        environment: seconds.
-        has_logprobs: whether the server gives them.
-        weights: the first and the last version of the weights that sampled it, as verl names them.
-    """
-
-    def __init__(self) -> None:
-        self.sampling = self.environment = 0.0
-        self.has_logprobs = False
-        self.weights: dict[str, Any] = {}
-
-    def add(self, fields: Mapping[str, Any], seconds: float) -> None:
-        """Count a reply."""
-        self.sampling += seconds
-        for name, choose in (("min_global_steps", min), ("max_global_steps", max)):
-            if fields.get(name) is not None:
-                self.weights[name] = choose(self.weights.get(name, fields[name]), fields[name])
-
-
-def rows_of(episode: Episode, log: SamplingLog, end: int) -> list[TurnOutput]:
+def rows_of(
+    episode: Episode, sampled: Sequence[Any], seconds: Mapping[str, float], end: int
+) -> list[TurnOutput]:
     """The rows of an episode; one that sampled nothing has one that trains nothing, as verl wants one.
 
     Args:
         episode: played to its end.
-        log: its sampling.
+        sampled: the server's answers.
+        seconds: that they and the environment took, by verl's names.
         end: a token to fill that row with.
     """
+    weights: dict[
+        str, Any
+    ] = {}  # the first and the last version that sampled the episode, as verl names them
+    for name, choose in (("min_global_steps", min), ("max_global_steps", max)):
+        versions = [output.extra_fields.get(name) for output in sampled]
+        if known := [version for version in versions if version is not None]:
+            weights[name] = choose(known)
+    has_logprobs = bool(sampled and sampled[-1].log_probs)
     samples, scores = episode.samples, [np.zeros(0)]
     if samples:
         paid = place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
@@ -275,12 +258,12 @@ def rows_of(episode: Episode, log: SamplingLog, end: int) -> list[TurnOutput]:
             prompt_ids=sample.ids[:start].tolist(),
             response_ids=sample.ids[start:].tolist(),
             response_mask=mask[start:].astype(int).tolist(),
-            response_logprobs=sample.logprobs[start:].tolist() if log.has_logprobs else None,
+            response_logprobs=sample.logprobs[start:].tolist() if has_logprobs else None,
             token_scores=token_scores[start:].tolist(),
             reward_score=metrics["return"],  # set, so that verl calls no reward model
             num_turns=2 * len(episode.replies),
-            metrics={"generate_sequences": log.sampling, "tool_calls": log.environment},
-            extra_fields={**log.weights, "reward_extra_info": metrics},
+            metrics=dict(seconds),
+            extra_fields={**weights, "reward_extra_info": metrics},
         )
         rows.append(row)
     return rows

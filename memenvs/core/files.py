@@ -1,8 +1,8 @@
 """Files written whole or not at all, and the SHA-256 hashes that data files are checked against.
 
-A process may be killed at any moment, and what stood there before stays. Two writers of one place each write
-under a name of their own; the last to end wins. Nothing is forced to disk (no fsync): what is written guards
-against processes that die, not against a loss of power.
+A process may be killed at any moment: the old file stays until the new one is complete. Two writers of one
+place each write under a name of their own; the last to finish wins. Nothing is forced to disk (no fsync), so
+this protects against processes that die, not against a loss of power.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from memenvs.core.checks import one_line
 from memenvs.core.data import decode
 
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
-_STALE = 86_400.0  # seconds after which what a killed process left is removed
-_hashes: dict[tuple[Any, ...], str] = {}  # a file's identity, size and time of change to its SHA-256
+_STALE = 86_400.0  # seconds after which the leftovers of a killed process are removed
+_hashes: dict[tuple[Any, ...], str] = {}  # SHA-256 by a file's identity, size and time of change
 
 
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """A name to write a file under; it becomes `path` if the block ends without an error, else it is removed.
+    """A name to write a file under; it becomes `path` if the block succeeds, otherwise it is removed.
 
     Folders above it are made. Where `path` is a link, the file that it leads to is replaced.
 
@@ -65,7 +65,7 @@ def read_json(path: Path, fix: str = "build it again") -> dict[str, Any]:
 
 @contextlib.contextmanager
 def whole_folder(path: str | Path) -> Iterator[Path]:
-    """A folder to fill, put in the place of `path` when the block ends well and removed when it does not.
+    """A folder to fill; it replaces `path` if the block succeeds, otherwise it is removed.
 
     Where `path` is a link, the folder that it leads to is replaced. The old folder, whatever it holds, is
     deleted only when the new one is in its place, and put back when anything stops that, a signal too. After
@@ -73,7 +73,6 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
     Raises:
         OSError: with the path, also where the system left it out (a full disk).
-        ValueError: `path` is a link that leads to itself.
     """
     out = resolved(path)
     with path_in_errors(out):
@@ -84,30 +83,28 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
         try:  # the name is known before the folder is there, so that a signal at any time leaves neither
             new.mkdir(parents=True)
             yield new
-            _swap(out, new, old)
+            if out.exists():
+                out.rename(old)
+            new.rename(out)
         finally:
-            if out.exists() or not old.exists():  # never the last copy
-                shutil.rmtree(work, ignore_errors=True)
+            if old.exists() and not out.exists():
+                old.rename(out)
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def left_behind(out: Path) -> Path | None:
     """Where the old folder is after a kill that left nothing at `out`; None where nothing was left."""
-    if out.exists():
-        return None
-    found = out.parent.glob(f"{glob.escape(_prefix(out))}*/old")
+    found = [] if out.exists() else out.parent.glob(f"{glob.escape(_prefix(out))}*/old")
     return max(found, key=lambda old: old.parent.stat().st_mtime, default=None)
 
 
 def resolved(path: str | Path) -> Path:
-    """An absolute path without links; `ValueError` of one line for a link that leads to itself."""
-    try:
-        return Path(path).expanduser().resolve()
-    except (OSError, RuntimeError) as error:  # RuntimeError until Python 3.12
-        raise ValueError(f"{path} leads nowhere: {error}; give another path") from error
+    """An absolute path without links and `~`."""
+    return Path(path).expanduser().resolve()
 
 
 def names_apart(paths: Sequence[Path]) -> list[str]:
-    """What tells paths apart: each below the folder that they share; of one alone its last name.
+    """Short names of paths: each relative to the folder that they share; of one alone its last name.
 
     >>> names_apart([Path("runs/lexical"), Path("runs/gold/2")])
     ['lexical', 'gold/2']
@@ -156,24 +153,20 @@ def damage_in_one_line(place: str | Path) -> Iterator[None]:
 
 
 def lock_file(path: Path, *, wait: bool) -> TextIO:
-    """Hold a lock on a file until what is returned closes, or this process ends, however it does.
+    """Make and lock a file; the lock ends when the file that is returned closes, or with this process.
 
-    There is no lock on Windows and on network file systems that have none.
+    There is no lock on Windows, nor on network file systems without locks.
 
     Args:
-        path: of the file, which is made.
+        path: of the file.
         wait: for another process's lock to end; False: raise.
 
-    Returns:
-        The open file.
-
     Raises:
-        BlockingIOError: another process holds it.
-        OSError: the file cannot be made.
+        BlockingIOError: another process holds the lock.
     """
     file = path.open("w")
     try:
-        _flock(file, "LOCK_EX", wait)
+        _flock(file, wait=wait)
     except BlockingIOError:
         file.close()
         raise
@@ -181,7 +174,7 @@ def lock_file(path: Path, *, wait: bool) -> TextIO:
 
 
 def hold_folder(folder: Path) -> TextIO:
-    """Make a folder for the output of a run, and keep other runs out until what is returned closes.
+    """Make a folder for the output of a run, and keep other runs out until the file that is returned closes.
 
     Raises:
         ValueError: another run is writing to it.
@@ -198,23 +191,24 @@ def hold_folder(folder: Path) -> TextIO:
 @contextlib.contextmanager
 def locked(file: IO[Any]) -> Iterator[None]:
     """Hold a lock on an open file in this block, where there are locks (see `lock_file`)."""
-    _flock(file, "LOCK_EX")
+    _flock(file)
     try:
         yield
     finally:
-        _flock(file, "LOCK_UN")
+        _flock(file, release=True)
 
 
-def _flock(file: IO[Any], operation: str, wait: bool = True) -> None:
+def _flock(file: IO[Any], wait: bool = True, release: bool = False) -> None:
     try:
         import fcntl
     except ImportError:  # Windows
         return
+    how = fcntl.LOCK_UN if release else fcntl.LOCK_EX
     try:
-        fcntl.flock(file, getattr(fcntl, operation) | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(file, how if wait else how | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
-    except OSError:  # some network file systems know no locks
+    except OSError:  # some network file systems have no locks
         pass
 
 
@@ -259,13 +253,12 @@ def check_file(path: Path, promised: Mapping[str, Any]) -> None:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; build it again")
-    size = path.stat().st_size
-    if size != promised.get("bytes"):
+    if (size := path.stat().st_size) != promised.get("bytes"):
         raise ValueError(f"{path} has {size} bytes, its card says {promised.get('bytes')}; build it again")
-    if verifying() and (found := sha256(path)) != promised.get("sha256"):
+    if verifying() and (digest := sha256(path)) != promised.get("sha256"):
         raise ValueError(
-            f"{path} has SHA-256 {found}, its card says {promised.get('sha256')}: the file was changed or "
-            f"damaged after it was built; build it again, or set {VERIFY}=0 to read it all the same"
+            f"{path} has SHA-256 {digest}, its card says {promised.get('sha256')}: the file was changed or "
+            f"damaged after it was built; build it again, or set {VERIFY}=0 to read it anyway"
         )
 
 
@@ -295,7 +288,7 @@ def read_sealed(path: Path, version: int | None = None) -> dict[str, Any]:
     if verifying() and seal != json_sha256(fields):
         raise ValueError(
             f"{path} was changed after it was built: its seal does not fit the rest; build it again, or set "
-            f"{VERIFY}=0 to read it all the same"
+            f"{VERIFY}=0 to read it anyway"
         )
     return fields
 
@@ -307,17 +300,6 @@ def json_sha256(value: Any) -> str:
 
 def _prefix(out: Path) -> str:
     return f".{out.name}.partial-"
-
-
-def _swap(out: Path, new: Path, old: Path) -> None:
-    try:
-        if out.exists():
-            out.rename(old)
-        new.rename(out)
-    except BaseException:
-        if old.exists() and not out.exists():
-            old.rename(out)
-        raise
 
 
 def _name_beside(out: Path) -> Path:

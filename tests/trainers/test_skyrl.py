@@ -184,8 +184,8 @@ def test_no_reply_raises_and_what_comes_back_is_json(reply):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (None, "names no environment"),
-        (3, "env_config must be a mapping, got int"),
+        (None, "env_config has no 'env'"),
+        (3, "env_config must be an object, got 3"),
         ({"env": "MemSokoban-v0", "turns": 3}, "unknown setting 'turns'"),
         ({"env": "MemSokobanImage-v0"}, "does not speak text alone"),
     ],

@@ -217,11 +217,6 @@ def test_ivfpq_over_too_few_vectors_is_refused():
         index_settings("ivfpq", 100, 32)
 
 
-def test_an_unknown_setting_names_those_there_are():
-    with pytest.raises(ValueError, match="hnsw has no setting 'm'; it has links, ef_construction"):
-        index_settings("hnsw", 1_000, 32, {"m": 3})
-
-
 def test_a_lexical_folder_is_not_opened_as_dense(corpus, tmp_path, encoder):
     build_index(corpus, tmp_path, "lexical", say=lambda line: None)
     with pytest.raises(ValueError, match="holds a lexical index, not a dense one"):

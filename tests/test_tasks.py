@@ -96,9 +96,6 @@ def test_a_damaged_file_is_read_where_the_check_is_switched_off(broken, small_se
         TaskSet(broken)
     monkeypatch.setenv("MEMENVS_VERIFY", "0")
     assert "Uhing 3 has code 21." in "".join(TaskSet(broken).shown(range(small_set.n_documents)))
-    monkeypatch.setenv("MEMENVS_VERIFY", "no")
-    with pytest.raises(ValueError, match=r"MEMENVS_VERIFY must be 1 .* got 'no'"):
-        TaskSet(broken)
 
 
 @pytest.mark.parametrize("forged", [2**40, -1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ def build_index(
     out: Path | str,
     index: str = "flat",
     encoder: Encoder | None = None,
-    how: Mapping[str, int] | None = None,
     progress: bool = True,
     say: Callable[[str], None] = tqdm.write,
 ) -> IndexCard:
@@ -53,13 +52,11 @@ def build_index(
         out: the folder; made if there is none.
         index: `"lexical"` (BM25), `"flat"` (exact), `"hnsw"` or `"ivfpq"`.
         encoder: of a dense index; None: `Encoder()`, E5.
-        how: settings of HNSW or IVF-PQ that are not their defaults, see
-            `memenvs.retrieval.dense.index_settings`.
         progress: whether to show a bar.
         say: called with a line on what was built, and one on the recall of an approximate index.
 
     Raises:
-        ValueError: the corpus is malformed or empty, no such index or setting, or the folder holds vectors of
+        ValueError: the corpus is malformed or empty, no such index, or the folder holds vectors of
             another corpus or encoder.
     """
     out = Path(out)
@@ -69,7 +66,7 @@ def build_index(
     if index == "lexical":
         card = _build_lexical(mapped, out)
     else:
-        card = _build_dense(mapped, out, index, encoder or Encoder(), how, progress)
+        card = _build_dense(mapped, out, index, encoder or Encoder(), progress)
     say(f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions")
     if card.recall:
         say(
@@ -104,10 +101,8 @@ def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
     return IndexCard("lexical", "bm25", len(corpus), corpus.sha256).write(out, out / BM25)
 
 
-def _build_dense(
-    corpus: Corpus, out: Path, index: str, encoder: Encoder, given: Mapping[str, int] | None, progress: bool
-) -> IndexCard:
-    how = index_settings(index, len(corpus), encoder.dimension, given)  # refuses before an hour of encoding
+def _build_dense(corpus: Corpus, out: Path, index: str, encoder: Encoder, progress: bool) -> IndexCard:
+    how = index_settings(index, len(corpus), encoder.dimension)  # refuses before an hour of encoding
     vectors = encode_corpus(corpus, encoder, out, progress)
     measured: dict[str, float] = {}
     (out / CARD).unlink(missing_ok=True)

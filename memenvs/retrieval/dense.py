@@ -141,20 +141,17 @@ def inner(vectors: Vectors, rows: NDArray[np.int64], query: Vectors) -> NDArray[
     return products
 
 
-def index_settings(
-    index: str, count: int, dimension: int, given: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """How an index over N vectors is built and searched: what is given, otherwise values that suit N.
+def index_settings(index: str, count: int, dimension: int) -> dict[str, int]:
+    """How an index over N vectors is built and searched.
 
     `rescore` candidates of an approximate index are scored again with their full vectors.
 
     Raises:
-        ValueError: no such setting, or fewer vectors than the index can learn from.
+        ValueError: fewer vectors than the index can learn from.
     """
-    how: dict[str, int] = {}
     if index == "hnsw":
-        how = {"links": 32, "ef_construction": 200, "ef_search": 128, "rescore": 32}
-    elif index == "ivfpq":
+        return {"links": 32, "ef_construction": 200, "ef_search": 128, "rescore": 32}
+    if index == "ivfpq":
         if count < PQ_TRAINING:
             raise ValueError(
                 f"ivfpq learns from at least {PQ_TRAINING} vectors, the corpus has {count}; use flat"
@@ -163,10 +160,8 @@ def index_settings(
         # Probing a sixteenth of the lists found 80% of 11,000 real passages' neighbours.
         probes = min(lists, max(16, min(lists // 4, 128)))
         parts = math.gcd(dimension, dimension // 8)
-        how = {"lists": lists, "parts": parts, "probes": probes, "rescore": 128}
-    if unknown := sorted(set(given or {}) - set(how)):
-        raise ValueError(f"{index} has no setting {unknown[0]!r}; it has {', '.join(how) or 'none'}")
-    return {**how, **(given or {})}
+        return {"lists": lists, "parts": parts, "probes": probes, "rescore": 128}
+    return {}
 
 
 def build_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path) -> None:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches
 from memenvs.core.checks import error_line
+from memenvs.core.data import decode
 from memenvs.core.files import damage_in_one_line
 from memenvs.core.optional import require
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
 MODULES = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm")  # of sentence-transformers
 PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
-CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; what a CPU's cache and a GPU's memory like
+CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; fast on a CPU, and on a GPU
 
 
 class Encoder:
@@ -32,10 +33,10 @@ class Encoder:
 
     Args:
         model: a name on the hub, or the folder of a sentence-transformers or transformers model.
-        query_prefix: stands before every query. None: `"query: "` if the model's name starts with `e5-` or
-            `multilingual-e5-`, else nothing.
-        passage_prefix: likewise before every passage, `"passage: "`.
-        max_tokens: what of a text is read, in tokens, special ones included.
+        query_prefix: put before every query. None: `"query: "` if the model's name starts with `e5-` or
+            `multilingual-e5-`, otherwise nothing.
+        passage_prefix: put before every passage, likewise `"passage: "`.
+        max_tokens: of a text that are read, special ones included.
         device: of torch; None: a GPU if there is one.
         batch_tokens: in a batch, padding included; None: 2,048 on a CPU, 65,536 elsewhere.
 
@@ -123,6 +124,15 @@ def load_encoder(
     return Encoder(model, query_prefix, passage_prefix, max_tokens, device)
 
 
+class _Module(msgspec.Struct):
+    type: str
+    path: str
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
+
+
 def check_encoder(folder: Path) -> None:
     """Refuse the folder of a model that would run code of its own or read a pickle; loads nothing.
 
@@ -131,24 +141,21 @@ def check_encoder(folder: Path) -> None:
             whose base model is somewhere else.
     """
     path = folder / "modules.json"  # a bare transformers model has none
-    try:
-        modules = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        types = [str(module["type"]) for module in modules]
-        places = [folder, *(folder / module["path"] for module in modules)]
-        shards = [
-            place / name
-            for place in places
-            for index in place.glob("*.safetensors.index.json")
-            for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        ]
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{folder} is not a whole model ({error_line(error)}); download it again") from error
-    for name in types:
+    again = "download the model again"
+    modules = decode(path.read_bytes(), list[_Module], str(path), again) if path.exists() else []
+    for name in (module.type for module in modules):
         if name.partition(".")[0] != "sentence_transformers" or name.rpartition(".")[2] not in MODULES:
             raise ValueError(
                 f"{path} names the module {name!r}, whose code is not run; choose an encoder made of "
                 f"{', '.join(MODULES)} of sentence-transformers"
             )
+    places = [folder, *(folder / module.path for module in modules)]
+    shards = [
+        place / name
+        for place in places
+        for index in place.glob("*.safetensors.index.json")
+        for name in decode(index.read_bytes(), _Index, str(index), again).weight_map.values()
+    ]
     pickles = [shard for shard in shards if shard.suffix != ".safetensors"]
     for place in places:
         if (place / "adapter_config.json").exists():

@@ -12,7 +12,6 @@ from memenvs.adapters.common import open_env
 from memenvs.baselines.advantages import group_advantages
 from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.optional import check_version, require
-from memenvs.core.text import Template
 from memenvs.envs.searching import several
 from memenvs.envs.sokoban import legend
 from memenvs.models.chat import ChatPolicy, ChatTokens
@@ -45,19 +44,14 @@ PREFIX = "seed "  # of the prompts of `seed_rows`
 CREDIT: Mapping[str, Any] = {"reward": "turn"}
 OVER = "The episode is over. Reply without calling a tool."
 
-SEARCH = Template(
-    """\
+SEARCH = """\
 Answer the question. Look up what you do not know with the tool `search`, at most {searches} times. Then \
 give the answer, as short as it can be, by the tool `answer`{several}.
 
 Question: {question}
-""",
-    required=("question",),
-    optional=("searches", "several"),
-)
+"""
 
-SOKOBAN = Template(
-    """\
+SOKOBAN = """\
 You are at a Sokoban board. Push every box onto a target with the tool `move`. A move takes you one square \
 up, down, left or right; walking into a box pushes it, if the square behind it is free. You may call the \
 tool {turns} times, with up to {actions} moves each.
@@ -65,10 +59,7 @@ tool {turns} times, with up to {actions} moves each.
 Symbols: {legend}
 
 {board}
-""",
-    required=("board",),
-    optional=("turns", "actions", "legend"),
-)
+"""
 
 
 def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
@@ -365,7 +356,9 @@ class SearchTools(ToolEnv):
     def _prompt(self) -> str:
         env = self._env.unwrapped
         task = env.questions[env.episode.task]
-        return SEARCH.fill(question=task.question, searches=env.max_turns, several=several(len(task.answers)))
+        return SEARCH.format(
+            question=task.question, searches=env.max_turns, several=several(len(task.answers))
+        )
 
 
 class SokobanTools(ToolEnv):
@@ -386,7 +379,7 @@ class SokobanTools(ToolEnv):
 
     def _prompt(self) -> str:
         env = self._env.unwrapped
-        return SOKOBAN.fill(
+        return SOKOBAN.format(
             board=to_text(env.board, env.vocabulary),
             turns=env.max_turns,
             actions=env.max_actions,
@@ -398,7 +391,7 @@ def tool_tokenizer(model: str) -> Any:
     """A tokenizer for `processing_class`: the model's own; one without a chat template is given Qwen3's.
 
     TRL reads tool calls by the text of the chat template, so a model without one, such as a base model,
-    cannot call tools there. A template that is there stays, also where TRL does not know it.
+    cannot call tools there. A model's own template is kept, even if TRL does not know it.
 
     Args:
         model: a folder, or a name on the hub.
@@ -421,7 +414,7 @@ class TRLPolicy(ChatPolicy):
 
     Attributes:
         window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
-        has_logprobs: whether the last replies came with log-probabilities (vLLM's do); zeros else.
+        has_logprobs: whether the last replies came with log-probabilities (vLLM's do); otherwise they are zeros.
 
     Args:
         trainer: its tokenizer's chat template, where there is one, is put around observations, with the

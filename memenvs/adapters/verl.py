@@ -54,35 +54,23 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             compares the rollouts of a task (`RewardMethod.group`) sees one episode; a warning names it.
         scorer: theirs.
         **kwargs: verl's.
-
-    Raises:
-        ValueError: no environment is named.
     """
 
     def __init__(
         self,
         *args: Any,
-        env: str = "",
+        env: str,
         settings: Mapping[str, Any] | None = None,
         methods: Sequence[MethodSpec] = (),
         scorer: ScorerSpec = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if not env:
-            raise ValueError(
-                "EpisodeLoop needs the id of an environment; name it in the YAML file of "
-                "actor_rollout_ref.rollout.agent.agent_loop_config_path, as `env: MemSokoban-v0`"
-            )
         self._make = partial(open_env, env, settings, methods, scorer)
         self._tokens = ChatTokens(self.tokenizer, chat_args=plain(self.apply_chat_template_kwargs))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
-        """Play the episode of a row; one `TurnOutput`, or a list of them.
-
-        Raises:
-            ValueError: the row names no seed.
-        """
+        """Play the episode of a row, which names a seed; one `TurnOutput`, or a list of them."""
         seed = (row.get("extra_info") or {}).get("seed")
         if seed is None:
             raise ValueError('the dataset needs extra_info={"seed": …}, or a group plays different tasks')

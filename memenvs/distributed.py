@@ -109,10 +109,6 @@ class RemoteEnv(gym.Env[Any, str]):
     Attributes:
         ahead: a result that the pool computed with those of the others, which the next `reset` or `step`
             returns; None: the worker is asked then.
-
-    Args:
-        pool: of the workers.
-        number: of this environment.
     """
 
     n_tasks: int  # of the pool's attributes
@@ -227,7 +223,7 @@ class WorkerPool:
                 f"the worker of environment {number} died {self._tries} times at one job; look at its "
                 "memory, and at what that environment does, or raise tries"
             )
-            done[number] = JobResult(number, None, error, self.states[number])
+            done[number] = JobResult(None, error, self.states[number])
         return done
 
     def close(self) -> None:
@@ -242,11 +238,11 @@ class WorkerPool:
             if job.number in self.stale:  # also for a reset: without a seed it continues with its generator
                 job = job._replace(state=self.states[job.number])
             dealt.setdefault(self._home[job.number], []).append(job)
-        promised = {w: self.actors[w].work.remote(given) for w, given in dealt.items()}
+        promises = {w: self.actors[w].work.remote(given) for w, given in dealt.items()}
         died = self._ray.exceptions
-        for w, promise in promised.items():
+        for w, given in dealt.items():
             try:
-                answers: list[JobResult] = self._ray.get(promise)
+                answers: list[JobResult] = self._ray.get(promises[w])
             except (died.RayActorError, died.OutOfMemoryError, died.ObjectLostError):
                 # Dead, evicted for its memory, or gone with its node before its answer was fetched.
                 self._ray.kill(self.actors[w])  # it may still run behind a broken network
@@ -254,23 +250,17 @@ class WorkerPool:
                 self.stale.update(self._blocks[w])
                 self.replaced += 1
                 continue
-            for answer in answers:
-                done[answer.number] = answer
-                self.states[answer.number] = answer.state
-                self.stale.discard(answer.number)
+            for job, answer in zip(given, answers, strict=True):
+                done[job.number] = answer
+                self.states[job.number] = answer.state
+                self.stale.discard(job.number)
 
     def _make(self, worker: int) -> Any:
         return self._actor.remote(self._env, self._kwargs, self._blocks[worker])
 
 
 class EnvWorker:
-    """Some environments in one process; a Ray actor is made of it.
-
-    Args:
-        env: their id.
-        kwargs: their arguments.
-        numbers: of the environments that it holds.
-    """
+    """The environments of some numbers in one process; a Ray actor is made of it."""
 
     def __init__(self, env: str, kwargs: dict[str, Any], numbers: list[int]) -> None:
         self._env, self._kwargs, self._numbers = env, kwargs, numbers
@@ -311,7 +301,7 @@ class EnvWorker:
         except Exception as raised:
             error = _sendable(raised)
         state = memenvs.get_state(env) if job.number in self._begun else None
-        return JobResult(job.number, result, error, state)
+        return JobResult(result, error, state)
 
 
 class Job(NamedTuple):
@@ -334,13 +324,11 @@ class JobResult(NamedTuple):
     """The result of a job.
 
     Attributes:
-        number: of the environment.
         result: what `reset` or `step` returned; None where it raised.
         error: what it raised.
         state: of the environment now; None where it never began.
     """
 
-    number: int
     result: Any
     error: Exception | None
     state: State | None

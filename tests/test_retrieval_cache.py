@@ -57,10 +57,3 @@ def test_changing_an_answer_does_not_change_the_memory():
     cached = CachedRetriever(Counting(), 2)
     cached.search(["a"], 1).ids[0].append("mine")
     assert cached.search(["a"], 1).ids == [["a"]]
-
-
-def test_hits_and_misses_add_up_to_queries():
-    cached = CachedRetriever(Counting(), 10)
-    cached.search(["a", "a", "b"], 1)
-    cached.search(["a"], 1)
-    assert (cached.hits, cached.misses) == (2, 2)

@@ -414,7 +414,7 @@ class TRLPolicy(ChatPolicy):
 
     Attributes:
         window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
-        has_logprobs: whether the last replies came with log-probabilities (vLLM's do); otherwise they are zeros.
+        has_logprobs: whether the last replies came with log-probabilities (vLLM's do), not zeros.
 
     Args:
         trainer: its tokenizer's chat template, where there is one, is put around observations, with the

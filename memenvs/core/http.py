@@ -31,7 +31,7 @@ class RequestRefused(ServerError, ValueError):
 
 
 class JSONClient:
-    """Sends requests to one server, with retries; may be used from several threads, and after a fork.
+    """Sends requests to one server, with retries; it may be used from several threads, and after a fork.
 
     Idle connections are kept open for the next request.
 
@@ -93,39 +93,34 @@ class JSONClient:
         return self._request("GET", path, None, read)
 
     def _request(self, method: str, path: str, body: bytes | None, read: Callable[[Any], T]) -> T:
-        began = time.monotonic()
-        for attempt in range(1, self._tries + 1):
+        began, last, wait = time.monotonic(), "", 0.0
+        for attempt in range(self._tries):
+            if attempt:
+                time.sleep(min(max(self._pause * 2 ** (attempt - 1), wait), MAX_PAUSE))
+            wait = 0.0
             try:
-                return self._try(method, path, body, read)
-            except _Passing as error:
-                last = error
-            if attempt < self._tries:
-                time.sleep(min(max(self._pause * 2 ** (attempt - 1), last.wait), MAX_PAUSE))
-        seconds = time.monotonic() - began
+                response, content = self._exchange(method, path, body)
+            except (OSError, HTTPException) as error:
+                self._close()  # a server that was restarted has closed them all
+                last = error_line(error)
+                continue
+            if response.status != 200:
+                last = f"HTTP {response.status}: {_reason(content)}"
+                if response.status not in RETRIED:
+                    raise RequestRefused(f"{self.url} refused the request, {last}")
+                after = response.getheader("Retry-After", "")
+                wait = float(after) if after.isdecimal() else 0.0
+                continue
+            try:
+                return read(json.loads(content))
+            except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as bad:
+                last = f"{self.url} does not speak the protocol: {bad!r} in {content[:200]!r}"
+                if response.chunked or response.length is not None:  # then it was not cut
+                    raise ServerError(last) from bad
         raise ServerError(
-            f"no answer from {self.url} in {self._tries} tries over {seconds:.1f} s "
+            f"no answer from {self.url} in {self._tries} tries over {time.monotonic() - began:.1f} s "
             f"(last: {last}); {self._fix}"
-        ) from last
-
-    def _try(self, method: str, path: str, body: bytes | None, read: Callable[[Any], T]) -> T:
-        try:
-            response, content = self._exchange(method, path, body)
-        except (OSError, HTTPException) as error:
-            self._close()  # a server that was restarted has closed them all
-            raise _Passing(error_line(error)) from error
-        if response.status != 200:
-            reason = f"HTTP {response.status}: {_reason(content)}"
-            if response.status not in RETRIED:
-                raise RequestRefused(f"{self.url} refused the request, {reason}")
-            wait = response.getheader("Retry-After", "")
-            raise _Passing(reason, float(wait) if wait.isdecimal() else 0.0)
-        try:
-            return read(json.loads(content))
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            what = f"{self.url} does not speak the protocol: {error!r} in {content[:200]!r}"
-            # A truncated body of known length was an error already.
-            bounded = response.chunked or response.length is not None
-            raise (ServerError if bounded else _Passing)(what) from error
+        )
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[HTTPResponse, bytes]:
         connection = self._connection()
@@ -162,18 +157,6 @@ class JSONClient:
     def __del__(self) -> None:
         for connection in getattr(self, "_idle", ()):  # none where the constructor raised
             connection.close()
-
-
-class _Passing(Exception):
-    """What another try may not meet again.
-
-    Attributes:
-        wait: seconds that the server asks to wait before it.
-    """
-
-    def __init__(self, reason: str, wait: float = 0.0):
-        super().__init__(reason)
-        self.wait = wait
 
 
 def _reason(reply: bytes) -> Any:

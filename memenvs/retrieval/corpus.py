@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import gzip
 import hashlib
 import itertools
@@ -91,15 +92,9 @@ class Corpus:
 
     def row(self, id: str) -> int:
         """The row of an id, by a binary search over the sorted ids; KeyError where there is none."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.id(int(self._order[middle])) < id:
-                low = middle + 1
-            else:
-                high = middle
-        if low < len(self) and self.id(int(self._order[low])) == id:
-            return int(self._order[low])
+        place = bisect.bisect_left(self._order, id, key=lambda row: self.id(int(row)))
+        if place < len(self) and self.id(row := int(self._order[place])) == id:
+            return row
         raise KeyError(f"no passage {id!r} in this corpus of {len(self):,}")
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:

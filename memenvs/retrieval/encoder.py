@@ -38,7 +38,10 @@ class Encoder:
         passage_prefix: put before every passage, likewise `"passage: "`.
         max_tokens: of a text that are read, special ones included.
         device: of torch; None: a GPU if there is one.
-        batch_tokens: in a batch, padding included; None: 2,048 on a CPU, 65,536 elsewhere.
+
+    Attributes:
+        dimension: of the vectors.
+        batch_tokens: tokens in a batch, padding included.
 
     Raises:
         FileNotFoundError: there is no such model.
@@ -52,7 +55,6 @@ class Encoder:
         passage_prefix: str | None = None,
         max_tokens: int = 256,
         device: str | None = None,
-        batch_tokens: int | None = None,
     ):
         e5 = Path(model).name.startswith(("e5-", "multilingual-e5-"))
         self.model = model
@@ -63,7 +65,7 @@ class Encoder:
         self._network.max_seq_length = max_tokens
         self._lock = threading.Lock()  # a fast tokenizer borrowed by two threads raises
         self.dimension: int = self._network.get_embedding_dimension()
-        self.batch_tokens = batch_tokens or (CPU_BATCH if self._network.device.type == "cpu" else GPU_BATCH)
+        self.batch_tokens = CPU_BATCH if self._network.device.type == "cpu" else GPU_BATCH
 
     def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(B, dimension) unit vectors of queries."""

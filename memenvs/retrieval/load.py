@@ -118,24 +118,15 @@ class CachedRetriever:
     Args:
         retriever: answers the misses.
         size: answers kept, the least recently used dropped first; about 2 kB each at k = 3.
-
-    Attributes:
-        hits: queries answered from the cache so far.
-        misses: queries searched so far; a query that comes twice in a call is searched once.
     """
 
     def __init__(self, retriever: Retriever, size: int = CACHE):
         self.retriever = retriever
-        self.hits = self.misses = 0
-        self._lock = threading.Lock()
         self._answers: LRUCache[tuple[str, int], tuple[list[str], list[float]]] = LRUCache(size)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The best k passages of each query; see `Retriever.search`."""
-        found = search_distinct(queries, k, self._search)
-        with self._lock:
-            self.hits += len(queries) - len(set(queries))
-        return found
+        return search_distinct(queries, k, self._search)
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         """The passages of these ids; KeyError for an id that is not in the corpus."""
@@ -144,9 +135,6 @@ class CachedRetriever:
     def _search(self, queries: list[str], k: int) -> Hits:
         known = self._answers.get((query, k) for query in queries)
         missing = [query for query in queries if (query, k) not in known]
-        with self._lock:
-            self.hits += len(known)
-            self.misses += len(missing)
         if missing:
             found = self.retriever.search(missing, k)
             new = zip(missing, found.ids, found.scores, strict=True)

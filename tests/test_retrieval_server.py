@@ -234,8 +234,8 @@ def test_what_cannot_be_answered_in_time_is_told_so_and_a_search_that_does_not_e
 
 
 @pytest.mark.parametrize("begin", [b"POST /retrieve HTTP/1.1\r\nHost: x\r\nX-Long: ", b"GET / HTTP/1.1\r\n"])
-def test_an_endless_head_is_refused_at_its_bound_and_closed(server, begin):
-    bound = server_module.MAX_HEAD
+def test_endless_headers_are_refused_at_their_bound(server, begin):
+    bound = server_module.MAX_HEADERS
     filler = b"X: y\r\n" if begin.endswith(b"\n") else b"x"
     head = (begin + filler * bound)[: bound + 1]
     with socket.create_connection((server.host, server.port), timeout=10) as client:
@@ -247,10 +247,10 @@ def test_an_endless_head_is_refused_at_its_bound_and_closed(server, begin):
         client.sendall(head[-1:])
         answer = b"".join(iter(lambda: client.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 431 ")
-    assert b"the head of a request has more than 65536 bytes" in answer
+    assert b"the headers of a request have more than 65536 bytes" in answer
 
 
-def test_long_bodies_on_one_connection_do_not_count_as_heads(server):
+def test_long_bodies_on_one_connection_do_not_count_as_headers(server):
     body = json.dumps({"queries": ["word1 " * 1_600] * 20}).encode()
     one = b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     answer = b""

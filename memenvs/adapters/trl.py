@@ -162,7 +162,7 @@ class TurnAdvantages(Trainer):
     """Mixin that gives every token the advantage of its turn: `class Trainer(TurnAdvantages, GRPOTrainer)`.
 
     It replaces TRL's advantages by `memenvs.baselines.advantages.group_advantages`, also in evaluation; TRL
-    goes on logging its own, one a row. With an `EpisodeRollout` turns and tokens are those of the rollout.
+    still logs its own, one a row. With an `EpisodeRollout` turns and tokens are those of the rollout.
     With tools turn k is the k-th run of ones in TRL's mask: parallel calls of one reply add up, and a closing
     reply without a call earns nothing of its own.
 

@@ -80,7 +80,7 @@ class ReplyHarnessConfig(vf.HarnessConfig):
 class ReplyHarness(vf.Harness[ReplyHarnessConfig]):
     """One chat completion a turn: no program, no tools, no sandbox.
 
-    verifiers' own `null` harness does the same by a Python program that is started anew at every turn.
+    verifiers' own `null` harness does the same by a Python program that starts at every turn.
     """
 
     APPENDS_SYSTEM_PROMPT = True

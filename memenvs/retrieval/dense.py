@@ -86,7 +86,7 @@ class Nearest(NamedTuple):
         find: the candidates of the index.
         vectors: (N, d), float32, unit length.
         rank: (N,) place of each row's id among the sorted ids.
-        exact: whether `find` misses nothing: then candidates are fetched until ties at k are settled.
+        exact: whether `find` misses nothing: then more candidates are fetched until no tie at k is left.
         rescore: least number of candidates to score.
     """
 
@@ -103,7 +103,7 @@ class Nearest(NamedTuple):
         """
         fetch = min(len(self.vectors), fetch or max(k + SPARE, self.rescore))
         rows = self.find(queries, fetch)
-        answers, unsettled = [], []
+        answers, tied = [], []
         for place, (query, found) in enumerate(zip(queries, rows, strict=True)):
             found = found[found >= 0]
             scores = inner(self.vectors, found, query)
@@ -113,9 +113,9 @@ class Nearest(NamedTuple):
                 and fetch < len(self.vectors)
                 and scores.min() + 10.0**-DECIMALS >= answers[-1][0][-1]
             ):
-                unsettled.append(place)
-        if unsettled:
-            for place, answer in zip(unsettled, self.search(queries[unsettled], k, 4 * fetch), strict=True):
+                tied.append(place)
+        if tied:
+            for place, answer in zip(tied, self.search(queries[tied], k, 4 * fetch), strict=True):
                 answers[place] = answer
         return answers
 

@@ -77,7 +77,7 @@ class LexicalRetriever(CorpusRetriever):
             yield ordered(scores[rows], rows, self.corpus.rank, k)
 
     def _score(self, query: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """(N,) BM25 scores; the weight of a word that stands twice in the query counts twice."""
+        """(N,) BM25 scores; a word that comes twice in the query counts twice."""
         known = [word for word in words(query) if word in self._vocabulary]
         content = [word for word in known if word not in self._stop_words]
         scores = np.zeros(len(self.corpus), dtype=np.float32)

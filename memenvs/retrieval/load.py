@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memenvs.core.data import Whole, checked
 from memenvs.core.files import json_sha256, resolved
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.index import IndexCard
@@ -25,7 +26,8 @@ FORMS = '"lexical:FILE.jsonl.gz", "lexical:INDEX_OR_TASK_SET", "dense:INDEX_DIR"
 _lock = threading.Lock()
 
 
-def load_retriever(spec: str, cache: int = CACHE) -> Retriever:
+@checked
+def load_retriever(spec: str, cache: Whole = CACHE) -> Retriever:
     """The retriever of a spec; equal arguments give the same object, loaded once a process.
 
     Args:

@@ -27,7 +27,7 @@ from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_fol
 from memenvs.retrieval.protocol import MAX_PASSAGES, Retriever
 
 DRAIN = 20.0  # seconds after SIGTERM in which waiting requests are still searched
-MAX_HEAD, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes
+MAX_HEADERS, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve_index(args: argparse.Namespace) -> None:
     check_numbers(Range(0), **{"--drain": args.drain, "--wait-ms": args.wait_ms})
     check_whole(**{"--topk": args.topk, "--max-batch": args.max_batch})
+    check_whole(Range(0), **{"--cache": args.cache})
     retriever = open_folder(args.index, args.encoder, args.device)
     about = {
         "index": args.index,
@@ -226,18 +227,18 @@ def write_answers(answers: Sequence[Answer], scores: bool) -> bytes:
 
 
 def _bounded() -> type[Any]:
-    """The HTTP protocol of uvicorn, which by itself bounds no head of a request."""
+    """The HTTP protocol of uvicorn, with a bound on the headers of a request that uvicorn lacks."""
     base: Any = require("uvicorn.protocols.http.httptools_impl", "search").HttpToolsProtocol
 
     class BoundedProtocol(base):
-        _in_head = True
-        _received = 0  # bytes since the last head or body ended
+        _in_headers = True
+        _received = 0  # bytes since the last headers or body ended
 
         def data_received(self, data: bytes) -> None:
             self._received += len(data)
             super().data_received(data)
-            if self._in_head and self._received > MAX_HEAD and not self.transport.is_closing():
-                reason = f"the head of a request has more than {MAX_HEAD} bytes; shorten it"
+            if self._in_headers and self._received > MAX_HEADERS and not self.transport.is_closing():
+                reason = f"the headers of a request have more than {MAX_HEADERS} bytes; shorten them"
                 body = json.dumps({"detail": reason}).encode()
                 head = (
                     "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
@@ -248,11 +249,11 @@ def _bounded() -> type[Any]:
 
         def on_headers_complete(self) -> None:
             super().on_headers_complete()
-            self._in_head, self._received = False, 0
+            self._in_headers, self._received = False, 0
 
         def on_message_complete(self) -> None:
             super().on_message_complete()
-            self._in_head, self._received = True, 0
+            self._in_headers, self._received = True, 0
 
     return BoundedProtocol
 

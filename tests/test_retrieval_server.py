@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import re
@@ -68,10 +69,10 @@ class Process:
         return code
 
 
-def program(before: str) -> tuple[str, str]:
-    """A server that runs a line of Python before each search; `queries` are what it looks up."""
+def program(before: str, first: str = "") -> tuple[str, str]:
+    """A server that runs a line of Python first and one before each search of `queries`."""
     code = (
-        "import sys, time\nfrom memenvs.retrieval import server\nsearch = server.look_up\n"
+        f"import sys, time\nfrom memenvs.retrieval import server\n{first}\nsearch = server.look_up\n"
         f"def look_up(retriever, queries, k):\n    {before}\n    return search(retriever, queries, k)\n"
         "server.look_up = look_up\nserver.main(sys.argv[1:])"
     )
@@ -248,6 +249,19 @@ def test_endless_headers_are_refused_at_their_bound(server, begin):
         answer = b"".join(iter(lambda: client.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert b"the headers of a request have more than 65536 bytes" in answer
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"])
+def test_a_client_that_does_not_send_its_request_in_time_is_cut_off_and_a_slow_search_is_not(index, sent):
+    server = Process(index, program=program("time.sleep(1)", "server.PATIENCE = 0.5"))
+    try:
+        with socket.create_connection((server.host, server.port), timeout=10) as client:
+            client.sendall(sent)
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+        assert server.post({"queries": ["word1"]})[0] == 200
+    finally:
+        server.stop()
 
 
 def test_long_bodies_on_one_connection_do_not_count_as_headers(server):

@@ -28,6 +28,7 @@ from memenvs.retrieval.protocol import MAX_PASSAGES, Retriever
 
 DRAIN = 20.0  # seconds after SIGTERM in which waiting requests are still searched
 MAX_HEADERS, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes
+PATIENCE = 30.0  # seconds for a whole request to come, and for its answer to be taken
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -227,12 +228,21 @@ def write_answers(answers: Sequence[Answer], scores: bool) -> bytes:
 
 
 def _bounded() -> type[Any]:
-    """The HTTP protocol of uvicorn, with a bound on the headers of a request that uvicorn lacks."""
+    """The HTTP protocol of uvicorn, with bounds that it lacks: on headers, and on slow clients."""
     base: Any = require("uvicorn.protocols.http.httptools_impl", "search").HttpToolsProtocol
 
     class BoundedProtocol(base):
         _in_headers = True
         _received = 0  # bytes since the last headers or body ended
+        _timer: asyncio.TimerHandle
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._timer = self.loop.call_later(PATIENCE, transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._timer.cancel()
+            super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
             self._received += len(data)
@@ -254,6 +264,12 @@ def _bounded() -> type[Any]:
         def on_message_complete(self) -> None:
             super().on_message_complete()
             self._in_headers, self._received = True, 0
+            self._timer.cancel()  # while the request is answered
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._timer.cancel()
+            self._timer = self.loop.call_later(PATIENCE, self.transport.abort)
 
     return BoundedProtocol
 

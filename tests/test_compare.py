@@ -11,7 +11,7 @@ from memenvs.core.files import write_json
 from memenvs.evaluation import run as evaluation
 from memenvs.evaluation.compare import MATCHED, compare, main, paired_interval
 from memenvs.evaluation.log import RESULTS, RunLog
-from memenvs.evaluation.run import read_tasks, show_tasks
+from memenvs.evaluation.run import show_tasks
 from memenvs.evaluation.summary import bootstrap, show_number, summarise
 from memenvs.rollout.records import Episode
 
@@ -132,10 +132,10 @@ def test_sums_in_another_order_are_ties(two):
 
 def test_the_means_are_those_of_the_summaries_to_the_digit(tmp_path):
     summaries = {}
-    for policy in ("lexical", "random_text", "careful"):
+    for policy in ("lexical", "random_text"):
         arguments = {"tasks": "world-test", "n_documents": 8}
         summaries[policy] = evaluate(
-            "MemChunkQA-v0", policy, env_args=arguments, tasks="0:9", samples=3, out=tmp_path / policy
+            "MemChunkQA-v0", policy, env_args=arguments, tasks="0:4", samples=2, out=tmp_path / policy
         )
     comparison = compare([tmp_path / policy for policy in summaries])
     assert {row.metric for row in comparison.differences} == set(summaries["lexical"].metrics)
@@ -166,7 +166,7 @@ def test_what_the_folder_holds_beyond_its_results_is_not_compared(tmp_path):
 def test_the_baseline_is_the_first_or_the_one_that_is_named(two):
     runs = two({0: [0.0], 1: [0.0]}, {0: [1.0], 1: [0.5]})
     assert compare(runs).differences[0].difference.mean == 0.75
-    for name in ("other", str(runs[1]), runs[1] / "results.json"):
+    for name in ("other", runs[1]):
         comparison = compare(runs, baseline=name)
         assert (comparison.runs[0].name, comparison.differences[0].difference.mean) == ("other", -0.75)
 
@@ -177,13 +177,8 @@ def test_the_metrics_are_those_that_are_asked_for_or_that_every_run_has(tmp_path
     runs = [tmp_path / "a", tmp_path / "b"]
     assert [row.metric for row in compare(runs).differences] == ["em", "f1"]
     assert [row.metric for row in compare(runs, metrics=["f1"]).differences] == ["f1"]
-    with pytest.raises(ValueError, match="no metric 'reply_tokens' that every run has; give --metrics of"):
+    with pytest.raises(ValueError, match=r"one that every run has \(em, f1\), got 'reply_tokens'"):
         compare(runs, metrics=["f1", "reply_tokens"])
-
-
-def test_the_tasks_of_an_evaluation_are_written_as_they_are_read():
-    for numbers in ([0], [0, 1, 2], [0, 1, 2, 7], [3, 5, 6, 9]):
-        assert read_tasks(show_tasks(numbers), 10) == numbers
 
 
 # What is shown and written.
@@ -252,26 +247,15 @@ def test_the_forest_plot_has_a_bar_for_each_interval_and_a_line_at_zero(two):
     assert [text.get_text() for text in shares.texts] == ["+0.625  [0.250, 1.000]"]
 
 
-def test_many_runs_are_told_apart_by_colour_and_marker(tmp_path):
-    names = [str(k) for k in range(9)]
-    for name in names:
-        write_run(tmp_path / name, {0: [0.0], 1: [float(name) / 10]})
+def test_many_runs_of_any_name_are_told_apart_by_colour_and_marker(tmp_path):
+    names = [*"012345", "$base_{", "_x", "a$\\b$"]
+    for k, name in enumerate(names):
+        write_run(tmp_path / name, {0: [0.0], 1: [k / 10]})
     figure = compare([tmp_path / name for name in names]).draw()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == names[1:]
     points = figure.axes[0].lines[2::2]
     assert len({(point.get_color(), point.get_marker()) for point in points}) == 8
-
-
-def test_a_name_is_drawn_as_it_is(tmp_path):
-    names = ["$base_{", "_x", "a$\\b$"]
-    for name in names:
-        write_run(tmp_path / name, {0: [0.0], 1: [float(len(name))]})
-    comparison = compare([tmp_path / name for name in names])
-    comparison.write(tmp_path / "out")
-    (legend,) = comparison.draw().legends
-    assert [text.get_text() for text in legend.get_texts()] == names[1:]
-    compare([tmp_path / name for name in names[:2]]).write(tmp_path / "out")
 
 
 def test_without_matplotlib_the_table_is_shown_and_the_extra_named(two, tmp_path, capsys, monkeypatch):
@@ -298,7 +282,6 @@ def test_everything_of_a_setting_but_the_policy_has_to_match(tmp_path):
 @pytest.mark.parametrize(
     ("change", "name", "line"),
     [
-        ({"env": "MemNIAH-v0"}, "env", 'env is "MemNIAH-v0" in other and "MemChunkQA-v0" in base'),
         (
             {"env_args": {"tasks": "world-test"}},
             "env_args",
@@ -315,9 +298,7 @@ def test_everything_of_a_setting_but_the_policy_has_to_match(tmp_path):
             "methods",
             'methods is [["OTC", {}]] in other and null in base',
         ),
-        ({"n_tasks": 98}, "n_tasks", "n_tasks is 98 in other and 99 in base"),
         ({"seed": 1}, "seed", "seed is 1 in other and 0 in base"),
-        ({"memenvs": "0.2.0"}, "memenvs", 'memenvs is "0.2.0" in other and "0.1.0" in base'),
     ],
 )
 def test_runs_that_differ_in_more_than_the_policy_are_refused_unless_it_is_allowed(
@@ -335,7 +316,7 @@ def test_all_that_differs_is_named_at_once_and_one_permission_is_for_one_differe
     arguments = {"tasks": "world-test", "chunk_size": 9, "n_documents": 4}
     runs = two({0: [0.0], 1: [1.0]}, {0: [1.0, 1.0], 1: [1.0, 0.0]}, seed=1, env_args=arguments)
     names = ["env_args.chunk_size", "seed", "samples", "env_args.n_documents"]
-    assert refused(runs, capsys).endswith(f"allow it by --allow {' '.join(names)}\n")
+    assert refused(runs, capsys).endswith(f"allow it with --allow {' '.join(names)}\n")
     assert "more than the policy: seed is" in refused(
         [*runs, "--allow", "samples", "--allow", "env_args"], capsys
     )
@@ -343,15 +324,10 @@ def test_all_that_differs_is_named_at_once_and_one_permission_is_for_one_differe
     assert "average@1/2 over 2 tasks" in capsys.readouterr().out
 
 
-def test_a_permission_for_what_cannot_differ_is_refused(two, capsys):
-    runs = two({0: [0.0], 1: [1.0]}, {0: [1.0], 1: [1.0]})
-    assert "no 'seeds' to differ in, only seed, env, " in refused([*runs, "--allow", "seeds"], capsys)
-
-
 def test_tasks_that_one_run_lacks_are_refused_unless_the_common_ones_are_asked_for(two, capsys):
     runs = two({0: [0.0], 1: [1.0], 2: [1.0], 5: [0.0]}, {0: [1.0], 1: [None], 2: [1.0]})
     said = refused(runs, capsys)
-    assert "base has em of 2 tasks that other has not, such as 1 (every episode of it failed)" in said
+    assert "other lacks em of 2 tasks that another run has, such as task 1; evaluate all runs" in said
     assert refused(runs[::-1], capsys) == said
     comparison = compare(runs, common=True)
     (row,) = comparison.differences
@@ -359,42 +335,34 @@ def test_tasks_that_one_run_lacks_are_refused_unless_the_common_ones_are_asked_f
     assert "over 2 tasks (2 left out that not every run finished)" in str(comparison)
 
 
-def test_a_task_that_was_not_played_is_named(two, capsys):
-    runs = two({0: [0.0], 1: [1.0]}, {0: [1.0]})
-    assert "such as 1 (it was not played)" in refused(runs, capsys)
-
-
 def test_a_metric_that_a_task_lacks_is_named(tmp_path, capsys):
     write_run(tmp_path / "a", {0: [1.0], 1: [0.0]}, metrics=lambda task: {"f1": 0.5})
     write_run(tmp_path / "b", {0: [1.0], 1: [0.0]}, metrics=lambda task: {"f1": 0.5} if task else {})
     said = refused([tmp_path / "a", tmp_path / "b"], capsys)
-    assert "a has f1 of 1 task that b has not, such as 0 (no episode of it has f1)" in said
+    assert "b lacks f1 of 1 tasks that another run has, such as task 0;" in said
 
 
 def test_a_number_that_is_another_task_is_refused(two, capsys):
     runs = two({0: [0.0], 1: [1.0]}, {0: [0.0], 1: [1.0]}, ids="question {}", data={"tasks": "ff"})
     said = refused([*runs, "--allow", "data"], capsys)
-    assert "task 0 is 'question 0' in other and 'task 0' in base: they cannot be paired" in said
+    assert "task 0 is 'question 0' in other and 'task 0' in base; compare runs of one task set" in said
 
 
 def test_one_run_is_no_comparison(two, capsys):
     base, _ = two({0: [0.0]}, {0: [1.0]})
-    assert "two runs or more, each given once" in refused([base], capsys)
-    assert "two runs or more, each given once" in refused([base, base / "episodes.jsonl"], capsys)
+    assert "needs two or more different runs" in refused([base], capsys)
+    assert "needs two or more different runs" in refused([base, base], capsys)
 
 
 def test_what_is_no_run_is_refused(two, tmp_path, capsys):
-    base, _ = two({0: [0.0]}, {0: [1.0]})
-    assert "there is no folder" in refused([base, tmp_path / "nothing"], capsys)
+    base, other = two({0: [0.0]}, {0: [1.0]})
     (tmp_path / "empty").mkdir()
-    assert "holds no results.json; give a folder of `evaluate run" in refused(
-        [base, tmp_path / "empty"], capsys
-    )
+    for path in (tmp_path / "nothing", tmp_path / "empty"):
+        assert "has no results.json; give a folder of `evaluate run" in refused([base, path], capsys)
     (tmp_path / "empty" / RESULTS).write_text("{}")
     assert "results.json: results has no 'setting'; run" in refused([base, tmp_path / "empty"], capsys)
-    assert "baseline 'x' is none of the runs; give one of base, other" in refused(
-        [base, tmp_path / "other", "--baseline", "x"], capsys
-    )
+    said = refused([base, other, "--baseline", "x"], capsys)
+    assert "baseline must be one of the runs base, other, got 'x'" in said
 
 
 def test_results_that_are_not_of_the_episodes_beside_them_are_refused(two, capsys):
@@ -402,22 +370,10 @@ def test_results_that_are_not_of_the_episodes_beside_them_are_refused(two, capsy
     path = runs[1] / "episodes.jsonl"
     path.write_text(path.read_text().splitlines()[0] + "\n")  # as a run that plays it again leaves it
     said = refused(runs, capsys)
-    assert "counts 1 episodes finished and 1 failed, episodes.jsonl holds 1 and 0" in said
-    assert "run the evaluation again by the same command" in said
+    assert "counts 1 episodes finished and 1 failed, but episodes.jsonl holds 1 and 0" in said
+    assert "run the same command again" in said
 
 
 def test_a_run_of_failures_alone_is_refused(two, capsys):
     said = refused(two({0: [0.0]}, {0: [None]}), capsys)
-    assert "no episode of other finished: there is nothing to compare" in said
-
-
-def test_a_metric_that_is_no_number_is_refused(two, capsys):
-    said = refused(two({0: [0.0]}, {0: [float("nan")]}), capsys)
-    assert "em of task 0 in " in said
-    assert "is nan, not a finite number" in said
-
-
-@pytest.mark.parametrize("option", [("--resamples", "99"), ("--seed", "-1")])
-def test_a_number_out_of_its_range_is_refused(option, two, capsys):
-    said = refused([*two({0: [0.0]}, {0: [1.0]}), *option], capsys)
-    assert f"{option[0][2:]} must be a whole number" in said
+    assert "no episode of other finished, so there is nothing to compare" in said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from memenvs.core.data import Seed, checked, convert
 from memenvs.core.files import names_apart, read_json, resolved, whole_file, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.credit import Array
-from memenvs.evaluation.log import EPISODES, RESULTS, SETTING, TABLE, Pair, pair_of, without_texts
+from memenvs.evaluation.log import EPISODES, RESULTS, Pair, pair_of, without_texts
 from memenvs.evaluation.run import read_tasks
 from memenvs.evaluation.summary import (
     NORMAL,
@@ -31,7 +30,7 @@ from memenvs.evaluation.summary import (
     show_number,
     task_means,
 )
-from memenvs.rollout.records import Episode, read_records
+from memenvs.rollout.records import read_records
 
 EPILOG = """\
 examples:
@@ -39,16 +38,15 @@ examples:
   python -m memenvs evaluate compare runs/base runs/grpo runs/mt_ppo --metrics em f1 --out runs/comparison
   python -m memenvs evaluate compare runs/whole runs/memory --allow env_args.memory_mode
 
-A run is a folder that `evaluate run --out` wrote, or a file in it. docs/evaluate.md says what is compared.
+A run is a folder that `evaluate run --out` wrote. docs/evaluate.md says what is compared.
 """
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
 """What runs must have in common: all of an evaluation's setting but the policy, and the samples of a task."""
 
-_AGAIN = "run the evaluation again by the same command: what ended is not played again"
-_UNSET = "nothing"
+_AGAIN = "run the same command again: it plays only what has not ended"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""Of the lines of a plot, told apart by the colour-blind (Okabe and Ito, 2008)."""
+"""The lines of a plot; the colour-blind can tell them apart (Okabe and Ito, 2008)."""
 _MARKERS = "osD^vPX"
 _ROW, _GAP, _AXIS = 0.21, 0.13, 0.5  # inches of a plot: a row, between metrics, a panel's axis
 
@@ -80,16 +78,16 @@ class MetricDifference(NamedTuple):
 
 
 class EvaluatedRun(NamedTuple):
-    """What a comparison knows of a run.
+    """A run as its folder holds it.
 
     Attributes:
         name: in tables.
         folder: of the run.
         setting: of the evaluation, and `samples` of a task.
-        tasks: ids of those that were played, by number.
-        means: by metric and number of the task, failed episodes left out.
-        finished: episodes that ended.
-        failed: episodes without an end.
+        tasks: the id of each task that was played, by its number.
+        means: by metric and number of the task, without failed episodes.
+        finished: number of episodes that ended.
+        failed: number of episodes that failed.
     """
 
     name: str
@@ -102,7 +100,7 @@ class EvaluatedRun(NamedTuple):
 
     @property
     def measured(self) -> set[int]:
-        """The tasks of which an episode finished."""
+        """The tasks with a finished episode."""
         return set().union(*self.means.values())
 
 
@@ -112,12 +110,12 @@ class PairedComparison:
 
     Attributes:
         runs: the baseline first.
-        differences: by metric, and in it by run.
-        tasks: that every run finished.
-        left_out: tasks that only some of them finished.
-        allowed: what else than the policy differs, a sentence each.
+        differences: by metric, and for each metric by run.
+        tasks: number of tasks that every run finished.
+        left_out: number of tasks that only some runs finished.
+        allowed: a sentence on each difference besides the policy.
         resamples: of the bootstrap.
-        seed: likewise.
+        seed: of the bootstrap.
     """
 
     runs: tuple[EvaluatedRun, ...]
@@ -130,7 +128,7 @@ class PairedComparison:
 
     @property
     def caption(self) -> str:
-        """What a table or a picture of it shows, in sentences."""
+        """What the table and the plot show, in sentences."""
         base = self.runs[0]
         arguments = ", ".join(
             f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
@@ -142,22 +140,25 @@ class PairedComparison:
             f"Differences from {base.name} on {base.setting['env']}{f' ({arguments})' if arguments else ''}, "
             f"paired by task: average@{samples} over {self.tasks:,} tasks{left_out}.",
             f"95% percentile intervals of {self.resamples:,} bootstrap resamples of tasks, seed {self.seed}.",
-            "Win, tie, loss: tasks where the mean of a metric is higher, equal, lower.",
         ]
         if not all(row.resampled for row in self.differences):
-            sentences.insert(2, "*: the same on every task, Tango's score interval.")
+            sentences.append("*: the same on every task, Tango's score interval.")
+        sentences.append("Win, tie, loss: tasks where the mean of a metric is higher, equal, lower.")
         return " ".join([*sentences, *self.allowed])
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        runs = {
-            run.name: {"folder": str(run.folder), "finished": run.finished, "failed": run.failed}
-            | {"setting": run.setting}
-            for run in self.runs
-        }
         return {
             "baseline": self.runs[0].name,
-            "runs": runs,
+            "runs": {
+                run.name: {
+                    "folder": str(run.folder),
+                    "finished": run.finished,
+                    "failed": run.failed,
+                    "setting": run.setting,
+                }
+                for run in self.runs
+            },
             "tasks": self.tasks,
             "tasks_left_out": self.left_out,
             "allowed": list(self.allowed),
@@ -169,10 +170,10 @@ class PairedComparison:
         }
 
     def __str__(self) -> str:
-        """A Markdown table, under its caption and above the runs."""
+        """A Markdown table, with its caption above and the runs below."""
         rows: list[list[str]] = []
         for row in self.differences:
-            if not rows or row.run == self.differences[0].run:
+            if row.run == self.runs[1].name:
                 rows.append([row.metric, self.runs[0].name, show_number(row.baseline), "", "", ""])
             interval = row.difference.span() + ("" if row.resampled else " *")
             counts = f"{row.wins:,}/{row.ties:,}/{row.losses:,}"
@@ -187,9 +188,9 @@ class PairedComparison:
         return "\n".join(lines) + "\n"
 
     def draw(self) -> Any:
-        """A forest plot: of each metric and run the difference, its interval as a bar, and a line at zero.
+        """A forest plot: the difference of each metric and run, its interval as a bar, and a line at zero.
 
-        Shares have one axis, every other metric one of its own.
+        Shares have one axis, every other metric its own.
 
         Returns:
             A `matplotlib.figure.Figure`.
@@ -200,42 +201,42 @@ class PairedComparison:
         figure_class = require("matplotlib.figure", "plots").Figure
         metrics = list(dict.fromkeys(row.metric for row in self.differences))
         shares = [name for name in metrics if name in SHARES]
-        panels = [*([shares] if shares else []), *([name] for name in metrics if name not in SHARES)]
+        panels = [[name] for name in metrics if name not in SHARES]
+        panels = [shares, *panels] if shares else panels
         others = [run.name for run in self.runs[1:]]
-        block = len(others) * _ROW + _GAP
-        heights = [len(panel) * block for panel in panels]
+        heights = [len(panel) * (len(others) * _ROW + _GAP) for panel in panels]
         size = (7.0, sum(heights) + _AXIS * len(panels) + 0.5)
         figure = figure_class(figsize=size, dpi=200, layout="constrained")
         axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
         for axis, panel in zip(axes, panels, strict=True):
             self._draw_panel(axis, panel, others)
-        of = f"{self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
+        baseline = f"{self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
         if len(others) == 1:
-            figure.suptitle(f"{others[0]} minus {of}", fontsize=10, parse_math=False)
+            figure.suptitle(f"{others[0]} minus {baseline}", fontsize=10, parse_math=False)
             return figure
-        points = axes[0].lines[2 : 2 * len(others) + 1 : 2]  # behind the line at zero, a bar and a point each
+        points = axes[0].lines[2 : 2 * len(others) + 1 : 2]  # after the line at zero, a bar and a point each
         legend = figure.legend(
             points,
-            map(str, range(len(others))),
-            title=f"difference from {of}",
+            others,
+            title=f"difference from {baseline}",
             loc="outside upper center",
             ncols=min(4, len(others)),
             fontsize=9,
             title_fontsize=10,
             frameon=False,
         )
-        legend.get_title().set_parse_math(False)
-        for text, name in zip(legend.get_texts(), others, strict=True):  # as a label, "_x" would be left out
-            text.set(text=name, parse_math=False)
+        for text in (legend.get_title(), *legend.get_texts()):
+            text.set_parse_math(False)
         return figure
 
     def _draw_panel(self, axis: Any, metrics: Sequence[str], others: Sequence[str]) -> None:
-        """The rows of metrics that share an axis, from the top down."""
+        """Draw metrics that share an axis, from the top down."""
         block = len(others) * _ROW + _GAP
+        rows = [row for row in self.differences if row.metric in metrics]
         axis.axvline(0, color="0.4", linewidth=0.8, zorder=0)
-        for row in (row for row in self.differences if row.metric in metrics):
-            place, k = metrics.index(row.metric), others.index(row.run)
-            y = place * block + k * _ROW
+        for row in rows:
+            k = others.index(row.run)
+            y = metrics.index(row.metric) * block + k * _ROW
             mean, low, high = row.difference
             colour = COLOURS[k % len(COLOURS)]
             axis.plot([low, high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
@@ -246,7 +247,7 @@ class PairedComparison:
         axis.set_yticks([k * block + middle for k in range(len(metrics))], metrics, fontsize=9)
         axis.set_ylim(len(metrics) * block - _GAP / 2 - _ROW / 2, -_GAP / 2 - _ROW / 2)
         axis.margins(x=0.08)
-        if all(row.difference == (0, 0, 0) for row in self.differences if row.metric in metrics):
+        if all(row.difference == (0, 0, 0) for row in rows):
             axis.set_xlim(-1, 1)
         axis.tick_params(axis="y", length=0)
         axis.tick_params(axis="x", labelsize=8)
@@ -260,7 +261,7 @@ class PairedComparison:
             Their paths.
 
         Raises:
-            ImportError: matplotlib is not installed; nothing is written then.
+            ImportError: matplotlib is not installed; then nothing is written.
             OSError: a file cannot be written; with its path.
         """
         figure, folder = self.draw(), Path(folder)
@@ -273,9 +274,9 @@ class PairedComparison:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure of matplotlib, whole, as what its name ends in: `.png` or `.svg`.
+    """Write a figure of matplotlib as `.png` or `.svg`, by the path's suffix.
 
-    The same figure is the same file: it has no date.
+    The file is written whole and holds no date, so that the same figure gives the same file.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -300,55 +301,49 @@ def compare(
 ) -> PairedComparison:
     """Compare runs of `evaluate` with a baseline, paired by task.
 
-    A task's value is the mean over its episodes that finished, as in `summarise`: a run's mean is that of its
-    summary. Differences of tasks are resampled (paired bootstrap; Koehn, EMNLP 2004), and their interval is
-    the percentile one (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13), but for
-    shares that differ alike on every task; see `paired_interval`.
+    A task's value is the mean over its finished episodes, as in `summarise`, so a run's mean is that of its
+    summary. Differences of tasks are resampled (paired bootstrap; Koehn, EMNLP 2004). The interval is the
+    percentile interval (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13), except for
+    shares with the same difference on every task; see `paired_interval`.
 
     Args:
-        runs: two or more folders that `evaluate` wrote with `out`, or files in them.
-        baseline: the one of them that the others are compared with; None: the first.
+        runs: two or more folders that `evaluate` wrote with `out`.
+        baseline: one of them, which the others are compared with; None: the first.
         metrics: names; None: all that every run has.
-        common: compare the tasks that every run finished, where some finished others too.
-        allow: what may differ beside the policy: names of `MATCHED`, or one value as `"env_args.chunk_size"`.
+        common: compare the tasks that every run finished and leave out the others.
+        allow: what may differ besides the policy: a name of `MATCHED`, or one value as in `"env_args.k"`.
         resamples: of the bootstrap, at least 100.
         seed: of the bootstrap, 0 to 2**32 - 1.
 
     Raises:
-        ValueError: runs that have not ended, differ in more than their policy, or finished other tasks; an
-            argument that does not fit.
-        OSError: a folder or a file in it is not there.
+        ValueError: a run has not ended, runs differ in more than their policy or finished different tasks, or
+            an argument does not fit.
+        OSError: a folder or a file in it does not exist.
     """
-    folders = [_folder(path) for path in runs]
+    folders = [Path(run) for run in runs]
     if len(set(map(resolved, folders))) < max(2, len(folders)):
         listed = ", ".join(map(str, runs)) or "none"
-        raise ValueError(f"a comparison needs two runs or more, each given once; got {listed}")
-    names = names_apart(folders)
-    known = [read_run(path, name) for path, name in zip(folders, names, strict=True)]
+        raise ValueError(f"a comparison needs two or more different runs, got {listed}")
+    known = [read_run(path, name) for path, name in zip(folders, names_apart(folders), strict=True)]
     if baseline is not None:
-        first = _chosen(baseline, folders, names)
-        known.insert(0, known.pop(first))
+        places = [k for k, run in enumerate(known) if str(baseline) in (run.name, str(run.folder))]
+        if not places:
+            names = ", ".join(run.name for run in known)
+            raise ValueError(f"baseline must be one of the runs {names}, got {str(baseline)!r}")
+        known.insert(0, known.pop(places[0]))
     allowed = check_matched(known, allow)
-    chosen = _metrics(known, metrics)
-    shared = set.intersection(*(run.measured for run in known))
-    every = set.union(*(run.measured for run in known))
-    if not common:
-        for name in chosen:
-            _check_tasks(known, name)
     rows = []
-    for name in chosen:
-        tasks = sorted(set.intersection(*(set(run.means[name]) for run in known)))
-        if not tasks:
-            raise ValueError(f"no task has {name} in every run; leave it out by --metrics")
-        before = np.array([known[0].means[name][task] for task in tasks])
-        for run in known[1:]:
-            after = np.array([run.means[name][task] for task in tasks])
+    for name in _choose_metrics(known, metrics):
+        tasks = _shared_tasks(known, name, common)
+        before, *others = (np.array([run.means[name][task] for task in tasks]) for run in known)
+        for run, after in zip(known[1:], others, strict=True):
             rows.append(_difference(name, run.name, before, after, resamples, seed))
+    shared = set.intersection(*(run.measured for run in known))
     return PairedComparison(
         tuple(known),
         tuple(rows),
         tasks=len(shared),
-        left_out=len(every - shared),
+        left_out=len(set.union(*(run.measured for run in known)) - shared),
         allowed=tuple(allowed),
         resamples=resamples,
         seed=seed,
@@ -360,21 +355,18 @@ def paired_interval(
 ) -> tuple[Interval, bool]:
     """Mean of the differences of n tasks, its 95% interval, and whether the interval is the bootstrap's.
 
-    Where every value is a share of 0 or 1 and all differences are the same d, so are those of all resamples,
-    whatever n is. Then it is Tango's score interval of paired shares (Statistics in Medicine 17, 1998), whose
-    equation has there the solution
+    Where every value is a share of 0 or 1 and all differences are the same d, every resample gives d too,
+    whatever n is. The interval is then Tango's score interval of paired shares (Statistics in Medicine 17,
+    1998), whose equation has the solution
 
-        d - h (1 + |d|) to d + h (1 + |d|), cut at -1 and 1,   h = z^2 / (n + z^2),  z = 1.96
+        d - h (1 + |d|) to d + h (1 + |d|), clipped to -1 and 1,   h = z^2 / (n + z^2),  z = 1.96
 
     Args:
         before: (n,) of the baseline.
         after: (n,) of the run.
         share: whether the metric is one of `memenvs.evaluation.summary.SHARES`.
         resamples: of the bootstrap.
-        seed: likewise.
-
-    Raises:
-        ValueError: no values.
+        seed: of the bootstrap.
     """
     differences = after - before
     found = bootstrap(differences.tolist(), resamples=resamples, seed=seed)
@@ -402,42 +394,37 @@ class _Results(msgspec.Struct):
 
 
 def read_run(folder: Path, name: str) -> EvaluatedRun:
-    """A run from its folder: the episodes that its results are made of.
+    """A run from its folder, with the episodes that its results are about.
 
     Raises:
-        ValueError: it has not ended, its results are not those of its episodes, or a file holds something
-            else.
-        OSError: a file is not there.
+        ValueError: the run has not ended, or a file holds something else.
+        OSError: a file does not exist.
     """
     if not (folder / RESULTS).exists():
         raise FileNotFoundError(
-            f"{folder} holds no {RESULTS}; give a folder of `evaluate run --out` whose run has ended"
+            f"{folder} has no {RESULTS}; give a folder of `evaluate run --out` whose run has ended"
         )
     results = read_json(folder / RESULTS, _AGAIN)
     known = convert(results, _Results, f"{folder / RESULTS}: results", _AGAIN)
-    setting = {**results["setting"], "samples": known.samples}
     numbers = read_tasks(known.task, known.setting.n_tasks)
-    counts = known.finished, known.failed
-    pairs = {Pair(task, sample) for task in numbers for sample in range(setting["samples"])}
-    episodes: dict[Pair, Episode] = {}
-    for _, episode in read_records(folder / EPISODES):
-        if (pair := pair_of(episode)) in pairs:
-            episodes[pair] = without_texts(episode)
+    pairs = {Pair(task, sample) for task in numbers for sample in range(known.samples)}
+    kept = (without_texts(episode) for _, episode in read_records(folder / EPISODES))
+    episodes = {pair_of(episode): episode for episode in kept if pair_of(episode) in pairs}
     finished = [episode for _, episode in sorted(episodes.items()) if not episode.error]
-    if pairs != set(episodes) or counts != (len(finished), len(pairs) - len(finished)):
+    if (len(episodes), len(finished)) != (len(pairs), known.finished):
         raise ValueError(
-            f"{folder / RESULTS} counts {counts[0]} episodes finished and {counts[1]} failed, {EPISODES} "
-            f"holds {len(finished)} and {len(episodes) - len(finished)} of them; {_AGAIN}"
+            f"{folder / RESULTS} counts {known.finished} episodes finished and {known.failed} failed, but "
+            f"{EPISODES} holds {len(finished)} and {len(episodes) - len(finished)} of them; {_AGAIN}"
         )
-    means = task_means(finished)
-    for metric, by_task in means.items():
-        if unknown := [task for task, mean in by_task.items() if not math.isfinite(mean)]:
-            raise ValueError(
-                f"{metric} of task {unknown[0]} in {folder} is {by_task[unknown[0]]}, not a finite number; "
-                "correct the environment's metric and evaluate in another folder"
-            )
-    ids = {pair.task: episode.task for pair, episode in sorted(episodes.items()) if episode.task}
-    return EvaluatedRun(name, folder, setting, ids, means, *counts)
+    return EvaluatedRun(
+        name,
+        folder,
+        setting={**results["setting"], "samples": known.samples},
+        tasks={pair.task: episode.task for pair, episode in sorted(episodes.items()) if episode.task},
+        means=task_means(finished),
+        finished=known.finished,
+        failed=known.failed,
+    )
 
 
 def check_matched(runs: Sequence[EvaluatedRun], allow: Sequence[str] = ()) -> list[str]:
@@ -451,85 +438,68 @@ def check_matched(runs: Sequence[EvaluatedRun], allow: Sequence[str] = ()) -> li
         A sentence on each difference that was allowed.
 
     Raises:
-        ValueError: what differs, with both values; or `allow` names nothing that could.
+        ValueError: with all other differences, and both values of each.
     """
-    values = [_flat(run.setting) for run in runs]
-    names = list(dict.fromkeys(name for one in values for name in one))
-    valid = list(dict.fromkeys([*MATCHED, *names]))
-    for name in allow:
-        if name not in valid:
-            listed = ", ".join(closest_first(name, valid))
-            raise ValueError(f"allow: these runs have no {name!r} to differ in, only {listed}")
-    sentences: list[str] = []
-    refused: dict[str, str] = {}
-    for name in names:
-        for run, own in zip(runs[1:], values[1:], strict=True):
-            if own.get(name, _UNSET) == values[0].get(name, _UNSET):
-                continue
-            both = (
-                f"{name} is {own.get(name, _UNSET)} in {run.name} and {values[0].get(name, _UNSET)} "
-                f"in {runs[0].name}"
-            )
-            if name in allow or name.partition(".")[0] in allow:
-                sentences.append(f"{both}.")
-            else:
-                refused.setdefault(name, both)
+    first, allowed, refused = runs[0], list[str](), dict[str, str]()
+    wanted = _flat(first.setting)
+    for run in runs[1:]:
+        found = _flat(run.setting)
+        for name in wanted | found:
+            one, other = found.get(name, "nothing"), wanted.get(name, "nothing")
+            line = f"{name} is {one} in {run.name} and {other} in {first.name}"
+            if one != other and not {name, name.partition(".")[0]}.isdisjoint(allow):
+                allowed.append(f"{line}.")
+            elif one != other:
+                refused.setdefault(name, line)
     if refused:
         raise ValueError(
             f"the runs differ in more than the policy: {'; '.join(refused.values())}; compare runs of one "
-            f"setting, or allow it by --allow {' '.join(refused)}"
+            f"setting, or allow it with --allow {' '.join(refused)}"
         )
     for run in runs[1:]:
-        for task in sorted(run.tasks.keys() & runs[0].tasks.keys()):
-            if run.tasks[task] != runs[0].tasks[task]:
-                raise ValueError(
-                    f"task {task} is {run.tasks[task]!r} in {run.name} and {runs[0].tasks[task]!r} in "
-                    f"{runs[0].name}: they cannot be paired; compare runs of one task set"
-                )
-    return sentences
+        if renamed := [task for task, own in run.tasks.items() if first.tasks.get(task, own) != own]:
+            raise ValueError(
+                f"task {renamed[0]} is {run.tasks[renamed[0]]!r} in {run.name} and "
+                f"{first.tasks[renamed[0]]!r} in {first.name}; compare runs of one task set"
+            )
+    return allowed
 
 
 def _flat(setting: dict[str, Any]) -> dict[str, str]:
     """What must match, as JSON by name; values of an object by `name.key`."""
-    flat: dict[str, str] = {}
+    flat: dict[str, Any] = {}
     for name in MATCHED:
         value = setting.get(name)
-        parts = (
+        flat |= (
             {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
         )
-        flat |= {key: json.dumps(one, ensure_ascii=False, sort_keys=True) for key, one in parts.items()}
-    return flat
+    return {name: json.dumps(value, ensure_ascii=False, sort_keys=True) for name, value in flat.items()}
 
 
-def _check_tasks(runs: Sequence[EvaluatedRun], metric: str) -> None:
-    """Refuse a metric that not every run has of the same tasks."""
+def _choose_metrics(runs: Sequence[EvaluatedRun], asked: Sequence[str] | None) -> list[str]:
     for run in runs:
-        for other in runs:
-            if only := sorted(other.means[metric].keys() - run.means[metric].keys()):
-                why = "every episode of it failed" if only[0] in run.tasks else "it was not played"
-                if only[0] in run.measured:
-                    why = f"no episode of it has {metric}"
-                many = "task" if len(only) == 1 else "tasks"
-                raise ValueError(
-                    f"{other.name} has {metric} of {len(only):,} {many} that {run.name} has not, such as "
-                    f"{only[0]} ({why}); evaluate all runs on the same tasks, or compare the "
-                    "common ones by --common"
-                )
-
-
-def _metrics(runs: Sequence[EvaluatedRun], asked: Sequence[str] | None) -> list[str]:
-    """The metrics to be compared."""
-    for run in runs:
-        if not run.means:
-            raise ValueError(f"no episode of {run.name} finished: there is nothing to compare; {_AGAIN}")
+        if not run.finished:
+            raise ValueError(f"no episode of {run.name} finished, so there is nothing to compare; {_AGAIN}")
     shared = [name for name in runs[0].means if all(name in run.means for run in runs)]
-    if asked is None and shared:
-        return shared
-    for name in asked or [""]:
+    for name in asked or ():
         if name not in shared:
-            listed = ", ".join(closest_first(name, shared)) or "none"
-            raise ValueError(f"no metric {name!r} that every run has; give --metrics of {listed}")
-    return list(dict.fromkeys(asked or ()))
+            listed = ", ".join(closest_first(name, shared))
+            raise ValueError(f"metric must be one that every run has ({listed}), got {name!r}")
+    return shared if asked is None else list(dict.fromkeys(asked))
+
+
+def _shared_tasks(runs: Sequence[EvaluatedRun], metric: str, common: bool) -> list[int]:
+    """The tasks that have the metric in every run; unless `common`, no run may lack one that another has."""
+    played = [set(run.means[metric]) for run in runs]
+    shared = set.intersection(*played)
+    for run, tasks in zip(runs, played, strict=True):
+        lacking = sorted(set.union(*played) - tasks)
+        if lacking and not (common and shared):
+            raise ValueError(
+                f"{run.name} lacks {metric} of {len(lacking):,} tasks that another run has, such as task "
+                f"{lacking[0]}; evaluate all runs on the same tasks, or compare the shared ones by --common"
+            )
+    return sorted(shared)
 
 
 def _difference(
@@ -543,26 +513,6 @@ def _difference(
     )
     means = float(before.mean()), float(after.mean())
     return MetricDifference(metric, run, *means, interval, wins, ties, losses, resampled)
-
-
-def _folder(path: str | Path) -> Path:
-    """The folder of a run that is named by itself, or by a file in it."""
-    named = Path(path)
-    if named.name in (SETTING, EPISODES, RESULTS, TABLE) and not named.is_dir():
-        return named.parent
-    if not named.is_dir():
-        raise FileNotFoundError(f"there is no folder {named}; give one that `evaluate run --out` wrote")
-    return named
-
-
-def _chosen(baseline: str | Path, folders: Sequence[Path], names: Sequence[str]) -> int:
-    """Which run is the baseline, named by its folder, by a file in it, or as tables do."""
-    if str(baseline) in names:
-        return names.index(str(baseline))
-    for k, folder in enumerate(folders):
-        if Path(baseline) in (folder, *(folder / name for name in (SETTING, EPISODES, RESULTS, TABLE))):
-            return k
-    raise ValueError(f"baseline {str(baseline)!r} is none of the runs; give one of {', '.join(names)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

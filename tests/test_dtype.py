@@ -107,7 +107,7 @@ def test_an_evaluation_plays_in_the_dtype_that_is_given_and_keeps_it(tiny_model,
 
 @pytest.mark.parametrize(
     ("policy", "message"),
-    [("openai:http://127.0.0.1:9", "dtype is for hf:MODEL"), ("hf:/nowhere", "dtype must be one of auto")],
+    [("openai:http://127.0.0.1:9", "has no option dtype"), ("hf:/nowhere", "dtype must be one of auto")],
 )
 def test_a_dtype_that_a_policy_does_not_have_is_refused(policy, message):
     with pytest.raises(ValueError, match=message):

@@ -40,19 +40,19 @@ class Stream(RandomMoves):
 
 
 class Texts:
-    """A policy over texts that answers every turn with its seat; seat 1 has no reply."""
+    """A policy over texts that answers with the number of its environment; environment 1 gets no reply."""
 
     def __init__(self):
         self.waiting = []
 
     def ask(self, request):
-        self.waiting.append(request.seat)
+        self.waiting.append(request.env_index)
 
     def answered(self):
-        seats, self.waiting = self.waiting, []
+        indices, self.waiting = self.waiting, []
         return [
-            Answer(seat, error="no\nserver") if seat == 1 else Answer(seat, text_reply(str(seat)))
-            for seat in seats
+            Answer(index, error="no\nserver") if index == 1 else Answer(index, text_reply(str(index)))
+            for index in indices
         ]
 
 

@@ -106,7 +106,7 @@ def test_a_recorder_outside_reward_methods_writes_their_signals_and_credits(tmp_
 
 
 def test_an_episode_of_no_texts_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="episodes of text environments are recorded, not of SokobanGridEnv"):
+    with pytest.raises(ValueError, match="env must be a text environment, got SokobanGridEnv"):
         RecordEpisodes(gym.make("MemSokobanGrid-v0"), tmp_path / "e.jsonl")
 
 
@@ -154,17 +154,17 @@ def test_a_torn_last_line_is_not_read_and_is_cut_by_the_next_writer(tmp_path):
 WRITE = """
 import sys
 from memenvs.rollout.records import Episode, EpisodeWriter, text_reply
-for number in range(50):
+for number in range(12):
     with EpisodeWriter("e.jsonl") as writer:
-        writer.write(Episode(task=sys.argv[1], number=number, replies=[text_reply("word " * 40_000)]))
+        writer.write(Episode(task=sys.argv[1], number=number, replies=[text_reply("word " * 20_000)]))
 """
 
 
 def test_processes_that_write_to_one_file_lose_none_of_each_other_s_episodes(tmp_path):
-    writers = [subprocess.Popen([sys.executable, "-c", WRITE, name], cwd=tmp_path) for name in "abcd"]
-    assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE, name], cwd=tmp_path) for name in "abc"]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
     written = sorted((episode.task, episode.number) for episode in read_episodes(tmp_path / "e.jsonl"))
-    assert written == [(name, number) for name in "abcd" for number in range(50)]
+    assert written == [(name, number) for name in "abc" for number in range(12)]
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_the_interval_resamples_tasks_and_not_episodes():
     assert summarise(played, 50).metrics["turns"].interval[1:] == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("metric", ["success", "em", "f1", "return"])
+@pytest.mark.parametrize("metric", ["em", "return"])
 def test_zeros_alone_leave_room_above_them(metric):
     # Wilson: z^2 / (n + z^2) = 3.8415 / 15.8415 of 12 tasks, whatever the number of samples of each
     played = [record(task, sample, **{metric: 0.0}) for task in range(12) for sample in range(3)]
@@ -227,15 +227,6 @@ def test_an_environment_that_does_not_begin_fails_its_episode(monkeypatch, tmp_p
 # What is kept, and gone on from.
 
 
-def test_what_is_finished_is_not_played_again(chat, tmp_path):
-    stub = chat(by_seed)
-    arguments = (*TOOL, "--policy", f"openai:{stub.url}", "--task", "0:4")
-    run(*arguments, out=tmp_path)
-    first, asked = results(tmp_path), len(stub.bodies)
-    run(*arguments, out=tmp_path)
-    assert (results(tmp_path), len(stub.bodies)) == (first, asked)
-
-
 def test_a_run_may_grow_by_tasks_and_samples(tmp_path):
     run(*TOOL, "--policy", "random_text", "--task", "0:2", out=tmp_path / "grown")
     for out in ("grown", "whole"):
@@ -343,9 +334,7 @@ def test_episodes_that_failed_are_played_again(chat, tmp_path, quick):
     ("change", "named"),
     [
         (("--policy", "silent"), 'policy = "gold"'),
-        (("--seed", "1"), "seed = 0"),
         (("--env", "MemSearchQA-v0"), 'env = "MemToolQA-v0"'),
-        (("--env-args", "k=5"), "env_args = "),
     ],
 )
 def test_a_folder_of_another_setting_is_refused_in_one_line(change, named, tmp_path, capsys):
@@ -355,11 +344,6 @@ def test_a_folder_of_another_setting_is_refused_in_one_line(change, named, tmp_p
     said = capsys.readouterr().err
     assert named in said
     assert said.count("\n") == 1
-
-
-def test_a_mistaken_setting_binds_no_one_before_an_episode_is_kept(tmp_path):
-    assert run(*TOOL, "--policy", "nobody", "--task", "0", out=tmp_path) == 2
-    assert run(*TOOL, "--policy", "gold", "--task", "0", out=tmp_path) == 0
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path, capsys):
@@ -433,11 +417,6 @@ def test_a_request_says_what_the_command_line_says(chat):
     }
 
 
-def test_an_address_without_a_path_means_v1(chat):
-    stub = chat(by_seed)
-    assert run(*TOOL, "--policy", f"openai:{stub.url.removesuffix('/v1')}", "--task", "0") == 0
-
-
 def test_the_key_comes_from_the_environment_and_stays_out_of_the_folder(chat, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k-17")
     stub = chat(by_seed)
@@ -452,22 +431,21 @@ def test_no_more_requests_are_under_way_than_allowed(chat):
     assert 1 < stub.most <= 3
 
 
-def test_tokens_are_those_that_the_server_counted(chat, tmp_path):
+@pytest.mark.parametrize("counted", [True, False])
+def test_tokens_are_those_that_the_server_counted(counted, chat, tmp_path):
     replies = iter(["one two three", "<answer>x</answer>"])
     stub = chat(lambda fields: (200, next(replies)))
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path)
+    stub.usage = counted
+    run(*TOOL, "--policy", f"openai:{stub.url.removesuffix('/v1')}", "--task", "0", out=tmp_path)
     prompts = [len(fields["messages"][0]["content"].split()) for fields in stub.bodies]
+    wanted = {
+        "model_prompt_tokens": sum(prompts),
+        "reply_tokens": 3 + 1,
+        "model_tokens": sum(prompts) + 3 + 1,
+        "model_tokens_peak": max(prompts[0] + 3, prompts[1] + 1),
+    }
     found = lines(tmp_path)[0]["metrics"]
-    assert (found["model_prompt_tokens"], found["reply_tokens"]) == (sum(prompts), 3 + 1)
-    assert found["model_tokens"] == sum(prompts) + 3 + 1
-    assert found["model_tokens_peak"] == max(prompts[0] + 3, prompts[1] + 1)
-
-
-def test_nothing_is_counted_where_the_server_counts_nothing(chat, tmp_path):
-    stub = chat(by_seed)
-    stub.usage = False
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path)
-    assert "reply_tokens" not in lines(tmp_path)[0]["metrics"]
+    assert {name: found[name] for name in wanted if name in found} == (wanted if counted else {})
 
 
 def test_replies_that_were_cut_are_counted(chat, tmp_path):
@@ -476,14 +454,9 @@ def test_replies_that_were_cut_are_counted(chat, tmp_path):
     assert mean(tmp_path, "truncated_replies") == 2.0
 
 
-def test_the_stop_string_that_a_server_takes_off_is_put_back(chat, tmp_path):
-    stub = chat(lambda fields: (200, "<answer>x", {"stop_reason": "</answer>"}))
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--stop", "</answer>", out=tmp_path)
-    assert lines(tmp_path)[0]["replies"] == ["<answer>x</answer>"]
-
-
-def test_a_stop_string_that_a_server_keeps_is_not_put_twice(chat, tmp_path):
-    stub = chat(lambda fields: (200, "<answer>x</answer>", {"stop_reason": "</answer>"}))
+@pytest.mark.parametrize("kept", ["", "</answer>"])
+def test_the_stop_string_that_a_server_removes_is_put_back_once(kept, chat, tmp_path):
+    stub = chat(lambda fields: (200, f"<answer>x{kept}", {"stop_reason": "</answer>"}))
     run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--stop", "</answer>", out=tmp_path)
     assert lines(tmp_path)[0]["replies"] == ["<answer>x</answer>"]
 
@@ -507,10 +480,10 @@ CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments
 def test_an_endpoint_that_fails_is_counted_and_the_run_goes_on(reply, reason, chat, quick, tmp_path, capsys):
     stub = chat(lambda fields: by_seed(fields) if fields["seed"] % 2 else reply)
     url = ("--policy", f"openai:{stub.url}", "--tries", "2")
-    assert run(*TOOL, *url, "--task", "0:12", out=tmp_path) == 1
+    assert run(*TOOL, *url, "--task", "0:8", out=tmp_path) == 1
     found = results(tmp_path)
     failed = [line for line in lines(tmp_path) if line["error"]]
-    assert found["failed"] == len(failed) == 12 - found["finished"] == 12 - found["metrics"]["em"]["episodes"]
+    assert found["failed"] == len(failed) == 8 - found["finished"] == 8 - found["metrics"]["em"]["episodes"]
     assert all(reason in line["error"] for line in failed)
     assert f"{len(failed)} failed" in capsys.readouterr().out
 
@@ -629,11 +602,8 @@ def test_what_is_not_asked_for_is_the_models_own(letters):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (("--top-p", "0"), "top_p must be above 0 and at most 1, got 0.0"),
-        (("--top-p", "nan"), "top_p must be a number or null, got nan"),
-        (("--top-k", "-1"), "top_k must be a whole number, at least 0, got -1"),
-        (("--min-p", "1.5"), "min_p must be at least 0 and at most 1, got 1.5"),
-        (("--chat-args", "enable_thinking"), "--chat-args must be NAME=VALUE"),
+        (("--top-p", "nan"), "top_p must be a number, above 0 and at most 1, or null, got nan"),
+        (("--stop", ""), "stop[0] must be a string, at least 1 long, got ''"),
     ],
 )
 def test_a_wrong_number_of_sampling_is_refused_before_a_model_loads(option, said, letters, capsys):
@@ -642,23 +612,12 @@ def test_a_wrong_number_of_sampling_is_refused_before_a_model_loads(option, said
     assert letters == []
 
 
-@pytest.mark.parametrize("option", [("--top-p", "0.5"), ("--min-p", "0.1"), ("--chat-args", "a=1")])
-def test_options_of_models_are_refused_for_policies_without_one(option, capsys):
-    assert run(*TOOL, "--policy", "gold", "--task", "0", *option) == 2
-    assert "is for models, not for policy gold" in capsys.readouterr().err
-
-
 def test_a_growing_episode_is_one_sequence_of_ids(letters, tmp_path):
     run(*TOOL, "--policy", "hf:m", "--task", "0", out=tmp_path)
     first, second = letters[0].prompts
     reply = lines(tmp_path)[0]["replies"][0]
     assert second.startswith(first + reply + "[")
     assert second.endswith("]")
-
-
-def test_a_fresh_prompt_is_encoded_anew(letters):
-    run("--env", "MemChunkQA-v0", "--env-args", "n_documents=20", "--policy", "hf:m", "--task", "0")
-    assert letters[0].prompts[1].startswith("You have read the whole text")
 
 
 def test_turns_that_wait_are_one_batch_and_change_nothing(letters, tmp_path):
@@ -697,12 +656,6 @@ def test_episodes_are_kept_with_what_reward_methods_measured_and_credited(tmp_pa
     assert setting["scorer"] == "lexical"
 
 
-def test_a_run_without_reward_methods_is_not_resumed_with_them(tmp_path, capsys):
-    run(*SEARCH, "--policy", "gold", "--task", "0", out=tmp_path)
-    assert run(*SEARCH, "--policy", "gold", "--task", "0", "--methods", "SearchRewards", out=tmp_path) == 2
-    assert "was begun with methods = []" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -738,15 +691,10 @@ def test_tasks_are_numbers_and_ranges(text, tasks):
     assert read_tasks(text, 5) == tasks
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "5", "0:6", "3:3", "4:1", "1,,2", "1:2:3", "1.5"])
-def test_tasks_that_are_none_are_refused(text):
-    with pytest.raises(ValueError, match=r"^tasks"):
+@pytest.mark.parametrize("text", ["", "x", "-1", "5", "0:6", "4:1", "1,,2", "1:2:3"])
+def test_tasks_that_do_not_exist_are_refused(text):
+    with pytest.raises(ValueError, match=r"^tasks must be numbers and ranges such as 0:100 in 0 to 4, got"):
         read_tasks(text, 5)
-
-
-def test_an_empty_range_of_tasks_is_called_one():
-    with pytest.raises(ValueError, match=r"^tasks 4:1: an empty range; there are tasks 0 to 4$"):
-        read_tasks("4:1", 5)
 
 
 @pytest.mark.parametrize(
@@ -756,26 +704,15 @@ def test_an_empty_range_of_tasks_is_called_one():
         (("--env", "MemSokobanGrid-v0", "--policy", "gold"), "is no text environment"),
         (("--env", "MemSokobanImage-v0", "--policy", "lexical"), "shows pictures"),
         ((*TOOL, "--policy", "nobody"), "unknown policy 'nobody'"),
-        ((*TOOL, "--policy", "hf:"), "names nothing"),
-        ((*TOOL, "--policy", "openai:localhost:8000"), "http://host:port"),
+        ((*TOOL, "--policy", "hf:"), "has no name"),
         ((*TOOL, "--policy", "openai:http://me:secret@127.0.0.1:9/v1"), "OPENAI_API_KEY"),
         ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--tries", "1"), "in 1 tries"),
-        ((*TOOL, "--policy", "gold", "--model", "x"), "model is for openai:URL"),
+        ((*TOOL, "--policy", "gold", "--model", "x"), "policy gold has no option model"),
         ((*TOOL, "--policy", "gold", "--samples", "0"), "samples must be a whole number, at least 1, got 0"),
-        ((*TOOL, "--policy", "gold", "--temperature", "nan"), "temperature"),
-        ((*TOOL, "--policy", "gold", "--seed", "4294967296"), "seed must be a whole number, at least 0"),
-        ((*TOOL, "--policy", "gold", "--task", "9999"), "there are tasks 0 to"),
-        ((*TOOL, "--policy", "gold", "--env-args", "k"), "NAME=VALUE"),
         (
             (*TOOL, "--policy", "hf:nowhere", "--env-args", "K=1"),
             "has no argument 'K'; its arguments: k, ",
         ),
-        (
-            (*TOOL, "--policy", "openai:u", "--env-args", "k=no"),
-            "k of MemToolQA-v0 must be a whole",
-        ),
-        ((*TOOL, "--policy", "gold", "--env-args", "tasks=world-train"), "--env-args: tasks is given twice"),
-        ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--body", "[1]", "--model", "m"), "--body"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(arguments, said, capsys):
@@ -792,12 +729,6 @@ def test_an_endpoint_of_several_models_wants_a_choice(chat, capsys):
     assert "serves 'a', 'b'; choose by --model" in capsys.readouterr().err
     assert run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--model", "b") == 0
     assert {fields["model"] for fields in stub.bodies} == {"b"}
-
-
-def test_a_conversation_with_fresh_prompts_is_refused(chat, capsys):
-    url = f"openai:{chat(by_seed).url}"
-    assert run("--env", "MemChunkQA-v0", "--policy", url, "--task", "0", "--conversation") == 2
-    assert "fresh prompt" in capsys.readouterr().err
 
 
 # From Python.
@@ -845,12 +776,12 @@ def test_a_sampler_of_ones_own_is_asked_for_the_turns_of_many_episodes():
             self.waiting = []
 
         def ask(self, request):
-            self.waiting.append(request.seat)
+            self.waiting.append(request.env_index)
             self.most = max(self.most, len(self.waiting))
 
         def answered(self):
             waiting, self.waiting = self.waiting, []
-            return [Answer(seat, text_reply("")) for seat in waiting]
+            return [Answer(index, text_reply("")) for index in waiting]
 
     sampler = Silence()
     assert evaluate("MemSokoban-v0", sampler, tasks="0:5", concurrency=3).finished == 5
@@ -860,8 +791,3 @@ def test_a_sampler_of_ones_own_is_asked_for_the_turns_of_many_episodes():
 def test_what_is_no_policy_is_refused():
     with pytest.raises(TypeError, match="policy must be a name, a function or a policy over"):
         evaluate("MemSokoban-v0", 7)
-
-
-def test_a_task_that_there_is_not_is_refused():
-    with pytest.raises(ValueError, match=r"tasks must be numbers from 0 to \d+, got \[1000000000\]"):
-        evaluate("MemSokoban-v0", "gold", tasks=[10**9])

@@ -10,18 +10,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import gymnasium as gym
+from msgspec import Meta
 
 from memenvs import models
-from memenvs.core.data import Count, Positive, checked
+from memenvs.core.data import Count, Positive, Whole, checked
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
-from memenvs.models import SamplingParams
-from memenvs.models.endpoint import complete, served_models
+from memenvs.models.endpoint import Completion, complete, served_models
 from memenvs.models.loading import Dtype
 from memenvs.models.lora import base_of, is_adapter
 from memenvs.models.packaged import MODELS, shipped_agents
@@ -47,29 +47,29 @@ class ModelOptions:
 
     Attributes:
         temperature: of sampling; 0 takes the likeliest token.
-        top_p: only the likeliest tokens that together have this share are drawn.
-        top_k: only so many of the likeliest tokens are drawn.
-        min_p: only tokens at least this share as likely as the likeliest one are drawn.
+        top_p: sample only from the likeliest tokens that together have this probability.
+        top_k: sample only from this many of the likeliest tokens.
+        min_p: sample only from tokens at least this share as likely as the likeliest one.
         max_new_tokens: tokens of a reply.
         stop: strings that end a reply.
         chat_args: arguments of the chat template.
         dtype: of a model in this process; see `memenvs.models.loading.load_model`.
-        model: name of the model at the endpoint; None where it serves one.
+        model: name of the model at the endpoint; None where it serves only one.
         conversation: send an endpoint the episodes of context `"append"` as messages.
-        body: more fields of a request to the endpoint; None leaves one out.
-        timeout: seconds a wait for the endpoint's answer.
+        body: more fields of a request to the endpoint; None leaves a field out.
+        timeout: seconds to wait for the endpoint's answer.
         tries: of a request, before its episode fails.
 
     Raises:
-        ValueError: a number is out of its range, or the dtype is none.
+        ValueError: a value is out of its range.
     """
 
-    temperature: float = 1.0
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
+    temperature: Annotated[float, Meta(ge=0)] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Whole | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_new_tokens: Count = 1024
-    stop: Sequence[str] = ()
+    stop: Sequence[Annotated[str, Meta(min_length=1)]] = ()
     chat_args: Mapping[str, Any] = field(default_factory=dict)
     dtype: Dtype = "auto"
     model: str | None = None
@@ -77,10 +77,6 @@ class ModelOptions:
     body: Mapping[str, Any] = field(default_factory=dict)
     timeout: Positive = 600.0
     tries: Count = 6
-
-    def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p", "stop")}
-        SamplingParams(**{name: value for name, value in given.items() if value is not None})
 
 
 class PolicySpec(NamedTuple):
@@ -113,19 +109,14 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     if not isinstance(policy, str):
         return _object_policy(policy, options)
     kind, _, place = policy.partition(":")
-    if kind in ("hf", "openai") and not place:
-        raise ValueError(f"policy {policy} names nothing; give hf:MODEL or openai:http://host:port/v1")
-    default = ModelOptions()
-    for option in {"hf": _OF_ENDPOINTS, "openai": _OF_PROCESS}.get(kind, asdict(default)):
-        if getattr(options, option) != getattr(default, option):
-            owner = {**dict.fromkeys(_OF_ENDPOINTS, "openai:URL"), **dict.fromkeys(_OF_PROCESS, "hf:MODEL")}
-            raise ValueError(
-                f"{option} is for {owner.get(option, 'models')}, not for policy {policy}; leave it out"
-            )
-    if kind == "openai":
-        return _endpoint(place, options)
-    if kind == "hf":
-        return _hf(place, options)
+    default = asdict(ModelOptions())
+    for option in {"hf": _OF_ENDPOINTS, "openai": _OF_PROCESS}.get(kind, default):
+        if getattr(options, option) != default[option]:
+            raise ValueError(f"policy {policy} has no option {option}; leave it out")
+    if kind in ("hf", "openai"):
+        if not place:
+            raise ValueError(f"policy {policy} has no name; give hf:MODEL or openai:http://host:port/v1")
+        return _hf(place, options) if kind == "hf" else _endpoint(place, options)
     make = functools.partial(make_policy, policy)
     return PolicySpec({"policy": policy}, lambda venv: (FunctionSampler(make, venv.envs), None))
 
@@ -135,7 +126,7 @@ class FunctionSampler:
 
     Args:
         make: gives the function for an environment and a seed, as `make_policy` does for a name.
-        envs: the environment of each seat.
+        envs: the environments that are played.
 
     Raises:
         ValueError: there is no such policy.
@@ -151,34 +142,34 @@ class FunctionSampler:
 
     def ask(self, request: Request) -> None:
         """See `TurnSampler`."""
-        if not request.session.episode.replies:
-            seed = int(request.session.rng.integers(2**32))
-            self._policies[request.seat] = self.make(self.envs[request.seat], seed)
+        index, session = request
+        if not session.episode.replies:
+            self._policies[index] = self.make(self.envs[index], int(session.rng.integers(2**32)))
         self._waiting.append(request)
 
     def answered(self) -> list[Answer]:
         """See `TurnSampler`."""
         waiting, self._waiting = self._waiting, []
         return [
-            Answer(seat, text_reply(self._policies[seat](session.observation, session.info)))
-            for seat, session in waiting
+            Answer(index, text_reply(self._policies[index](session.observation, session.info)))
+            for index, session in waiting
         ]
 
 
 class EndpointSampler:
     """A model behind an OpenAI-compatible server; a `TurnSampler`.
 
-    Every request has a seed of its own, drawn from its episode's generator. An episode whose request fails
-    has failed; the others go on.
+    Every request has its own seed, drawn from its episode's generator. When a request fails, only its episode
+    fails.
 
-    A stop string that ended a reply is put back: environments read it, endpoints take it off. Many servers
-    do not say which one it was, or whether it was one at all. From the first reply of such a server on, that
-    one included, requests go out without stop strings, and a reply is cut behind the first one that it
-    holds: the same text, though the model generates more than is used.
+    A stop string that ended a reply is put back, because environments read it and endpoints remove it. Many
+    servers do not say which string it was, or whether there was one. From the first reply of such a server
+    on, this one included, requests go out without stop strings, and a reply is cut after its first stop
+    string: the text is the same, although the model generates more than is used.
 
     Args:
         client: of the server.
-        fields: of every request: model, temperature and the like; None leaves one out.
+        fields: of every request: model, temperature and the like; None leaves a field out.
         conversation: send an episode of context `"append"` as messages, the replies as the assistant's;
             otherwise an observation is one message of the user.
     """
@@ -194,7 +185,7 @@ class EndpointSampler:
         fields = {"seed": seed, **self.fields, "messages": self._messages(request.session)}
         given = {name: value for name, value in fields.items() if value is not None}
         # A daemon, so that an interrupted run need not wait for a reply that may take minutes.
-        threading.Thread(target=self._send, args=(request.seat, given), daemon=True).start()
+        threading.Thread(target=self._send, args=(request.env_index, given), daemon=True).start()
 
     def answered(self) -> list[Answer]:
         """See `TurnSampler`."""
@@ -205,7 +196,7 @@ class EndpointSampler:
 
     def _messages(self, session: Session) -> list[dict[str, str]]:
         turns = session.episode.turns
-        if not (self.conversation and turns):
+        if not (self.conversation and turns and session.info["context"] == "append"):
             return [{"role": "user", "content": session.observation}]
         messages = [{"role": "user", "content": turns[0].observation}]
         for turn in turns:
@@ -213,49 +204,43 @@ class EndpointSampler:
             messages.append({"role": "user", "content": turn.info["feedback"]})
         return messages
 
-    def _send(self, seat: int, fields: dict[str, Any]) -> None:
+    def _send(self, env_index: int, fields: dict[str, Any]) -> None:
         try:
-            answer = self._complete(seat, fields)
-        except Exception as error:  # without an answer the run would wait for ever
-            answer = Answer(seat, error=str(error) if isinstance(error, ServerError) else repr(error))
+            text, usage = self._complete(fields)
+            answer = Answer(env_index, text_reply(text), usage)
+        except Exception as error:  # without an answer the run would wait forever
+            answer = Answer(env_index, error=str(error) if isinstance(error, ServerError) else repr(error))
         self._answers.put(answer)
 
-    def _complete(self, seat: int, fields: dict[str, Any]) -> Answer:
-        """The reply with the stop string that ended it."""
+    def _complete(self, fields: dict[str, Any]) -> tuple[str, Usage]:
+        """The reply, with the stop string that ended it."""
         given = fields.get("stop") or ()
         stops = [given] if isinstance(given, str) else given
         if not (stops and self._cuts_here):
             reply = complete(self.client, fields)
             if not stops or reply.tells_stop:
                 text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
-                usage = Usage(reply.prompt_tokens, reply.reply_tokens, reply.finish == "length")
-                return Answer(seat, text_reply(text), usage)
+                return text, _usage(reply)
             if not self._cuts_here:
                 self._cuts_here = True
                 _log.warning(
-                    "%s does not say which stop string ended a reply: replies are generated to their end, "
-                    "and cut here",
+                    "%s does not say which stop string ended a reply: replies are generated to their end and "
+                    "then cut here",
                     self.client.url,
                 )
         reply = complete(self.client, {name: value for name, value in fields.items() if name != "stop"})
-        cut = cut_behind(reply.text, stops)
-        # The server counted the tokens of the whole reply, not of what is left of it.
-        usage = Usage(reply.prompt_tokens, None, cut is None and reply.finish == "length")
-        return Answer(seat, text_reply(reply.text if cut is None else cut), usage)
+        ends = [reply.text.index(stop) + len(stop) for stop in stops if stop in reply.text]
+        usage = _usage(reply)._replace(reply_tokens=None)  # counted of the whole reply
+        if not ends:
+            return reply.text, usage
+        return reply.text[: min(ends)], usage._replace(truncated=False)
 
 
-def cut_behind(text: str, stops: Sequence[str]) -> str | None:
-    """A text up to the end of the stop string that is complete first; None where it holds none.
-
-    >>> cut_behind("<a>x</a> <b>y</b>", ["</b>", "</a>"])
-    '<a>x</a>'
-    """
-    ends = [text.index(stop) + len(stop) for stop in stops if stop in text]
-    return text[: min(ends)] if ends else None
+def _usage(reply: Completion) -> Usage:
+    return Usage(reply.prompt_tokens, reply.reply_tokens, reply.finish == "length")
 
 
 def _object_policy(policy: Any, options: ModelOptions) -> PolicySpec:
-    """See `choose_policy`."""
     place = policy if hasattr(policy, "__qualname__") else type(policy)
     setting: dict[str, Any] = {"policy": f"{place.__module__}:{place.__qualname__}"}
     if hasattr(policy, "answered"):
@@ -271,8 +256,8 @@ def _object_policy(policy: Any, options: ModelOptions) -> PolicySpec:
 def _hf(model: str, options: ModelOptions) -> PolicySpec:
     """A model of transformers, by its folder, its hub name or a packaged model's name.
 
-    One that `HFPolicy.save` wrote keeps its own settings, as it was trained with, but for the temperature and
-    for what is given.
+    A folder that `HFPolicy.save` wrote has settings of its own; only the temperature and the options that are
+    given replace them.
     """
     sampling = {name: value for name, value in asdict(options).items() if name not in _OF_ENDPOINTS}
     setting = {"policy": f"hf:{model}", **sampling, "files": _files(model)}
@@ -289,8 +274,8 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
 def _files(model: str) -> list[list[Any]]:
     """Name, bytes and time of a model's files, so that a folder with new ones is another setting.
 
-    Of a packaged model, whose folder may be made anew, it is the file that it comes from, with its SHA-256.
-    With an adapter's files stand those of the model that it belongs to.
+    A packaged model, whose folder may be written again, has the name and SHA-256 of its source. The files of
+    an adapter's base model follow its own.
     """
     if model in MODELS:
         return [[MODELS[model].file, MODELS[model].sha256]]
@@ -302,13 +287,17 @@ def _files(model: str) -> list[list[Any]]:
 
 def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     parts = urlsplit(url)
-    if parts.username or parts.password:  # it would stand in every file of the run
+    if parts.username or parts.password:  # every file of the run would have it
         raise ValueError(f"policy openai:URL must hold no user and no password; set {KEY}")
     base = url if parts.path.strip("/") else url.rstrip("/") + "/v1"
     key = os.environ.get(KEY, "").strip() or None
     client = JSONClient(base, timeout=options.timeout, tries=options.tries, pause=_PAUSE, key=key)
+    names = [options.model] if options.model else served_models(client)
+    if len(names) != 1:
+        served = ", ".join(map(repr, names)) or "nothing"
+        raise ValueError(f"{client.url} serves {served}; choose by --model")
     body = {
-        "model": options.model or _served(client),
+        "model": names[0],
         "temperature": options.temperature,
         "max_tokens": options.max_new_tokens,
         "top_p": options.top_p,
@@ -320,22 +309,6 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     }
     # not the address, so that a server restarted on another port resumes the run
     setting = {"policy": "openai", "model": body["model"], "conversation": options.conversation, "body": body}
-
-    def make(venv: TextVectorEnv) -> tuple[TurnSampler, None]:
-        if options.conversation and getattr(venv.envs[0].unwrapped, "context", None) != "append":
-            raise ValueError(
-                "conversation is for episodes that grow, and this environment gives a fresh prompt each "
-                "turn: leave it out"
-            )
-        return EndpointSampler(client, body, conversation=options.conversation), None
-
-    return PolicySpec(setting, make)
-
-
-def _served(client: JSONClient) -> str:
-    """The model of an endpoint that serves one."""
-    models = served_models(client)
-    if len(models) != 1:
-        served = ", ".join(map(repr, models)) or "nothing"
-        raise ValueError(f"{client.url} serves {served}; choose by --model")
-    return models[0]
+    return PolicySpec(
+        setting, lambda venv: (EndpointSampler(client, body, conversation=options.conversation), None)
+    )

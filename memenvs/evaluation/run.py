@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 import memenvs
 from memenvs.cli import NAMED, Parser, make_env
-from memenvs.core.checks import is_whole
 from memenvs.core.data import Count, Seed, checked
 from memenvs.core.env import TextEnv
 from memenvs.core.files import path_in_errors, write_json, write_text
@@ -75,10 +74,10 @@ def evaluate(
     methods: Sequence[MethodSpec] = (),
     scorer: ScorerSpec = None,
 ) -> Summary:
-    """Play every task n times by one policy and average every metric, with 95% intervals.
+    """Play every task n times with one policy and average every metric, with 95% intervals.
 
-    An episode depends on `seed`, its task and its sample alone, not on how many are played at once. Its
-    environment's errors, and an endpoint's, make it a failed one: it is counted, and it is in no mean.
+    An episode depends only on `seed`, its task and its sample, not on how many are played at once. An error
+    of its environment or of an endpoint makes it a failed episode, which is counted and is in no mean.
 
     Args:
         env: a text environment's id, or a function that makes one, wrapped or not.
@@ -88,16 +87,16 @@ def evaluate(
         tasks: their numbers, or numbers and ranges as text: `"0:100"`, `"7"`, `"3,5,90:"`; `":"` are all.
         samples: n, episodes of each task.
         seed: decides every random choice, 0 to 2**32 - 1.
-        concurrency: episodes under way at once.
-        out: folder that keeps each episode as it ends, and the results. The same call again plays what is
-            not there yet.
-        texts: keep also what was read, for `memenvs.view`; without, an episode takes some kilobytes.
+        concurrency: episodes played at once.
+        out: folder for the episodes, each written as it ends, and the results. The same call again plays
+            only what is missing.
+        texts: also keep what was read, for `memenvs.view`; without it an episode takes a few kilobytes.
         options: of a model.
         methods: reward methods around the environment, as for `RewardWrapper`; each episode is kept with
             their signals and credits, and `return` includes what they pay. A method that compares the
             rollouts of a task compares with statistics of the episodes that ended before.
-        scorer: gives them log-probabilities; `"policy"` is the model that plays, the default if that model
-            runs in this process.
+        scorer: gives methods log-probabilities; `"policy"` is the model that plays, the default if that
+            model runs in this process.
 
     Raises:
         TypeError: no environment or policy of these kinds.
@@ -113,9 +112,8 @@ def evaluate(
         raise ValueError(f"{name} shows pictures, which only {', '.join(_BLIND)} and functions can play")
     check_methods(first, policy, methods, scorer)
     chosen = choose_policy(policy, options or ModelOptions())
-    numbers = read_tasks(tasks, inner.n_tasks) if isinstance(tasks, str) else list(dict.fromkeys(tasks))
-    if not all(is_whole(number) and 0 <= number < inner.n_tasks for number in numbers):
-        raise ValueError(f"tasks must be numbers from 0 to {inner.n_tasks - 1}, got {numbers!r:.80}")
+    text = tasks if isinstance(tasks, str) else ",".join(map(str, tasks))
+    numbers = read_tasks(text, inner.n_tasks)
     pairs = [Pair(task, sample) for task in numbers for sample in range(samples)]
     setting = {
         "env": env if isinstance(env, str) else str(first),
@@ -155,21 +153,21 @@ def _play(
     methods: Sequence[MethodSpec],
     scorer: ScorerSpec,
 ) -> None:
-    """Play pairs in copies of an environment; each episode is kept as it ends.
+    """Play pairs in copies of an environment, and keep each episode as it ends.
 
-    Progress goes to standard error: a bar on a terminal, elsewhere a line now and then.
+    Progress goes to standard error: a bar on a terminal, otherwise a line every `SAY_EVERY` seconds.
     """
     with contextlib.closing(TextVectorEnv(copies, autoreset_mode="Disabled", errors="truncate")) as venv:
         sampler, encoder = policy.make(venv)
-        host: Any = venv
+        played: Any = venv
         if methods:
             made, template = choose_scorer(scorer, encoder)
-            host = VectorRewardWrapper(venv, methods, made, template=template)
+            played = VectorRewardWrapper(venv, methods, made, template=template)
         sessions = ([Session(encoder, *begin(seed, pair))] for pair in pairs)
         failed, kept, said = 0, total - len(pairs), time.monotonic()
         sys.stderr.write(f"{total} episodes: {kept} kept, {len(pairs)} to play\n")
         with tqdm(total=total, initial=kept, desc="episodes", disable=None) as bar:
-            for done, (session,) in enumerate(Engine(host, sampler).play(sessions), kept + 1):
+            for done, (session,) in enumerate(Engine(played, sampler).play(sessions), kept + 1):
                 log.keep(completed(session), encoder)
                 failed += bool(session.episode.error)
                 bar.update()
@@ -183,11 +181,11 @@ def read_tasks(text: str, n_tasks: int) -> list[int]:
     """Numbers of tasks, each once, in the order given.
 
     Args:
-        text: numbers and half-open ranges behind commas; a range without an end goes on to the last task.
+        text: numbers and half-open ranges, separated by commas; a range without an end goes to the last task.
         n_tasks: of the environment.
 
     Raises:
-        ValueError: what is neither, holds no task, or leads past the last one.
+        ValueError: a part is neither, is empty, or goes beyond the last task.
 
     >>> read_tasks("7,0:3", 10)
     [7, 0, 1, 2]
@@ -195,13 +193,15 @@ def read_tasks(text: str, n_tasks: int) -> list[int]:
     numbers: list[int] = []
     for part in text.split(","):
         first, colon, end = (piece.strip() for piece in part.partition(":"))
-        if not all(piece.isdecimal() for piece in ((first or "0", end or "0") if colon else (first,))):
-            raise ValueError(f"tasks must be numbers and ranges such as 0:100, got {text!r}")
-        start = int(first or 0)
-        stop = (int(end) if end else n_tasks) if colon else start + 1
-        if not start < stop <= n_tasks:
-            empty = "an empty range; " if stop <= start < n_tasks else ""
-            raise ValueError(f"tasks {part}: {empty}there are tasks 0 to {n_tasks - 1}")
+        try:
+            start = int(first or "0" if colon else first)
+            stop = int(end or n_tasks) if colon else start + 1
+        except ValueError:
+            start = stop = -1
+        if not 0 <= start < stop <= n_tasks:
+            raise ValueError(
+                f"tasks must be numbers and ranges such as 0:100 in 0 to {n_tasks - 1}, got {part!r}"
+            )
         numbers += range(start, stop)
     return list(dict.fromkeys(numbers))
 
@@ -222,7 +222,7 @@ def show_tasks(numbers: Iterable[int]) -> str:
 
 
 def begin(seed: int, pair: Pair) -> tuple[Episode, np.random.Generator]:
-    """The record of an episode to be played, and the generator of its policy.
+    """The record of an episode to play, and the generator of its policy.
 
     Args:
         seed: of the run.
@@ -234,7 +234,7 @@ def begin(seed: int, pair: Pair) -> tuple[Episode, np.random.Generator]:
 
 
 def completed(session: Session) -> Episode:
-    """The record of an episode that was played, with its return and what was counted in its metrics."""
+    """The record of a played episode, with its return and token counts among its metrics."""
     episode = session.episode
     if not episode.error:
         metrics = {"return": sum(episode.turn_rewards), **episode.metrics, **usage_metrics(session.usage)}
@@ -243,12 +243,11 @@ def completed(session: Session) -> Episode:
 
 
 def usage_metrics(usage: Sequence[Usage]) -> dict[str, float]:
-    """What was counted over an episode's K turns; nothing that was not counted at every turn.
+    """Sums over an episode's K turns; nothing that was not counted at every turn.
 
     Returns:
-        `model_prompt_tokens` and `reply_tokens`, sums over turns; `model_tokens`, both together;
-        `model_tokens_peak`, the most tokens of a prompt and its reply; `truncated_replies`, replies that
-        ended at their limit.
+        `model_prompt_tokens` and `reply_tokens`; `model_tokens`, both together; `model_tokens_peak`, the most
+        tokens of a prompt and its reply; `truncated_replies`, replies that ended at their limit.
     """
     columns: list[list[Any]] = [[one[i] for one in usage] for i in range(3)]
     prompts, replies, truncated = columns
@@ -266,14 +265,14 @@ def usage_metrics(usage: Sequence[Usage]) -> dict[str, float]:
 
 
 def data_hashes(env: Any) -> dict[str, str]:
-    """Hashes of what an environment's episodes are made of.
+    """Hashes of the data that an environment's episodes are made of.
 
     Args:
         env: a `TextEnv` without its wrappers.
 
     Returns:
-        `tasks`: of `TextEnv.task_set`; and, where the environment has a `retriever`, `retriever`: of its
-        corpus and index. What is unknown, such as the corpus of a foreign retrieval server, is left out.
+        `tasks`: of `TextEnv.task_set`; `retriever`: of the corpus and index of the environment's `retriever`.
+        What is unknown, such as the corpus of another kind of retrieval server, is left out.
 
     Raises:
         ConnectionError: a retrieval server is unreachable.

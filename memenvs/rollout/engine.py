@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from memenvs.core.env import end_of
-from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Episode
 from memenvs.rollout.session import NO_REPLY, Session, Usage, room_for, sample_within
@@ -46,17 +45,17 @@ def collect(
 ) -> list[Episode]:
     """Play `group_size` episodes of one task for each group, in order of the groups.
 
-    A group takes any G neighbouring environments that are free, so a long episode holds up its own group
-    alone. Member j of the group with seed s draws its tokens from `SeedSequence([s, j])`: what is sampled
-    depends neither on the number of environments nor on what is played beside it.
+    A group takes any G neighbouring environments that are free, so a long episode delays only its own group.
+    Member j of the group with seed s draws its tokens from `SeedSequence([s, j])`: what is sampled depends
+    neither on the number of environments nor on the other episodes.
 
-    A policy that samples one batch at a time is given the turns of all environments together. A
-    `StreamingPolicy` is given each turn as soon as its environment is ready, and no episode waits for the
-    reply of another.
+    A policy that samples one batch at a time gets the turns of all environments together. A
+    `StreamingPolicy` gets each turn as soon as its environment is ready, and no episode waits for the reply
+    of another.
 
-    A reply ends at its own limit or at the policy's window. A prompt that leaves no room for a reply is
-    answered by an empty one, so that the episode still comes to its end; both are counted. With
-    `errors="truncate"` in the vector environment what breaks ends its own episode alone, as `"failed"`.
+    A reply ends at its own limit or at the policy's window. A prompt that leaves no room gets an empty reply,
+    so that the episode still ends; the episode counts both. With `errors="truncate"` in the vector
+    environment an error ends only its own episode, as `"failed"`.
 
     Args:
         venv: a `TextVectorEnv`, or a `VectorRewardWrapper` with the same `group_size`; autoreset mode
@@ -84,61 +83,60 @@ class Request(NamedTuple):
     """A turn that waits for a reply.
 
     Attributes:
-        seat: number of the environment that the episode is played in.
-        session: the episode, with the observation and the prompt to be answered.
+        env_index: number of the environment that plays the episode.
+        session: the episode, with the observation and the prompt to reply to.
     """
 
-    seat: int
+    env_index: int
     session: Session
+
+    def answer(self, reply: Reply) -> Answer:
+        """The answer of a policy over token ids, with its tokens counted."""
+        usage = Usage(len(self.session.prompt), len(reply.ids), not reply.finished)
+        return Answer(self.env_index, reply, usage)
 
 
 class Answer(NamedTuple):
     """The reply to a request.
 
     Attributes:
-        seat: of the request.
+        env_index: as in the request.
         reply: to be played.
         usage: what it took.
-        error: why there is no reply; its episode has failed. Methods that compare its group then do not.
+        error: why there is no reply; its episode has then failed, and methods do not compare its group.
     """
 
-    seat: int
+    env_index: int
     reply: Reply = NO_REPLY
     usage: Usage = Usage()
     error: str = ""
 
-    @classmethod
-    def of(cls, request: Request, reply: Reply) -> Answer:
-        """The answer that a policy over token ids has sampled."""
-        usage = Usage(len(request.session.prompt), len(reply.ids), not reply.finished)
-        return cls(request.seat, reply, usage)
-
 
 class TurnSampler(Protocol):
-    """Replies to the turns of many episodes; a seat waits for at most one reply at a time."""
+    """Replies to the turns of many episodes; an environment waits for at most one reply at a time."""
 
     def ask(self, request: Request) -> None:
-        """Take a turn; its reply may be sampled at once, or together with those asked for after it."""
+        """Take a turn; its reply may be sampled now, or together with those of later turns."""
 
     def answered(self) -> list[Answer]:
-        """Replies that are ready; waits until there is at least one if any turn waits."""
+        """Replies that are ready; waits for at least one if any turn has none."""
 
 
 class StreamingPolicy(Policy, Protocol):
     """A policy that samples several replies at once and gives each as soon as it ends."""
 
     def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
-        """Begin a reply; of one key at most one is under way."""
+        """Begin a reply; a key has at most one at a time."""
 
     def completed(self) -> list[tuple[int, Reply]]:
-        """Replies that have ended, by their keys; waits until there is at least one if any is under way."""
+        """Replies that have ended, by their keys; waits for at least one if any was begun."""
 
     def cancel(self) -> None:
-        """Drop the replies that are under way."""
+        """Drop the replies that have not ended."""
 
 
 class BatchSampler:
-    """A `TurnSampler` that samples all turns that wait by one call of a policy.
+    """A `TurnSampler` that samples replies to all waiting turns in one call of a policy.
 
     Args:
         policy: samples.
@@ -158,7 +156,7 @@ class BatchSampler:
         waiting, self._waiting = self._waiting, []
         prompts, rngs = [one.session.prompt for one in waiting], [one.session.rng for one in waiting]
         replies = sample_within(self.policy, prompts, rngs, self.max_new_tokens)
-        return [Answer.of(request, reply) for request, reply in zip(waiting, replies, strict=True)]
+        return [request.answer(reply) for request, reply in zip(waiting, replies, strict=True)]
 
 
 class StreamSampler:
@@ -173,15 +171,15 @@ class StreamSampler:
         self.policy, self.max_new_tokens = policy, max_new_tokens
         self._waiting: dict[int, Request] = {}
         self._overlong: list[Request] = []
-        policy.cancel()  # what a rollout that was interrupted has left
+        policy.cancel()  # replies that an interrupted rollout left
 
     def ask(self, request: Request) -> None:
         """See `TurnSampler`."""
         prompt, rng = request.session.prompt, request.session.rng
         room = room_for(self.policy, prompt, self.max_new_tokens)
         if room > 0:
-            self._waiting[request.seat] = request
-            self.policy.submit(request.seat, prompt, rng, room)
+            self._waiting[request.env_index] = request
+            self.policy.submit(request.env_index, prompt, rng, room)
         else:
             self._overlong.append(request)
 
@@ -189,12 +187,12 @@ class StreamSampler:
         """See `TurnSampler`."""
         if self._overlong:
             overlong, self._overlong = self._overlong, []
-            return [Answer.of(request, NO_REPLY) for request in overlong]
-        return [Answer.of(self._waiting.pop(seat), reply) for seat, reply in self.policy.completed()]
+            return [request.answer(NO_REPLY) for request in overlong]
+        return [self._waiting.pop(index).answer(reply) for index, reply in self.policy.completed()]
 
 
 def turn_sampler(policy: Policy, max_new_tokens: int) -> TurnSampler:
-    """A policy over token ids as a `TurnSampler`: streamed where it can be, else in batches."""
+    """A policy over token ids as a `TurnSampler`: streamed where possible, otherwise in batches."""
     stream: Any = policy
     if hasattr(policy, "submit") and hasattr(policy, "completed"):
         return StreamSampler(stream, max_new_tokens)
@@ -204,8 +202,8 @@ def turn_sampler(policy: Policy, max_new_tokens: int) -> TurnSampler:
 class Engine:
     """Plays groups of episodes in a vector environment.
 
-    A group takes the first block of G neighbouring environments that is free. Every step plays those
-    replies that are ready, in their environments alone.
+    A group takes the first free block of G neighbouring environments. Every step plays the replies that are
+    ready, in their environments alone.
 
     Args:
         venv: a `TextVectorEnv`, or a `VectorRewardWrapper` with the same `group_size`; autoreset mode
@@ -227,19 +225,28 @@ class Engine:
         group_size: int = 1,
         timer: Timer | None = None,
     ) -> None:
-        _check(venv, group_size)
+        inner: Any = venv.unwrapped
+        if inner.autoreset_mode is not AutoresetMode.DISABLED:
+            raise ValueError(f"collect needs autoreset_mode='Disabled', got {inner.autoreset_mode.value!r}")
+        if group_size < 1 or inner.num_envs % group_size:
+            raise ValueError(f"group_size must divide the {inner.num_envs} environments, got {group_size!r}")
+        if (own := getattr(venv, "group_size", group_size)) != group_size:
+            raise ValueError(f"the reward wrapper has group_size {own}, collect got {group_size}")
         self.venv: Any = venv
-        self._host = _host_of(venv)
+        paying: Any = venv  # the outermost layer whose infos hold all rewards
+        while not hasattr(paying, "infos_list"):
+            paying = paying.env
+        self._paying = paying
         self.sampler, self.timer = sampler, timer or Timer()
         self._blocks = [range(i, i + group_size) for i in range(0, venv.num_envs, group_size)]
         self._free = deque(self._blocks)
         self._playing: dict[int, Session] = {}
 
     def play(self, groups: Iterable[Sequence[Session]]) -> Iterator[list[Session]]:
-        """Play groups of G sessions each; each group when its last episode has ended.
+        """Play groups of G sessions each; yields each group when its last episode has ended.
 
         A session's episode says what is played: the `seed` of the reset, and the `number` of the task where
-        it has one (else the seed draws the task).
+        it has one (otherwise the seed draws the task).
         """
         waiting = iter(groups)
         while self._begin(waiting):
@@ -247,7 +254,13 @@ class Engine:
                 with self.timer("sampling"):
                     answers = self.sampler.answered()
                 self._step(answers)
-            yield from self._ended()
+            for block in self._blocks:
+                if block[0] in self._playing and all(self._playing[index].over for index in block):
+                    group = [self._playing.pop(index) for index in block]
+                    for index, session in zip(block, group, strict=True):
+                        self._finish(index, session)
+                    self._free.append(block)
+                    yield group
 
     def _begin(self, waiting: Iterator[Sequence[Session]]) -> bool:
         """Begin a group in every free block while groups are waiting; whether any group is being played."""
@@ -258,105 +271,71 @@ class Engine:
             return bool(self._playing)
         seeds = [0] * self.venv.num_envs
         tasks: list[int | None] = [None] * self.venv.num_envs
-        for seat, session in begun.items():
-            seeds[seat], tasks[seat] = session.episode.seed, session.episode.number
+        for index, session in begun.items():
+            seeds[index], tasks[index] = session.episode.seed, session.episode.number
         options = {"reset_mask": self._mask(begun), "task": tasks}
         with self.timer("environment"):
             observations, _ = self.venv.reset(seed=seeds, options=options)
-        infos = self._host.infos_list
-        for seat, session in begun.items():
-            self._playing[seat] = session
-            session.begin(observations[seat], infos[seat])
-            self._ask(seat)
+        infos = self._paying.infos_list
+        for index, session in begun.items():
+            self._playing[index] = session
+            session.begin(observations[index], infos[index])
+            self._ask(index)
         return True
 
     def _step(self, answers: Sequence[Answer]) -> None:
-        """Play replies, and ask for those to what came back."""
+        """Play replies, and ask for the next ones."""
         replies: dict[int, Reply] = {}
         for answer in answers:
-            session = self._playing[answer.seat]
+            session = self._playing[answer.env_index]
             session.usage.append(answer.usage)
             if answer.error:
                 session.fail(answer.error)
             else:
-                replies[answer.seat] = answer.reply
+                replies[answer.env_index] = answer.reply
         if not replies:
             return
-        texts = [replies[seat].text if seat in replies else "" for seat in range(self.venv.num_envs)]
+        texts = [replies[index].text if index in replies else "" for index in range(self.venv.num_envs)]
         with self.timer("environment"):
             observations, _, terminated, truncated, _ = self.venv.step(texts, self._mask(replies))
-        infos = self._host.infos_list
-        for seat, reply in replies.items():
-            end = end_of(terminated[seat], truncated[seat])
-            self._playing[seat].play(reply, observations[seat], infos[seat], end)
-            self._ask(seat)
+        infos = self._paying.infos_list
+        for index, reply in replies.items():
+            end = end_of(terminated[index], truncated[index])
+            self._playing[index].play(reply, observations[index], infos[index], end)
+            self._ask(index)
 
-    def _ask(self, seat: int) -> None:
-        session = self._playing[seat]
+    def _ask(self, index: int) -> None:
+        session = self._playing[index]
         if not session.over:
-            self.sampler.ask(Request(seat, session))
+            self.sampler.ask(Request(index, session))
 
-    def _ended(self) -> Iterator[list[Session]]:
-        """The groups whose last episode has ended; their environments are free again."""
-        for block in self._blocks:
-            if block[0] in self._playing and all(self._playing[seat].over for seat in block):
-                group = [self._playing.pop(seat) for seat in block]
-                for seat, session in zip(block, group, strict=True):
-                    self._finish(seat, session)
-                self._free.append(block)
-                yield group
-
-    def _finish(self, seat: int, session: Session) -> None:
+    def _finish(self, index: int, session: Session) -> None:
         """Complete an episode's record: the final rewards, and what reward methods measured."""
-        session.finish(self._host.infos_list[seat])
+        session.finish(self._paying.infos_list[index])
         episode, spec = session.episode, self.venv.unwrapped.spec
-        episode.env = spec.id if spec else type(self.venv.unwrapped.envs[seat].unwrapped).__name__
-        if not hasattr(self._host, "record") or not episode.replies:
+        episode.env = spec.id if spec else type(self.venv.unwrapped.envs[index].unwrapped).__name__
+        if not hasattr(self._paying, "record") or not episode.replies:
             return
-        methods, record = self._host.methods, self._host.record(seat)
+        methods, record = self._paying.methods, self._paying.record(index)
         episode.turns, episode.outcomes = record.turns, record.outcomes
         episode.signals, episode.credits = record.signals, record.credits
-        episode.measured = _measured(methods, record)
         episode.replaces_outcome = record.replaces_outcome
+        for method in methods:
+            signals = zip(record.turns, record.signals[method.name], strict=True)
+            values = [float(v) for turn, v in signals if method.measures(turn) and not np.isnan(v)]
+            if values:
+                episode.measured[method.name] = values
         if not episode.error and (error := _no_outcome(methods, record)):
             session.fail(error)
 
-    def _mask(self, seats: Iterable[int]) -> NDArray[np.bool_]:
+    def _mask(self, indices: Iterable[int]) -> NDArray[np.bool_]:
         mask = np.zeros(self.venv.num_envs, np.bool_)
-        mask[list(seats)] = True
+        mask[list(indices)] = True
         return mask
 
 
-def _host_of(venv: Any) -> Any:
-    """The layer whose infos hold what reward methods paid: the first from outside that has `infos_list`."""
-    return venv if hasattr(venv, "infos_list") else _host_of(venv.env)
-
-
-def _check(venv: VectorEnv[Any, Any, Any], group_size: int) -> None:
-    inner = venv.unwrapped
-    if not isinstance(inner, TextVectorEnv):
-        raise ValueError(f"venv must be a memenvs.core.vector.TextVectorEnv, got {type(inner).__name__}")
-    if inner.autoreset_mode is not AutoresetMode.DISABLED:
-        raise ValueError(f"collect needs autoreset_mode='Disabled', got {inner.autoreset_mode.value!r}")
-    if group_size < 1 or inner.num_envs % group_size:
-        raise ValueError(f"group_size must divide the {inner.num_envs} environments, got {group_size!r}")
-    own = getattr(venv, "group_size", group_size)
-    if own != group_size:
-        raise ValueError(f"the reward wrapper has group_size {own}, collect got {group_size}")
-
-
-def _measured(methods: Sequence[Any], record: Episode) -> dict[str, list[float]]:
-    """See `Episode.measured`."""
-    found = {}
-    for method in methods:
-        signals = zip(record.turns, record.signals[method.name], strict=True)
-        if values := [float(v) for turn, v in signals if method.measures(turn) and not np.isnan(v)]:
-            found[method.name] = values
-    return found
-
-
 def _no_outcome(methods: Sequence[Any], record: Episode) -> str:
-    """Why the method that replaces the outcome could not tell it, in a line; empty where it could."""
+    """Why the method that replaces the outcome has none, in a line; empty where it has one."""
     last = len(record.turns) - 1
     for method in methods:
         for credit in record.credits[method.name] if method.replaces_outcome else ():

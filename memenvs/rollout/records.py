@@ -1,7 +1,7 @@
-"""The record of an episode: its turns, what they earned, the token ids that a model is trained on; its file.
+"""The record of an episode: its turns, rewards and the token ids that a model is trained on; and its file.
 
-A file of episodes has one line of JSON for each, and is only ever appended to. `EpisodeWriter` writes it,
-`read_records` and `read_episodes` read it; docs/view.md lists the fields.
+A file of episodes has one line of JSON an episode. `EpisodeWriter` appends to it, `read_records` and
+`read_episodes` read it; docs/view.md lists the fields.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import mmap
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +66,7 @@ class Credit(NamedTuple):
         value: the value; NaN where none could be found.
         span: [start, end) in characters of the action; None for the whole turn.
         reason: why the value is NaN.
-        of_signal: whether the value rests on the turn's signal, so that it is NaN where the signal is.
+        of_signal: whether the value is computed from the turn's signal, and is NaN where the signal is.
         advantage: whether the value is an advantage already, which a learner must not normalise again.
     """
 
@@ -100,17 +102,17 @@ class Sample:
 
     @classmethod
     def prompt(cls, ids: Ids) -> Sample:
-        """A sequence of which nothing is sampled yet."""
+        """A sequence without sampled tokens."""
         none = np.zeros(len(ids), np.bool_)
         return cls(ids, none, np.zeros(len(ids)), np.full(len(ids), -1, np.int64))
 
     def trimmed(self) -> Sample:
-        """This sequence to its last sampled token: the feedback behind it is in no loss."""
+        """This sequence up to its last sampled token; the feedback after it is in no loss."""
         end = int(np.flatnonzero(self.response_mask)[-1]) + 1
         return Sample(self.ids[:end], self.response_mask[:end], self.logprobs[:end], self.turns[:end])
 
     def then(self, ids: Ids, logprobs: Floats | None = None, turn: int = -1) -> Sample:
-        """This sequence and what follows it: a reply with its log-probabilities, or feedback without."""
+        """This sequence followed by a reply with its log-probabilities, or by feedback without any."""
         sampled = logprobs is not None
         return Sample(
             np.concatenate([self.ids, ids]),
@@ -124,34 +126,34 @@ class Sample:
 class Episode:
     """An episode of K turns, for reward methods, learners, evaluation and adapters.
 
-    Reward wrappers keep the turns with their signals and credits. Who plays the episode adds which task it
-    was, the replies with their token ids, and how it ended. What was not recorded is empty.
+    Reward wrappers keep the turns with their signals and credits. Whoever plays the episode adds its task,
+    the replies with their token ids, and how it ended. What was not recorded is empty.
 
     Attributes:
-        turns: (K,) what was read, replied and returned; of one that was read from a file the infos hold what
+        turns: (K,) what was read, replied and returned. In an episode read from a file the infos hold what
             the file has of them.
         outcomes: (K,) the outcome component of each turn, as the environment paid it.
-        signals: for each reward method by name, the signal (K,) of each turn.
-        credits: for each reward method by name, its credits; empty until it has assigned them.
+        signals: by name of a reward method, the signal (K,) of each turn.
+        credits: by name of a reward method, its credits; empty until it has assigned them.
         turn_rewards: (K,) the reward of every turn; final when every method has assigned its credits.
-        error: why it could not be played or scored to its end; empty otherwise. Signals that decide in
-            hindsight are then NaN at every turn, the others at the turn that failed.
-        end: how it ended; `"failed"` if the environment or a scorer broke.
-        group: name of its group, the seed of the task that its members play.
+        error: why it could not be played or scored to its end; empty otherwise. Signals that depend on later
+            turns are then NaN at every turn, the others at the turn that failed.
+        end: how it ended; `"failed"` if the environment or a scorer raised an error.
+        group: name of its group, which is the seed of the task that its members play.
         task: the task's id.
-        number: number of the task in its task set; None where the seed draws it.
-        member: which of the episodes of its group or task it is, from 0.
+        number: number of the task in its task set; None where the seed draws the task.
+        member: which episode of its group or task it is, from 0.
         seed: of the reset, so that the replies can be played again; -1 where it was not given.
         env: id of the environment.
-        step: of the training run that played it; None elsewhere.
+        step: step of the training run that played it; None elsewhere.
         phase: `"train"` or `"eval"` in a training run.
-        replies: (K,) as they were sampled; of a turn whose prompt did not fit the window an empty one.
+        replies: (K,) as they were sampled; empty for a prompt that did not fit the window.
         samples: its training sequences in order: one for an episode whose prompts grow (`"append"`), one a
-            turn where every prompt is fresh (`"rewrite"`). Each holds a sampled token.
+            turn where every prompt is fresh (`"rewrite"`). Each has a sampled token.
         metrics: the environment's, and what whoever played it counted.
-        rewards: of each component of the reward, its sum over the turns; NaN where it never was a number.
-        measured: of each reward method, its signals at the turns that it had scored (at all, where it needs
-            no scores) in order, without NaN; without an entry where there are none.
+        rewards: the sum of each reward component over the turns; NaN where it was NaN at every turn.
+        measured: by name of a reward method, its signals at the turns where it measured one, without NaN;
+            methods that measured none have no entry.
         replaces_outcome: whether a reward method paid for the result in place of the environment.
         length_penalty: what a learner adds to the result for its length (DAPO), at most 0.
         truncated_replies: number of replies that ended at their limit of tokens.
@@ -192,7 +194,7 @@ class Episode:
 
     @property
     def outcome(self) -> float:
-        """What the environment paid for the result, whatever a reward method has made of it since."""
+        """What the environment paid for the result, before any reward method changed it."""
         metrics = self.metrics
         if not metrics and self.turns and self.over:
             metrics = self.turns[-1].info.get("metrics", {})
@@ -222,10 +224,10 @@ class Episode:
     def advantage_credits(self, policy: Policy) -> Floats:
         """Credits (N,) that are advantages already, on the tokens of their turn or of their span.
 
-        A token that lies half inside a span gets the whole credit: its choice wrote part of it.
+        A token that is partly inside a span gets the whole credit, because it wrote part of the span.
 
         Args:
-            policy: says which characters its tokens stand for.
+            policy: gives the characters of its tokens.
         """
         turns = [np.zeros(len(reply.ids)) for reply in self.replies]
         for credit in (credit for credits in self.credits.values() for credit in credits):
@@ -253,7 +255,7 @@ class Episode:
     def turn_ends(self) -> NDArray[np.int64]:
         """(K,) the last token of each turn, counted over all sampled tokens of the episode in order.
 
-        A turn that sampled nothing ends where the one before it did (the first one on token 0).
+        A turn that sampled nothing ends where the turn before it did (a first one at token 0).
         """
         lengths = [len(reply.ids) for reply in self.replies]
         return np.maximum(np.cumsum(lengths, dtype=np.int64) - 1, 0)
@@ -269,14 +271,14 @@ class Episode:
 
 
 def observation_text(observation: Any) -> str:
-    """The text of an observation, also of one that has a picture beside it."""
+    """The text of an observation, which may have a picture beside it."""
     if isinstance(observation, Mapping):
         observation = observation.get("text", "")
     return replace_surrogates(observation) if isinstance(observation, str) else ""
 
 
 def text_reply(text: str) -> Reply:
-    """A reply of which nothing is known but its text."""
+    """A reply without tokens."""
     return Reply(text, np.zeros(0, np.int64), np.zeros(0), finished=True)
 
 
@@ -294,14 +296,14 @@ def component_sums(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def valid(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes that a learner can use: nothing broke, and a token was sampled."""
+    """The episodes that a learner can use: they did not fail, and a token was sampled."""
     return [episode for episode in episodes if episode.end != "failed" and episode.tokens]
 
 
 # The file of episodes.
 
 Number = float | None
-"""None (null) stands for NaN: what could not be measured."""
+"""null in the file is NaN in memory: what could not be measured."""
 
 
 class TurnRecord(msgspec.Struct, kw_only=True):
@@ -358,26 +360,28 @@ class Record(msgspec.Struct, kw_only=True):
     replies: list[str]
 
 
-_BEGINNING = b'{"version":'  # of a line
-_AS_THEY_ARE = (
+_COPIED = (
     *("env", "number", "group", "member", "seed", "step", "phase", "error"),
     *("replaces_outcome", "truncated_replies", "overlong_prompts"),
 )
+"""Fields that are the same in an `Episode` and its `Record`."""
+
+_BEGINNING = b'{"version":1,"env":'  # of a line that `EpisodeWriter` wrote
 
 
 class EpisodeWriter:
-    """Appends episodes to a file, each at once, as one line of JSON.
+    """Appends episodes to a file, each as one line of JSON.
 
         with EpisodeWriter("episodes.jsonl") as writer:
             writer.write(episode)
 
-    An episode is that of a `Session`, of `collect`, or `record` of a `RewardWrapper`; a loop over a plain
-    environment has none and wraps it in `RecordEpisodes`. Several processes may write to one file: a line is
-    written under a lock, after cutting off a last line without an end, which a killed process left.
+    The episode is that of a `Session`, of `collect`, or `record` of a `RewardWrapper`; for a loop over a
+    plain environment there is `RecordEpisodes`. Several processes may write to one file: each line is written
+    under a lock, after removing an incomplete last line that a killed process left.
 
     Args:
         path: of the file; folders above it are made.
-        texts: keep what was read (observations, memories, evidence); without, a line is some kilobytes.
+        texts: keep what was read (observations, memories, evidence); without it a line is a few kilobytes.
 
     Raises:
         ValueError: the file holds something else; it is left as it is.
@@ -390,7 +394,8 @@ class EpisodeWriter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = self.path.open("ab+")
             self._file.seek(0)
-            if not _is_episode(self._file.readline()):
+            first = self._file.readline(len(_BEGINNING) + 8)
+            if not (_BEGINNING.startswith(first) or re.match(rb'{"version": ?1, ?"env":', first)):
                 self._file.close()
                 raise ValueError(f"{self.path} does not begin with an episode; give another file")
 
@@ -404,7 +409,7 @@ class EpisodeWriter:
         """Write an episode; with a policy that has `spans`, also which characters its tokens stand for."""
         line = _to_line(to_record(episode, policy, texts=self.texts))
         with path_in_errors(self.path), locked(self._file):
-            _cut_torn_line(self._file)
+            _cut_incomplete_line(self._file)
             self._file.write(line)
             self._file.flush()
 
@@ -414,24 +419,22 @@ class EpisodeWriter:
 
 
 class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
-    """Write every episode that a text environment ends to a file; for loops that keep no `Episode`.
+    """Write every episode that ends to a file; for loops over a text environment that keep no `Episode`.
 
-    What reward methods inside of it measured and paid is written too.
+    The signals and credits of reward methods inside it are written too.
 
     Args:
         env: a text environment, wrapped or not.
         path: of the file, which is appended to.
 
     Raises:
-        ValueError: it is no text environment, or the file holds something else than episodes.
+        ValueError: it is no text environment, or the file holds something other than episodes.
         OSError: the file cannot be written.
     """
 
     def __init__(self, env: gym.Env[Any, Any], path: str | Path) -> None:
         if not isinstance(env.unwrapped, TextEnv):
-            raise ValueError(
-                f"episodes of text environments are recorded, not of {type(env.unwrapped).__name__}"
-            )
+            raise ValueError(f"env must be a text environment, got {type(env.unwrapped).__name__}")
         RecordConstructorArgs.__init__(self, path=str(path))
         gym.Wrapper.__init__(self, env)
         self._path = Path(path)
@@ -441,7 +444,7 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; one that had not ended is not written."""
+        """Begin an episode; an unfinished one is not written."""
         observation, info = self.env.reset(seed=seed, options=options)
         inner: Any = self.env.unwrapped
         name = self.spec.id if self.spec else type(inner).__name__
@@ -452,7 +455,7 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         return observation, info
 
     def step(self, action: str) -> tuple[Any, Any, bool, bool, Info]:
-        """Play a reply; the last one of an episode writes it."""
+        """Play a reply; the last one of an episode writes the episode."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         end = end_of(terminated, truncated)
         self._episode.turns.append(Turn(self._last[0], action, self._last[1], observation, info, end))
@@ -466,12 +469,11 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> Record:
     """An episode as a line of its file.
 
-    What the episode itself does not know is taken from its turns' infos, which those of reward wrappers
-    around the environment are too.
+    What the episode itself does not hold is taken from the infos of its turns.
 
     Args:
         episode: ended or not.
-        policy: says by `spans` which characters a reply's tokens stand for.
+        policy: gives the characters of a reply's tokens, by `spans`.
         texts: see `EpisodeWriter`.
     """
     turns = episode.turns
@@ -490,7 +492,7 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> Re
     privileged = first.get("privileged", {}) if texts else {}
     metrics: Any = episode.metrics or (last.get("metrics", {}) if episode.over else {})
     return Record(
-        **{name: getattr(episode, name) for name in _AS_THEY_ARE},
+        **{name: getattr(episode, name) for name in _COPIED},
         task=episode.task or str(first.get("task", "")),
         context=first.get("context", ""),
         end=episode.end or (turns[-1].end if turns else ""),
@@ -512,10 +514,10 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> Re
 def read_records(path: str | Path) -> Iterator[tuple[str, Episode]]:
     """The lines of a file of episodes, each with the episode.
 
-    A last line without an end was torn, or is being written, and is left out.
+    An incomplete last line is left out: it is being written, or its process was killed.
 
     Raises:
-        ValueError: a line is no episode; it is named.
+        ValueError: a line is no episode; with its number.
         OSError: the file cannot be read.
     """
     with Path(path).open("rb") as file:
@@ -539,24 +541,24 @@ def read_episodes(path: str | Path) -> list[Episode]:
 
 def _turns(turns: Sequence[Turn], components: Sequence[dict[str, float]], texts: bool) -> list[TurnRecord]:
     found: list[TurnRecord] = []
-    follows: str | None = None
+    expected: str | None = None  # the observation before, its reply and the feedback
     for turn, rewards in zip(turns, components, strict=True):
         shown, before, after = observation_text(turn.observation), turn.before, turn.info
         record = TurnRecord(rewards=dict(rewards), feedback=str(after.get("feedback", "")))
         if texts:
             read, left = before.get("privileged", {}), after.get("privileged", {})
-            record.observation = None if shown == follows else shown
+            record.observation = None if shown == expected else shown
             record.evidence_in_chunk = read.get("evidence_in_chunk", [])
             record.chunk_span = read.get("chunk_span")
             record.memory = left.get("memory") if after.get("context") == "rewrite" else None
             record.memory_span = left.get("memory_span")
-        follows = shown + clean_text(turn.action, MAX_REPLY_CHARS) + record.feedback
+        expected = shown + clean_text(turn.action, MAX_REPLY_CHARS) + record.feedback
         found.append(record)
     return found
 
 
 def _tokens(episode: Episode, policy: Any) -> list[TokensRecord]:
-    """Of each reply its ids, log-probabilities and, as far as they are known, characters and advantages."""
+    """The tokens of each reply, with characters and advantages where they are known."""
     if not any(len(reply.ids) for reply in episode.replies):
         return []
     lengths = np.cumsum([len(reply.ids) for reply in episode.replies])[:-1]
@@ -580,10 +582,10 @@ def to_episode(record: Record) -> Episode:
     """The episode of a line. Its turns hold what the file has of them, its replies their tokens.
 
     Raises:
-        ValueError: a credit is none, or the replies have not their tokens each.
+        ValueError: a credit lacks a field, or the tokens are those of another number of replies.
     """
     episode = Episode(
-        **{name: getattr(record, name) for name in _AS_THEY_ARE},
+        **{name: getattr(record, name) for name in _COPIED},
         task=record.task,
         end=record.end,
         turn_rewards=_numbers(record.turn_rewards),
@@ -601,41 +603,41 @@ def to_episode(record: Record) -> Episode:
         advantages = [own.advantages for own in record.tokens if own.advantages is not None]
         if len(advantages) == len(record.tokens):
             episode.advantages = np.array(list(itertools.chain(*advantages)), np.float64)
-    observation, info = "", _info(record, None, 0)
-    for k, (turn, reply) in enumerate(zip(record.turns, record.replies, strict=False)):
-        observation = observation if turn.observation is None else turn.observation
-        info["privileged"]["evidence_in_chunk"] = turn.evidence_in_chunk
-        info["privileged"]["chunk_span"] = turn.chunk_span
+    played = list(zip(record.turns, record.replies, strict=False))
+    infos = [_info(record, k) for k in range(len(played) + 1)]
+    following = ""
+    for k, (turn, reply) in enumerate(played):
+        observation = following if turn.observation is None else turn.observation
         if episode.turns:
             episode.turns[-1] = episode.turns[-1]._replace(next_observation=observation)
-        after = _info(record, turn, k + 1)
         following = observation + clean_text(reply, MAX_REPLY_CHARS) + turn.feedback
         end = episode.end if k + 1 == len(record.turns) and episode.end != "failed" else ""
-        episode.turns.append(Turn(observation, reply, info, following, after, end))
-        episode.outcomes.append(after["rewards"].get("outcome", 0.0))
-        observation, info = following, after
+        episode.turns.append(Turn(observation, reply, infos[k], following, infos[k + 1], end))
+        episode.outcomes.append(infos[k + 1]["rewards"].get("outcome", 0.0))
     return episode
 
 
-def _info(record: Record, turn: TurnRecord | None, number: int) -> Info:
-    """What the file has of the info that came after so many turns."""
+def _info(record: Record, k: int) -> Info:
+    """What the file has of the info after k turns."""
+    last = record.turns[k - 1] if k else TurnRecord(rewards={}, feedback="")
+    coming = record.turns[k] if k < len(record.turns) else TurnRecord(rewards={}, feedback="")
     return {
         "task": record.task,
-        "turn": number,
+        "turn": k,
         "context": record.context,
-        "feedback": turn.feedback if turn else "",
-        "rewards": _named(turn.rewards) if turn else {},
-        "turn_rewards": _numbers(record.turn_rewards[:number]),
-        "metrics": _named(record.metrics) if number == len(record.replies) else {},
+        "feedback": last.feedback,
+        "rewards": _named(last.rewards),
+        "turn_rewards": _numbers(record.turn_rewards[:k]),
+        "metrics": _named(record.metrics) if k == len(record.replies) else {},
         "privileged": {
             "question": record.question,
             "target": record.target,
             "answers": record.answers,
             "evidence": record.evidence,
-            "evidence_in_chunk": [],
-            "chunk_span": None,
-            "memory": turn.memory if turn else None,
-            "memory_span": turn.memory_span if turn else None,
+            "evidence_in_chunk": coming.evidence_in_chunk,
+            "chunk_span": coming.chunk_span,
+            "memory": last.memory,
+            "memory_span": last.memory_span,
         },
     }
 
@@ -662,26 +664,10 @@ def _to_line(record: Record) -> bytes:
         return msgspec.json.encode(json.loads(replace_surrogates(text))) + b"\n"
 
 
-def _is_episode(line: bytes) -> bool:
-    """Whether a file's first line is an episode, or the beginning of one that was never ended, or nothing."""
-    if not line.endswith(b"\n"):
-        return line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
-    try:
-        decode(line, Record, "the line")
-    except ValueError:
-        return False
-    return True
-
-
-def _cut_torn_line(file: BinaryIO) -> None:
-    """Cut a file that is open for appending behind its last line end."""
-    size = end = file.seek(0, 2)
-    whole = 0
-    while end and not whole:
-        start = max(0, end - 65536)
-        file.seek(start)
-        if (place := file.read(end - start).rfind(b"\n")) >= 0:
-            whole = start + place + 1
-        end = start
-    if whole < size:
-        file.truncate(whole)
+def _cut_incomplete_line(file: BinaryIO) -> None:
+    """Cut a file that is open for appending after its last line end."""
+    if size := file.seek(0, 2):
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            whole = content.rfind(b"\n") + 1
+        if whole < size:
+            file.truncate(whole)

@@ -1,8 +1,8 @@
-"""An HTML report of episodes: one file that needs nothing else, or a folder where there are many.
+"""An HTML report of episodes: one file that needs nothing else, or a folder for many episodes.
 
 The page loads nothing from the network. Its content-security policy allows its own script and style, by their
-hashes, and in a folder the files of episodes beside it, by a nonce. What models and documents wrote is data,
-which the script puts into the page as text.
+hashes, and in a folder the files of episodes beside it, by a nonce. The script puts the texts of models and
+documents into the page as text, never as HTML.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,19 +24,10 @@ MAX_FILE = 32 * 2**20  # characters of episodes in one file, all read before the
 BLOCK = 20  # episodes that are loaded together
 
 _FIRST = (
-    "run",
-    "env",
-    "phase",
-    "step",
-    "task",
-    "number",
-    "group",
-    "member",
-    "turns",
-    "end",
-    "return",
+    *("run", "env", "phase", "step", "task", "number", "group", "member", "turns", "end", "return"),
     "success",
 )
+"""The first columns of the table."""
 
 
 class Report(NamedTuple):
@@ -43,7 +35,7 @@ class Report(NamedTuple):
 
     Attributes:
         table: what is shown of each episode before it is opened, as plain data.
-        lines: of each episode, JSON without line ends.
+        lines: each episode as JSON without line ends.
     """
 
     table: dict[str, Any]
@@ -55,14 +47,14 @@ def write_report(paths: Sequence[str | Path], out: str | Path) -> int:
 
     Args:
         paths: files of episodes, and folders, in which all `episodes.jsonl` are read.
-        out: a file `….html`, or a folder, in which the episodes stand in files of their own.
+        out: a file `….html`, or a folder, which gets files of episodes beside the page.
 
     Returns:
         The number of episodes.
 
     Raises:
-        FileNotFoundError: there is no such path, or no file of episodes in it.
-        ValueError: a line is no episode, there are none, or too many for one file.
+        FileNotFoundError: a path does not exist, or has no file of episodes.
+        ValueError: a line is no episode, there is none, or there are too many for one file.
     """
     report, out = make_report(paths), Path(out)
     if out.suffix.lower() in (".html", ".htm"):
@@ -70,7 +62,7 @@ def write_report(paths: Sequence[str | Path], out: str | Path) -> int:
     else:
         others = {item.name for item in out.iterdir()} - {"report.html", "episodes"} if out.exists() else ()
         if others:
-            raise ValueError(f"{out} holds {min(others)!r}, which is of no report; choose another --out")
+            raise ValueError(f"{out} has {min(others)!r}, which is not of a report; choose another --out")
         with whole_folder(out) as fresh:
             (fresh / "episodes").mkdir()
             for name, text in folder_files(report).items():
@@ -82,7 +74,7 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
     """The files of episodes among paths and under folders.
 
     Raises:
-        FileNotFoundError: there is no such path, or none in a folder.
+        FileNotFoundError: a path does not exist, or a folder has no such file.
     """
     found: list[Path] = []
     for path in map(Path, paths):
@@ -100,7 +92,7 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
 def make_report(paths: Sequence[str | Path]) -> Report:
     """Read the episodes of paths; see `write_report`."""
     found = find_files(paths)
-    runs = _names(found)
+    runs = names_apart([path.parent if path.name == EPISODES else path for path in found])
     lines: list[str] = []
     facts: list[dict[str, Any]] = []
     groups: list[int] = []
@@ -129,7 +121,7 @@ def one_file(report: Report, out: str | Path) -> str:
     """The report as the text of one HTML file.
 
     Raises:
-        ValueError: it would be too large; `out` is the name it would have.
+        ValueError: it would be too large; with `out`, its name.
     """
     size = sum(map(len, report.lines))
     if size > MAX_FILE:
@@ -168,7 +160,7 @@ def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
         "BLOCKS": blocks,
         "SCRIPT": script,
     }
-    pieces = page.split("%")  # text and names by turns; what is put in is not looked at again
+    pieces = page.split("%")  # text and names alternate; what is put in is not searched again
     return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
@@ -177,12 +169,12 @@ def _part(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """A source of a content-security policy that is this very text."""
+    """A source of a content-security policy that allows exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}'"
 
 
 def _inside_script(text: str) -> str:
-    """JSON inside a `<script>`: `<`, which stands in strings alone, is written as an escape."""
+    """JSON inside a `<script>`: `<`, which occurs only in strings, is written as an escape."""
     return text.replace("<", "\\u003c")
 
 
@@ -191,46 +183,24 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
         yield "\n".join(lines[start : start + BLOCK])
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_finite(one) for one in value]
-    finite = not isinstance(value, float) or value - value == 0
-    return value if finite else None
-
-
 def _facts(run: str, episode: Episode) -> dict[str, Any]:
-    """What the table shows of an episode."""
-    signals = {f"mean {name}": _mean(values) for name, values in episode.signals.items()}
-    return _finite(
-        {
-            **{name: _short(value) for name, value in episode.metrics.items()},
-            **{name: _short(value) for name, value in signals.items() if value is not None},
-            "run": run,
-            "env": episode.env,
-            "phase": episode.phase,
-            "step": episode.step,
-            "task": episode.task,
-            "number": episode.number,
-            "group": str(episode.group) if episode.phase == "train" else None,  # too long for JavaScript
-            "member": episode.member,
-            "turns": len(episode.replies),
-            "end": episode.end,
-            "return": _short(sum(episode.turn_rewards)),
-        }
-    )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    known = [value for value in values if value == value]
-    return sum(known) / len(known) if known else None
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """What tells files apart."""
-    return names_apart([path.parent if path.name == EPISODES else path for path in paths])
+    """What the table shows of an episode; numbers have six digits, and None where they are not finite."""
+    signals = {f"mean {name}": [v for v in values if v == v] for name, values in episode.signals.items()}
+    numbers = {
+        **episode.metrics,
+        **{name: sum(values) / len(values) for name, values in signals.items() if values},
+        "return": sum(episode.turn_rewards),
+    }
+    return {
+        **{name: float(f"{v:.6g}") if math.isfinite(v) else None for name, v in numbers.items()},
+        "run": run,
+        "env": episode.env,
+        "phase": episode.phase,
+        "step": episode.step,
+        "task": episode.task,
+        "number": episode.number,
+        "group": str(episode.group) if episode.phase == "train" else None,  # too long for JavaScript
+        "member": episode.member,
+        "turns": len(episode.replies),
+        "end": episode.end,
+    }

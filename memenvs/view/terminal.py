@@ -1,15 +1,13 @@
-"""Episodes on a terminal: a list of them, and one turn by turn with all that it was paid."""
+"""Episodes on a terminal: a list, and one episode turn by turn with its rewards."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 
 from memenvs.envs.render import block, credits_of, earned_lines, printable
 from memenvs.rollout.records import Episode
-
-MAX_CELLS = 1_000_000
-"""The most pairs of lines that `line_diff` compares, in about half a second."""
 
 _ENTRY = re.compile(r"\[\d+\] ")
 _BOLD, _DIM, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
@@ -73,7 +71,7 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
 
 
 def _earned(episode: Episode, k: int) -> Iterator[str]:
-    """The components of a turn, with the credits of methods among them, and the signals."""
+    """The reward components of a turn, with the credits of methods among them, and the signals."""
     rewards = dict(episode.turns[k].info["rewards"]) if k < len(episode.turns) else {}
     if episode.replaces_outcome and "outcome" in rewards:
         rewards["outcome"] = 0.0
@@ -87,7 +85,7 @@ def _earned(episode: Episode, k: int) -> Iterator[str]:
 
 
 def _memory(before: str, after: str, limit: int) -> Iterator[str]:
-    """The lines that left a memory and those that came."""
+    """The lines removed from a memory and those added."""
     yield from block("memory", "", limit=limit)[:1]
     shown = 0
     for line in line_diff(before, after):
@@ -103,30 +101,16 @@ def _memory(before: str, after: str, limit: int) -> Iterator[str]:
 def line_diff(before: str, after: str) -> Iterator[str]:
     """The lines of both texts in order, each after `- ` (removed), `+ ` (added) or two spaces (kept).
 
-    An entry `[3] …` is compared with the entry of the same number. Beyond `MAX_CELLS` pairs of lines, every
-    line counts as removed or added.
+    An entry `[3] …` is compared with the entry of the same number.
     """
     old, new = before.splitlines(), after.splitlines()
     a, b = ([entry[0] if (entry := _ENTRY.match(line)) else line for line in lines] for lines in (old, new))
-    n, m = len(old), len(new)
-    if n * m > MAX_CELLS:
-        yield from [f"- {line}" for line in old] + [f"+ {line}" for line in new]
-        return
-    kept = [[0] * (m + 1) for _ in range(n + 1)]  # most lines that a[i:] and b[j:] can have in common
-    for i in reversed(range(n)):
-        for j in reversed(range(m)):
-            kept[i][j] = kept[i + 1][j + 1] + 1 if a[i] == b[j] else max(kept[i + 1][j], kept[i][j + 1])
-    i = j = 0
-    while i < n or j < m:
-        if i < n and j < m and a[i] == b[j]:
-            yield from [f"  {new[j]}"] if old[i] == new[j] else [f"- {old[i]}", f"+ {new[j]}"]
-            i, j = i + 1, j + 1
-        elif j == m or (i < n and kept[i + 1][j] >= kept[i][j + 1]):
-            yield f"- {old[i]}"
-            i += 1
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, a, b).get_opcodes():
+        if kind == "equal":
+            for one, other in zip(old[i:i_end], new[j:j_end], strict=True):
+                yield from [f"  {one}"] if one == other else [f"- {one}", f"+ {other}"]
         else:
-            yield f"+ {new[j]}"
-            j += 1
+            yield from [f"- {line}" for line in old[i:i_end]] + [f"+ {line}" for line in new[j:j_end]]
 
 
 def _end(episode: Episode) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
+import msgspec
 import numpy as np
 
-from memenvs.core.data import convert
+from memenvs.core.data import convert, parse_json
 from memenvs.core.files import write_text
 from memenvs.core.optional import import_object
 from memenvs.models import Reply
@@ -22,23 +23,24 @@ if TYPE_CHECKING:
     from memenvs.models import HFPolicy
 
 
-class Demonstration(NamedTuple):
+@dataclass
+class Demonstration:
     """An episode as text.
 
     Attributes:
-        turns: (text, reply) of each, as a chat has them: the text is the observation or, in an episode that
-            appends, from the second turn on the feedback to the reply before.
+        turns: (text, reply) of each turn, as in a chat: the text is the observation, or in an episode that
+            appends, from the second turn on, the feedback to the reply before.
         context: `"append"` or `"rewrite"`, as `info["context"]`.
         success: whether the task was solved.
     """
 
     turns: list[tuple[str, str]]
-    context: str
+    context: Literal["append", "rewrite"]
     success: bool
 
 
 def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) -> Iterator[Demonstration]:
-    """Play an episode for each seed with a policy that replies to text, as in `memenvs.rollout.scripted`."""
+    """Play an episode for each seed with a policy over texts, as in `memenvs.rollout.scripted`."""
     for seed in seeds:
         session, turns = Session(), list[tuple[str, str]]()
         session.begin(*env.reset(seed=seed))
@@ -65,27 +67,23 @@ def find_teacher(name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
 def read_demonstrations(file: Path) -> list[Demonstration]:
     """Demonstrations of a JSON Lines file: of `write_demonstrations`, or `episodes.jsonl` of an evaluation.
 
-    Of episodes those that failed are left out.
+    Failed episodes are left out.
 
     Raises:
         ValueError: a line is neither, with its number.
     """
     found = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            if "replies" in record:
-                episode = to_episode(convert(record, Record, "the episode"))
-                if not episode.error:
-                    found.append(to_demonstration(episode))
-                continue
-            turns = [(str(text), str(reply)) for text, reply in record["turns"]]
-            found.append(Demonstration(turns, str(record["context"]), bool(record["success"])))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{file}, line {number} is no demonstration ({error!r}); a line is "
-                '{"turns": [[text, reply], …], "context": "append" or "rewrite", "success": true}'
-            ) from error
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            where = f"{file}, line {number}:"
+            record = parse_json(line, where)
+            if not (isinstance(record, dict) and "replies" in record):
+                fix = (
+                    '{"turns": [[text, reply], …], "context": "append" or "rewrite", "success": true} is one'
+                )
+                found.append(convert(record, Demonstration, f"{where} the demonstration", fix))
+            elif not (episode := to_episode(convert(record, Record, f"{where} the episode"))).error:
+                found.append(to_demonstration(episode))
     return found
 
 
@@ -93,30 +91,31 @@ def to_demonstration(episode: Episode) -> Demonstration:
     """What an episode's policy read and replied.
 
     Raises:
-        ValueError: the episode holds replies alone, as of `evaluate run --no-texts`.
+        ValueError: the episode has only replies, as of `evaluate run --no-texts`.
     """
     if len(episode.turns) < len(episode.replies) or not all(turn.observation for turn in episode.turns):
-        raise ValueError(f"task {episode.task} has replies alone; evaluate without --no-texts")
-    turns, context = list[tuple[str, str]](), "append"
-    for turn in episode.turns:
-        context = str(turn.before["context"])
-        follows = turns and context == "append"
-        text = turn.before["feedback"] if follows else observation_text(turn.observation)
-        turns.append((text, turn.action))
+        raise ValueError(f"task {episode.task} has only replies; evaluate without --no-texts")
+    context = episode.turns[0].before["context"] if episode.turns else "append"
+    turns = [
+        (
+            turn.before["feedback"] if k and context == "append" else observation_text(turn.observation),
+            turn.action,
+        )
+        for k, turn in enumerate(episode.turns)
+    ]
     return Demonstration(turns, context, episode.success)
 
 
 def write_demonstrations(file: Path, demonstrations: Iterable[Demonstration]) -> None:
-    """Write them as JSON Lines, whole."""
-    lines = [json.dumps(demonstration._asdict(), ensure_ascii=False) for demonstration in demonstrations]
-    write_text(file, "".join(line + "\n" for line in lines))
+    """Write demonstrations as JSON Lines, whole."""
+    write_text(file, "".join(f"{msgspec.json.encode(one).decode()}\n" for one in demonstrations))
 
 
 def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:
-    """The training sequences that the policy would have left, had it sampled the replies.
+    """The training sequences of the policy, as if it had sampled the replies.
 
-    A reply closes with the end token, unless it closes with a stop string. What does not fit the window is
-    left out from its turn on.
+    A reply ends with the end token, unless it ends with a stop string. From the first turn that does not fit
+    the window on, turns are left out.
     """
     context, session = demonstration.context, Session(policy)
     for text, reply in demonstration.turns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -116,7 +116,7 @@ def to_sequences(policy: HFPolicy, episode: Episode) -> list[TurnSequence]:
     found = []
     for part in parts:
         numbers = [number for number, _ in part]
-        for sample in to_samples(policy, whole._replace(turns=[turn for _, turn in part])):
+        for sample in to_samples(policy, replace(whole, turns=[turn for _, turn in part])):
             ends = sample.response_mask & np.append(sample.turns[1:] != sample.turns[:-1], True)
             found.append(TurnSequence(sample.ids, ends, [numbers[k] for k in sample.turns[ends]]))
     return found

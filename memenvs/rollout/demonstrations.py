@@ -95,7 +95,7 @@ def to_demonstration(episode: Episode) -> Demonstration:
     """
     if len(episode.turns) < len(episode.replies) or not all(turn.observation for turn in episode.turns):
         raise ValueError(f"task {episode.task} has only replies; evaluate without --no-texts")
-    context = episode.turns[0].before["context"] if episode.turns else "append"
+    context: Any = episode.turns[0].before["context"] if episode.turns else "append"
     turns = [
         (
             turn.before["feedback"] if k and context == "append" else observation_text(turn.observation),

@@ -2,14 +2,12 @@
 
 import itertools
 
-import msgspec
 import numpy as np
 import pytest
 from test_rollout import RandomMoves, venv_of
 
-from memenvs.core.data import convert, decode
-from memenvs.rollout.engine import Answer, Engine, Timer, collect
-from memenvs.rollout.records import Episode, Record, text_reply, to_episode, to_record
+from memenvs.rollout.engine import Answer, Engine, collect
+from memenvs.rollout.records import Episode, text_reply, to_record
 from memenvs.rollout.session import NO_REPLY, Session
 
 SEARCH = {"tasks": "world-test"}
@@ -112,15 +110,7 @@ def test_an_episode_without_a_reply_fails_alone():
     assert all(len(episode.turns) > 1 for episode in episodes.values() if not episode.error)
 
 
-def test_an_episode_plays_the_task_of_its_number():
-    venv = venv_of("MemSearchQA-v0", 2, **SEARCH)
-    ids = [venv.envs[0].reset(options={"task": number})[1]["task"] for number in (5, 3, 4)]
-    sessions = [[Session(episode=Episode(number=number))] for number in (5, 3, 4)]
-    played = [session.episode for (session,) in Engine(venv, Texts()).play(sessions)]
-    assert {episode.number: episode.task for episode in played} == dict(zip((5, 3, 4), ids, strict=True))
-
-
-def test_a_group_may_hold_numbered_tasks_beside_drawn_ones():
+def test_an_episode_plays_the_task_of_its_number_and_otherwise_what_its_seed_draws():
     venv = venv_of("MemSearchQA-v0", 2, **SEARCH)
     drawn = venv.envs[0].reset(seed=7)[1]["task"]
     numbered = venv.envs[0].reset(seed=7, options={"task": 5})[1]["task"]
@@ -161,32 +151,3 @@ def test_a_fork_goes_on_by_itself():
     fork.play(text_reply("A"), "Who?A No.", info)
     assert (session.observation, len(session.episode.turns)) == ("Who?", 0)
     assert (fork.text, fork.episode.outcomes) == (" No.", [0.5])
-
-
-def test_an_episode_read_from_its_line_is_what_was_written():
-    episode = Episode(
-        task="t3", number=3, member=1, seed=9, end="truncated", turn_rewards=[0.0, 1.0],
-        metrics={"success": 1.0}, replies=[text_reply("a\n“b”"), text_reply("")],
-    )  # fmt: skip
-    again = to_episode(decode(msgspec.json.encode(to_record(episode)), Record, "the line"))
-    assert (again.task, again.number, again.member, again.seed) == ("t3", 3, 1, 9)
-    assert (again.end, again.error, again.turn_rewards) == ("truncated", "", [0.0, 1.0])
-    assert (again.success, texts_of([again])) == (True, [["a\n“b”", ""]])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"number": "3"}, {"metrics": {"em": "1"}}, {"replies": None}, {"turn_rewards": 1}],
-)
-def test_a_line_that_is_no_episode_is_refused(change):
-    with pytest.raises(ValueError, match=rf"the line\.{next(iter(change))}.* must be"):
-        convert(msgspec.to_builtins(to_record(Episode(number=0))) | change, Record, "the line")
-
-
-def test_a_timer_adds_up_what_has_one_name():
-    timer = Timer()
-    for name in ("a", "b", "a"):
-        with timer(name):
-            pass
-    assert list(timer.seconds) == ["a", "b"]
-    assert all(seconds >= 0 for seconds in timer.seconds.values())

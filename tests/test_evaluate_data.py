@@ -71,26 +71,21 @@ def change(tmp_path, examples):
 
 
 @pytest.mark.parametrize("kind", ["task set", "questions", "corpus", "levels"])
-def test_other_data_under_the_same_name_are_refused(kind, change, tmp_path, capsys):
-    arguments, put = change[kind]
-    put(0)
-    assert evaluate(*arguments, "--task", "0", out=tmp_path / "run") == 0
-    put(1)
-    capsys.readouterr()
-    assert evaluate(*arguments, "--task", "0", "--samples", "2", out=tmp_path / "run") == 2
-    told = capsys.readouterr().err
-    assert "was begun with data = " in told
-    assert told.count("\n") == 1
-
-
-@pytest.mark.parametrize("kind", ["task set", "questions", "corpus", "levels"])
-def test_the_same_data_written_again_are_gone_on_with(kind, change, tmp_path):
+def test_a_run_resumes_with_the_same_data_and_refuses_others_under_the_same_name(
+    kind, change, tmp_path, capsys
+):
     arguments, put = change[kind]
     put(0)
     assert evaluate(*arguments, "--task", "0", out=tmp_path / "run") == 0
     put(0)
     assert evaluate(*arguments, "--task", "0", "--samples", "2", out=tmp_path / "run") == 0
     assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
+    put(1)
+    capsys.readouterr()
+    assert evaluate(*arguments, "--task", "0", "--samples", "3", out=tmp_path / "run") == 2
+    told = capsys.readouterr().err
+    assert "was begun with data = " in told
+    assert told.count("\n") == 1
 
 
 def test_a_model_folder_whose_chat_template_changed_is_another_policy(tmp_path, tiny_model, capsys):

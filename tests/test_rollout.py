@@ -95,11 +95,6 @@ class TestRecords:
             assert sum(episode.rewards.values()) == pytest.approx(sum(episode.turn_rewards))
             assert episode.outcome == 1.0
 
-    def test_fewer_tasks_than_environments_are_recorded_too(self):
-        venv = VectorRewardWrapper(venv_of("MemChunkQA-v0", 4, **READING), ["TAMTRL"], "lexical", 1)
-        (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "a memory"), [3])
-        assert len(episode.turns) == len(episode.replies)
-
 
 class TestRewrite:
     def test_every_turn_is_a_sample_of_its_own(self):
@@ -135,13 +130,12 @@ class TestGroups:
         assert tasks[::2] == tasks[1::2]
         assert len(set(tasks)) == 3
 
-    @pytest.mark.parametrize("count", [2, 6])
-    def test_nothing_depends_on_the_number_of_environments(self, count):
+    def test_nothing_depends_on_the_number_of_environments(self):
         def play(environments):
             venv = venv_of("MemSearchQA-v0", environments, tasks="world-test")
             return collect(venv, RandomMoves(), [1, 2, 3, 4], 2)
 
-        for one, other in zip(play(count), play(4), strict=True):
+        for one, other in zip(play(2), play(6), strict=True):
             assert one.task == other.task
             assert [reply.text for reply in one.replies] == [reply.text for reply in other.replies]
             assert one.turn_rewards == other.turn_rewards
@@ -155,7 +149,7 @@ class TestGroups:
             assert episode.turn_rewards == pytest.approx(values)
             assert len(values) == len(episode.replies)
 
-    def test_a_spent_outcome_is_the_reward_of_the_last_turn(self):
+    def test_a_spent_outcome_is_the_reward_of_the_last_turn_and_the_components_sum_to_the_return(self):
         # SearchRewards: one ill-formed reply to the end of its turns is -1 at the last, -0.2 before.
         venv = VectorRewardWrapper(
             venv_of("MemSearchQA-v0", 1, tasks="world-test"), ["SearchRewards"], group_size=1
@@ -163,24 +157,8 @@ class TestGroups:
         (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "hm"), [1])
         assert episode.turn_rewards == pytest.approx([-0.2] * 4 + [-1.0])
         assert episode.outcome_rewards == pytest.approx([0.0] * 4 + [-1.0])
-        assert episode.outcome == 0.0
-
-    def test_the_components_of_an_episode_sum_to_its_return(self):
-        venv = VectorRewardWrapper(
-            venv_of("MemSearchQA-v0", 1, tasks="world-test"), ["SearchRewards"], group_size=1
-        )
-        (episode,) = collect(venv, ScriptedPolicy(lambda prompt: "hm"), [1])
-        # One ill-formed reply in each of five turns: -0.2 four times, then -1.
         assert episode.rewards == pytest.approx({"outcome": 0.0, "search_rewards": -1.8})
-
-    def test_a_component_that_is_known_late_is_in_the_sum(self):
-        venv = venv_of("MemChunkQA-v0", 2, **READING)
-        reply = venv.envs[0].reset(seed=1)[1]["privileged"]["target_wrapped"]
-        host = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
-        for episode in collect(host, ScriptedPolicy(lambda prompt: reply), [1], 2):
-            assert episode.outcome == 1.0
-            assert episode.rewards == pytest.approx({"outcome": 0.0, "tamtrl": sum(episode.turn_rewards)})
-            assert episode.rewards["tamtrl"] >= 1.0
+        assert episode.outcome == 0.0
 
     def test_a_signal_is_averaged_over_the_turns_that_were_scored(self):
         venv = venv_of("MemChunkQA-v0", 2, **READING)

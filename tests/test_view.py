@@ -404,13 +404,6 @@ def test_memories_are_compared_by_line_and_by_word_inside_lines_that_are_mostly_
     assert changes(page, 2) == [[], []]
 
 
-def test_a_word_replaced_at_the_start_of_a_line_stays_apart_from_the_new_one(page, tmp_path):
-    read_with(tmp_path / "e.jsonl", ["Dana leads the town", "Ann leads the town", "c"])
-    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
-    page.open(tmp_path / "r.html", "#e0").one(".turn")
-    assert "Dana Ann leads the town" in page.text("#turn-1 .text")
-
-
 def test_entries_are_compared_by_their_number(page, tmp_path):
     first = "ADD: Lorets is a town\nADD: the mayor is Brobya\nADD: the kitchens are famous for eel stew"
     second = "UPDATE 1: Lorets is a big town\nDELETE 2\nUPDATE 3: nothing\nADD: the mayor is Brobya"
@@ -436,12 +429,12 @@ def test_large_memories_are_compared_in_seconds(page, tmp_path):
 
 
 def test_the_chunk_is_shown_in_any_wording(page, tmp_path):
-    wordings = [None, "short", {"read": "\U0001f600 {question} {memory}\n{chunk}\nWhat do you note?"}]
+    wordings = [None, {"read": "\U0001f600 {question} {memory}\n{chunk}\nWhat do you note?"}]
     for number, template in enumerate(wordings):
         read_with(tmp_path / f"{number}.jsonl", ["a", "b", "c"], template=template)
     write_report(sorted(tmp_path.glob("*.jsonl")), tmp_path / "r.html")
     first, second, _ = read_episodes(tmp_path / "0.jsonl")[0].turns
-    for view in ("#e0", "#e1", "#e2"):
+    for view in ("#e0", "#e1"):
         page.open(tmp_path / "r.html", view).one(".turn")
         for button in page.all(".turn > .text > .more"):
             button.click()
@@ -451,18 +444,6 @@ def test_the_chunk_is_shown_in_any_wording(page, tmp_path):
             evidence = turn.before["privileged"]["evidence_in_chunk"]
             assert bool(page.all(f"#turn-{number} mark")) == bool(evidence)
         assert not page.all("#turn-2 mark")
-
-
-def test_colour_returns_to_credit_after_an_episode_without_any(page, report):
-    page.open(report, "#e2").one(".turn")
-    chosen = "return document.querySelector('.legend select').value"
-    assert page.browser.execute_script(chosen) == "nothing"
-    page.press("p")
-    page.shows("#e1").wait(lambda: page.browser.execute_script(chosen) == "credit")
-    page.all(".legend option")[-1].click()  # nothing, by choice
-    page.press("p")
-    page.shows("#e0").wait(lambda: "1 of" not in page.text("#where"))
-    page.wait(lambda: page.browser.execute_script(chosen) == "nothing")
 
 
 def test_the_keyboard_goes_through_turns_episodes_failures_and_groups(page, report):

@@ -365,15 +365,6 @@ def test_what_is_no_run_is_refused(two, tmp_path, capsys):
     assert "baseline must be one of the runs base, other, got 'x'" in said
 
 
-def test_results_that_are_not_of_the_episodes_beside_them_are_refused(two, capsys):
-    runs = two({0: [0.0], 1: [1.0]}, {0: [0.0], 1: [None]})
-    path = runs[1] / "episodes.jsonl"
-    path.write_text(path.read_text().splitlines()[0] + "\n")  # as a run that plays it again leaves it
-    said = refused(runs, capsys)
-    assert "counts 1 episodes finished and 1 failed, but episodes.jsonl holds 1 and 0" in said
-    assert "run the same command again" in said
-
-
 def test_a_run_of_failures_alone_is_refused(two, capsys):
     said = refused(two({0: [0.0]}, {0: [None]}), capsys)
     assert "no episode of other finished, so there is nothing to compare" in said

@@ -117,8 +117,8 @@ def test_numbers_that_no_browser_reads_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing-here", "--out", "r.html"], "there is no nothing-here"),
-        (["{empty}", "--out", "r.html"], "holds no episodes.jsonl"),
+        (["nothing-here", "--out", "r.html"], "there is no episodes.jsonl in nothing-here"),
+        (["{empty}", "--out", "r.html"], "there is no episodes.jsonl in"),
         (["{runs}", "--out", "r.html", "--terminal"], "--out, --serve and --terminal exclude each other"),
         (["{runs}", "--out", "r.html", "--episode", "1"], "--episode is of --terminal"),
         (["{runs}", "--terminal", "--episode", "99"], "there are 5 episodes, from 0; got --episode 99"),

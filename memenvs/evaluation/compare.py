@@ -389,12 +389,12 @@ class _Results(msgspec.Struct):
     setting: _Setting
     samples: int
     task: str
-    finished: int
-    failed: int
 
 
 def read_run(folder: Path, name: str) -> EvaluatedRun:
     """A run from its folder, with the episodes that its results are about.
+
+    An episode that failed and is being played again counts as failed.
 
     Raises:
         ValueError: the run has not ended, or a file holds something else.
@@ -411,19 +411,14 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
     kept = (without_texts(episode) for _, episode in read_records(folder / EPISODES))
     episodes = {pair_of(episode): episode for episode in kept if pair_of(episode) in pairs}
     finished = [episode for _, episode in sorted(episodes.items()) if not episode.error]
-    if (len(episodes), len(finished)) != (len(pairs), known.finished):
-        raise ValueError(
-            f"{folder / RESULTS} counts {known.finished} episodes finished and {known.failed} failed, but "
-            f"{EPISODES} holds {len(finished)} and {len(episodes) - len(finished)} of them; {_AGAIN}"
-        )
     return EvaluatedRun(
         name,
         folder,
         setting={**results["setting"], "samples": known.samples},
         tasks={pair.task: episode.task for pair, episode in sorted(episodes.items()) if episode.task},
         means=task_means(finished),
-        finished=known.finished,
-        failed=known.failed,
+        finished=len(finished),
+        failed=len(pairs) - len(finished),
     )
 
 

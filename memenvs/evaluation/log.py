@@ -24,17 +24,17 @@ class Pair(NamedTuple):
 class RunLog:
     """The episodes of a run, kept in a folder where one is given.
 
-    Of what an earlier run left, episodes that ended are kept; a torn last line and episodes that failed are
-    dropped, to be played again. `episodes` holds their results, without turns and replies, which may be long.
+    Finished episodes of an earlier run are kept; failed ones and an incomplete last line are dropped, to be
+    played again. `episodes` holds their results without turns and replies, which may be long.
 
     Args:
-        folder: made if it is not there; None keeps nothing on disk.
-        setting: what decides an episode, plain data; a folder holds episodes of one setting.
-        texts: keep what was read too; see `EpisodeWriter`.
+        folder: made if it does not exist; None keeps nothing on disk.
+        setting: what decides an episode, plain data; a folder has episodes of one setting.
+        texts: also keep what was read; see `EpisodeWriter`.
 
     Raises:
-        ValueError: the folder is of another setting, holds something else, its lines cannot be read, or
-            another run is writing to it.
+        ValueError: the folder has another setting or other files, its lines cannot be read, or another run is
+            writing to it.
     """
 
     def __init__(self, folder: Path | None, setting: dict[str, Any], *, texts: bool = True) -> None:
@@ -52,20 +52,20 @@ class RunLog:
             raise
 
     def keep(self, episode: Episode, policy: Any = None) -> None:
-        """Write an episode to the folder, at once; with a policy that has `spans`, its tokens' places."""
+        """Write an episode to the folder; with a policy that has `spans`, also its tokens' characters."""
         self.episodes[pair_of(episode)] = without_texts(episode)
         if self._writer:
             self._writer.write(episode, policy)
 
     def close(self) -> None:
-        """Close the file, and let another run have the folder, also where what is left cannot be written."""
+        """Close the file and release the folder, also where the rest cannot be written."""
         with contextlib.ExitStack() as stack:
             for held in (self._lock, self._writer):  # closed from the last to the first
                 if held:
                     stack.callback(held.close)
 
     def _open(self, folder: Path, setting: dict[str, Any]) -> None:
-        """Take over what an earlier run left."""
+        """Keep the finished episodes of an earlier run."""
         path = folder / EPISODES
         lines: dict[Pair, str] = {}
         for line, episode in read_records(path) if path.exists() else ():
@@ -77,15 +77,16 @@ class RunLog:
 
 
 def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
-    """Write a folder's setting, or compare it with the one by which its episodes were played.
+    """Write a folder's setting, or compare it with the setting of its episodes.
 
     Args:
         folder: of the run.
         setting: of the run.
-        begun: whether an episode was kept there; until then a mistaken setting can be mended.
+        begun: whether the folder has an episode; until then another setting replaces a mistaken one.
 
     Raises:
-        ValueError: they differ, or the folder holds something else.
+        ValueError: they differ, or the folder has other files.
+        FileNotFoundError: there are episodes and no setting.
     """
     path = folder / SETTING
     if not begun:
@@ -94,12 +95,9 @@ def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
             raise ValueError(f"{folder} holds {other[0]!r} and no {SETTING}; choose another --out")
         write_json(path, setting)
         return
-    try:
-        before = read_json(path, "choose another --out")
-    except OSError as error:
-        raise ValueError(f"{folder} holds episodes and no {SETTING}; choose another --out") from error
+    before = read_json(path, "choose another --out")
     now = json.loads(json.dumps(setting))  # as a file would hold it
-    for name in [*now, *(name for name in before if name not in now)]:
+    for name in now | before:
         if before.get(name) != now.get(name):
             raise ValueError(
                 f"{folder} was begun with {name} = {json.dumps(before.get(name))}, not "
@@ -113,5 +111,5 @@ def pair_of(episode: Episode) -> Pair:
 
 
 def without_texts(episode: Episode) -> Episode:
-    """An episode without its texts and tokens, which may be long."""
+    """An episode without its texts and tokens."""
     return replace(episode, turns=[], replies=[], samples=[], credits={}, advantages=None)

@@ -12,8 +12,8 @@ import numpy as np
 from memenvs.evaluation.log import pair_of
 from memenvs.rollout.records import Episode
 
-NORMAL = 1.959964  # deviations on either side of the mean that hold 95% of a normal law
-_DRAWN = 4_000_000  # values of resamples that are held at once; bounds memory where tasks are many
+NORMAL = 1.959964  # standard deviations around the mean that hold 95% of a normal distribution
+_DRAWN = 4_000_000  # values of resamples in memory at once
 
 SHARES = frozenset(
     {
@@ -21,7 +21,7 @@ SHARES = frozenset(
         *("effective_player", "effective_box", "return"),
     }
 )
-"""Metrics that are shares, from 0 to 1; a return counts as one where every task's is 0 or 1."""
+"""Metrics that are shares, from 0 to 1; a return counts as a share where it is 0 or 1 in every task."""
 
 
 class Interval(NamedTuple):
@@ -44,8 +44,8 @@ class MetricSummary(NamedTuple):
 
     Attributes:
         interval: the mean over tasks of the mean over a task's episodes, and its 95% interval.
-        tasks: that have the metric.
-        episodes: likewise.
+        tasks: number of tasks with the metric.
+        episodes: number of episodes with the metric.
     """
 
     interval: Interval
@@ -60,11 +60,11 @@ class Summary:
     Attributes:
         title: what was evaluated.
         metrics: by name.
-        tasks: that were played.
+        tasks: number of tasks.
         samples: n, the episodes of each task.
-        finished: episodes that ended.
-        failed: episodes without an end, which are in no mean.
-        reasons: of the failures, with how often, most frequent first.
+        finished: number of episodes that ended.
+        failed: number of episodes that failed, which are in no mean.
+        reasons: how often each error occurred, the most frequent first.
     """
 
     title: str
@@ -111,9 +111,9 @@ class Summary:
 def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> Summary:
     """The average@n of every metric.
 
-    Tasks are resampled, not episodes: those of one task are alike, and taken for independent they would make
-    the interval too narrow. Where a share is 0 or 1 in every task the interval is Wilson's over the tasks,
-    because resamples of zeros alone are all zero, whatever their number.
+    Tasks are resampled, not episodes: episodes of one task are alike, and treating them as independent would
+    make the interval too narrow. Where a share is 0 or 1 in every task, the interval is Wilson's over the
+    tasks, because all resamples of zeros are zero.
 
     Args:
         episodes: in any order; failed ones are counted.
@@ -156,13 +156,7 @@ def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
 
 
 def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) -> Interval:
-    """Mean of `values` and its 95% percentile-bootstrap interval, the same at every call of a seed.
-
-    Raises:
-        ValueError: no values.
-    """
-    if not len(values):
-        raise ValueError("no values to average; play at least one task")
+    """Mean of values, at least one, and its 95% percentile-bootstrap interval; the same for the same seed."""
     array = np.asarray(values, np.float64)
     rng, rows = np.random.default_rng(seed), max(1, _DRAWN // len(array))
     sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
@@ -172,15 +166,10 @@ def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) 
 
 
 def wilson(values: Sequence[float]) -> Interval:
-    """Mean of `values`, each 0 or 1, and Wilson's 95% score interval: all zeros do not make it a point.
+    """Mean of values, at least one and each 0 or 1, and Wilson's 95% score interval.
 
-    Of n zeros it reaches up to 3.84 / (n + 3.84): 0.243 of 12.
-
-    Raises:
-        ValueError: no values.
+    It is no point where all are equal: for n zeros it ends at 3.84 / (n + 3.84), which is 0.243 for 12.
     """
-    if not len(values):
-        raise ValueError("no values to average; play at least one task")
     n, mean, square = len(values), float(np.mean(values)), NORMAL**2 / len(values)
     centre = (mean + square / 2) / (1 + square)
     reach = NORMAL * np.sqrt(mean * (1 - mean) / n + square / (4 * n)) / (1 + square)
@@ -188,12 +177,12 @@ def wilson(values: Sequence[float]) -> Interval:
 
 
 def share_interval(values: Sequence[float]) -> Interval:
-    """Mean of shares (0 to 1) and its 95% interval: `wilson` where each is 0 or 1, else `bootstrap`."""
+    """Mean of shares (0 to 1) and its 95% interval: `wilson` where each is 0 or 1, otherwise `bootstrap`."""
     return wilson(values) if {0.0, 1.0}.issuperset(values) else bootstrap(values)
 
 
 def show_number(value: float, sign: Literal["", "+"] = "") -> str:
-    """Three decimals, or one of what is counted in hundreds; zero has no minus.
+    """Three decimals, or one from 100 on; zero has no minus.
 
     >>> show_number(-0.00001, "+"), show_number(-2783.84)
     ('+0.000', '-2,783.8')

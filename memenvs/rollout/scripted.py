@@ -48,27 +48,27 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
         seed: of its random choices.
 
     Raises:
-        TypeError: an environment of another kind.
-        ValueError: no such policy, with the choices, or the environment asks nothing that it could answer.
+        ValueError: no such policy plays this environment; with those that do.
     """
-    inner = env.unwrapped
-    makers: dict[str, Callable[[], Policy]]
-    also = ""
+    inner: Any = env.unwrapped
+    makers: dict[str, Callable[[], Policy]] = {}
     if isinstance(inner, TextEnv):
-        also = ", or a model: hf:MODEL, openai:URL --model NAME"
-        makers = {
-            "gold": lambda: lambda observation, info: inner.gold_reply(),
-            "silent": lambda: lambda observation, info: "",
-            "random_text": lambda: RandomText(seed),
-            "lexical": lambda: _lexical(inner),
-            "careful": lambda: _careful(inner, seed),
-        }
-    elif isinstance(inner, SokobanGridEnv):
+        makers["gold"] = lambda: lambda observation, info: inner.gold_reply()
+        makers["silent"] = lambda: lambda observation, info: ""
+        makers["random_text"] = lambda: RandomText(seed)
+    if isinstance(inner, SearchingEnv):
+        makers["lexical"] = LexicalSearcher
+    if isinstance(inner, ChunkQAEnv):
+        makers["lexical"] = lambda: LexicalReader(None if inner.memory_mode == "rewrite" else inner)
+        makers["careful"] = lambda: CarefulReader(inner, seed)
+    if isinstance(inner, ToolQAEnv):
+        makers["careful"] = lambda: CarefulCaller(inner)
+    if isinstance(inner, SokobanGridEnv):
         makers = {"gold": lambda: _Solution(inner), "random": lambda: _random_moves(env, seed)}
-    else:
-        raise TypeError(f"policies play text environments and MemSokobanGrid-v0, not {type(inner).__name__}")
     if name not in makers:
-        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}{also}")
+        also = ", or a model: hf:MODEL, openai:URL --model NAME" if isinstance(inner, TextEnv) else ""
+        listed = f"choose one of {', '.join(makers)}{also}" if makers else "none plays this environment"
+        raise ValueError(f"unknown policy {name!r}; {listed}")
     return makers[name]()
 
 
@@ -319,32 +319,11 @@ def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
     return lambda observation, info: env.action_space.sample()
 
 
-def _careful(env: TextEnv[Any, Any], seed: int) -> Policy:
-    if isinstance(env, ChunkQAEnv):
-        return CarefulReader(env, seed)
-    if isinstance(env, ToolQAEnv):
-        return CarefulCaller(env)
-    raise ValueError(
-        f"policy 'careful' reads chunks or calls a tool, and {type(env).__name__} has none; choose gold"
-    )
-
-
 def _known_answer(answer_format: str, read: Sequence[str], info: Info) -> str:
     """The gold answer where what was read holds it, else "unknown"."""
     privileged = info["privileged"]
     known, _ = holds_answer(read, privileged["answers"])
     return wrap_answer(privileged["target"] if known else "unknown", answer_format)
-
-
-def _lexical(env: TextEnv[Any, Any]) -> Policy:
-    if isinstance(env, SearchingEnv):
-        return LexicalSearcher()
-    if isinstance(env, ChunkQAEnv):
-        return LexicalReader(None if env.memory_mode == "rewrite" else env)
-    raise ValueError(
-        f"policy 'lexical' answers questions and {type(env).__name__} asks none; "
-        "choose gold, silent or random_text"
-    )
 
 
 def _inside(text: str, tag: str) -> str:

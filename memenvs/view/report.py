@@ -78,12 +78,11 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in map(Path, paths):
-        if not path.exists():
-            raise FileNotFoundError(f"there is no {path}; give a file of episodes or the folder of a run")
-        inside = sorted(path.rglob(EPISODES)) if path.is_dir() else [path]
+        inside = [path] if path.is_file() else sorted(path.rglob(EPISODES))
         if not inside:
             raise FileNotFoundError(
-                f"{path} holds no {EPISODES}; `evaluate run --out` writes one, learners with --save-episodes"
+                f"there is no {EPISODES} in {path}; `evaluate run --out` writes one, learners with "
+                "--save-episodes"
             )
         found += [file for file in inside if file not in found]
     return found

@@ -203,12 +203,12 @@ class Engine:
     """Plays groups of episodes in a vector environment.
 
     A group takes the first free block of G neighbouring environments. Every step plays the replies that are
-    ready, in their environments alone.
+    ready, only in their environments.
 
     Args:
         venv: a `TextVectorEnv`, or a `VectorRewardWrapper` with the same `group_size`; autoreset mode
-            `"Disabled"`. With `errors="truncate"` an episode whose environment raises has failed, and the
-            others go on.
+            `"Disabled"`. With `errors="truncate"` an episode whose environment raises an error fails, and the
+            others continue.
         sampler: gives the replies.
         group_size: G, a divisor of the number of environments.
         timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).

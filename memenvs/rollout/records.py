@@ -406,7 +406,7 @@ class EpisodeWriter:
         self.close()
 
     def write(self, episode: Episode, policy: Any = None) -> None:
-        """Write an episode; with a policy that has `spans`, also which characters its tokens stand for."""
+        """Write an episode; with a policy that has `spans`, also the characters of its tokens."""
         line = _to_line(to_record(episode, policy, texts=self.texts))
         with path_in_errors(self.path), locked(self._file):
             _cut_incomplete_line(self._file)

@@ -159,11 +159,11 @@ _NUMBER_ASKED = frozenset({"year", "when", "many", "number"})
 
 
 class LexicalReader:
-    """Plays chunked reading by word overlap, from the observation alone.
+    """Plays chunked reading by word overlap, using only the observation.
 
     A sentence is worth the sum of the rarities (squared log inverse sentence frequency) of the words it
     shares with the question, the question's names counting more. While reading, names in the best sentences
-    count half, so that a second hop can be found. The memory is the best sentences, each behind its
+    count half, so that a second hop can be found. The memory is the best sentences, each after its
     document's title; the answer is the first name or number that the best of them adds to the question.
 
     Args:
@@ -230,7 +230,7 @@ class CarefulReader:
     """A teacher of memories: it knows which sentences are needed, and may still slip.
 
     At a chunk the memory is the notes before it and, one a line, the sentences of the chunk that the task set
-    marks as needed, as the text has them; one that does not name its document stands behind the title. A
+    marks as needed, as the text has them; one that does not name its document follows the title. A
     needed sentence is missed with probability `slip`. With probability `distractor` a sentence that is not
     needed is noted: the one, of three drawn, that shares the most words with the question. The answer is the
     gold one where the notes hold it, else "unknown".
@@ -327,13 +327,13 @@ def _known_answer(answer_format: str, read: Sequence[str], info: Info) -> str:
 
 
 def _inside(text: str, tag: str) -> str:
-    """What stands between the first opening and the last closing line of a tag."""
+    """What is between the first opening and the last closing line of a tag."""
     _, opened, rest = text.partition(f"<{tag}>\n")
     return rest.rpartition(f"\n</{tag}>")[0] if opened else ""
 
 
 def _sentences(title: str, text: str) -> list[str]:
-    """Sentences of a text, each behind `title`."""
+    """Sentences of a text, each after `title`."""
     return [title + sentence for sentence in split_sentences(" ".join(text.split()))]
 
 

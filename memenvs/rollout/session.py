@@ -16,7 +16,7 @@ from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Episode, Sample, Turn, component_sums
 
 NO_REPLY = Reply("", np.zeros(0, np.int64), np.zeros(0), finished=False)
-"""Stands for the reply to a prompt that leaves no room for one; the environment is given an empty text."""
+"""The empty reply to a prompt that leaves no room for one."""
 
 
 class PromptEncoder(Protocol):
@@ -26,7 +26,7 @@ class PromptEncoder(Protocol):
         """A fresh prompt (T,)."""
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What stands behind a reply (T,) in an episode that appends."""
+        """What follows a reply (T,) in an episode that appends."""
 
 
 class Usage(NamedTuple):
@@ -34,8 +34,8 @@ class Usage(NamedTuple):
 
     Attributes:
         prompt_tokens: that the model read; None where they are not counted.
-        reply_tokens: that it sampled; likewise.
-        truncated: whether the reply ended at its limit of tokens; None where this is not known.
+        reply_tokens: that it sampled; None where they are not counted.
+        truncated: whether the reply ended at its limit of tokens; None where this is unknown.
     """
 
     prompt_tokens: int | None = None
@@ -44,10 +44,10 @@ class Usage(NamedTuple):
 
 
 class Session:
-    """An episode that is being played: its record so far, and the token ids that the next reply follows.
+    """An episode while it is played: its record so far, and the token ids that the next reply follows.
 
-    While `info["context"]` is `"append"` the episode is one growing sequence: the model reads its own replies
-    as it sampled them, never tokenised again, each followed by `info["feedback"]`. Where it is `"rewrite"`
+    If `info["context"]` is `"append"`, the episode is one growing sequence: the model reads its own replies
+    as it sampled them, never tokenised again, each followed by `info["feedback"]`. If it is `"rewrite"`,
     every observation is a fresh prompt, which begins a training sequence.
 
         session = Session(policy)
@@ -59,18 +59,18 @@ class Session:
         session.episode.samples
 
     Args:
-        encoder: makes the token ids, such as a `Policy`; None keeps the texts alone, for policies that read
+        encoder: makes the token ids, such as a `Policy`; None keeps only the texts, for policies that read
             text. `prompt` and `episode.samples` need one.
-        episode: the record to be filled, with what is known of its task; a new one by default.
-        rng: what the replies are drawn from; by default of the episode's group and member, so that what is
-            sampled depends neither on the number of environments nor on what is played beside it.
+        episode: the record to fill, with what is known of its task; a new one by default.
+        rng: of the replies; by default seeded by the episode's group and member, so that what is sampled
+            depends neither on the number of environments nor on the other episodes.
 
     Attributes:
         observation: the last one, which the next reply answers.
         info: that came with it.
         over: whether the episode has ended or failed.
         fresh: whether the next reply begins a training sequence.
-        usage: what each reply took, where whoever plays the episode keeps it.
+        usage: what each reply took, if the caller keeps it.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Session:
         return str(self.info["feedback"]) if continues else self.observation
 
     def begin(self, observation: str, info: Info) -> None:
-        """Take the first observation; an `info` with an `error` is an episode that could not begin."""
+        """Take the first observation; with an `error` in its `info` the episode has failed."""
         self.episode.task = str(info.get("task", ""))
         self.observation, self.info = observation, info
         if error := info.get("error"):
@@ -110,7 +110,7 @@ class Session:
             self.read(self.text, info["context"])
 
     def step(self, env: gym.Env[Any, Any], reply: Reply) -> float:
-        """Play a reply in an environment; the reward."""
+        """Play a reply in an environment; returns the reward."""
         observation, reward, terminated, truncated, info = env.step(reply.text)
         self.play(reply, observation, info, end_of(terminated, truncated))
         return float(reward)
@@ -137,7 +137,7 @@ class Session:
             self.read(self.text, info["context"])
 
     def read(self, text: str, context: str) -> None:
-        """Put what the next reply answers behind the sequence, or begin one with it.
+        """Append what the next reply answers to the sequence, or begin a sequence with it.
 
         Args:
             text: the feedback to the last reply, or the observation of a fresh prompt.
@@ -154,7 +154,7 @@ class Session:
             self._sequence = self._sequence.then(self.encoder.encode_feedback(text, last))
 
     def write(self, reply: Reply) -> None:
-        """Put a reply behind the sequence, with the very ids that were sampled."""
+        """Append a reply to the sequence, with the ids as they were sampled."""
         episode, turn = self.episode, len(self.episode.replies)
         episode.replies.append(reply)
         episode.overlong_prompts += reply is NO_REPLY
@@ -171,8 +171,8 @@ class Session:
         """Take the final rewards.
 
         Args:
-            info: of the last turn (`session.info`); or a later one, whose rewards are added to that turn's:
-                methods that compare a group pay when its last member has ended.
+            info: of the last turn (`session.info`); or a later one, whose rewards are added to the last
+                turn's, because methods that compare a group pay when its last member has ended.
         """
         episode = self.episode
         self.close()
@@ -187,13 +187,13 @@ class Session:
         episode.metrics = dict(info.get("metrics", {}))
 
     def close(self) -> None:
-        """End the training sequence; one that holds no sampled token is dropped."""
+        """End the training sequence; a sequence without sampled tokens is dropped."""
         if self._sequence is not None and self._sequence.response_mask.any():
             self.episode.samples.append(self._sequence.trimmed())
         self._sequence = None
 
     def fork(self) -> Session:
-        """A copy that goes on by itself, for another reply to the same prompt; the generator is shared."""
+        """An independent copy, for another reply to the same prompt; it shares the generator."""
         fork = copy.copy(self)
         fork.usage = list(self.usage)
         parts = {part.name: copy.copy(getattr(self.episode, part.name)) for part in fields(Episode)}
@@ -204,7 +204,7 @@ class Session:
 def sample_within(
     policy: Policy, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: int
 ) -> list[Reply]:
-    """A reply to each prompt, all by one call of the policy; `NO_REPLY` where the prompt fills the window."""
+    """A reply to each prompt, by one call of the policy; `NO_REPLY` where the prompt fills the window."""
     rooms = [room_for(policy, prompt, max_new_tokens) for prompt in prompts]
     fits = [number for number, room in enumerate(rooms) if room > 0]
     sampled = policy.sample([prompts[n] for n in fits], [rngs[n] for n in fits], [rooms[n] for n in fits])

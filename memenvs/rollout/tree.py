@@ -28,7 +28,7 @@ class Node:
         parent: the state before; None at the root.
         reply: to the parent's observation.
         turn_reward: R^T, what the turn earned beside the outcome.
-        outcome: R^O, where the episode is over; NaN if the environment broke there.
+        outcome: R^O, where the episode is over; NaN if the environment raised an error.
         children: the states that the replies to this observation led to.
     """
 
@@ -47,9 +47,9 @@ class Node:
             yield from child.nodes()
 
     def value(self) -> float:
-        """The mean result of the episodes that go through this node, each reply as likely as the next.
+        """The mean result of the episodes through this node, where each reply has the same weight.
 
-        The result is the outcome and whatever else the last turn earned. NaN where every way on broke.
+        The result is the outcome and whatever else the last turn earned. NaN if every episode failed.
         """
         if not self.children:
             return self.outcome + self.turn_reward
@@ -57,7 +57,7 @@ class Node:
         return float(np.mean(values)) if values else np.nan
 
     def sample(self) -> Sample | None:
-        """The training sequence of the reply, only its own tokens marked; None where it has none."""
+        """The training sequence of the reply, with only its own tokens marked; None for an empty reply."""
         if self.parent is None or not len(self.reply.ids):
             return None
         before = self.parent.session
@@ -68,7 +68,7 @@ class Node:
     def episodes(self) -> list[Episode]:
         """The episodes through this node to each end, for statistics; their samples and turns are left out.
 
-        A reply that several episodes share is counted as truncated or overlong in the first of them alone.
+        A reply that several episodes share counts as truncated or overlong only in the first of them.
         """
         leaves = [node for node in (self, *self.nodes()) if not node.children]
         return [replace(leaf.session.episode, samples=[], turns=[]) for leaf in leaves]
@@ -80,11 +80,7 @@ def tree_cost(branches: int, turns: int) -> int:
 
 
 def check_cost(trees: int, branches: int, turns: int, budget: int = 10_000) -> None:
-    """Refuse trees that would sample more replies than the budget.
-
-    Raises:
-        ValueError: with the numbers.
-    """
+    """Raise a `ValueError` if trees would sample more replies than the budget."""
     cost = trees * tree_cost(branches, turns)
     if cost > budget:
         raise ValueError(
@@ -152,7 +148,7 @@ def collect_trees(
 
 
 def _root(env: gym.Env[Any, Any], policy: Policy, seed: int) -> Node:
-    """A task's beginning; over at once where the environment breaks."""
+    """A task's beginning; already over if the environment raises an error."""
     session = Session(policy, Episode(group=seed, seed=seed))
     try:
         session.begin(*env.reset(seed=seed))
@@ -163,9 +159,9 @@ def _root(env: gym.Env[Any, Any], policy: Policy, seed: int) -> Node:
 
 
 def _play(env: Any, parent: Node, reply: Reply) -> Node:
-    """The state that a reply leads to; where the environment breaks, an end without a result."""
+    """The state that a reply leads to; an end without a result if the environment raises an error."""
     session = parent.session.fork()
-    if parent.children:  # what the turns before counted stands in the first child's episode
+    if parent.children:  # the first child's episode counts the turns before
         session.episode.truncated_replies = session.episode.overlong_prompts = 0
     set_state(env, parent.state)
     try:

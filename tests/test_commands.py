@@ -103,8 +103,8 @@ def test_an_unknown_policy_is_answered_by_every_form_of_one(capsys):
     assert main("play MemSokoban-v0 --policy gpt-4o".split()) == 2
     said = capsys.readouterr().err
     assert said == (
-        "memenvs play: error: unknown policy 'gpt-4o'; choose one of gold, silent, random_text, "
-        "or a model: hf:MODEL, openai:URL --model NAME\n"
+        "memenvs play: error: unknown policy 'gpt-4o'; choose one of gold, silent, random_text, lexical, "
+        "careful, or a model: hf:MODEL, openai:URL --model NAME\n"
     )
 
 

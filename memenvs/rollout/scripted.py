@@ -48,27 +48,27 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
         seed: of its random choices.
 
     Raises:
-        ValueError: no such policy plays this environment; with those that do.
+        TypeError: an environment of another kind.
+        ValueError: no such policy, with the choices, or the environment asks nothing that it could answer.
     """
-    inner: Any = env.unwrapped
-    makers: dict[str, Callable[[], Policy]] = {}
+    inner = env.unwrapped
+    makers: dict[str, Callable[[], Policy]]
+    also = ""
     if isinstance(inner, TextEnv):
-        makers["gold"] = lambda: lambda observation, info: inner.gold_reply()
-        makers["silent"] = lambda: lambda observation, info: ""
-        makers["random_text"] = lambda: RandomText(seed)
-    if isinstance(inner, SearchingEnv):
-        makers["lexical"] = LexicalSearcher
-    if isinstance(inner, ChunkQAEnv):
-        makers["lexical"] = lambda: LexicalReader(None if inner.memory_mode == "rewrite" else inner)
-        makers["careful"] = lambda: CarefulReader(inner, seed)
-    if isinstance(inner, ToolQAEnv):
-        makers["careful"] = lambda: CarefulCaller(inner)
-    if isinstance(inner, SokobanGridEnv):
+        also = ", or a model: hf:MODEL, openai:URL --model NAME"
+        makers = {
+            "gold": lambda: lambda observation, info: inner.gold_reply(),
+            "silent": lambda: lambda observation, info: "",
+            "random_text": lambda: RandomText(seed),
+            "lexical": lambda: _lexical(inner),
+            "careful": lambda: _careful(inner, seed),
+        }
+    elif isinstance(inner, SokobanGridEnv):
         makers = {"gold": lambda: _Solution(inner), "random": lambda: _random_moves(env, seed)}
+    else:
+        raise TypeError(f"policies play text environments and MemSokobanGrid-v0, not {type(inner).__name__}")
     if name not in makers:
-        also = ", or a model: hf:MODEL, openai:URL --model NAME" if isinstance(inner, TextEnv) else ""
-        listed = f"choose one of {', '.join(makers)}{also}" if makers else "none plays this environment"
-        raise ValueError(f"unknown policy {name!r}; {listed}")
+        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}{also}")
     return makers[name]()
 
 
@@ -159,11 +159,11 @@ _NUMBER_ASKED = frozenset({"year", "when", "many", "number"})
 
 
 class LexicalReader:
-    """Plays chunked reading by word overlap, using only the observation.
+    """Plays chunked reading by word overlap, from the observation alone.
 
     A sentence is worth the sum of the rarities (squared log inverse sentence frequency) of the words it
     shares with the question, the question's names counting more. While reading, names in the best sentences
-    count half, so that a second hop can be found. The memory is the best sentences, each after its
+    count half, so that a second hop can be found. The memory is the best sentences, each behind its
     document's title; the answer is the first name or number that the best of them adds to the question.
 
     Args:
@@ -230,7 +230,7 @@ class CarefulReader:
     """A teacher of memories: it knows which sentences are needed, and may still slip.
 
     At a chunk the memory is the notes before it and, one a line, the sentences of the chunk that the task set
-    marks as needed, as the text has them; one that does not name its document follows the title. A
+    marks as needed, as the text has them; one that does not name its document stands behind the title. A
     needed sentence is missed with probability `slip`. With probability `distractor` a sentence that is not
     needed is noted: the one, of three drawn, that shares the most words with the question. The answer is the
     gold one where the notes hold it, else "unknown".
@@ -319,6 +319,16 @@ def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
     return lambda observation, info: env.action_space.sample()
 
 
+def _careful(env: TextEnv[Any, Any], seed: int) -> Policy:
+    if isinstance(env, ChunkQAEnv):
+        return CarefulReader(env, seed)
+    if isinstance(env, ToolQAEnv):
+        return CarefulCaller(env)
+    raise ValueError(
+        f"policy 'careful' reads chunks or calls a tool, and {type(env).__name__} has none; choose gold"
+    )
+
+
 def _known_answer(answer_format: str, read: Sequence[str], info: Info) -> str:
     """The gold answer where what was read holds it, else "unknown"."""
     privileged = info["privileged"]
@@ -326,14 +336,25 @@ def _known_answer(answer_format: str, read: Sequence[str], info: Info) -> str:
     return wrap_answer(privileged["target"] if known else "unknown", answer_format)
 
 
+def _lexical(env: TextEnv[Any, Any]) -> Policy:
+    if isinstance(env, SearchingEnv):
+        return LexicalSearcher()
+    if isinstance(env, ChunkQAEnv):
+        return LexicalReader(None if env.memory_mode == "rewrite" else env)
+    raise ValueError(
+        f"policy 'lexical' answers questions and {type(env).__name__} asks none; "
+        "choose gold, silent or random_text"
+    )
+
+
 def _inside(text: str, tag: str) -> str:
-    """What is between the first opening and the last closing line of a tag."""
+    """What stands between the first opening and the last closing line of a tag."""
     _, opened, rest = text.partition(f"<{tag}>\n")
     return rest.rpartition(f"\n</{tag}>")[0] if opened else ""
 
 
 def _sentences(title: str, text: str) -> list[str]:
-    """Sentences of a text, each after `title`."""
+    """Sentences of a text, each behind `title`."""
     return [title + sentence for sentence in split_sentences(" ".join(text.split()))]
 
 

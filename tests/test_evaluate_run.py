@@ -423,12 +423,6 @@ def test_tokens_are_those_that_the_server_counted(counted, chat, tmp_path):
     assert {name: found[name] for name in wanted if name in found} == (wanted if counted else {})
 
 
-def test_replies_that_were_cut_are_counted(chat, tmp_path):
-    stub = chat(lambda fields: (200, "and so on", {"finish_reason": "length"}))
-    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", out=tmp_path)
-    assert mean(tmp_path, "truncated_replies") == 2.0
-
-
 @pytest.mark.parametrize("kept", ["", "</answer>"])
 def test_the_stop_string_that_a_server_removes_is_put_back_once(kept, chat, tmp_path):
     stub = chat(lambda fields: (200, f"<answer>x{kept}", {"stop_reason": "</answer>"}))

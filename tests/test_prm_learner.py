@@ -277,7 +277,7 @@ def test_episodes_without_texts_are_refused(tiny_model, played, tmp_path, capsys
         for _, episode in read_records(played):
             writer.write(episode)
     line = refusal(tiny_model, tmp_path, capsys, "--episodes", str(tmp_path / "bare.jsonl"))
-    assert line.endswith("has replies alone; evaluate without --no-texts")
+    assert line.endswith("has only replies; evaluate without --no-texts")
 
 
 def test_a_teachers_labels_need_a_teacher(tiny_model, played, tmp_path, capsys):

@@ -43,11 +43,6 @@ def test_memagents_table_has_a_column_for_each_task_set_the_shortest_first(tmp_p
     assert rows == [["base", "75.00", "25.00", "50.00"], ["tamtrl", "100.00", "50.00", "75.00"]]
 
 
-def test_another_metric_can_be_shown(tmp_path):
-    base = fill(tmp_path / "base", eval_50=(1.0, 0.5, 70.0))
-    assert body(main_table("memagent", [base], metric="f1"))[2] == ["base", "37.50", "37.50"]
-
-
 def test_a_method_that_lacks_a_benchmark_has_an_empty_cell_and_no_average(tmp_path):
     base = fill(tmp_path / "base", a=(1.0, 1.0, 1.0), b=(0.0, 0.0, 2.0))
     other = fill(tmp_path / "other", a=(1.0, 1.0, 1.0))
@@ -181,11 +176,3 @@ def test_mt_grpos_table_is_in_the_units_of_its_rewards(tmp_path):
     head, _, mine = body(main_table("mt_grpo", [tmp_path / "mine"]))
     assert head == ["Methods", "Tool Execution", "Search Answer", "XML Format", "Exact Match"]
     assert mine == ["mine", "0.2000", "0.2500", "0.1800", "0.2500"]
-
-
-def test_mt_ppos_sokoban_table_has_its_two_rates(tmp_path):
-    found = {"success": 0.5, "effective_player": 0.75}
-    write_run(tmp_path / "mine" / "sokoban", {0: [1.0]}, metrics=lambda task: found)
-    head, _, *rows = body(main_table("mt_ppo_sokoban", [tmp_path / "mine"], published=True))
-    assert head == ["Methods", "Success Rate", "Effective Action Rate"]
-    assert rows[-2:] == [["MT-PPO (paper)", "65.63", "98.70"], ["mine", "50.00", "75.00"]]

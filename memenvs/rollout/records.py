@@ -365,6 +365,7 @@ _COPIED = (
     *("replaces_outcome", "truncated_replies", "overlong_prompts"),
 )
 """Fields that are the same in an `Episode` and its `Record`."""
+_NUMBERS = ("turn_rewards", "metrics", "rewards", "signals")
 
 _BEGINNING = b'{"version":1,"env":'  # of a line that `EpisodeWriter` wrote
 
@@ -588,11 +589,8 @@ def to_episode(record: Record) -> Episode:
         **{name: getattr(record, name) for name in _COPIED},
         task=record.task,
         end=record.end,
-        turn_rewards=_numbers(record.turn_rewards),
-        metrics=_named(record.metrics),
+        **{name: _with_nan(getattr(record, name)) for name in _NUMBERS},
         replies=[text_reply(text) for text in record.replies],
-        rewards=_named(record.rewards),
-        signals={name: _numbers(some) for name, some in record.signals.items()},
         credits={name: [_credit(one) for one in some] for name, some in record.credits.items()},
     )
     if record.tokens:
@@ -626,9 +624,9 @@ def _info(record: Record, k: int) -> Info:
         "turn": k,
         "context": record.context,
         "feedback": last.feedback,
-        "rewards": _named(last.rewards),
-        "turn_rewards": _numbers(record.turn_rewards[:k]),
-        "metrics": _named(record.metrics) if k == len(record.replies) else {},
+        "rewards": _with_nan(last.rewards),
+        "turn_rewards": _with_nan(record.turn_rewards[:k]),
+        "metrics": _with_nan(record.metrics) if k == len(record.replies) else {},
         "privileged": {
             "question": record.question,
             "target": record.target,
@@ -647,12 +645,13 @@ def _credit(plain: Mapping[str, Any]) -> Credit:
     return convert([{**plain, "value": value}[name] for name in Credit._fields], Credit, "a credit")
 
 
-def _named(values: Mapping[str, Number]) -> dict[str, float]:
-    return {name: math.nan if value is None else value for name, value in values.items()}
-
-
-def _numbers(values: Sequence[Number]) -> list[float]:
-    return [math.nan if value is None else value for value in values]
+def _with_nan(values: Any) -> Any:
+    """Lists and objects of numbers, with NaN for null."""
+    if isinstance(values, dict):
+        return {name: _with_nan(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_with_nan(value) for value in values]
+    return math.nan if values is None else values
 
 
 def _to_line(record: Record) -> bytes:

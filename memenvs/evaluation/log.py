@@ -6,7 +6,7 @@ import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from memenvs.core.files import hold_folder, read_json, write_json, write_text
 from memenvs.rollout.records import Episode, EpisodeWriter, read_records
@@ -39,17 +39,21 @@ class RunLog:
 
     def __init__(self, folder: Path | None, setting: dict[str, Any], *, texts: bool = True) -> None:
         self.episodes: dict[Pair, Episode] = {}
-        self._texts = texts
         self._writer: EpisodeWriter | None = None
-        self._lock: TextIO | None = None
+        self._open = contextlib.ExitStack()
         if folder is None:
             return
-        self._lock = hold_folder(folder)
-        try:
-            self._open(folder, setting)
-        except BaseException:
-            self.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(hold_folder(folder))
+            path = folder / EPISODES
+            lines: dict[Pair, str] = {}
+            for line, episode in read_records(path) if path.exists() else ():
+                if not episode.error:
+                    lines[pair_of(episode)], self.episodes[pair_of(episode)] = line, without_texts(episode)
+            check_folder(folder, setting, begun=bool(lines))
+            write_text(path, "".join(lines.values()))
+            self._writer = opened.enter_context(EpisodeWriter(path, texts=texts))
+            self._open = opened.pop_all()
 
     def keep(self, episode: Episode, policy: Any = None) -> None:
         """Write an episode to the folder; with a policy that has `spans`, also its tokens' characters."""
@@ -59,21 +63,7 @@ class RunLog:
 
     def close(self) -> None:
         """Close the file and release the folder, also where the rest cannot be written."""
-        with contextlib.ExitStack() as stack:
-            for held in (self._lock, self._writer):  # closed from the last to the first
-                if held:
-                    stack.callback(held.close)
-
-    def _open(self, folder: Path, setting: dict[str, Any]) -> None:
-        """Keep the finished episodes of an earlier run."""
-        path = folder / EPISODES
-        lines: dict[Pair, str] = {}
-        for line, episode in read_records(path) if path.exists() else ():
-            if not episode.error:
-                lines[pair_of(episode)], self.episodes[pair_of(episode)] = line, without_texts(episode)
-        check_folder(folder, setting, begun=bool(lines))
-        write_text(path, "".join(lines.values()))
-        self._writer = EpisodeWriter(path, texts=self._texts)
+        self._open.close()
 
 
 def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:

@@ -47,8 +47,7 @@ MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "m
 _AGAIN = "run the same command again: it plays only what has not ended"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """The lines of a plot; the colour-blind can tell them apart (Okabe and Ito, 2008)."""
-_MARKERS = "osD^vPX"
-_ROW, _GAP, _AXIS = 0.21, 0.13, 0.5  # inches of a plot: a row, between metrics, a panel's axis
+_ROW, _PANEL = 0.21, 0.55  # inches of a plot: a row, and what else a panel takes
 
 
 class MetricDifference(NamedTuple):
@@ -188,9 +187,9 @@ class PairedComparison:
         return "\n".join(lines) + "\n"
 
     def draw(self) -> Any:
-        """A forest plot: the difference of each metric and run, its interval as a bar, and a line at zero.
+        """A forest plot: a panel for each metric, with a line at zero and the interval of each run as a bar.
 
-        Shares have one axis, every other metric its own.
+        The panels of shares have one scale.
 
         Returns:
             A `matplotlib.figure.Figure`.
@@ -200,59 +199,33 @@ class PairedComparison:
         """
         figure_class = require("matplotlib.figure", "plots").Figure
         metrics = list(dict.fromkeys(row.metric for row in self.differences))
-        shares = [name for name in metrics if name in SHARES]
-        panels = [[name] for name in metrics if name not in SHARES]
-        panels = [shares, *panels] if shares else panels
-        others = [run.name for run in self.runs[1:]]
-        heights = [len(panel) * (len(others) * _ROW + _GAP) for panel in panels]
-        size = (7.0, sum(heights) + _AXIS * len(panels) + 0.5)
+        others = len(self.runs) - 1
+        size = (7.0, len(metrics) * (others * _ROW + _PANEL) + 0.5)
         figure = figure_class(figsize=size, dpi=200, layout="constrained")
-        axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
-        for axis, panel in zip(axes, panels, strict=True):
-            self._draw_panel(axis, panel, others)
-        baseline = f"{self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
-        if len(others) == 1:
-            figure.suptitle(f"{others[0]} minus {baseline}", fontsize=10, parse_math=False)
-            return figure
-        points = axes[0].lines[2 : 2 * len(others) + 1 : 2]  # after the line at zero, a bar and a point each
-        legend = figure.legend(
-            points,
-            others,
-            title=f"difference from {baseline}",
-            loc="outside upper center",
-            ncols=min(4, len(others)),
-            fontsize=9,
-            title_fontsize=10,
-            frameon=False,
-        )
-        for text in (legend.get_title(), *legend.get_texts()):
-            text.set_parse_math(False)
+        axes = figure.subplots(len(metrics), squeeze=False)[:, 0]
+        shares = [axis for axis, metric in zip(axes, metrics, strict=True) if metric in SHARES]
+        for axis in shares[1:]:
+            axis.sharex(shares[0])
+        for axis, metric in zip(axes, metrics, strict=True):
+            rows = [row for row in self.differences if row.metric == metric]
+            axis.axvline(0, color="0.4", linewidth=0.8, zorder=0)
+            for y, row in enumerate(rows):
+                mean, low, high = row.difference
+                axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
+                axis.plot([mean], [y], "o", color=COLOURS[0], markersize=4.5)
+                text = f"{show_number(mean, '+')}  [{show_number(low)}, {show_number(high)}]"
+                axis.text(1.02, y, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8)
+            axis.set_title(metric, loc="left", fontsize=9)
+            axis.set_yticks(range(others), [row.run for row in rows], fontsize=9, parse_math=False)
+            axis.set_ylim(others - 0.5, -0.5)
+            axis.margins(x=0.08)
+            axis.tick_params(axis="y", length=0)
+            axis.tick_params(axis="x", labelsize=8)
+            axis.spines[["left", "right", "top"]].set_visible(False)
+            axis.grid(axis="x", alpha=0.25)
+        title = f"Differences from {self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
+        figure.suptitle(title, fontsize=10, parse_math=False)
         return figure
-
-    def _draw_panel(self, axis: Any, metrics: Sequence[str], others: Sequence[str]) -> None:
-        """Draw metrics that share an axis, from the top down."""
-        block = len(others) * _ROW + _GAP
-        rows = [row for row in self.differences if row.metric in metrics]
-        axis.axvline(0, color="0.4", linewidth=0.8, zorder=0)
-        for row in rows:
-            k = others.index(row.run)
-            y = metrics.index(row.metric) * block + k * _ROW
-            mean, low, high = row.difference
-            colour = COLOURS[k % len(COLOURS)]
-            axis.plot([low, high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
-            axis.plot([mean], [y], _MARKERS[k % len(_MARKERS)], color=colour, markersize=4.5)
-            text = f"{show_number(mean, '+')}  [{show_number(low)}, {show_number(high)}]"
-            axis.text(1.02, y, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8)
-        middle = (len(others) - 1) * _ROW / 2
-        axis.set_yticks([k * block + middle for k in range(len(metrics))], metrics, fontsize=9)
-        axis.set_ylim(len(metrics) * block - _GAP / 2 - _ROW / 2, -_GAP / 2 - _ROW / 2)
-        axis.margins(x=0.08)
-        if all(row.difference == (0, 0, 0) for row in rows):
-            axis.set_xlim(-1, 1)
-        axis.tick_params(axis="y", length=0)
-        axis.tick_params(axis="x", labelsize=8)
-        axis.spines[["left", "right", "top"]].set_visible(False)
-        axis.grid(axis="x", alpha=0.25)
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write `comparison.md`, `comparison.json`, `forest.png` and `forest.svg`, each whole.

@@ -34,7 +34,7 @@ from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
 from memenvs.build.ruler import ruler
 from memenvs.build.sources import SOURCES
-from memenvs.build.stories import STORIES, conversations, stories
+from memenvs.build.stories import conversations, stories
 from memenvs.build.worldgen import entities_for, generate_aggregates
 from memenvs.tasks.taskset import Task, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
@@ -50,10 +50,10 @@ def aggregate(*, count: int, tokens: int, **given: Any) -> Draft:
 
 
 MAKERS: dict[str, Callable[..., Draft]] = {
-    **{name: functools.partial(ruler, task=name) for name in ("vt", "cwe", "fwe")},
+    **{name: functools.partial(ruler, kind=name) for name in ("vt", "cwe", "fwe")},
     "aggregate": aggregate,
     "mrcr_world": functools.partial(conversations, needles=4, prose=PROSE),
-    "babi_world": functools.partial(stories, kinds=[*STORIES], events=16, prose=PROSE),
+    "babi_world": functools.partial(stories, prose=PROSE),
 }
 
 
@@ -187,7 +187,7 @@ def write_file(folder: Path, name: str, count: int, tokens: int) -> Path:
 
 def read_file(path: Path, *, count: int, tokens: int, **given: Any) -> Draft:
     """As `build NAME --source path`."""
-    kept = SOURCES[path.stem].read(str(path), given["split"])
+    kept = SOURCES[path.stem].make(str(path))
     return keep_contexts(kept, tokenizer=given["tokenizer"], count=count)
 
 

@@ -198,7 +198,7 @@ def test_a_world_too_small_for_the_questions_says_how_many_it_holds():
 
 
 def test_an_unknown_operation_is_refused():
-    with pytest.raises(ValueError, match="operation must be one of count, extreme, sum, common"):
+    with pytest.raises(ValueError, match="must be one of count, extreme, sum, common"):
         generate_aggregates(40, 1, split="train", seed=0, operations=("median",))
 
 

@@ -24,7 +24,7 @@ every_made = pytest.mark.parametrize("task", MADE)
 
 def build(task, count=6, tokens=3000, split="train", seed=3, tokenizer=None, **chosen):
     tokenizer = tokenizer or load_tokenizer()
-    return ruler(task=task, count=count, tokens=tokens, tokenizer=tokenizer, split=split, seed=seed, **chosen)
+    return ruler(kind=task, count=count, tokens=tokens, tokenizer=tokenizer, split=split, seed=seed, **chosen)
 
 
 def text(draft, task):
@@ -330,7 +330,7 @@ def test_several_tasks_are_built_into_folders_by_their_names(squad_file, tmp_pat
     assert command("ruler", "--kind", "vt", "niah_single_1", "qa_1", *args) == 0
     assert sorted(path.name for path in out.iterdir()) == ["niah_single_1", "qa_1", "vt"]
     assert open_tasks(out / "qa_1").card.arguments["source"] == "dev.json"
-    assert open_tasks(out / "vt").card.arguments["task"] == "vt"
+    assert open_tasks(out / "vt").card.arguments["kind"] == "vt"
     assert open_tasks(out / "vt").card.inputs == {}
     assert capsys.readouterr().out.count("play one:") == 3
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from build_command import command, one_line
 
-from memenvs.build.stories import PEOPLE, STORIES, conversations, stories
+from memenvs.build.stories import KINDS, PEOPLE, conversations, stories
 from memenvs.build.write import write_task_set
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.context import Reader
@@ -29,12 +29,10 @@ def talk(needles=4, count=12, tokens=2500, split="train", seed=5, tokenizer=None
     )
 
 
-def tell(
-    kinds=tuple(STORIES), count=60, tokens=900, split="train", seed=5, tokenizer=None, prose=PROSE, events=16
-):
+def tell(kinds=KINDS, count=60, tokens=900, split="train", seed=5, tokenizer=None, prose=PROSE, events=16):
     tokenizer = tokenizer or load_tokenizer()
     return stories(
-        kinds=kinds, events=events, count=count, tokens=tokens, prose=prose, tokenizer=tokenizer,
+        kind=kinds, events=events, count=count, tokens=tokens, prose=prose, tokenizer=tokenizer,
         split=split, seed=seed,
     )  # fmt: skip
 
@@ -158,7 +156,7 @@ def answer_of(question, at, carried, been):
 
 def test_answers_are_those_of_the_text_read_from_top_to_bottom():
     draft = tell(count=200)
-    assert [task.meta["type"] for task in draft.tasks[:5]] == list(STORIES)
+    assert [task.meta["type"] for task in draft.tasks[:5]] == list(KINDS)
     for task in draft.tasks:
         assert em(answer_of(task.question, *retold(draft, task)), task.answers[0]), task.question
 

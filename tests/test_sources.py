@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import itertools
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ from build_command import one_line
 
 from memenvs.build.__main__ import main
 from memenvs.build.contexts import KeptContexts, keep_contexts
-from memenvs.build.sources import SOURCES, sources_table
+from memenvs.build.sources import BENCHMARKS, SOURCES
 from memenvs.core.files import write_sealed
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
@@ -229,7 +228,7 @@ BROKEN = {
 }
 """For each source fields of a record that are of another kind than its own."""
 
-each_source = pytest.mark.parametrize("name", sorted(SOURCES))
+each_source = pytest.mark.parametrize("name", sorted(BENCHMARKS))
 
 
 UNNUMBERED = {"mrcr"}
@@ -248,7 +247,7 @@ def with_id(record, number):
 
 
 def build(name, path, out, *args):
-    size = ("--documents", 2) if SOURCES[name].drawn else ()
+    size = ("--documents", 2) if "documents" in SOURCES[name].options else ()
     return main([str(arg) for arg in (name, "--source", path, *size, *args, "--out", out)])
 
 
@@ -274,7 +273,7 @@ def contexts(tasks):
 
 
 def test_every_source_is_tried_here():
-    assert set(RECORDS) == set(BROKEN) == set(SOURCES)
+    assert set(RECORDS) == set(BROKEN) == set(BENCHMARKS)
 
 
 @each_source
@@ -282,10 +281,8 @@ def test_a_record_in_the_official_form_becomes_a_task(built, name):
     tasks = built(name, RECORDS[name])
     assert len(tasks) == SEVERAL.get(name, 1)
     assert tasks.card.source == name
-    assert tasks.card.environment == SOURCES[name].environment
     assert tasks.card.licence == SOURCES[name].licence
     assert tasks.card.citation == SOURCES[name].citation
-    assert f"`{tasks.metric}`" in SOURCES[name].scored
     assert tasks.metric in METRICS
 
 
@@ -360,7 +357,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path, capsys, name):
 def refusal(name, path):
     """What a reader says of a file, or None."""
     try:
-        found = SOURCES[name].read(path, "train")
+        found = SOURCES[name].make(path)
         if isinstance(found, KeptContexts):
             keep_contexts(found, tokenizer=load_tokenizer())
     except ValueError as error:
@@ -386,9 +383,11 @@ def test_a_damaged_parquet_file_is_one_line(tmp_path, capsys, content):
     assert "bad.parquet is not MemAgent's" in one_line(capsys)
 
 
-def test_the_page_has_the_table_of_the_registry():
-    page = (Path(__file__).parents[1] / "docs" / "sources.md").read_text(encoding="utf-8")
-    assert sources_table() in page, "python -c 'from memenvs.build.sources import *; print(sources_table())'"
+@pytest.mark.parametrize("name", SOURCES)
+def test_options_of_a_source_are_arguments_with_their_help(name):
+    options = SOURCES[name].options
+    assert all(option.help for option in options.values())
+    assert "tokenizer" not in options
 
 
 # The cards.

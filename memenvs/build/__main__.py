@@ -7,21 +7,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memenvs.build.contexts import KeptContexts, keep_contexts
 from memenvs.build.draft import Draft
-from memenvs.build.examples import Example, among_distractors
 from memenvs.build.index import INDEXES, build_index
-from memenvs.build.multi import mix, multi
-from memenvs.build.niah import VARIANTS, niah, read_prose
-from memenvs.build.readers.jsonl import read_corpus, read_jsonl, read_own_contexts, read_pool
-from memenvs.build.ruler import FILES, RULER, ruler
-from memenvs.build.sources import SOURCES, Source
-from memenvs.build.stories import STORIES, conversations, stories
-from memenvs.build.worldgen import OPERATIONS, SMALLEST, entities_for, generate, generate_aggregates
+from memenvs.build.niah import VARIANTS
+from memenvs.build.ruler import FILES, RULER
+from memenvs.build.sources import BENCHMARKS, SOURCES
+from memenvs.build.stories import KINDS
+from memenvs.build.worldgen import OPERATIONS
 from memenvs.build.write import FORMS, check_replaceable, write_task_set
 from memenvs.cli import Parameter, Parser, reader_may_stop, report_error, shell_form
 from memenvs.core.checks import Range, check_whole
@@ -31,7 +26,7 @@ from memenvs.retrieval.encoder import Encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.sokoban import Generator
 from memenvs.tasks.metrics import METRICS
-from memenvs.tasks.taskset import CARD, Card, open_questions, open_tasks
+from memenvs.tasks.taskset import CARD, Card, open_tasks
 from memenvs.tasks.tokens import GENERAL, TextTokenizer, load_tokenizer
 
 _EPILOG = """\
@@ -90,22 +85,18 @@ def build_parser() -> argparse.ArgumentParser:
     _add_task_sets(add)
     _add_levels(add)
     _add_index(builders.add_parser("index", description=_INDEX).add_argument)
-    benchmarks = {name: f"{_documents(source):44}{source.title}" for name, source in SOURCES.items()}
-    others = {name: sub.description for name, sub in builders.choices.items() if name not in SOURCES}
+    benchmarks = {name: source.title for name, source in BENCHMARKS.items()}
+    others = {name: sub.description for name, sub in builders.choices.items() if name not in BENCHMARKS}
     parser.epilog = "\n".join(
         [
             "benchmarks, read from their files:",
-            *_rows({"SOURCE": f"{'DOCUMENTS OF A TASK':44}BENCHMARK", **benchmarks}),
+            *_rows(benchmarks),
             "\nother sources:",
             *_rows(others),
             f"\n{_EPILOG}",
         ]
     )
     return parser
-
-
-def _documents(source: Source) -> str:
-    return "evidence among distractors from the file" if source.drawn else source.documents
 
 
 def _rows(texts: Mapping[str, str | None]) -> list[str]:
@@ -115,7 +106,7 @@ def _rows(texts: Mapping[str, str | None]) -> list[str]:
 def _add_task_sets(add: Add) -> None:
     def task_set(name: str, text: str, tasks: str, drawn: bool = True) -> argparse.ArgumentParser:
         sub = add(name, text, "folder to write; an old task set is replaced", drawn)
-        sub.add_argument("--num-tasks", dest="tasks", type=int, help=f"number of tasks (default: {tasks})")
+        sub.add_argument("--num-tasks", type=int, help=f"number of tasks (default: {tasks})")
         sub.add_argument("--tokenizer", default=GENERAL, help=_TOKENIZER)
         sub.add_argument("--export", nargs="+", default=[], choices=FORMS, help="also write these forms")
         return sub
@@ -124,17 +115,17 @@ def _add_task_sets(add: Add) -> None:
         text = "asked of one context in a task, at most (default 1)"
         sub.add_argument("--questions", type=int, default=1, help=text)
 
-    for source in SOURCES.values():
-        text = f"{source.title}; documents of a task: {_documents(source)}"
-        sub = task_set(source.name, text, "every question once", source.drawn)
-        sub.add_argument("--source", required=True, help=f"{source.files}, or hf:NAME[:CONFIG]")
-        if source.drawn:
+    for name, source in BENCHMARKS.items():
+        options = source.options
+        sub = task_set(name, source.title, "every question once", "seed" in options)
+        sub.add_argument("--source", required=True, help=options["source"].help)
+        if "seed" in options:
             _add_size(sub, "needed, or --tokens")
         else:
             sub.add_argument("--split", default="train", help="of an hf: data set (default train)")
             add_questions(sub)
-        for name, text in source.options.items():
-            sub.add_argument(f"--{name}", help=text)
+        for name in {"category", "subset", "canary"} & set(options):
+            sub.add_argument(f"--{name}", help=options[name].help)
     sub = task_set("jsonl", "questions and documents of your own, as JSON Lines", "every question once")
     sub.add_argument(
         "--source",
@@ -155,7 +146,6 @@ def _add_task_sets(add: Add) -> None:
     )
     sub.add_argument(
         "--kind",
-        dest="task",
         nargs="+",
         choices=RULER,
         required=True,
@@ -179,9 +169,8 @@ def _add_task_sets(add: Add) -> None:
     sub.add_argument("--tokens", type=int, required=True, help="most tokens a task's text may have")
     sub.add_argument("--essays", type=Path, help="folder of *.txt for replies (default: the bundled world)")
     sub = task_set("babi_world", "where people and things are, as in bAbI, in a long text", "100")
-    kinds = "; ".join(f"{name}: {asked}" for name, asked in STORIES.items())
-    text = f"{kinds} (default: all)"
-    sub.add_argument("--kind", dest="task", nargs="+", choices=STORIES, default=[*STORIES], help=text)
+    text = SOURCES["babi_world"].options["kind"].help
+    sub.add_argument("--kind", nargs="+", choices=KINDS, default=[*KINDS], help=text)
     sub.add_argument("--events", type=int, default=16, help="events of a story, 4 or more (default 16)")
     sub.add_argument("--tokens", type=int, required=True, help="most tokens a task's text may have")
     sub.add_argument("--essays", type=Path, help="folder of *.txt as haystack (default: the bundled world)")
@@ -284,7 +273,7 @@ def _levels(args: argparse.Namespace) -> str:
 
 def _ruler(args: argparse.Namespace) -> str:
     """A task set for each task; of several in folders of `--out` by their names."""
-    names = list(dict.fromkeys(args.task))
+    names = list(dict.fromkeys(args.kind))
     if len(asking := [name for name in names if name in FILES]) > 1:
         raise ValueError(f"--kind {' '.join(asking)} read different files; build them one by one")
     if args.source is not None and not asking:
@@ -293,7 +282,7 @@ def _ruler(args: argparse.Namespace) -> str:
         raise ValueError(f"{args.out} is a task set; choose another --out for a folder of {len(names)}")
     made = []
     for name in names:
-        own = {"task": name, "out": args.out / name if len(names) > 1 else args.out}
+        own = {"kind": name, "out": args.out / name if len(names) > 1 else args.out}
         own["source"] = args.source if name in FILES else None
         made.append(argparse.Namespace(**{**vars(args), **own}))
     for one in made:
@@ -304,13 +293,10 @@ def _ruler(args: argparse.Namespace) -> str:
 def _task_set(args: argparse.Namespace) -> str:
     check_replaceable(args.out)  # before the work, and again when it is done
     tokenizer = load_tokenizer(args.tokenizer)
-    if args.tasks is not None:
-        check_whole(**{"--num-tasks": args.tasks})
-    draft = _draft(args, tokenizer=tokenizer, split=args.split, seed=args.seed)
-    card = Card(args.builder, arguments=_arguments(args, tokenizer))
-    if args.builder in SOURCES:
-        source = SOURCES[args.builder]
-        card = replace(card, licence=source.licence, citation=source.citation)
+    draft = _draft(args, tokenizer)
+    source = SOURCES[args.builder]
+    arguments = _arguments(args, tokenizer)
+    card = Card(args.builder, arguments=arguments, licence=source.licence, citation=source.citation)
     written = write_task_set(args.out, draft, card, tokenizer, exports=args.export)
     counts, env_args = written.card.counts, {"tasks": str(args.out)}
     if not counts["documents"]:
@@ -340,88 +326,10 @@ def _lengths(counts: dict[str, int], tokenizer: TextTokenizer) -> str:
     )
 
 
-def _draft(args: argparse.Namespace, **common: Any) -> Draft:
-    """The task set of the named source, not written yet; `common` is what every source draws by."""
-    if args.builder in ("mix", "multi"):
-        sources = [open_questions(source) for source in args.source]
-        if args.builder == "mix":
-            return mix(sources, count=args.tasks, weights=args.weights, metric=args.metric, **common)
-        joined = {"objectives": args.objectives, "count": args.tasks, "weights": args.weights}
-        joined["singles"] = args.singles
-        return multi(sources, **joined, **common)
-    if args.builder in ("mrcr_world", "babi_world"):
-        prose, inputs = _prose(args)
-        given = {"count": args.tasks or 100, "tokens": args.tokens, "prose": prose, "inputs": inputs}
-        if args.builder == "mrcr_world":
-            return conversations(needles=args.needles, **given, **common)
-        return stories(kinds=args.task, events=args.events, **given, **common)
-    common["workers"] = args.workers
-    if args.builder == "ruler":
-        prose, inputs = _prose(args) if args.task.startswith("niah_") else ([], ())
-        inputs = (Path(args.source),) if args.source and not args.source.startswith("hf:") else inputs
-        given = {"task": args.task, "count": args.tasks, "tokens": args.tokens, "source": args.source}
-        chosen = {"prose": prose, "inputs": inputs, "chains": args.chains, "hops": args.hops}
-        return ruler(**given, **chosen, **common)
-    if args.builder == "niah":
-        prose, inputs = _prose(args)
-        hidden = {"variant": args.variant, "count": args.tasks or 100, "tokens": args.tokens}
-        return niah(**hidden, prose=prose, inputs=inputs, **common)
-    common |= {"documents": getattr(args, "documents", None), "tokens": getattr(args, "tokens", None)}
-    if args.builder == "world":
-        if args.documents is None and args.tokens is None:
-            common["documents"] = 50
-        drawn = {"split": args.split, "seed": args.seed, "hops": args.hops}
-        world = generate(args.entities, args.tasks or 512, **drawn)
-        return among_distractors(world.examples(args.split), extra=world.documents, **common)
-    if args.builder == "aggregate":
-        drawn = {"split": args.split, "seed": args.seed, "operations": args.ask}
-        entities = args.entities or max(args.documents or 0, SMALLEST)
-        if args.entities is None and args.tokens is not None:
-            check_whole(**{"--tokens": args.tokens})
-            drawn_by = {"split": args.split, "seed": args.seed}
-            entities = entities_for(args.tokens, tokenizer=common["tokenizer"], **drawn_by)
-        documents, examples = generate_aggregates(entities, args.tasks or 100, **drawn)
-        return among_distractors(examples, extra=documents, **common)
-    pool, corpus = getattr(args, "pool", None), getattr(args, "corpus", None)
-    inputs = _files(args.source, pool, corpus)
-    found = _read(args)
-    if isinstance(found, KeptContexts):
-        return keep_contexts(
-            found,
-            tokenizer=common["tokenizer"],
-            count=args.tasks,
-            questions=args.questions,
-            inputs=inputs,
-        )
-    extra = [] if pool is None else read_pool(pool, args.split)
-    extra += read_corpus(corpus).values()
-    return among_distractors(found, extra=extra, count=args.tasks, inputs=inputs, **common)
-
-
-def _read(args: argparse.Namespace) -> list[Example] | KeptContexts:
-    """What the reader of the named source makes of its file."""
-    if args.builder not in SOURCES:
-        drawn = args.documents is not None or args.tokens is not None
-        if args.pool is not None and not drawn:
-            raise ValueError("--pool is drawn from by --documents or --tokens; give one of them, or no pool")
-        if args.questions > 1 and drawn:
-            raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
-        return (read_jsonl if drawn else read_own_contexts)(args.source, args.split, args.corpus)
-    source = SOURCES[args.builder]
-    given = {name: value for name in source.options if (value := getattr(args, name)) is not None}
-    return source.read(args.source, args.split, **given)
-
-
-def _files(*sources: str | None) -> tuple[Path, ...]:
-    """Those of the sources that are files here."""
-    return tuple(Path(source) for source in sources if source and not source.startswith("hf:"))
-
-
-def _prose(args: argparse.Namespace) -> tuple[list[str], tuple[Path, ...]]:
-    if args.essays is not None:
-        return read_prose(args.essays)
-    bundle = open_tasks("world-train")
-    return bundle.texts(range(bundle.n_documents)), ()
+def _draft(args: argparse.Namespace, tokenizer: TextTokenizer) -> Draft:
+    """The task set of the named source, not written yet."""
+    source, given = SOURCES[args.builder], vars(args)
+    return source.draft(tokenizer, **{n: given[n] for n in source.options if given.get(n) is not None})
 
 
 def _arguments(args: argparse.Namespace, tokenizer: TextTokenizer) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
 from memenvs.build.niah import niah
-from memenvs.build.worldgen import generate
+from memenvs.build.worldgen import Split, generate
 from memenvs.build.write import write_task_set
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
@@ -52,7 +52,7 @@ def world_tokenizer() -> Tokenizer:
 def task_sets(counter: TextTokenizer) -> dict[str, Draft]:
     """The bundled task sets by name."""
 
-    def about(split: str, entities: int, count: int) -> Draft:
+    def about(split: Split, entities: int, count: int) -> Draft:
         made = generate(entities, count, split=split, seed=0)
         return among_distractors(
             made.examples(split), tokenizer=counter, split=split, seed=0, documents=200, extra=made.documents

@@ -49,8 +49,8 @@ def keep_contexts(
     Args:
         kept: the questions.
         tokenizer: counts the tokens.
-        count: tasks, the first of the file; by default all.
-        questions: of a task, at most: those of one context that follow each other are asked together, which
+        count: tasks, the first of the file (default: every question once).
+        questions: of one context asked in a task, at most: those that follow each other, which
             `MemChunkQA-v0` may ask one by one (`ask`). One that holds "; ", which parts the questions, or
             whose answer holds ";", stays alone.
         inputs: the files that were read.

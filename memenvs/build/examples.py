@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, sizes_with_headers
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, Whole, checked
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -46,12 +46,12 @@ def among_distractors(
     examples: Sequence[Example],
     *,
     tokenizer: TextTokenizer,
-    split: str,
-    seed: int,
     documents: Count | None = None,
     tokens: Count | None = None,
     count: Count | None = None,
-    workers: int = 1,
+    split: str = "train",
+    seed: Whole = 0,
+    workers: Count = 1,
     inputs: tuple[Path, ...] = (),
     extra: Sequence[tuple[str, str]] = (),
 ) -> Draft:
@@ -66,11 +66,11 @@ def among_distractors(
     Args:
         examples: the questions.
         tokenizer: counts the tokens.
-        split: name of the split; with `seed` it decides what is drawn.
-        seed: any whole number of at least 0.
-        documents: documents a task.
-        tokens: instead, the most tokens a task's text may have, tokenised whole; met within one document.
-        count: tasks; beyond the number of examples they are used again. By default each is used once.
+        documents: documents of a task.
+        tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
+        count: tasks (default: every question once); beyond that questions are used again.
+        split: name of the split; with the seed it decides every random choice.
+        seed: decides every random choice.
         workers: processes; the result does not depend on them.
         inputs: the files that were read.
         extra: more (title, text) paragraphs for the pool.

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
 from memenvs.build.draft import Documents, Draft, frame_tokens, item_rng, make_items, progress, renumbered
-from memenvs.core.checks import Range, check_choice, check_whole
-from memenvs.tasks.metrics import METRICS
+from memenvs.core.data import Count, Positive, Whole, checked
+from memenvs.tasks.metrics import get_metric
 from memenvs.tasks.taskset import CARD, SEPARATOR, Layout, Questions, Task, TaskSet
 from memenvs.tasks.tokens import TextTokenizer
 
-LEAST, MOST = 2, 16
 
-
+@checked
 def multi(
     sources: Sequence[TaskSet | Questions],
     *,
-    objectives: int,
-    count: int | None,
+    objectives: Annotated[int, Meta(ge=2, le=16)],
     tokenizer: TextTokenizer,
-    split: str,
-    seed: int,
-    weights: Sequence[float] | None = None,
-    singles: int = 0,
+    weights: Sequence[Positive] | None = None,
+    singles: Whole = 0,
+    count: Count | None = None,
+    split: str = "train",
+    seed: Whole = 0,
 ) -> Draft:
     """Tasks of `objectives` questions each, joined by `"; "`, their answers in the same order (MEM1, MemPO).
 
@@ -37,20 +38,18 @@ def multi(
     Args:
         sources: single-question tasks. Each question of a task comes from a source drawn by `weights`.
         objectives: questions a task, 2 to 16, of one source drawn without replacement.
-        count: tasks; by default as many as the sources have together.
         tokenizer: counts the tokens.
-        split: with `seed` it decides what is drawn.
-        seed: any whole number of at least 0.
-        weights: of the sources; None: equal.
-        singles: tasks behind them that ask one question each, another every time (MemPO trains on both).
+        weights: of the sources, each above 0 (default: equal).
+        singles: tasks after them that ask one question each, another every time (MemPO trains on both).
+        count: tasks (default: as many as the sources have together).
+        split: name of the split; with the seed it decides every random choice.
+        seed: decides every random choice.
 
     Raises:
         ValueError: `objectives` is out of range; weights that are none; a source is too small, has such tasks
             already, has documents without a header, which cannot be told apart once they are shuffled (a
             haystack), or is scored by another metric than the first.
     """
-    if not LEAST <= objectives <= MOST:
-        raise ValueError(f"--objectives must be from {LEAST} to {MOST}, got {objectives}")
     shares = _shares(weights, len(sources))
     for source in sources:
         _check_source(source, sources[0])
@@ -61,7 +60,6 @@ def multi(
                 f"{source.path} has {len(tasks)} tasks to join (without ';' in the answer, or '; ' in the "
                 f"question), fewer than --objectives {objectives}; ask for fewer, or give a larger source"
             )
-    check_whole(Range(0), **{"--singles": singles})
     pool, numbered = _together(sources, single)
     make = _Joiner(numbered, shares, objectives, split, seed)
     first = sources[0]
@@ -93,10 +91,8 @@ def _can_join(task: Task) -> bool:
 def _shares(weights: Sequence[float] | None, sources: int) -> tuple[float, ...]:
     """The chance of each source."""
     given = np.ones(sources) if weights is None else np.array(weights, np.float64)
-    if len(given) != sources or not np.isfinite(given).all() or (given <= 0).any():
-        raise ValueError(
-            f"--weights must be a number above 0 for each of {sources} sources, got {given.tolist()}"
-        )
+    if len(given) != sources:
+        raise ValueError(f"--weights must be a number for each of {sources} sources, got {given.tolist()}")
     return tuple((given / given.sum()).tolist())
 
 
@@ -172,15 +168,16 @@ def _join(name: str, drawn: Sequence[Task], rng: np.random.Generator) -> Task:
     )
 
 
+@checked
 def mix(
     sources: Sequence[TaskSet | Questions],
     *,
-    count: int | None,
     tokenizer: TextTokenizer,
-    split: str,
-    seed: int,
-    weights: Sequence[float] | None = None,
+    weights: Sequence[Positive] | None = None,
     metric: str | None = None,
+    count: Count | None = None,
+    split: str = "train",
+    seed: Whole = 0,
 ) -> Draft:
     """Tasks of several sets as one, each drawn from a source by its weight.
 
@@ -190,21 +187,19 @@ def mix(
 
     Args:
         sources: task sets, or questions without documents; not both.
-        count: tasks; by default as many as the sources have together.
         tokenizer: counts the tokens.
-        split: with `seed` it decides what is drawn.
-        seed: any whole number of at least 0.
-        weights: of the sources; None: equal.
-        metric: of the mixture; None: that of all its sources.
+        weights: of the sources, each above 0 (default: equal).
+        metric: that scores the mixture (default: that of all its sources).
+        count: tasks (default: as many as the sources have together).
+        split: name of the split; with the seed it decides every random choice.
+        seed: decides every random choice.
 
     Raises:
         ValueError: weights that are none; sources that differ in their metric (and none is given) or in how
             their documents are shown, or of which some have documents and some have none.
     """
-    check_whole(count=1 if count is None else count)
     shares, first = _shares(weights, len(sources)), sources[0]
-    if metric is not None:
-        check_choice("--metric", metric, tuple(METRICS))
+    get_metric(metric or first.metric)
     for source in sources:
         if metric is None and source.metric != first.metric:
             raise ValueError(

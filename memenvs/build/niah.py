@@ -13,14 +13,14 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, progress, seam_tokens
-from memenvs.core.checks import check_choice
-from memenvs.core.data import Count, checked
-from memenvs.tasks.taskset import Layout, Task
+from memenvs.core.data import Count, Whole, checked
+from memenvs.tasks.taskset import Layout, Task, open_tasks
 from memenvs.tasks.tokens import TextTokenizer
 
 # Our own lists: other words than the packages that the papers' code draws from.
@@ -89,20 +89,30 @@ RECIPES = {
     "multivalue": Recipe("prose", "word", "number", values=4),
     "multiquery": Recipe("prose", "word", "number", keys=4, asked=4),
 }
-VARIANTS = tuple(RECIPES)
+Variant = Literal[
+    "single_1",
+    "single_2",
+    "single_3",
+    "multikey_1",
+    "multikey_2",
+    "multikey_3",
+    "multivalue",
+    "multiquery",
+]
+VARIANTS = get_args(Variant)
 
 
 @checked
 def niah(
     *,
-    variant: str,
-    count: Count,
     tokens: Count,
     prose: Sequence[str],
     tokenizer: TextTokenizer,
-    split: str,
-    seed: int,
-    workers: int = 1,
+    variant: Variant = "single_2",
+    count: Count = 100,
+    split: str = "train",
+    seed: Whole = 0,
+    workers: Count = 1,
     inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks that ask for the values of keys hidden in a long text (RULER's NIAH; the wording is ours).
@@ -113,21 +123,21 @@ def niah(
     haystack of needles is drawn for each task from one pool of the split, which holds no asked key or value.
 
     Args:
-        variant: one of `VARIANTS`.
-        count: tasks.
-        tokens: budget of a context tokenised whole, never exceeded and missed by less than one haystack
-            sentence, by every tokenizer that splits text at words (see `seam_tokens`).
-        prose: texts for the variants that hide needles in prose; it starts anew where it ends.
+        tokens: most tokens of a task's text, tokenised whole; missed by less than one haystack sentence, by
+            every tokenizer that splits text at words (see `seam_tokens`).
+        prose: texts for the variants that hide needles in prose; repeated where it ends.
         tokenizer: counts the tokens.
-        split: its name goes into the chance and the ids.
-        seed: the chance.
-        workers: processes that draw.
+        variant: what is hidden, and in what.
+        count: tasks.
+        split: name of the split; with the seed it decides every random choice.
+        seed: decides every random choice.
+        workers: processes; the result does not depend on them.
         inputs: the files that `prose` came from, for the card.
 
     Raises:
-        ValueError: unknown variant, no prose where it is needed, or a budget too small for the needles.
+        ValueError: an argument out of range, no prose where it is needed, or a budget too small for the
+            needles.
     """
-    check_choice("variant", variant, VARIANTS)
     recipe, rng = RECIPES[variant], item_rng(seed, f"{split}\0haystack", 0)
     hay = haystack_sentences(recipe, tokens, prose, tokenizer, rng)
     haystack = Haystack(sizes_between(hay, hay, tokenizer), recipe.haystack == "needles")
@@ -360,13 +370,16 @@ _LOOK = [  # look-ahead finds what overlaps
 ]
 
 
-def read_prose(folder: Path) -> tuple[list[str], tuple[Path, ...]]:
-    """The texts of every `*.txt` of a folder, and the files, sorted by name.
+def read_prose(folder: Path | None) -> tuple[list[str], tuple[Path, ...]]:
+    """The texts of every `*.txt` of a folder, and the files, sorted by name; None: the bundled world's.
 
     Raises:
         FileNotFoundError: the folder has none.
         ValueError: one of them is not UTF-8.
     """
+    if folder is None:
+        bundle = open_tasks("world-train")
+        return bundle.texts(range(bundle.n_documents)), ()
     files = tuple(sorted(path for path in folder.glob("*.txt") if path.is_file()))
     if not files:
         raise FileNotFoundError(f"no *.txt in {folder}; give a folder of essays as plain text")

@@ -14,7 +14,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from memenvs.build.niah import (
     ADJECTIVES,
     NOUNS,
     RECIPES,
-    VARIANTS,
     Haystack,
     draw,
     haystack_sentences,
@@ -35,13 +34,27 @@ from memenvs.build.niah import (
 )
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.build.readers.records import check_examples, read_answers, read_id, read_question, read_text
-from memenvs.core.checks import check_choice
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, Whole, checked
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
 FILES = {"qa_1": "SQuAD's", "qa_2": "HotpotQA's"}  # whose official file a task reads
-RULER = (*(f"niah_{variant}" for variant in VARIANTS), "vt", "cwe", "fwe", *FILES)
+Kind = Literal[
+    "niah_single_1",
+    "niah_single_2",
+    "niah_single_3",
+    "niah_multikey_1",
+    "niah_multikey_2",
+    "niah_multikey_3",
+    "niah_multivalue",
+    "niah_multiquery",
+    "vt",
+    "cwe",
+    "fwe",
+    "qa_1",
+    "qa_2",
+]
+RULER = get_args(Kind)
 
 COMMON = 10  # common words of `cwe`
 LONG = 4096  # tokens from which `cwe` repeats its words more often
@@ -58,58 +71,56 @@ _LIST = Layout(" {i}.", "")  # of `cwe`; blanks as in `niah`, so that parts coun
 @checked
 def ruler(
     *,
-    task: str,
-    count: Count | None,
+    kind: Kind,
     tokens: Count,
     tokenizer: TextTokenizer,
-    split: str,
-    seed: int,
+    count: Count | None = None,
     source: str | None = None,
     prose: Sequence[str] = (),
     chains: Count = 1,
     hops: Count = 4,
-    workers: int = 1,
+    split: str = "train",
+    seed: Whole = 0,
+    workers: Count = 1,
     inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks of one of RULER's thirteen.
 
     Args:
-        task: a name of `RULER`.
-        count: tasks; None: 100, or for `qa_…` every question once.
-        tokens: budget of a text tokenised whole: never exceeded, missed by less than a sentence (`niah_…`,
+        kind: RULER's name of the task.
+        tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
             `vt`), an uncommon word's repeats (`cwe`), a step of the counts (`fwe`), a document (`qa_…`).
         tokenizer: counts the tokens.
-        split: its name goes into the chance and the ids.
-        seed: the chance.
-        source: of `qa_1` SQuAD's official file, of `qa_2` HotpotQA's.
+        count: tasks (default: 100, of `qa_…` every question once).
+        source: the official file: for `qa_1` SQuAD's, for `qa_2` HotpotQA's.
         prose: what `niah_…` hides its needles in.
-        chains: of `vt`, of which one is asked for.
-        hops: of `vt`, assignments of a chain behind its first.
-        workers: processes that draw `niah_…` and `qa_…`.
+        chains: of `vt`, one of which is asked for.
+        hops: of `vt`, assignments of a chain after its first.
+        split: name of the split; with the seed it decides every random choice.
+        seed: decides every random choice.
+        workers: processes that draw `niah_…` and `qa_…`; the result does not depend on them.
         inputs: the files that were read.
 
     Raises:
         ValueError: unknown task, a budget too small for it, or a source that is missing or not wanted.
     """
-    check_choice("--kind", task, RULER)
-    if source is None and task in FILES:
-        raise ValueError(f"--kind {task} needs --source, {FILES[task]} official file")
-    if source is not None and task not in FILES:
-        raise ValueError(f"--kind {task} reads no file; leave --source {source} out")
+    if source is None and kind in FILES:
+        raise ValueError(f"--kind {kind} needs --source, {FILES[kind]} official file")
+    if source is not None and kind not in FILES:
+        raise ValueError(f"--kind {kind} reads no file; leave --source {source} out")
     common: dict[str, Any] = {"tokenizer": tokenizer, "split": split, "seed": seed}
-    if task.startswith("niah_"):
-        variant = task.removeprefix("niah_")
-        given: dict[str, Any] = {"count": count or 100, "tokens": tokens, "workers": workers}
-        draft = niah(variant=variant, prose=prose, inputs=inputs, **given, **common)
+    if kind.startswith("niah_"):
+        given: dict[str, Any] = {"variant": kind.removeprefix("niah_"), "tokens": tokens, "workers": workers}
+        draft = niah(**given, count=count or 100, prose=prose, inputs=inputs, **common)
         return replace(draft, metric="string_match_all")
     if source is not None:
-        read = read_squad if task == "qa_1" else read_hotpotqa
+        read = read_squad if kind == "qa_1" else read_hotpotqa
         drawn: dict[str, Any] = {"tokens": tokens, "count": count, "workers": workers, "inputs": inputs}
         draft = among_distractors(read(source, split), **drawn, **common)
         return replace(draft, metric="string_match_part")
-    if task == "vt":
+    if kind == "vt":
         return _variables(count or 100, tokens, chains, hops, **common)
-    make = _common_words if task == "cwe" else _frequent_words
+    make = _common_words if kind == "cwe" else _frequent_words
     return make(count or 100, tokens, **common)
 
 

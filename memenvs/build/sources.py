@@ -1,15 +1,24 @@
-"""The benchmarks that `python -m memenvs.build` reads: how, what scores them, and where a user gets them."""
+"""What `python -m memenvs.build` builds task sets from: how, by which options, and where files come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import inspect
+import re
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from memenvs.build.contexts import KeptContexts
-from memenvs.build.examples import Example
+from memenvs.build.contexts import KeptContexts, keep_contexts
+from memenvs.build.draft import Draft
+from memenvs.build.examples import Example, among_distractors
+from memenvs.build.multi import mix, multi
+from memenvs.build.niah import niah, read_prose
 from memenvs.build.readers.browsecomp_plus import read_browsecomp_plus
 from memenvs.build.readers.flashrag import read_flashrag
 from memenvs.build.readers.hotpotqa import read_2wiki, read_hotpotqa
+from memenvs.build.readers.jsonl import jsonl
 from memenvs.build.readers.locomo import read_locomo
 from memenvs.build.readers.longbench import read_longbench
 from memenvs.build.readers.longmemeval import read_longmemeval
@@ -17,212 +26,198 @@ from memenvs.build.readers.memagent import read_memagent
 from memenvs.build.readers.memoryagentbench import read_memoryagentbench
 from memenvs.build.readers.mrcr import read_mrcr
 from memenvs.build.readers.musique import read_musique
+from memenvs.build.ruler import ruler
+from memenvs.build.stories import conversations, stories
+from memenvs.build.worldgen import aggregate, world
+from memenvs.core.data import check, is_plain
+from memenvs.tasks.taskset import open_questions
+from memenvs.tasks.tokens import TextTokenizer
+
+
+@dataclass(frozen=True)
+class Option:
+    """An argument of a source, as a command line may offer it.
+
+    Attributes:
+        kind: its annotation, bounds and choices included.
+        default: `inspect.Parameter.empty` where it must be given.
+        help: from the docstring of the function that takes it.
+    """
+
+    kind: Any
+    default: Any
+    help: str
 
 
 @dataclass(frozen=True)
 class Source:
-    """A benchmark.
+    """What a task set can be built from: a benchmark's files, or a generator.
 
     Attributes:
-        name: of the command: `python -m memenvs.build NAME`.
-        title: the benchmark's own.
-        read: from `--source` and `--split` its examples, for tasks with distractors drawn from the whole
-            file; or `KeptContexts`, for tasks over the documents that the file gives each question.
-        files: what `--source` takes.
-        address: where a user gets them.
-        licence: of the data, as the address gives it.
-        citation: of the paper.
-        scored: by what: a metric's name, or several and when.
-        documents: of a task.
-        evidence: which documents are marked as needed.
-        environment: the id of the environment that the tasks are made for.
-        drawn: whether a task's documents are drawn, by `--documents` or `--tokens`.
-        options: further arguments of `read` and of the command, with their help.
+        title: what it is, in a line.
+        make: makes the tasks, or reads questions: `Example` for tasks with distractors drawn from the whole
+            file, `KeptContexts` for tasks over the documents that the file gives each question.
+        licence: of a benchmark's data, as its authors give it.
+        citation: of its paper.
     """
 
-    name: str
     title: str
-    read: Callable[..., list[Example] | KeptContexts]
-    files: str
-    address: str
-    licence: str
-    citation: str
-    scored: str = "`em`"
-    documents: str = "its own, in their order"
-    evidence: str = "none"
-    environment: str = "MemChunkQA-v0"
-    drawn: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
+    make: Callable[..., Draft | list[Example] | KeptContexts]
+    licence: str = ""
+    citation: str = ""
+
+    @property
+    def _steps(self) -> tuple[Callable[..., Any], ...]:
+        """What is called one after the other, each with the result of the one before."""
+        made = typing.get_type_hints(self.make)["return"]
+        then = {KeptContexts: (keep_contexts,), list[Example]: (among_distractors,)}
+        return (self.make, *then.get(made, ()))
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """What a user may choose, by name: arguments of the functions that make the tasks."""
+        found = {}
+        for step in self._steps:
+            hints, helps = typing.get_type_hints(step, include_extras=True), _helps(step)
+            for name, parameter in inspect.signature(step).parameters.items():
+                if name in _MADE:
+                    option, kind, default, text = _MADE[name]
+                    found[option] = Option(kind, default, text)
+                elif name not in _GIVEN and name not in found:
+                    found[_SPELLED.get(name, name)] = Option(hints[name], parameter.default, helps[name])
+        return found
+
+    def draft(self, tokenizer: TextTokenizer, **chosen: Any) -> Draft:
+        """The tasks, not written yet.
+
+        Args:
+            tokenizer: counts the tokens.
+            **chosen: of `options`; those that are left out have their defaults.
+
+        Raises:
+            ValueError: an option out of range, or a file that is not of the source's form.
+        """
+        options = self.options
+        for name, value in chosen.items():
+            if is_plain(options[name].kind):
+                check(f"--{name.replace('_', '-')}", value, options[name].kind)
+        files = (chosen.get(name) for name in ("source", "pool", "corpus"))
+        inputs = [Path(file) for file in files if isinstance(file, str) and not file.startswith("hf:")]
+        given = {"tokenizer": tokenizer, **{_NAMED.get(name, name): value for name, value in chosen.items()}}
+        wanted = {name for step in self._steps for name in inspect.signature(step).parameters}
+        if "prose" in wanted:
+            given["prose"], essays = read_prose(chosen.get("essays"))
+            inputs += essays
+        if "sources" in wanted:
+            given["sources"] = [open_questions(source) for source in chosen["source"]]
+        given["inputs"] = tuple(inputs)
+        made: Any = None
+        for step in self._steps:
+            names = inspect.signature(step).parameters
+            before = () if made is None else (made,)
+            made = step(*before, **{name: value for name, value in given.items() if name in names})
+        return made
 
 
-_SPLITS = "train.jsonl, dev.jsonl, test.jsonl"
-_FLASHRAG = "https://huggingface.co/datasets/RUC-NLPIR/FlashRAG_datasets"
+_GIVEN = {"tokenizer", "inputs", "examples", "kept", "extra"}
+"""Arguments that no user chooses."""
+_SPELLED = {"count": "num_tasks"}
+_NAMED = {option: name for name, option in _SPELLED.items()}
+_MADE = {
+    "prose": ("essays", Path | None, None, "folder of *.txt as the text around (default: the bundled world)"),
+    "sources": (
+        "source",
+        Sequence[str],
+        inspect.Parameter.empty,
+        "task sets (folders or bundled names), or JSON Lines of questions and answers",
+    ),
+}
+"""Arguments that are made of an option: its name, annotation, default and help."""
 
 
-def _questions(name: str, title: str, files: str, citation: str) -> Source:
+def _helps(function: Callable[..., Any]) -> dict[str, str]:
+    """What the docstring of a function says of each argument."""
+    arguments = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    helps: dict[str, str] = {}
+    for line in arguments.splitlines():
+        if found := re.match(r"    (\w+): (.*)", line):
+            name, helps[found[1]] = found[1], found[2]
+        else:
+            helps[name] += f" {line.strip()}"
+    return helps
+
+
+def _questions(title: str, citation: str) -> Source:
     """A data set of FlashRAG's collection: questions to be answered by searching."""
     return Source(
-        name,
         title,
         read_flashrag,
-        files=files,
-        address=f"{_FLASHRAG}/tree/main/{name}",
-        licence="CC BY-SA 4.0 (FlashRAG's collection)",
-        citation=f"{citation}; Jin et al. 2025, FlashRAG, arXiv:2405.13576",
-        documents="none, to be searched for",
-        environment="MemSearchQA-v0",
+        "CC BY-SA 4.0 (FlashRAG's collection)",
+        f"{citation}; Jin et al. 2025, FlashRAG, arXiv:2405.13576",
     )
 
+
+BENCHMARKS = {
+    "hotpotqa": Source(
+        "HotpotQA", read_hotpotqa, "CC BY-SA 4.0", "Yang et al. 2018, HotpotQA, arXiv:1809.09600"
+    ),
+    "2wiki": Source(
+        "2WikiMultihopQA",
+        read_2wiki,
+        "Apache-2.0",
+        "Ho et al. 2020, Constructing A Multi-hop QA Dataset, arXiv:2011.01060",
+    ),
+    "musique": Source("MuSiQue", read_musique, "CC BY 4.0", "Trivedi et al. 2022, MuSiQue, arXiv:2108.00573"),
+    "memagent": Source(
+        "MemAgent's HotpotQA and RULER files",
+        read_memagent,
+        "code Apache-2.0, texts of HotpotQA CC BY-SA 4.0",
+        "Yu et al. 2025, MemAgent, arXiv:2507.02259",
+    ),
+    "longbench": Source(
+        "LongBench's NarrativeQA, Qasper, MultiFieldQA, HotpotQA, 2WikiMultihopQA, MuSiQue",
+        read_longbench,
+        "MIT (its collection; each data set has its own)",
+        "Bai et al. 2024, LongBench, arXiv:2308.14508",
+    ),
+    "nq": _questions("Natural Questions", "Kwiatkowski et al. 2019, TACL 7"),
+    "triviaqa": _questions("TriviaQA", "Joshi et al. 2017, arXiv:1705.03551"),
+    "popqa": _questions("PopQA", "Mallen et al. 2023, arXiv:2212.10511"),
+    "bamboogle": _questions("Bamboogle", "Press et al. 2023, arXiv:2210.03350"),
+    "longmemeval": Source(
+        "LongMemEval", read_longmemeval, "MIT", "Wu et al. 2025, LongMemEval, arXiv:2410.10813"
+    ),
+    "mrcr": Source(
+        "OpenAI's MRCR",
+        read_mrcr,
+        "MIT",
+        "OpenAI 2025; Vodrahalli et al. 2024, Michelangelo, arXiv:2409.12640",
+    ),
+    "locomo": Source("LoCoMo", read_locomo, "CC BY-NC 4.0", "Maharana et al. 2024, LoCoMo, arXiv:2402.17753"),
+    "memoryagentbench": Source(
+        "MemoryAgentBench",
+        read_memoryagentbench,
+        "MIT",
+        "Hu et al. 2026, MemoryAgentBench, arXiv:2507.05257",
+    ),
+    "browsecomp_plus": Source(
+        "BrowseComp-Plus",
+        read_browsecomp_plus,
+        "Apache-2.0",
+        "Chen et al. 2025, BrowseComp-Plus, arXiv:2508.06600",
+    ),
+}
+"""The published ones, read from their files."""
 
 SOURCES = {
-    source.name: source
-    for source in (
-        Source(
-            "hotpotqa",
-            "HotpotQA",
-            read_hotpotqa,
-            files="hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json",
-            address="https://hotpotqa.github.io",
-            licence="CC BY-SA 4.0",
-            citation="Yang et al. 2018, HotpotQA, arXiv:1809.09600",
-            evidence="paragraphs with supporting facts, and their sentences",
-            drawn=True,
-        ),
-        Source(
-            "2wiki",
-            "2WikiMultihopQA",
-            read_2wiki,
-            files="train.json, dev.json of data_ids_april7.zip",
-            address="https://github.com/Alab-NII/2wikimultihop",
-            licence="Apache-2.0",
-            citation="Ho et al. 2020, Constructing A Multi-hop QA Dataset, arXiv:2011.01060",
-            evidence="paragraphs with supporting facts, and their sentences",
-            drawn=True,
-        ),
-        Source(
-            "musique",
-            "MuSiQue",
-            read_musique,
-            files="musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl",
-            address="https://github.com/StonyBrookNLP/musique",
-            licence="CC BY 4.0",
-            citation="Trivedi et al. 2022, MuSiQue, arXiv:2108.00573",
-            evidence="supporting paragraphs, in the order of the hops",
-            drawn=True,
-        ),
-        Source(
-            "memagent",
-            "MemAgent's HotpotQA and RULER files",
-            read_memagent,
-            files="hotpotqa_train.parquet, hotpotqa_dev.parquet, eval_*.json",
-            address="https://huggingface.co/datasets/BytedTsinghua-SIA/hotpotqa",
-            licence="code Apache-2.0, texts of HotpotQA CC BY-SA 4.0",
-            citation="Yu et al. 2025, MemAgent, arXiv:2507.02259",
-            scored="`boxed_em` (Parquet), `memagent_sub_em` (JSON), `string_match_all` (needles)",
-        ),
-        Source(
-            "longbench",
-            "LongBench's NarrativeQA, Qasper, MultiFieldQA, HotpotQA, 2WikiMultihopQA, MuSiQue",
-            read_longbench,
-            files="narrativeqa.jsonl, qasper.jsonl, 2wikimqa.jsonl, musique.jsonl … of data.zip",
-            address="https://huggingface.co/datasets/THUDM/LongBench",
-            licence="MIT (its collection; each data set has its own)",
-            citation="Bai et al. 2024, LongBench, arXiv:2308.14508",
-            scored="`longbench_f1`",
-        ),
-        _questions("nq", "Natural Questions", _SPLITS, "Kwiatkowski et al. 2019, TACL 7"),
-        _questions("triviaqa", "TriviaQA", _SPLITS, "Joshi et al. 2017, arXiv:1705.03551"),
-        _questions("popqa", "PopQA", "test.jsonl", "Mallen et al. 2023, arXiv:2212.10511"),
-        _questions("bamboogle", "Bamboogle", "test.jsonl", "Press et al. 2023, arXiv:2210.03350"),
-        Source(
-            "longmemeval",
-            "LongMemEval",
-            read_longmemeval,
-            files="longmemeval_s_cleaned.json, longmemeval_m_cleaned.json, longmemeval_oracle.json",
-            address="https://huggingface.co/datasets/xiaowu0162/longmemeval-cleaned",
-            licence="MIT",
-            citation="Wu et al. 2025, LongMemEval, arXiv:2410.10813",
-            scored='a judge: `Judge(rubric="longmemeval")`; `f1` without one',
-            evidence="sessions with the answer, and their turns marked `has_answer`",
-        ),
-        Source(
-            "mrcr",
-            "OpenAI's MRCR",
-            read_mrcr,
-            files="2needle.parquet, 4needle.parquet, 8needle.parquet",
-            address="https://huggingface.co/datasets/openai/mrcr",
-            licence="MIT",
-            citation="OpenAI 2025; Vodrahalli et al. 2024, Michelangelo, arXiv:2409.12640",
-            scored="`mrcr_ratio`",
-            evidence="the reply asked for, and its request",
-        ),
-        Source(
-            "locomo",
-            "LoCoMo",
-            read_locomo,
-            files="locomo10.json",
-            address="https://github.com/snap-research/locomo",
-            licence="CC BY-NC 4.0",
-            citation="Maharana et al. 2024, LoCoMo, arXiv:2402.17753",
-            scored="`locomo_f1`",
-            evidence="sessions with the turns named, and those turns",
-            options={"category": "of the questions, 1 to 5 (default all)"},
-        ),
-        Source(
-            "memoryagentbench",
-            "MemoryAgentBench",
-            read_memoryagentbench,
-            files="Accurate_Retrieval-….parquet, Conflict_Resolution-….parquet and the others",
-            address="https://huggingface.co/datasets/ai-hyz/MemoryAgentBench",
-            licence="MIT",
-            citation="Hu et al. 2026, MemoryAgentBench, arXiv:2507.05257",
-            scored="`sub_em`, `em` (classification, DetectiveQA), a judge (LongMemEval; `f1` without one), "
-            "`MovieRecall` (ReDial; `em` of its numbers without it)",
-            options={"subset": "the source in the records' metadata, such as ruler_qa1_197K"},
-        ),
-        Source(
-            "browsecomp_plus",
-            "BrowseComp-Plus",
-            read_browsecomp_plus,
-            files="browsecomp_plus_decrypted.jsonl, or the obfuscated Parquet with --canary",
-            address="https://github.com/texttron/BrowseComp-Plus",
-            licence="Apache-2.0",
-            citation="Chen et al. 2025, BrowseComp-Plus, arXiv:2508.06600",
-            scored="a judge; `em` without one",
-            documents="gold, evidence and negative, to be searched",
-            evidence="gold_docs and evidence_docs",
-            environment="MemSearchQA-v0",
-            options={"canary": "the text that decodes an obfuscated file"},
-        ),
-    )
+    **BENCHMARKS,
+    "jsonl": Source("questions and documents of your own, as JSON Lines", jsonl),
+    "niah": Source("needles in a haystack: RULER's eight variants", niah),
+    "ruler": Source("RULER's thirteen tasks by its names", ruler),
+    "world": Source("multi-hop questions over an invented world", world),
+    "aggregate": Source("counts, extremes, sums over a whole invented world, as CorpusQA's", aggregate),
+    "mrcr_world": Source("which of several equal requests was answered how, as in MRCR", conversations),
+    "babi_world": Source("where people and things are, as in bAbI, in a long text", stories),
+    "multi": Source("several questions of task sets asked at once", multi),
+    "mix": Source("tasks of several sets as one, by weights", mix),
 }
-
-
-def sources_table() -> str:
-    """The table of `docs/sources.md`: a row for each source."""
-    head = [
-        "source",
-        "benchmark",
-        "`--source` takes",
-        "documents",
-        "evidence",
-        "scored by",
-        "for",
-        "licence",
-        "paper",
-    ]
-    rows = [
-        [
-            f"`{one.name}`",
-            f"[{one.title}]({one.address})",
-            one.files,
-            "with distractors" if one.drawn else one.documents,
-            one.evidence,
-            one.scored,
-            f"`{one.environment}`",
-            one.licence,
-            one.citation,
-        ]
-        for one in SOURCES.values()
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from msgspec import Meta
@@ -26,8 +26,7 @@ from memenvs.build.niah import (
     sentences,
     sizes_between,
 )
-from memenvs.core.checks import check_choice
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, Whole, checked
 from memenvs.tasks.metrics import MRCR_PREFIX
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
@@ -44,13 +43,13 @@ _LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 @checked
 def conversations(
     *,
-    needles: Annotated[int, Meta(ge=2, le=len(ORDINALS))],
-    count: Count,
     tokens: Count,
     prose: Sequence[str],
     tokenizer: TextTokenizer,
-    split: str,
-    seed: int,
+    needles: Annotated[int, Meta(ge=2, le=8)] = 4,
+    count: Count = 100,
+    split: str = "train",
+    seed: Whole = 0,
     inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks that ask for the reply to one of `needles` equal requests, behind a random string.
@@ -61,13 +60,13 @@ def conversations(
     (from 1), `request`, and `depths` of all requests that are equal to it.
 
     Args:
-        needles: equal requests, 2 to 8.
-        count: tasks.
-        tokens: budget of a text tokenised whole, never exceeded and missed by less than a request with reply.
+        tokens: most tokens of a task's text, tokenised whole; missed by less than a request with its reply.
         prose: what replies consist of.
         tokenizer: counts the tokens.
-        split: its name goes into the chance and the ids.
-        seed: the chance.
+        needles: equal requests, 2 to 8.
+        count: tasks.
+        split: name of the split; with the seed it decides every random choice.
+        seed: decides every random choice.
         inputs: the files that `prose` came from, for the card.
 
     Raises:
@@ -154,16 +153,10 @@ PEOPLE = (
 ).split()
 PLACES = "attic bakery cellar courtyard garden hallway kitchen library stable workshop".split()
 THINGS = "basket candle hammer kettle lantern mirror pillow trumpet umbrella violin".split()
-STORIES = {  # bAbI's number: what is asked
-    "qa1": "where a person is",
-    "qa2": "where a thing is",
-    "qa3": "where a thing was before",
-    "qa6": "whether a person is somewhere",
-    "qa7": "how many things a person carries",
-}
+Kind = Literal["qa1", "qa2", "qa3", "qa6", "qa7"]  # bAbI's numbers
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _WORDS = ("none", "one", "two", "three", "four")
 _CAST = (4, 6, 4)  # people, places and things of a story
-_LEAST_EVENTS = 4
 
 
 @dataclass
@@ -240,7 +233,7 @@ class Story:
     def ask(
         self, kind: str, places: Sequence[str], rng: np.random.Generator
     ) -> tuple[str, tuple[str, ...], list[int]] | None:
-        """A question of a kind of `STORIES`, its answers and the events needed; None where there is none."""
+        """A question of a kind, its answers and the events needed; None where there is none."""
         if kind in ("qa2", "qa3"):
             if not self.visited:
                 return None
@@ -272,37 +265,36 @@ class Story:
 @checked
 def stories(
     *,
-    kinds: Sequence[str],
-    events: Annotated[int, Meta(ge=_LEAST_EVENTS)],
-    count: Count,
     tokens: Count,
     prose: Sequence[str],
     tokenizer: TextTokenizer,
-    split: str,
-    seed: int,
+    kind: Annotated[Sequence[Kind], Meta(min_length=1)] = KINDS,
+    events: Annotated[int, Meta(ge=4)] = 16,
+    count: Count = 100,
+    split: str = "train",
+    seed: Whole = 0,
     inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks about a story whose events stand, in their order, among the sentences of a long prose.
 
-    An event is a document; evidence are those that the answer needs. `meta` has `type` (a key of `STORIES`),
+    An event is a document; evidence are those that the answer needs. `meta` has `type` (the `kind`),
     `hops` (events needed) and `depths`, where they begin.
 
     Args:
-        kinds: keys of `STORIES`, asked in turn.
+        tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence.
+        prose: hides the events; repeated where it ends.
+        tokenizer: counts the tokens.
+        kind: what is asked, in turn: where a person is (qa1), where a thing is (qa2) or was before (qa3),
+            whether a person is somewhere (qa6), how many things a person carries (qa7).
         events: of a story, 4 or more.
         count: tasks.
-        tokens: budget of a text tokenised whole, never exceeded and missed by less than a sentence.
-        prose: hides the events; it starts anew where it ends.
-        tokenizer: counts the tokens.
-        split: its name goes into the chance and the ids.
-        seed: the chance.
+        split: name of the split; with the seed it decides every random choice.
+        seed: decides every random choice.
         inputs: the files that `prose` came from, for the card.
 
     Raises:
         ValueError: an argument out of range, no prose, one with nearly all of our names, or a small budget.
     """
-    for kind in kinds:
-        check_choice("--kind", kind, STORIES)
     hay = haystack_sentences(
         RECIPES["single_2"], tokens, prose, tokenizer, item_rng(seed, f"{split}\0haystack", 0)
     )
@@ -313,7 +305,7 @@ def stories(
     if len(people) < _CAST[0]:
         raise ValueError(f"the prose has all but {len(people)} of the names that stories use; give another")
     rngs = [item_rng(seed, f"{split}/story", item) for item in range(count)]
-    told = [_story(kinds[item % len(kinds)], events, people, rng) for item, rng in enumerate(rngs)]
+    told = [_story(kind[item % len(kind)], events, people, rng) for item, rng in enumerate(rngs)]
     own = Documents.tokenized([("", f" {event}") for story, *_ in told for event in story.events], tokenizer)
     used = sizes_between(own, hay, tokenizer).reshape(count, events).sum(axis=1)
     chars = np.concatenate([hay.chars, own.chars])
@@ -330,15 +322,15 @@ def stories(
         mine = len(hay.texts) + item * events + np.arange(events)
         places = np.sort(rng.integers(0, len(order) + 1, events))
         documents, depths = interleave(order, mine, places, chars)
-        kind = kinds[item % len(kinds)]
+        asked = kind[item % len(kind)]
         tasks.append(
             Task(
-                f"{kind}-{split}-{item}",
+                f"{asked}-{split}-{item}",
                 question,
                 (answers,),
                 tuple(numbers[documents].tolist()),
                 tuple(numbers[mine[needed]].tolist()),
-                {"type": kind, "hops": len(needed), "depths": depths[needed].tolist()},
+                {"type": asked, "hops": len(needed), "depths": depths[needed].tolist()},
             )
         )
     texts = Documents([*hay.titles, *own.titles], [*hay.texts, *own.texts], [*hay.gaps, *own.gaps])

@@ -27,7 +27,7 @@ _WHAT = "BrowseComp-Plus's browsecomp_plus_decrypted.jsonl, or its obfuscated Pa
 _LISTS = ("gold_docs", "evidence_docs", "negative_docs")
 
 
-def read_browsecomp_plus(source: str, split: str, canary: str | None = None) -> KeptContexts:
+def read_browsecomp_plus(source: str, split: str = "train", canary: str | None = None) -> KeptContexts:
     """The questions of BrowseComp-Plus, for searching among the documents of all of them.
 
     A task's documents are those that hold the answer (gold), those needed besides (evidence) and those that
@@ -36,7 +36,7 @@ def read_browsecomp_plus(source: str, split: str, canary: str | None = None) -> 
     documents, and how many of them are gold.
 
     Args:
-        source: the decrypted file, or the obfuscated one.
+        source: browsecomp_plus_decrypted.jsonl, or the obfuscated Parquet with a canary, or hf:NAME[:CONFIG].
         split: of an `hf:` data set (`test`).
         canary: the text by which the obfuscated file is decoded, as its authors publish it: every text but
             `query_id` is Base64 of its bytes, each XOR the repeated SHA-256 of this.

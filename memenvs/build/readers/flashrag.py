@@ -12,11 +12,15 @@ from memenvs.tasks.taskset import Layout, open_question
 _WHAT = "JSON Lines of FlashRAG's collection (train.jsonl, dev.jsonl or test.jsonl of a data set)"
 
 
-def read_flashrag(source: str, split: str) -> KeptContexts:
+def read_flashrag(source: str, split: str = "train") -> KeptContexts:
     """The questions of a file of `id`, `question`, `golden_answers` and `metadata`, without documents.
 
     They are read as environments that search read the file itself (`memenvs.tasks.taskset.open_question`),
     but for questions that cannot be scored, which are left out here and refused there.
+
+    Args:
+        source: train.jsonl, dev.jsonl or test.jsonl of a data set, or hf:NAME[:CONFIG].
+        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else; the line names the record.

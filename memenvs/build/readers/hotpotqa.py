@@ -22,12 +22,16 @@ _WHAT = "HotpotQA's JSON in the distractor setting (hotpot_train_v1.1.json, hotp
 _WIKI = "2WikiMultihopQA's train.json or dev.json (of data_ids_april7.zip; test.json has no answers)"
 
 
-def read_hotpotqa(source: str, split: str) -> list[Example]:
+def read_hotpotqa(source: str, split: str = "train") -> list[Example]:
     """Examples of `hotpot_*.json` or `hf:hotpotqa/hotpot_qa:distractor`.
 
     A document is the paragraph's sentences joined; evidence are the paragraphs with a supporting fact, in the
     order in which the facts name them. Where paragraphs share a title, a fact belongs to the first that has
     its sentence.
+
+    Args:
+        source: hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json, or hf:NAME[:CONFIG].
+        split: of an `hf:` data set; with the seed it also decides every random choice.
 
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
@@ -35,10 +39,14 @@ def read_hotpotqa(source: str, split: str) -> list[Example]:
     return read_examples(source, split, partial(_example, what=_WHAT), keys=_KEYS, what=_WHAT)
 
 
-def read_2wiki(source: str, split: str) -> list[Example]:
+def read_2wiki(source: str, split: str = "train") -> list[Example]:
     """Examples of 2WikiMultihopQA's `train.json` or `dev.json`, as `read_hotpotqa` reads its own.
 
     `meta` has the `type` of the question and its `evidences`: triples of subject, relation and object.
+
+    Args:
+        source: train.json or dev.json of data_ids_april7.zip, or hf:NAME[:CONFIG].
+        split: of an `hf:` data set; with the seed it also decides every random choice.
 
     Raises:
         ValueError: the source is not 2WikiMultihopQA, or a question of it cannot be used; the line names it.

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from memenvs.build.contexts import KeptContexts, titled
-from memenvs.build.examples import Example
+from memenvs.build.contexts import KeptContexts, keep_contexts, titled
+from memenvs.build.draft import Draft
+from memenvs.build.examples import Example, among_distractors
 from memenvs.build.readers.records import (
     Record,
     iterate_records,
@@ -23,9 +24,10 @@ from memenvs.build.readers.records import (
     read_records,
     read_text,
 )
-from memenvs.core.data import convert
+from memenvs.core.data import Count, Whole, checked, convert
 from memenvs.retrieval.corpus import read_jsonl as read_passages
 from memenvs.tasks.taskset import Layout
+from memenvs.tasks.tokens import TextTokenizer
 
 _KEYS = ("question", "answers")
 _WHAT = (
@@ -37,6 +39,63 @@ MOST_READ = 20_000_000  # documents that all tasks of a set read together
 
 Corpus = Mapping[str, tuple[str, str]]
 _Id = str | int
+
+
+@checked
+def jsonl(
+    *,
+    source: str,
+    tokenizer: TextTokenizer,
+    pool: str | None = None,
+    corpus: str | None = None,
+    documents: Count | None = None,
+    tokens: Count | None = None,
+    questions: Count = 1,
+    count: Count | None = None,
+    split: str = "train",
+    seed: Whole = 0,
+    workers: Count = 1,
+    inputs: tuple[Path, ...] = (),
+) -> Draft:
+    """Tasks of questions of one's own: over their documents as they are, or with distractors drawn.
+
+    Args:
+        source: a line a question: question, answers, documents of title and text, evidence (numbers of those
+            needed, from 0); see `read_jsonl`.
+        tokenizer: counts the tokens.
+        pool: more paragraphs to draw distractors from, a line each: title and text.
+        corpus: documents that the questions name by id, a line each: id and contents.
+        documents: documents of a task (default: those of the question, as they are).
+        tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
+        questions: of one context asked in a task, at most (`keep_contexts`).
+        count: tasks (default: every question once).
+        split: name of the split; with the seed it decides every random choice.
+        seed: decides every random choice.
+        workers: processes; the result does not depend on them.
+        inputs: the files that were read.
+
+    Raises:
+        ValueError: an argument out of range or that does not suit another, or a file of another form.
+    """
+    if documents is None and tokens is None:
+        if pool is not None:
+            raise ValueError("--pool is drawn from by --documents or --tokens; give one of them, or no pool")
+        kept = read_own_contexts(source, split, corpus)
+        return keep_contexts(kept, tokenizer=tokenizer, count=count, questions=questions, inputs=inputs)
+    if questions > 1:
+        raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
+    return among_distractors(
+        read_jsonl(source, split, corpus),
+        tokenizer=tokenizer,
+        documents=documents,
+        tokens=tokens,
+        count=count,
+        split=split,
+        seed=seed,
+        workers=workers,
+        inputs=inputs,
+        extra=[*([] if pool is None else read_pool(pool, split)), *read_corpus(corpus).values()],
+    )
 
 
 def read_jsonl(source: str, split: str, corpus: str | None = None) -> list[Example]:

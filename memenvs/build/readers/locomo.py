@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
@@ -17,15 +17,18 @@ from memenvs.build.readers.records import (
     read_scorable,
     read_text,
 )
+from memenvs.core.data import checked
 from memenvs.tasks.metrics import LOCOMO_ABSENT
 from memenvs.tasks.taskset import Layout
 
+Category = Literal["1", "2", "3", "4", "5"]
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 _WHAT = "LoCoMo's locomo10.json"
 _TURN = re.compile(r"D:?(\d+):(\d+)")  # the file also has "D:11:26", "D8:6; D9:17", and "D30:05" for D30:5
 
 
-def read_locomo(source: str, split: str, category: str | None = None) -> KeptContexts:
+@checked
+def read_locomo(source: str, split: str = "train", category: Category | None = None) -> KeptContexts:
     """The questions of LoCoMo, each behind the whole conversation, scored by `locomo_f1`.
 
     A document is a session: its date as the title, then a line for each turn, with the caption of a picture
@@ -34,15 +37,14 @@ def read_locomo(source: str, split: str, category: str | None = None) -> KeptCon
     category 1 each part between commas, of 3 what stands before a semicolon, of 5 that nothing was said.
 
     Args:
-        source: `locomo10.json`.
+        source: locomo10.json, or hf:NAME[:CONFIG].
         split: of an `hf:` data set.
-        category: of the questions, 1 to 5 (`CATEGORIES`); all by default.
+        category: of the questions: multi-hop (1), temporal (2), open-domain (3), single-hop (4), adversarial
+            (5); default: all.
 
     Raises:
         ValueError: the source is something else; the line names the record.
     """
-    if category is not None and category not in map(str, CATEGORIES):
-        raise ValueError(f"--category must be one of {', '.join(map(str, CATEGORIES))}, got {category!r}")
     records = iterate_records(source, split, keys=("sample_id", "conversation", "qa"), what=_WHAT)
     examples = partial(_examples, category=category)
     kept = kept_examples(records, examples, source=source, what=_WHAT)

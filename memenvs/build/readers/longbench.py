@@ -25,12 +25,17 @@ _WHAT = f"a file of LongBench's data.zip for question answering in English ({', 
 _KEYS = ("input", "context", "answers", "dataset", "_id")
 
 
-def read_longbench(source: str, split: str) -> KeptContexts:
+def read_longbench(source: str, split: str = "train") -> KeptContexts:
     """The questions of one of LongBench's files, scored by `longbench_f1` (its `qa_f1_score`).
 
     The documents are the passages that a context marks, `Passage 1:` on a line and so on (HotpotQA,
     2WikiMultihopQA, MuSiQue); joined they are its text, to the character. A story or a paper (NarrativeQA,
     Qasper, MultiFieldQA) is one document. The files do not say which passages are evidence.
+
+    Args:
+        source: narrativeqa.jsonl, qasper.jsonl, 2wikimqa.jsonl, musique.jsonl … of data.zip, or
+            hf:NAME[:CONFIG].
+        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else, or of a task that another metric scores.

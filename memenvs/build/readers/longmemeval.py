@@ -29,7 +29,7 @@ _KEYS = (
 _LAYOUT = Layout("### Session {i}:\n", "\n\n")
 
 
-def read_longmemeval(source: str, split: str) -> KeptContexts:
+def read_longmemeval(source: str, split: str = "train") -> KeptContexts:
     """The questions of LongMemEval, each behind its sessions by date, the earliest first.
 
     A document is a session: its date as the title, then its turns, `user: …` and `assistant: …`. The
@@ -39,6 +39,11 @@ def read_longmemeval(source: str, split: str) -> KeptContexts:
 
     The benchmark is scored by a judge, with a rubric for each type of question: `Judge(rubric="longmemeval",
     level="outcome")` reads the type from the task's id, `TYPE/QUESTION_ID`. The card names `f1`.
+
+    Args:
+        source: longmemeval_s_cleaned.json, longmemeval_m_cleaned.json, longmemeval_oracle.json, or
+            hf:NAME[:CONFIG].
+        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else; the line names the record.

@@ -23,7 +23,7 @@ _WHAT = "MemAgent's hotpotqa_train.parquet, hotpotqa_dev.parquet or eval_*.json"
 _Fields = Callable[[Record], tuple[object, object, dict[str, object]]]
 
 
-def read_memagent(source: str, split: str) -> KeptContexts:
+def read_memagent(source: str, split: str = "train") -> KeptContexts:
     """The questions of a training file of MemAgent (Parquet), or of an evaluation file (JSON).
 
     The documents are those that the context marks, `Document 1:` on a line and so on; joined they are its
@@ -33,6 +33,10 @@ def read_memagent(source: str, split: str) -> KeptContexts:
     A training file is scored by `boxed_em`, as MemAgent's reward does; an evaluation file by
     `memagent_sub_em`, which its evaluation reports beside `em` and `f1`; of RULER's tasks in its form
     (`outputs` in the place of `answers`) those without marked documents by `string_match_all`.
+
+    Args:
+        source: hotpotqa_train.parquet, hotpotqa_dev.parquet, eval_*.json, or hf:NAME[:CONFIG].
+        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else; the line names it.

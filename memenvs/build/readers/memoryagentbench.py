@@ -29,7 +29,7 @@ _METRICS = {
 ReDial, whose answers are numbers of movies that a reward method compares with the names of a reply."""
 
 
-def read_memoryagentbench(source: str, split: str, subset: str | None = None) -> KeptContexts:
+def read_memoryagentbench(source: str, split: str = "train", subset: str | None = None) -> KeptContexts:
     """The questions of a subset of MemoryAgentBench, each over its context; a context is stored once.
 
     `sub_em` scores the questions of RULER, EventQA and FactConsolidation, `em` those of the classifications
@@ -39,10 +39,12 @@ def read_memoryagentbench(source: str, split: str, subset: str | None = None) ->
     are those that a context marks by `Document 1:`, else it is one.
 
     Args:
-        source: a Parquet file, or `hf:ai-hyz/MemoryAgentBench`.
+        source: Accurate_Retrieval-….parquet, Conflict_Resolution-….parquet and the others, or
+            hf:ai-hyz/MemoryAgentBench.
         split: of an `hf:` data set: `Accurate_Retrieval`, `Test_Time_Learning`, `Long_Range_Understanding` or
             `Conflict_Resolution`.
-        subset: the `source` of the records' metadata; needed where a file holds several.
+        subset: the source in the records' metadata, such as ruler_qa1_197K; needed where a file
+            holds several.
 
     Raises:
         ValueError: the source is something else, or holds several subsets and none is named.

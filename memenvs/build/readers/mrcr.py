@@ -22,12 +22,16 @@ _WHAT = "OpenAI's MRCR (2needle, 4needle or 8needle .parquet)"
 _KEYS = ("prompt", "answer", "random_string_to_prepend", "n_needles")
 
 
-def read_mrcr(source: str, split: str) -> KeptContexts:
+def read_mrcr(source: str, split: str = "train") -> KeptContexts:
     """The questions of MRCR, scored by `mrcr_ratio`.
 
     The last message of a record's `prompt` is the question ("Prepend … to the 2nd poem about tapirs"); every
     message before it is a document, `User: …` or `Assistant: …`. Evidence is the reply that is asked for,
     without the random string that the answer begins with, and its request. The id is the record's number.
+
+    Args:
+        source: 2needle.parquet, 4needle.parquet, 8needle.parquet, or hf:NAME[:CONFIG].
+        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else; the line names the record.

@@ -16,10 +16,14 @@ _KEYS = ("id", "question", "answer", "paragraphs")
 _WHAT = "MuSiQue's JSON Lines (musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl)"
 
 
-def read_musique(source: str, split: str) -> list[Example]:
+def read_musique(source: str, split: str = "train") -> list[Example]:
     """Examples of `musique_*.jsonl` or `hf:NAME`; questions marked unanswerable are left out.
 
     Evidence are the supporting paragraphs in the order of the question's decomposition.
+
+    Args:
+        source: musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl, or hf:NAME[:CONFIG].
+        split: of an `hf:` data set; with the seed it also decides every random choice.
 
     Raises:
         ValueError: the source is not MuSiQue, or a question of it cannot be used; the line names it.

@@ -12,27 +12,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from memenvs.build.examples import Example
+from memenvs.build.draft import Draft
+from memenvs.build.examples import Example, among_distractors
 from memenvs.build.worldgen import chronicle, prose
-from memenvs.build.worldgen.aggregates import OPERATIONS, Aggregates
-from memenvs.build.worldgen.names import PROSE, SPLITS, FactTable, dice
+from memenvs.build.worldgen.aggregates import OPERATIONS, Aggregates, Operation
+from memenvs.build.worldgen.names import PROSE, FactTable, dice
 from memenvs.build.worldgen.questions import Asked, Asker, Question
-from memenvs.core.checks import check_choice
 from memenvs.core.data import Count, Whole, checked
 from memenvs.tasks.tokens import TextTokenizer
 
-__all__ = [
-    *("LARGEST", "OPERATIONS", "SMALLEST", "SPLITS"),
-    *("Question", "World", "entities_for", "generate", "generate_aggregates"),
-]
-
 _SAMPLE = 300  # documents by which those of a large world are estimated
 SMALLEST, LARGEST = 20, 200_000  # entities: every kind has a member; names still come quickly
-_Entities = Annotated[int, Meta(ge=SMALLEST, le=LARGEST)]
+Entities = Annotated[int, Meta(ge=SMALLEST, le=LARGEST)]
+Split = Literal["train", "validation", "test"]
+Hops = Annotated[Sequence[Annotated[int, Meta(ge=1, le=4)]], Meta(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class World:
 
 
 def generate(
-    entities: int, questions: Count, *, split: str, seed: int, hops: Sequence[int] = (1, 2, 3, 4)
+    entities: Entities, questions: Count, *, split: Split, seed: Whole, hops: Hops = (1, 2, 3, 4)
 ) -> World:
     """A world of `entities` documents and `questions` questions, the same bytes for the same arguments.
 
@@ -69,15 +66,13 @@ def generate(
 
 @checked
 def generate_forms(
-    entities: int, questions: Count, *, split: str, seed: int, hops: Sequence[int] = (1, 2, 3, 4)
+    entities: Entities, questions: Count, *, split: Split, seed: Whole, hops: Hops = (1, 2, 3, 4)
 ) -> tuple[FactTable, list[prose.Document], list[Asked]]:
     """The world of `generate` with its facts, and with the logical form of each question.
 
     Raises:
         ValueError: see `generate`.
     """
-    if not hops or any(h not in (1, 2, 3, 4) for h in hops):
-        raise ValueError(f"hops={tuple(hops)} is out of range; use numbers from 1 to 4, such as (1, 2, 3, 4)")
     facts, documents = _write(entities, split, seed)
     asker = Asker(facts, documents, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
     return facts, documents, asker.ask(questions)
@@ -85,7 +80,12 @@ def generate_forms(
 
 @checked
 def generate_aggregates(
-    entities: int, questions: Count, *, split: str, seed: int, operations: Sequence[str] = OPERATIONS
+    entities: Entities,
+    questions: Count,
+    *,
+    split: Split,
+    seed: Whole,
+    operations: Sequence[Operation] = OPERATIONS,
 ) -> tuple[tuple[tuple[str, str], ...], list[Example]]:
     """The documents of the world that `generate` makes too, and questions over many of them at once.
 
@@ -99,14 +99,12 @@ def generate_aggregates(
     Raises:
         ValueError: an argument out of range, or more questions than the world holds (the line says how many).
     """
-    for operation in operations:
-        check_choice("operation", operation, OPERATIONS)
     facts, documents = _write(entities, split, seed)
     asked = Aggregates(facts, documents, tuple(dict.fromkeys(operations))).ask(questions, split, seed)
     return tuple((d.title, d.text) for d in documents), list(asked)
 
 
-def entities_for(tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int) -> int:
+def entities_for(tokens: int, *, tokenizer: TextTokenizer, split: Split, seed: int) -> int:
     """Entities of a world whose documents fill `tokens` tokens and a little more, by those of a small world.
 
     Raises:
@@ -122,12 +120,99 @@ def entities_for(tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int
     return wanted
 
 
-@checked
-def _write(entities: _Entities, split: str, seed: Whole) -> tuple[FactTable, list[prose.Document]]:
+def _write(entities: int, split: str, seed: int) -> tuple[FactTable, list[prose.Document]]:
     """The facts of a world, and document i about entity i."""
-    check_choice("split", split, SPLITS)
     facts = chronicle.build(entities, split, seed)
     return facts, [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
+
+
+@checked
+def world(
+    *,
+    tokenizer: TextTokenizer,
+    entities: Entities = 2000,
+    hops: Hops = (1, 2, 3, 4),
+    documents: Count | None = None,
+    tokens: Count | None = None,
+    count: Count = 512,
+    split: Split = "train",
+    seed: Whole = 0,
+    workers: Count = 1,
+) -> Draft:
+    """Tasks of `generate`'s questions, their evidence among documents of the same world.
+
+    Args:
+        tokenizer: counts the tokens.
+        entities: people, places and works of the world, a document each.
+        hops: documents that a question chains, asked equally often.
+        documents: documents of a task (default: 50).
+        tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
+        count: tasks.
+        split: of the world; no two splits share an entity's name.
+        seed: decides every random choice.
+        workers: processes; the result does not depend on them.
+
+    Raises:
+        ValueError: an argument out of range, or more tasks than the world holds.
+    """
+    made = generate(entities, count, split=split, seed=seed, hops=hops)
+    return among_distractors(
+        made.examples(split),
+        tokenizer=tokenizer,
+        documents=50 if documents is None and tokens is None else documents,
+        tokens=tokens,
+        count=count,
+        split=split,
+        seed=seed,
+        workers=workers,
+        extra=made.documents,
+    )
+
+
+@checked
+def aggregate(
+    *,
+    tokenizer: TextTokenizer,
+    ask: Sequence[Operation] = OPERATIONS,
+    entities: Entities | None = None,
+    documents: Count | None = None,
+    tokens: Count | None = None,
+    count: Count = 100,
+    split: Split = "train",
+    seed: Whole = 0,
+    workers: Count = 1,
+) -> Draft:
+    """Tasks of `generate_aggregates`' questions, their evidence among documents of the same world.
+
+    Args:
+        tokenizer: counts the tokens.
+        ask: what is asked, in turn.
+        entities: documents of the world (default: as many as a task reads).
+        documents: documents of a task.
+        tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
+        count: tasks.
+        split: of the world; no two splits share an entity's name.
+        seed: decides every random choice.
+        workers: processes; the result does not depend on them.
+
+    Raises:
+        ValueError: an argument out of range, or more tasks than the world holds.
+    """
+    if entities is None and tokens is not None:
+        entities = entities_for(tokens, tokenizer=tokenizer, split=split, seed=seed)
+    entities = entities or max(documents or 0, SMALLEST)
+    texts, examples = generate_aggregates(entities, count, split=split, seed=seed, operations=ask)
+    return among_distractors(
+        examples,
+        tokenizer=tokenizer,
+        documents=documents,
+        tokens=tokens,
+        count=count,
+        split=split,
+        seed=seed,
+        workers=workers,
+        extra=texts,
+    )
 
 
 def _example(world: World, question: Question, name: str) -> Example:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal, get_args
 
 from memenvs.build.examples import Example
 from memenvs.build.worldgen.lexicon import RELATIONS
@@ -15,7 +16,8 @@ from memenvs.build.worldgen.names import AGGREGATE, Dice, FactTable, Value, dice
 from memenvs.build.worldgen.prose import Document
 from memenvs.build.worldgen.questions import accepted, names_of, said
 
-OPERATIONS = ("count", "extreme", "sum", "common")
+Operation = Literal["count", "extreme", "sum", "common"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 MOST_EVIDENCE = 64  # documents
 LEAST_GROUP = 2  # members; an extreme and a sum are of one more
 TRIES = 2000  # draws of a question before the world is said to hold no more

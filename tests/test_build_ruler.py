@@ -302,7 +302,7 @@ def test_qa_1_takes_the_article_first_and_then_the_others(squad_file):
     ("content", "said"),
     [
         ("nothing", "is not SQuAD's official JSON"),
-        ('{"data": [3]}', "is not SQuAD's official JSON"),
+        ('{"data": [3]}', "data[0] must be an object, got 3; give SQuAD's official JSON"),
         ('{"data": []}', "holds no question"),
     ],
 )

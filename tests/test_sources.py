@@ -318,17 +318,11 @@ def surrogate(record):
 HOSTILE = {
     "truncated": (truncated, " is not "),
     "an empty list": (lambda record: b"[]", "holds no record"),
-    "an empty file": (lambda record: b"", "holds no record"),
     "another schema": (another_schema, "record 0 has no "),
     "another kind": (another_kind, ""),
     "not UTF-8": (not_utf8, "can't decode byte"),
     "two of one id": (doubled, "two questions of the id"),
-    "numbers": (lambda record: b"[1, 2]", "record 0 has no "),
-    "nested": (lambda record: b"[" * 100_000, "nested too deep"),
-    "a lone surrogate": (
-        lambda record: json.dumps([record]).replace("?", "\\ud800?").encode(),
-        "lone surrogate",
-    ),
+    "a lone surrogate": (surrogate, "lone surrogate"),
 }
 
 
@@ -426,7 +420,7 @@ def test_2wiki_has_hotpotqas_evidence_and_its_own_triples(built):
 def test_2wiki_refuses_the_file_of_hotpotqa(tmp_path, capsys):
     (tmp_path / "hotpot.json").write_text(json.dumps([HOTPOT]))
     assert build("2wiki", tmp_path / "hotpot.json", tmp_path / "set") == 2
-    assert "is not 2WikiMultihopQA's train.json or dev.json" in one_line(capsys)
+    assert "has no 'evidences'; give 2WikiMultihopQA" in one_line(capsys)
 
 
 # MemAgent.
@@ -502,7 +496,7 @@ def test_a_context_of_another_form_than_the_first_is_named(tmp_path, capsys):
     other = {**with_id(RECORDS["memagent"], 8), "context": "A text."}
     (tmp_path / "eval.json").write_text(json.dumps([RECORDS["memagent"], other]))
     assert build("memagent", tmp_path / "eval.json", tmp_path / "set") == 2
-    assert "record 1 of" in one_line(capsys)
+    assert "record 1 has a context" in one_line(capsys)
 
 
 def test_memagents_own_episode_is_played_and_its_gold_reply_is_right(built):
@@ -638,7 +632,7 @@ def test_an_abstention_of_longmemeval_says_so_and_keeps_its_sessions(built):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"question_type": "other"}, "the types are single-session-user"),
+        ({"question_type": "other"}, "must be one of single-session-user"),
         ({"haystack_dates": ["2023/05/20 (Sat) 02:21"]}, "another number of haystack_sessions"),
     ],
 )
@@ -663,11 +657,9 @@ def test_messages_of_mrcr_are_documents_and_the_reply_asked_for_is_evidence(buil
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"random_string_to_prepend": "short"}, "with which its answer must begin, of 10 characters"),
-        ({"answer": "Water stands."}, "with which its answer must begin"),
-        ({"prompt": "[]"}, "no message before its question"),
-        ({"prompt": "[1, 2]"}, "is not OpenAI's MRCR"),
-        ({"prompt": '[{"role": "user", "content": "Hello?"}]'}, "no message before its question"),
+        ({"random_string_to_prepend": "short"}, "at least 10 long"),
+        ({"answer": "Water stands."}, "without its random string before it"),
+        ({"prompt": '[{"role": "user", "content": "Hello?"}]'}, "prompt must be a list, at least 2 long"),
     ],
 )
 def test_a_record_of_mrcr_that_does_not_fit_is_named(tmp_path, capsys, change, said):

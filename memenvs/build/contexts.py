@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memenvs.build.draft import Documents, Draft
-from memenvs.build.examples import Example
+from memenvs.build.examples import Example, usable
 from memenvs.core.data import Count, checked
 from memenvs.tasks.taskset import SEPARATOR, Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
@@ -60,15 +60,15 @@ def keep_contexts(
     """
     index: dict[tuple[str, str], int] = {}
     tasks: list[Task] = []
-    ids: set[str] = set()
     left_out = 0
-    for example in kept.examples:
-        if example is None:
-            left_out += 1
-            continue
-        if example.id in ids:
-            raise ValueError(f"{kept.source} has two questions of the id {example.id!r}; give each its own")
-        ids.add(example.id)
+
+    def counted() -> Iterator[Example | None]:
+        nonlocal left_out
+        for example in kept.examples:
+            left_out += example is None
+            yield example
+
+    for example in usable(counted(), kept.source):
         task = _task(example, index)
         if tasks and _joinable(tasks[-1], task, questions):
             tasks[-1] = _joined(tasks[-1], task)
@@ -76,8 +76,6 @@ def keep_contexts(
             break
         else:
             tasks.append(task)
-    if not tasks:
-        raise ValueError(f"{kept.source} holds no question that can be scored; give another file")
     if count is not None and len(tasks) < count:
         raise ValueError(f"--num-tasks {count}: {kept.source} gives {len(tasks)}; ask for at most that")
     documents = Documents.tokenized(list(index), tokenizer)

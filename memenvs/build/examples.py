@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, sizes_with_headers
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.spaces import is_utf8
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -39,6 +41,30 @@ class Example:
     evidence: tuple[int, ...]
     spans: tuple[tuple[int, int, int], ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
+
+
+def usable(examples: Iterable[Example | None], source: str) -> Iterator[Example]:
+    """The examples, each once it is known that it can be asked; None, a question without a score, is dropped.
+
+    Raises:
+        ValueError: two have one id, one asks nothing or has a text that UTF-8 cannot hold, or there are none.
+    """
+    seen: set[str] = set()
+    for example in examples:
+        if example is None:
+            continue
+        where = f"question {example.id!r} of {source}"
+        if example.id in seen:
+            raise ValueError(f"{source} has two questions of the id {example.id!r}; give each its own")
+        seen.add(example.id)
+        if not example.question.strip():
+            raise ValueError(f"{where} asks nothing; leave it out of the file")
+        texts = (example.id, example.question, *example.answers, *itertools.chain(*example.paragraphs))
+        if not all(map(is_utf8, texts)):
+            raise ValueError(f"{where} has a lone surrogate in its texts; replace it, as by U+FFFD")
+        yield example
+    if not seen:
+        raise ValueError(f"{source} holds no question that can be scored; give another file")
 
 
 @checked

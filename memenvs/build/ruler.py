@@ -8,7 +8,6 @@ that much longer.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import string
 from collections.abc import Sequence
@@ -16,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, progress, sizes_with_headers
-from memenvs.build.examples import Example, among_distractors
+from memenvs.build.examples import Example, among_distractors, usable
 from memenvs.build.niah import (
     ADJECTIVES,
     NOUNS,
@@ -33,7 +33,7 @@ from memenvs.build.niah import (
     sizes_between,
 )
 from memenvs.build.readers.hotpotqa import read_hotpotqa
-from memenvs.build.readers.records import check_examples, read_answers, read_id, read_question, read_text
+from memenvs.build.readers.records import Id, read_answers, read_records
 from memenvs.core.data import Count, Whole, checked
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
@@ -358,41 +358,53 @@ def _coded_words(count: int, rng: np.random.Generator) -> list[str]:
 _WHAT = "SQuAD's official JSON (dev-v2.0.json, dev-v1.1.json)"
 
 
+class _Answer(msgspec.Struct):
+    text: str
+
+
+class _Asked(msgspec.Struct):
+    id: Id
+    question: str
+    answers: list[_Answer] = []
+    is_impossible: bool = False
+
+
+class _Paragraph(msgspec.Struct):
+    context: str
+    qas: list[_Asked]
+
+
+class _Article(msgspec.Struct):
+    paragraphs: list[_Paragraph]
+
+
+class _SQuAD(msgspec.Struct):
+    data: list[_Article]
+
+
 def read_squad(source: str, split: str) -> list[Example]:
     """Examples of SQuAD's own file: its paragraph is the evidence, those of the same article come next.
 
     Questions marked impossible are left out. Paragraphs have no title, as in RULER.
 
     Raises:
-        FileNotFoundError: there is no such file.
         ValueError: the file is not SQuAD, or a question of it cannot be used; the line names it.
     """
-    path = Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"no file at {path}; --source wants {_WHAT}")
-    try:
-        articles = json.loads(path.read_text(encoding="utf-8-sig"))["data"]
-        found = [
-            ([paragraph["context"] for paragraph in article["paragraphs"]], number, asked)
-            for article in articles
-            for number, paragraph in enumerate(article["paragraphs"])
-            for asked in paragraph["qas"]
-            if not asked.get("is_impossible", False)
-        ]
-        rows = [
-            (texts, number, asked["id"], asked["question"], [answer["text"] for answer in asked["answers"]])
-            for texts, number, asked in found
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is not {_WHAT}: {error!r:.160}") from error
     examples = []
-    for texts, number, given, question, answers in rows:
-        id_ = read_id(given, source)
-        where = f"question {id_} of {source}"
-        if not answers:
-            raise ValueError(f"{where} has no answer; leave it out, or mark it is_impossible")
-        paragraphs = tuple(("", read_text(text, "paragraph", where)) for text in texts)
-        accepted = read_answers(answers[0], answers[1:], where)
-        examples.append(Example(id_, read_question(question, where), accepted, paragraphs, (number,)))
-    check_examples(examples, source)
-    return examples
+    for file in read_records(source, split, _SQuAD, _WHAT):
+        for article in file.data:
+            texts = tuple(("", paragraph.context) for paragraph in article.paragraphs)
+            for number, paragraph in enumerate(article.paragraphs):
+                examples += [
+                    Example(str(asked.id), asked.question, _accepted(asked, source), texts, (number,))
+                    for asked in paragraph.qas
+                    if not asked.is_impossible
+                ]
+    return list(usable(examples, source))
+
+
+def _accepted(asked: _Asked, source: str) -> tuple[str, ...]:
+    where, texts = f"question {asked.id} of {source}", [answer.text for answer in asked.answers]
+    if not texts:
+        raise ValueError(f"{where} has no answer; leave it out, or mark it is_impossible")
+    return read_answers(texts[0], texts[1:], where)

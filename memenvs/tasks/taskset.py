@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from memenvs.core.checks import one_line
-from memenvs.core.data import convert, decode, parse_json
+from memenvs.core.data import convert, decode
 from memenvs.core.files import (
     check_file,
     left_behind,
@@ -295,7 +295,7 @@ def _open(path: Path, changed: int) -> TaskSet:
     return TaskSet(path)
 
 
-class _OpenRecord(msgspec.Struct):
+class OpenRecord(msgspec.Struct):
     """A question as NQ-open's files have it, or FlashRAG's (`golden_answers`)."""
 
     question: str
@@ -322,18 +322,18 @@ def _open_lines(path: Path, changed: int) -> Questions:
 
 
 def _task(line: str, number: int, path: Path) -> Task:
-    record = parse_json(line, f"{path}:{number}")
+    record = decode(line, OpenRecord, f"{path}:{number}")
     found = open_question(record, f"{path.name.partition('.')[0]}-{number}", f"{path}:{number}")
     if found is None:
         raise ValueError(f"{path}:{number}: no answer is more than articles; leave the line out")
     return found
 
 
-def open_question(record: Any, id_: str, where: str) -> Task | None:
-    """The task of a record of `question` and `answers` (`golden_answers` in FlashRAG's files, or `answer`).
+def open_question(record: OpenRecord, id_: str, where: str) -> Task | None:
+    """The task of a question without documents.
 
     Args:
-        record: of JSON; of its `metadata`, as FlashRAG's have, the task's `meta` holds what it says.
+        record: the question; `meta` of the task has its `metadata`.
         id_: of the task, where the record has no `id`.
         where: what errors call the record.
 
@@ -343,16 +343,15 @@ def open_question(record: Any, id_: str, where: str) -> Task | None:
     Raises:
         ValueError: it has no question with answers.
     """
-    given = convert(record, _OpenRecord, where)
-    found = given.answers or given.golden_answers or given.answer or ()
-    question, answers = given.question, (found,) if isinstance(found, str) else tuple(found)
-    texts, own = (question, *answers), str(id_ if given.id is None else given.id)
+    found = record.answers or record.golden_answers or record.answer or ()
+    question, answers = record.question, (found,) if isinstance(found, str) else tuple(found)
+    texts, own = (question, *answers), str(id_ if record.id is None else record.id)
     if not answers or not all(text.strip() for text in texts):
         raise ValueError(f"{where}: 'question' and 'answers' must be texts that are not empty")
     if not all(map(is_utf8, (*texts, own))):
         raise ValueError(f"{where} has a lone surrogate in its texts; replace it, as by U+FFFD")
     scored = tuple(answer for answer in answers if normalize_answer(answer))  # an empty reply equals "The"
-    meta = {"metadata": given.metadata} if given.metadata else {}
+    meta = {"metadata": record.metadata} if record.metadata else {}
     return Task(own, question, (scored,), (), (), meta) if scored else None
 
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import itertools
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
+
+import msgspec
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import (
-    Record,
-    iterate_records,
-    kept_examples,
-    read_id,
-    read_question,
-    read_scorable,
-    read_text,
-)
+from memenvs.build.readers.records import Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "BrowseComp-Plus's browsecomp_plus_decrypted.jsonl, or its obfuscated Parquet with --canary"
-_LISTS = ("gold_docs", "evidence_docs", "negative_docs")
+
+
+class _Document(msgspec.Struct):
+    docid: Id
+    text: str
+
+
+class _Record(msgspec.Struct):
+    query_id: Id
+    query: str
+    answer: str
+    gold_docs: list[_Document]
+    evidence_docs: list[_Document]
+    negative_docs: list[_Document]
 
 
 def read_browsecomp_plus(source: str, split: str = "train", canary: str | None = None) -> KeptContexts:
@@ -44,62 +48,59 @@ def read_browsecomp_plus(source: str, split: str = "train", canary: str | None =
     Raises:
         ValueError: the source is something else, or is obfuscated and the canary is missing or wrong.
     """
-    records = iterate_records(source, split, keys=("query_id", "query", "answer", *_LISTS), what=_WHAT)
-    examples = partial(_examples, canary=canary)
-    kept = kept_examples(records, examples, source=source, what=_WHAT)
-    return KeptContexts(kept, Layout(), "em", source, "MemSearchQA-v0")
+    return KeptContexts(_examples(source, split, canary), Layout(), "em", source, "MemSearchQA-v0")
 
 
-def _examples(record: Record, where: str, canary: str | None) -> Iterator[Example | None]:
-    if canary is not None:
-        hidden = {key: value for key, value in record.items() if key != "query_id"}
-        record = {**record, **_decoded(hidden, canary, where)}
-    elif _obfuscated(record["query"]) and _obfuscated(record["answer"]):
-        raise ValueError(f"{where} is obfuscated; give --canary, which its authors' decrypt_dataset.py holds")
-    documents: dict[str, str] = {}
-    counts = []
-    for name in _LISTS:
-        for one in record[name]:
-            documents.setdefault(read_id(one["docid"], where), read_text(one["text"], "text", where))
-        counts.append(len(documents))
-    gold, needed, _ = counts
-    if not needed:
-        raise ValueError(f"{where} has no gold_docs and no evidence_docs; give {_WHAT}")
-    answers = read_scorable([record["answer"]], where)
-    if answers is None:
-        yield None
-        return
-    yield Example(
-        read_id(record["query_id"], where),
-        read_question(record["query"], where),
-        answers,
-        tuple(("", text) for text in documents.values()),
-        tuple(range(needed)),
-        meta={"docids": list(documents), "gold": gold},
-    )
+def _examples(source: str, split: str, canary: str | None) -> Iterator[Example | None]:
+    for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+        where = f"{source}: record {number}"
+        if canary is not None:
+            _decode(record, canary, where)
+        elif _bytes_of(record.query) and _bytes_of(record.answer):
+            raise ValueError(f"{where} is obfuscated; give --canary, of its authors' decrypt_dataset.py")
+        documents: dict[str, str] = {}
+        counts = []
+        for group in (record.gold_docs, record.evidence_docs, record.negative_docs):
+            for one in group:
+                documents.setdefault(str(one.docid), one.text)
+            counts.append(len(documents))
+        gold, needed, _ = counts
+        if not needed:
+            raise ValueError(f"{where} has no gold_docs and no evidence_docs; give {_WHAT}")
+        if not (answers := scorable([record.answer])):
+            yield None
+            continue
+        yield Example(
+            str(record.query_id),
+            record.query,
+            answers,
+            tuple(("", text) for text in documents.values()),
+            tuple(range(needed)),
+            meta={"docids": list(documents), "gold": gold},
+        )
 
 
-def _obfuscated(value: Any) -> bool:
-    """Whether a text is Base64 and not words."""
+def _bytes_of(text: str) -> bytes | None:
+    """The bytes of Base64; None for words."""
     try:
-        return isinstance(value, str) and len(value) > 3 and bool(base64.b64decode(value, validate=True))
-    except (binascii.Error, ValueError):
-        return False
+        return base64.b64decode(text, validate=True) if len(text) > 3 else None
+    except ValueError:
+        return None
 
 
-def _decoded(value: Any, canary: str, where: str) -> Any:
-    """`value` with every text in it decoded."""
-    if isinstance(value, dict):
-        return {key: _decoded(part, canary, where) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_decoded(part, canary, where) for part in value]
-    if not isinstance(value, str):
-        return value
+def _decode(record: _Record, canary: str, where: str) -> None:
+    """Decode every text of a record but its id, in place."""
     key = hashlib.sha256(canary.encode()).digest()
-    try:
-        hidden = base64.b64decode(value, validate=True)
+
+    def decoded(text: Id) -> str:
+        hidden = base64.b64decode(str(text), validate=True)
         return bytes(a ^ b for a, b in zip(hidden, itertools.cycle(key), strict=False)).decode()
-    except (binascii.Error, ValueError) as error:
+
+    try:
+        record.query, record.answer = decoded(record.query), decoded(record.answer)
+        for one in (*record.gold_docs, *record.evidence_docs, *record.negative_docs):
+            one.docid, one.text = decoded(one.docid), decoded(one.text)
+    except ValueError as error:
         raise ValueError(
             f"{where} cannot be decoded by this --canary; give the one of its authors' decrypt_dataset.py, "
             "or leave it out of a decrypted file"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import Record, iterate_records, kept_examples
-from memenvs.tasks.taskset import Layout, open_question
+from memenvs.build.readers.records import read_records
+from memenvs.tasks.taskset import Layout, OpenRecord, open_question
 
 _WHAT = "JSON Lines of FlashRAG's collection (train.jsonl, dev.jsonl or test.jsonl of a data set)"
 
@@ -25,22 +25,10 @@ def read_flashrag(source: str, split: str = "train") -> KeptContexts:
     Raises:
         ValueError: the source is something else; the line names the record.
     """
-    records = iterate_records(source, split, keys=("id", "question", "golden_answers"), what=_WHAT)
-    return KeptContexts(
-        kept_examples(records, _examples, source=source, what=_WHAT), Layout(), "em", source, "MemSearchQA-v0"
-    )
+    return KeptContexts(_examples(source, split), Layout(), "em", source, "MemSearchQA-v0")
 
 
-def _examples(record: Record, where: str) -> Iterator[Example | None]:
-    task = open_question(record, "", where)
-    if task is None:
-        yield None
-        return
-    yield Example(
-        task.id,
-        task.question,
-        task.answers[0],
-        paragraphs=(),
-        evidence=(),
-        meta=task.meta,
-    )
+def _examples(source: str, split: str) -> Iterator[Example | None]:
+    for number, record in enumerate(read_records(source, split, OpenRecord, _WHAT)):
+        task = open_question(record, "", f"{source}: record {number}")
+        yield Example(task.id, task.question, task.answers[0], (), (), meta=task.meta) if task else None

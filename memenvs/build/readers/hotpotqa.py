@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from memenvs.build.examples import Example
-from memenvs.build.readers.records import (
-    Record,
-    read_answers,
-    read_examples,
-    read_id,
-    read_question,
-    read_text,
-)
-from memenvs.core.data import Whole, convert
+import msgspec
+from msgspec import UNSET
 
-_KEYS = ("question", "answer", "supporting_facts", "context")
+from memenvs.build.examples import Example, usable
+from memenvs.build.readers.records import Id, read_answers, read_records
+from memenvs.core.data import Whole
+
 _WHAT = "HotpotQA's JSON in the distractor setting (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json)"
 _WIKI = "2WikiMultihopQA's train.json or dev.json (of data_ids_april7.zip; test.json has no answers)"
+
+
+class _Context(msgspec.Struct):
+    """Columns of the copy on the hub."""
+
+    title: list[str]
+    sentences: list[list[str]]
+
+
+class _Facts(msgspec.Struct):
+    title: list[str]
+    sent_id: list[Whole]
+
+
+class _Record(msgspec.Struct):
+    question: str
+    answer: str
+    supporting_facts: list[tuple[str, Whole]] | _Facts
+    context: list[tuple[str, list[str]]] | _Context
+    _id: Id | None = None
+    id: Id | None = None
+    type: Any = UNSET
+    level: Any = UNSET
+    evidences: Any = UNSET
+
+
+class _Wiki(_Record, kw_only=True):
+    evidences: Any
 
 
 def read_hotpotqa(source: str, split: str = "train") -> list[Example]:
@@ -36,7 +57,7 @@ def read_hotpotqa(source: str, split: str = "train") -> list[Example]:
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
     """
-    return read_examples(source, split, partial(_example, what=_WHAT), keys=_KEYS, what=_WHAT)
+    return _read(source, split, _Record, _WHAT)
 
 
 def read_2wiki(source: str, split: str = "train") -> list[Example]:
@@ -51,61 +72,42 @@ def read_2wiki(source: str, split: str = "train") -> list[Example]:
     Raises:
         ValueError: the source is not 2WikiMultihopQA, or a question of it cannot be used; the line names it.
     """
-    return read_examples(
-        source, split, partial(_example, what=_WIKI), keys=(*_KEYS, "_id", "evidences"), what=_WIKI
-    )
+    return _read(source, split, _Wiki, _WIKI)
 
 
-def _example(record: Record, number: int, source: str, what: str) -> Example:
-    id_ = read_id(record.get("_id") or record.get("id") or number, source)
+def _read(source: str, split: str, kind: type[_Record], what: str) -> list[Example]:
+    records = enumerate(read_records(source, split, kind, what))
+    return list(usable((_example(record, number, source, what) for number, record in records), source))
+
+
+def _example(record: _Record, number: int, source: str, what: str) -> Example:
+    id_ = str(record._id or record.id or number)
     where = f"question {id_} of {source}"
-    try:
-        context = _pairs(record["context"], "title", "sentences")
-        facts = _pairs(record["supporting_facts"], "title", "sent_id")
-    except (TypeError, ValueError, KeyError) as error:
-        raise ValueError(f"{source} is not {what}: question {id_}: {error!r}") from error
-    context = convert(context, list[tuple[str, list[str]]], f"{where}: context")
-    facts = convert(facts, list[tuple[str, Whole]], f"{where}: supporting_facts")
-    titles = [read_text(title, "title", where) for title, _ in context]
-    sentences = [[read_text(part, "sentence", where) for part in paragraph] for _, paragraph in context]
-    places = [_place(title, sentence, titles, sentences, where, what) for title, sentence in facts]
-    if not places:
+    paragraphs, named = record.context, record.supporting_facts
+    if isinstance(paragraphs, _Context):
+        paragraphs = list(zip(paragraphs.title, paragraphs.sentences, strict=False))
+    if isinstance(named, _Facts):
+        named = list(zip(named.title, named.sent_id, strict=False))
+    if not named:
         raise ValueError(f"{where} has no supporting fact; use {what}")
-    spans = []
-    for paragraph, sentence in places:
-        if sentence < len(sentences[paragraph]):  # the official file names some that are not there
-            start = len("".join(sentences[paragraph][:sentence]))
-            spans.append((paragraph, start, start + len(sentences[paragraph][sentence])))
+    evidence, spans = [], []
+    for title, sentence in named:
+        titled = [i for i, (other, _) in enumerate(paragraphs) if other == title]
+        if not titled:
+            raise ValueError(f"{where} has evidence {title!r:.80}, which is no paragraph of it; use {what}")
+        place = next((i for i in titled if sentence < len(paragraphs[i][1])), titled[0])
+        evidence.append(place)
+        parts = paragraphs[place][1]
+        if sentence < len(parts):  # the official file names some that are not there
+            start = len("".join(parts[:sentence]))
+            spans.append((place, start, start + len(parts[sentence])))
+    meta = {"type": record.type, "level": record.level, "evidences": record.evidences}
     return Example(
         id_,
-        read_question(record["question"], where),
-        read_answers(record["answer"], [], where),
-        tuple((title, "".join(parts)) for title, parts in zip(titles, sentences, strict=True)),
-        tuple(dict.fromkeys(paragraph for paragraph, _ in places)),
+        record.question,
+        read_answers(record.answer, [], where),
+        tuple((title, "".join(parts)) for title, parts in paragraphs),
+        tuple(dict.fromkeys(evidence)),
         tuple(spans),
-        {key: record[key] for key in ("type", "level", "evidences") if key in record},
+        {key: value for key, value in meta.items() if value is not UNSET},
     )
-
-
-def _pairs(column: Any, first: str, second: str) -> list[tuple[Any, Any]]:
-    """Pairs of the official list form, or of the hub's dictionary of lists."""
-    if isinstance(column, dict):
-        return list(zip(column[first], column[second], strict=True))
-    return [(a, b) for a, b in column]
-
-
-def _place(
-    title: str,
-    sentence: int,
-    titles: Sequence[str],
-    sentences: Sequence[Sequence[str]],
-    where: str,
-    what: str,
-) -> tuple[int, int]:
-    """The paragraph and the sentence in it that a supporting fact names, both from 0."""
-    named = [i for i, other in enumerate(titles) if other == title]
-    if not named:
-        raise ValueError(
-            f"{where} has evidence {[title]!r:.80}, which is not among its paragraphs; use {what}"
-        )
-    return next((i for i in named if sentence < len(sentences[i])), named[0]), sentence

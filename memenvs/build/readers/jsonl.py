@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,33 +11,42 @@ from msgspec import Meta
 
 from memenvs.build.contexts import KeptContexts, keep_contexts, titled
 from memenvs.build.draft import Draft
-from memenvs.build.examples import Example, among_distractors
-from memenvs.build.readers.records import (
-    Record,
-    iterate_records,
-    kept_examples,
-    read_answers,
-    read_examples,
-    read_id,
-    read_question,
-    read_records,
-    read_text,
-)
+from memenvs.build.examples import Example, among_distractors, usable
+from memenvs.build.readers.records import Id, read_answers, read_records
 from memenvs.core.data import Count, Whole, checked, convert
 from memenvs.retrieval.corpus import read_jsonl as read_passages
 from memenvs.tasks.taskset import Layout
 from memenvs.tasks.tokens import TextTokenizer
 
-_KEYS = ("question", "answers")
 _WHAT = (
     'JSON Lines of {"question": "…", "answers": ["…"], "documents": [{"title": "…", "text": "…"}], '
     '"evidence": [0]}'
 )
+_DOCUMENT = 'give {"title": "…", "text": "…"}'
 _POOL = 'JSON Lines of {"title": "…", "text": "…"}'
 MOST_READ = 20_000_000  # documents that all tasks of a set read together
 
 Corpus = Mapping[str, tuple[str, str]]
-_Id = str | int
+
+
+class _Record(msgspec.Struct):
+    question: str
+    answers: Annotated[list[str], Meta(min_length=1)]
+    id: Id | None = None
+    documents: list[Any] | None = None
+    paragraphs: list[Any] | None = None
+    evidence: list[Id] | None = None
+    meta: dict[str, Any] = {}
+
+    @property
+    def given(self) -> list[Any] | None:
+        """The documents by either name; None where there are none."""
+        return self.documents or self.paragraphs or None
+
+
+class _Document(msgspec.Struct):
+    text: str
+    title: str = ""
 
 
 @checked
@@ -59,9 +67,15 @@ def jsonl(
 ) -> Draft:
     """Tasks of questions of one's own: over their documents as they are, or with distractors drawn.
 
+    A record has `question`, `answers` (accepted ones, the preferred one first), `documents` of `text` and, if
+    they have one, `title` (`paragraphs` is another name), and `evidence`: the numbers of the documents that
+    the answer needs, from 0, in the order of the reasoning; only drawn tasks must have it. `id` is the
+    record's number unless it is given; `meta` is kept. With a corpus, documents and evidence are ids of it.
+    Where no record has documents they are for searching: among the corpus, if there is one.
+
     Args:
         source: a line a question: question, answers, documents of title and text, evidence (numbers of those
-            needed, from 0); see `read_jsonl`.
+            needed, from 0); or hf:NAME[:CONFIG] with these columns.
         tokenizer: counts the tokens.
         pool: more paragraphs to draw distractors from, a line each: title and text.
         corpus: documents that the questions name by id, a line each: id and contents.
@@ -77,15 +91,19 @@ def jsonl(
     Raises:
         ValueError: an argument out of range or that does not suit another, or a file of another form.
     """
-    if documents is None and tokens is None:
+    drawn = documents is not None or tokens is not None
+    listed = read_corpus(corpus)
+    if not drawn:
         if pool is not None:
             raise ValueError("--pool is drawn from by --documents or --tokens; give one of them, or no pool")
-        kept = read_own_contexts(source, split, corpus)
+        kept = _own_contexts(source, split, listed)
         return keep_contexts(kept, tokenizer=tokenizer, count=count, questions=questions, inputs=inputs)
     if questions > 1:
         raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
+    records = read_records(source, split, _Record, _WHAT)
+    examples = (_example(record, i, source, listed, drawn=True) for i, record in enumerate(records))
     return among_distractors(
-        read_jsonl(source, split, corpus),
+        list(usable(examples, source)),
         tokenizer=tokenizer,
         documents=documents,
         tokens=tokens,
@@ -94,62 +112,8 @@ def jsonl(
         seed=seed,
         workers=workers,
         inputs=inputs,
-        extra=[*([] if pool is None else read_pool(pool, split)), *read_corpus(corpus).values()],
+        extra=[*([] if pool is None else _read_pool(pool, split)), *listed.values()],
     )
-
-
-def read_jsonl(source: str, split: str, corpus: str | None = None) -> list[Example]:
-    """Examples of JSON Lines, or of `hf:NAME[:CONFIG]` with these columns, to be hidden among distractors.
-
-    A record has `question`, `answers` (accepted ones, the preferred one first), `documents` of `text` and, if
-    they have one, `title` (`paragraphs` is another name), and `evidence`: the numbers of the documents that
-    the answer needs, from 0, in the order of the reasoning. `id` is the record's number unless it is given;
-    `meta` is kept. With a corpus, documents and evidence are ids of it, and its evidence alone will do.
-
-    Args:
-        source: the file, or `hf:NAME`.
-        split: of the data set.
-        corpus: JSON Lines of `id` and `contents`, as for `build index`.
-
-    Raises:
-        ValueError: the source is something else, or a question of it cannot be used; the line names it.
-    """
-    found = read_corpus(corpus)
-    example = partial(_example, corpus=found, drawn=True)
-    return read_examples(source, split, example, keys=_KEYS, what=_WHAT)
-
-
-def read_own_contexts(source: str, split: str, corpus: str | None = None) -> KeptContexts:
-    """The records of `read_jsonl` with their documents as they are, in their order; evidence may be missing.
-
-    Where no record has documents they are for searching: among the corpus, if there is one.
-
-    Raises:
-        ValueError: as `read_jsonl`; or some questions have documents and others have none.
-    """
-    found = read_corpus(corpus)
-    records = list(iterate_records(source, split, keys=_KEYS, what=_WHAT))
-    bare = [_documents(record) is None for record in records]
-    if any(bare) and not all(bare):
-        raise ValueError(
-            f"record {bare.index(True)} of {source} has no documents and others have some; build them apart"
-        )
-    if bare[0] and found and len(records) * len(found) > MOST_READ:
-        raise ValueError(
-            f"{len(records):,} questions over a corpus of {len(found):,} documents are too many to list; "
-            f"build the questions without --corpus, and search it by `build index --corpus {corpus}`"
-        )
-    numbered = ({**record, "number": number} for number, record in enumerate(records))
-    examples = partial(_kept, source=source, corpus=found)
-    kept = kept_examples(numbered, examples, source=source, what=_WHAT)
-    environment = "MemSearchQA-v0" if bare[0] else "MemChunkQA-v0"
-    return KeptContexts(kept, Layout(), "em", source, environment)
-
-
-def read_pool(source: str, split: str) -> list[tuple[str, str]]:
-    """(title, text) paragraphs to draw distractors from, of JSON Lines or `hf:NAME[:CONFIG]`."""
-    records = read_records(source, split, keys=("text",), what=_POOL)
-    return [_paragraph(record, f"record {i} of {source}") for i, record in enumerate(records)]
 
 
 def read_corpus(path: str | None) -> Corpus:
@@ -171,79 +135,64 @@ def read_corpus(path: str | None) -> Corpus:
     return documents
 
 
-class _Question(msgspec.Struct):
-    question: str
-    answers: Annotated[list[str], Meta(min_length=1)]
-    documents: list[Any] | None = None
-    paragraphs: list[Any] | None = None
-    evidence: list[_Id] | None = None
-    meta: dict[str, Any] = {}
+def _read_pool(source: str, split: str) -> list[tuple[str, str]]:
+    return [(one.title, one.text) for one in read_records(source, split, _Document, _POOL)]
 
 
-class _Document(msgspec.Struct):
-    text: str
-    title: str = ""
+def _own_contexts(source: str, split: str, corpus: Corpus) -> KeptContexts:
+    """The records with their documents as they are, in their order."""
+    records = list(read_records(source, split, _Record, _WHAT))
+    bare = [record.given is None for record in records]
+    if any(bare) and not all(bare):
+        raise ValueError(
+            f"record {bare.index(True)} of {source} has no documents and others have some; build them apart"
+        )
+    if bare[0] and len(records) * len(corpus) > MOST_READ:
+        raise ValueError(
+            f"{len(records):,} questions over a corpus of {len(corpus):,} documents are too many to list; "
+            "build the questions without --corpus, and search it by `build index --corpus`"
+        )
+    examples = (_example(record, i, source, corpus, drawn=False) for i, record in enumerate(records))
+    return KeptContexts(examples, Layout(), "em", source, "MemSearchQA-v0" if bare[0] else "MemChunkQA-v0")
 
 
-def _kept(record: Record, where: str, source: str, corpus: Corpus) -> Iterator[Example]:
-    yield _example(record, record["number"], source, corpus, drawn=False)
-
-
-def _example(record: Record, number: int, source: str, corpus: Corpus, drawn: bool) -> Example:
-    id_ = read_id(record.get("id", number), source)
-    where = f"question {id_} of {source}"
-    question = convert(record, _Question, f"{where}: record")
-    given, evidence = question.documents or question.paragraphs or None, question.evidence
+def _example(record: _Record, number: int, source: str, corpus: Corpus, drawn: bool) -> Example:
+    id_ = str(number if record.id is None else record.id)
+    where, evidence = f"question {id_} of {source}", record.evidence or []
     if drawn and not evidence:
         raise ValueError(
             f"{where} has no evidence, so that its answer may be left out of a task; give it, or leave out "
             "--documents and --tokens to read the documents as they are"
         )
     if corpus:
-        paragraphs, needed = _of_corpus(given, evidence, corpus, drawn, where)
+        paragraphs, needed = _of_corpus(record, corpus, drawn, where)
     else:
-        paragraphs = tuple(_paragraph(paragraph, where) for paragraph in given or ())
-        needed = _evidence(evidence, len(paragraphs), where) if evidence else ()
+        given = convert(record.given or [], list[_Document], f"{where}: documents", _DOCUMENT)
+        paragraphs = tuple((one.title, one.text) for one in given)
+        needed = [i for i in evidence if isinstance(i, int) and 0 <= i < len(paragraphs)]
+        if len(needed) < len(evidence):
+            raise ValueError(
+                f"{where} has {evidence!r:.80} as evidence; give the numbers of the documents that it needs, "
+                f"0 to {len(paragraphs) - 1}"
+            )
     return Example(
         id_,
-        read_question(question.question, where),
-        read_answers(question.answers[0], question.answers[1:], where),
+        record.question,
+        read_answers(record.answers[0], record.answers[1:], where),
         paragraphs,
-        needed,
-        meta={key: value for key, value in question.meta.items() if key != "spans"},  # the writer's own
+        tuple(dict.fromkeys(needed)),
+        meta={key: value for key, value in record.meta.items() if key != "spans"},  # the writer's own
     )
 
 
-def _documents(record: Record) -> Any:
-    """The documents of a record by either name; None where it has none."""
-    return record.get("documents", record.get("paragraphs")) or None
-
-
 def _of_corpus(
-    given: list[Any] | None, evidence: list[_Id] | None, corpus: Corpus, drawn: bool, where: str
-) -> tuple[tuple[tuple[str, str], ...], tuple[int, ...]]:
+    record: _Record, corpus: Corpus, drawn: bool, where: str
+) -> tuple[tuple[tuple[str, str], ...], list[int]]:
     """The documents of a question and which of them it needs, by ids of a corpus."""
-    needed = [str(id_) for id_ in evidence or []]
-    named = [str(id_) for id_ in given or ()]
-    if given is None and not drawn:
-        named = list(corpus)
-    ids: Sequence[str] = list(dict.fromkeys([*named, *needed]))
+    needed = [str(id_) for id_ in record.evidence or []]
+    named = [str(id_) for id_ in record.given or ([] if drawn else corpus)]
+    ids = list(dict.fromkeys([*named, *needed]))
     if unknown := next((id_ for id_ in ids if id_ not in corpus), None):
         raise ValueError(f"{where} names document {unknown!r:.80}, which --corpus does not have; add it")
     places = {id_: place for place, id_ in enumerate(ids)}
-    return tuple(corpus[id_] for id_ in ids), tuple(dict.fromkeys(places[id_] for id_ in needed))
-
-
-def _paragraph(paragraph: Any, where: str) -> tuple[str, str]:
-    read = convert(paragraph, _Document, f"{where}: document", 'give {"title": "…", "text": "…"}')
-    return read_text(read.title, "title", where), read_text(read.text, "text", where)
-
-
-def _evidence(evidence: list[_Id], paragraphs: int, where: str) -> tuple[int, ...]:
-    numbers = [number for number in evidence if isinstance(number, int) and 0 <= number < paragraphs]
-    if len(numbers) < len(evidence):
-        raise ValueError(
-            f"{where} has {evidence!r:.80} as evidence; give the numbers of the documents that the answer "
-            f"needs, 0 to {paragraphs - 1}"
-        )
-    return tuple(dict.fromkeys(numbers))
+    return tuple(corpus[id_] for id_ in ids), [places[id_] for id_ in needed]

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import (
-    Record,
-    iterate_records,
-    kept_examples,
-    read_question,
-    read_scorable,
-    read_text,
-)
-from memenvs.core.data import checked
+from memenvs.build.readers.records import Answer, read_records, scorable
+from memenvs.core.data import convert
 from memenvs.tasks.metrics import LOCOMO_ABSENT
 from memenvs.tasks.taskset import Layout
 
@@ -27,7 +22,26 @@ _WHAT = "LoCoMo's locomo10.json"
 _TURN = re.compile(r"D:?(\d+):(\d+)")  # the file also has "D:11:26", "D8:6; D9:17", and "D30:05" for D30:5
 
 
-@checked
+class _Turn(msgspec.Struct):
+    speaker: str
+    text: str
+    dia_id: str
+    blip_caption: str | None = None
+
+
+class _Question(msgspec.Struct):
+    question: str
+    category: Annotated[int, Meta(ge=1, le=5)]
+    answer: Answer = ""
+    evidence: list[str] | None = None
+
+
+class _Record(msgspec.Struct):
+    sample_id: str
+    conversation: dict[str, Any]
+    qa: list[_Question]
+
+
 def read_locomo(source: str, split: str = "train", category: Category | None = None) -> KeptContexts:
     """The questions of LoCoMo, each behind the whole conversation, scored by `locomo_f1`.
 
@@ -45,74 +59,63 @@ def read_locomo(source: str, split: str = "train", category: Category | None = N
     Raises:
         ValueError: the source is something else; the line names the record.
     """
-    records = iterate_records(source, split, keys=("sample_id", "conversation", "qa"), what=_WHAT)
-    examples = partial(_examples, category=category)
-    kept = kept_examples(records, examples, source=source, what=_WHAT)
-    return KeptContexts(kept, Layout("Session {i}. ", "\n\n"), "locomo_f1", source)
+    examples = _examples(source, split, category)
+    return KeptContexts(examples, Layout("Session {i}. ", "\n\n"), "locomo_f1", source)
 
 
-def _examples(record: Record, where: str, category: str | None) -> Iterator[Example | None]:
-    conversation, name = record["conversation"], read_text(record["sample_id"], "sample_id", where)
+def _examples(source: str, split: str, category: str | None) -> Iterator[Example | None]:
+    for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+        documents, turns = _sessions(record.conversation, f"{source}: record {number}.conversation")
+        for order, asked in enumerate(record.qa):
+            if category not in (None, str(asked.category)):
+                continue
+            if not (answers := _answers(asked)):
+                yield None
+                continue
+            named = [(int(s), int(t)) for one in asked.evidence or [] for s, t in _TURN.findall(one)]
+            spans = tuple(dict.fromkeys(turns[key] for key in named if key in turns))
+            yield Example(
+                f"{record.sample_id}-{order}",
+                asked.question,
+                answers,
+                documents,
+                tuple(dict.fromkeys(place for place, _, _ in spans)),
+                spans,
+                {"category": CATEGORIES[asked.category]},
+            )
+
+
+def _sessions(
+    conversation: dict[str, Any], where: str
+) -> tuple[tuple[tuple[str, str], ...], dict[tuple[int, int], tuple[int, int, int]]]:
+    """(title, text) of each session; and of each turn the session's place and the characters [start, end)."""
     numbers = sorted(int(key[8:]) for key in conversation if re.fullmatch(r"session_\d+", key))
     if not numbers:
-        raise ValueError(f"{where} has a conversation without sessions; give {_WHAT}")
-    documents: list[tuple[str, str]] = []
-    turns: dict[tuple[int, int], tuple[int, int, int]] = {}
+        raise ValueError(f"{where} has no sessions; give {_WHAT}")
+    documents, places = [], {}
     for place, number in enumerate(numbers):
-        date = read_text(conversation[f"session_{number}_date_time"], "session date", where)
-        text, places = _session(conversation[f"session_{number}"], where)
+        name = f"session_{number}"
+        date = convert(conversation.get(f"{name}_date_time"), str, f"{where}.{name}_date_time")
+        text = ""
+        for turn in convert(conversation[name], list[_Turn], f"{where}.{name}"):
+            text += "\n" if text else ""
+            start = len(text)
+            text += f"{turn.speaker}: {turn.text}"
+            text += f" [shares {turn.blip_caption}]" if turn.blip_caption else ""
+            for session, order in _TURN.findall(turn.dia_id):
+                places[int(session), int(order)] = place, start, len(text)
         documents.append((f"Date: {date}", text))
-        turns |= {key: (place, start, end) for key, (start, end) in places.items()}
-    for number, asked in enumerate(record["qa"]):
-        kind = asked["category"]
-        if kind not in CATEGORIES:
-            raise ValueError(f"{where} has a question of category {kind!r:.40}; they are 1 to 5")
-        if category not in (None, str(kind)):
-            continue
-        named = [_key(*found) for one in asked.get("evidence") or [] for found in _TURN.findall(one)]
-        spans = list(dict.fromkeys(turns[key] for key in named if key in turns))
-        answers = _answers(asked, kind, where)
-        if answers is None:
-            yield None
-            continue
-        yield Example(
-            f"{name}-{number}",
-            read_question(asked["question"], where),
-            answers,
-            tuple(documents),
-            tuple(dict.fromkeys(place for place, _, _ in spans)),
-            tuple(spans),
-            {"category": CATEGORIES[kind]},
-        )
+    return tuple(documents), places
 
 
-def _session(turns: list[Record], where: str) -> tuple[str, dict[tuple[int, int], tuple[int, int]]]:
-    """The text of a session, and the characters [start, end) of each turn in it."""
-    text, spans = "", {}
-    for turn in turns:
-        line = f"{read_text(turn['speaker'], 'speaker', where)}: {read_text(turn['text'], 'turn', where)}"
-        if caption := turn.get("blip_caption"):
-            line += f" [shares {read_text(caption, 'caption', where)}]"
-        text += "\n" if text else ""
-        for found in _TURN.findall(turn["dia_id"]):
-            spans[_key(*found)] = (len(text), len(text) + len(line))
-        text += line
-    return text, spans
-
-
-def _key(session: str, turn: str) -> tuple[int, int]:
-    return int(session), int(turn)
-
-
-def _answers(asked: dict[str, Any], kind: int, where: str) -> tuple[str, ...] | None:
-    """The answers of a question as `locomo_f1` reads them; None where there is nothing to be scored."""
-    if kind == 5:
+def _answers(asked: _Question) -> tuple[str, ...]:
+    """The answers of a question as `locomo_f1` reads them; none where there is nothing to be scored."""
+    if asked.category == 5:
         return LOCOMO_ABSENT
-    (answer,) = read_scorable([asked["answer"]], where) or ("",)
-    if kind == 3:
+    answer = str(asked.answer)
+    if asked.category == 3:
         answer = answer.partition(";")[0].strip()
-    if kind != 1:
-        return read_scorable([answer], where)
-    parts = [part.strip() for part in answer.split(",")]
-    scorable = [part for part in parts if read_scorable([part], where)]
-    return (*scorable, *scorable) if len(scorable) == 1 else tuple(scorable) or None
+    if asked.category != 1:
+        return scorable([answer])
+    parts = [part for part in map(str.strip, answer.split(",")) if scorable([part])]
+    return tuple(parts * 2 if len(parts) == 1 else parts)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+
+import msgspec
 
 from memenvs.build.contexts import WHOLE, KeptContexts, split_documents
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import (
-    Record,
-    kept_examples,
-    read_id,
-    read_question,
-    read_records,
-    read_scorable,
-    read_text,
-)
+from memenvs.build.readers.records import Answer, Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 TASKS = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique")
 """Those of LongBench's tasks, and of LongBench-E's, that `longbench_f1` scores."""
 
 _WHAT = f"a file of LongBench's data.zip for question answering in English ({', '.join(TASKS)})"
-_KEYS = ("input", "context", "answers", "dataset", "_id")
+
+
+class _Record(msgspec.Struct):
+    input: str
+    context: str
+    answers: list[Answer]
+    dataset: str
+    _id: Id
+    length: int | None = None
 
 
 def read_longbench(source: str, split: str = "train") -> KeptContexts:
@@ -40,18 +41,15 @@ def read_longbench(source: str, split: str = "train") -> KeptContexts:
     Raises:
         ValueError: the source is something else, or of a task that another metric scores.
     """
-    records = read_records(source, split, keys=_KEYS, what=_WHAT)
+    records = list(read_records(source, split, _Record, _WHAT))
     for number, record in enumerate(records):
-        if str(record["dataset"]).removesuffix("_e") not in TASKS:
-            raise ValueError(f"{source} is not {_WHAT}: record {number} is of {record['dataset']!r:.40}")
-    contexts = [read_text(record["context"], "context", f"a record of {source}") for record in records]
-    examples = partial(_examples, layout=(layout := find_layout(contexts)))
-    return KeptContexts(
-        kept_examples(records, examples, source=source, what=_WHAT), layout, "longbench_f1", source
-    )
+        if record.dataset.removesuffix("_e") not in TASKS:
+            raise ValueError(f"{source} is not {_WHAT}: record {number} is of {record.dataset!r:.40}")
+    layout = _find_layout([record.context for record in records])
+    return KeptContexts(_examples(records, layout), layout, "longbench_f1", source)
 
 
-def find_layout(contexts: Sequence[str]) -> Layout:
+def _find_layout(contexts: Sequence[str]) -> Layout:
     """The layout of a file: passages with the longest separator that finds as many, or the whole text."""
     layouts = [Layout("Passage {i}:\n", separator) for separator in ("\n", "\n\n")]
     counts = [[len(split_documents(context, layout) or ()) for context in contexts] for layout in layouts]
@@ -60,18 +58,11 @@ def find_layout(contexts: Sequence[str]) -> Layout:
     return layouts[counts[0] == counts[1]]
 
 
-def _examples(record: Record, where: str, layout: Layout) -> Iterator[Example | None]:
-    context = record["context"]
-    documents = (("", context),) if layout is WHOLE else split_documents(context, layout)
-    answers = read_scorable(record["answers"], where)
-    if answers is None:
-        yield None
-        return
-    yield Example(
-        read_id(record["_id"], where),
-        read_question(record["input"], where),
-        answers,
-        documents or (),
-        evidence=(),
-        meta={key: record[key] for key in ("dataset", "length") if key in record},
-    )
+def _examples(records: Sequence[_Record], layout: Layout) -> Iterator[Example | None]:
+    for record in records:
+        documents = (("", record.context),) if layout is WHOLE else split_documents(record.context, layout)
+        if not (answers := scorable(record.answers)):
+            yield None
+            continue
+        meta = {"dataset": record.dataset, "length": record.length}
+        yield Example(str(record._id), record.input, answers, documents or (), evidence=(), meta=meta)

@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from memenvs.build.contexts import WHOLE, KeptContexts, split_documents
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import (
-    Record,
-    iterate_records,
-    kept_examples,
-    read_id,
-    read_question,
-    read_scorable,
-    read_text,
-)
+from memenvs.build.readers.records import Answer, Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "MemAgent's hotpotqa_train.parquet, hotpotqa_dev.parquet or eval_*.json"
-_Fields = Callable[[Record], tuple[object, object, dict[str, object]]]
+
+
+class _Message(msgspec.Struct):
+    content: str
+
+
+class _Truth(msgspec.Struct):
+    ground_truth: Annotated[list[Answer], Meta(min_length=1)]
+
+
+class _Facts(msgspec.Struct):
+    """What either form says of a question beside it."""
+
+    index: Id | None = None
+    num_docs: int | None = None
+    length: int | None = None
+
+
+class _Record(_Facts, kw_only=True):
+    """A question to evaluate on, or one to train on (`prompt`, `reward_model`)."""
+
+    context: str
+    input: str | None = None
+    answers: Annotated[list[Answer], Meta(min_length=1)] | None = None
+    outputs: Annotated[list[Answer], Meta(min_length=1)] | None = None
+    prompt: Annotated[list[_Message], Meta(min_length=1)] | None = None
+    reward_model: _Truth | None = None
+    extra_info: _Facts | None = None
+
+    @property
+    def asked(self) -> tuple[str, list[Answer], _Facts] | None:
+        """The question, its answers and the facts; None where the record has neither form."""
+        if self.prompt and self.reward_model:
+            return self.prompt[0].content, self.reward_model.ground_truth, self.extra_info or _Facts()
+        answers = self.answers or self.outputs
+        return None if self.input is None or answers is None else (self.input, answers, self)
 
 
 def read_memagent(source: str, split: str = "train") -> KeptContexts:
@@ -41,54 +71,35 @@ def read_memagent(source: str, split: str = "train") -> KeptContexts:
     Raises:
         ValueError: the source is something else; the line names it.
     """
-    records = iterate_records(source, split, keys=("context",), what=_WHAT)
+    records = read_records(source, split, _Record, _WHAT)
     first = next(records)
-    fields, metric = _form(first, source)
-    layout = Layout() if split_documents(str(first["context"]), Layout()) else WHOLE
-    if layout is WHOLE and "outputs" in first:
+    layout = Layout() if split_documents(first.context, Layout()) else WHOLE
+    metric = "boxed_em" if first.reward_model else "memagent_sub_em"
+    if layout is WHOLE and first.outputs and not first.answers:
         metric = "string_match_all"
-    examples = partial(_examples, fields=fields, layout=layout)
-    records = itertools.chain([first], records)
-    return KeptContexts(kept_examples(records, examples, source=source, what=_WHAT), layout, metric, source)
+    return KeptContexts(_examples(itertools.chain([first], records), source, layout), layout, metric, source)
 
 
-def _form(record: Record, source: str) -> tuple[_Fields, str]:
-    """How the fields of a file's records are found, and the file's metric."""
-    if {"prompt", "reward_model"} <= set(record):
-        return _of_training, "boxed_em"
-    if "input" in record and not {"answers", "outputs"}.isdisjoint(record):
-        return _of_evaluation, "memagent_sub_em"
-    raise ValueError(
-        f"{source} is not {_WHAT}: record 0 has neither input and answers, nor prompt and reward_model"
-    )
-
-
-def _of_training(record: Record) -> tuple[object, object, dict[str, object]]:
-    extra = record.get("extra_info") or {}
-    return record["prompt"][0]["content"], record["reward_model"]["ground_truth"], extra
-
-
-def _of_evaluation(record: Record) -> tuple[object, object, dict[str, object]]:
-    return record["input"], record["answers"] if "answers" in record else record["outputs"], record
-
-
-def _examples(record: Record, where: str, fields: _Fields, layout: Layout) -> Iterator[Example | None]:
-    question, accepted, extra = fields(record)
-    context = read_text(record["context"], "context", where)
-    documents = (("", context),) if layout is WHOLE else split_documents(context, layout)
-    if not documents or not context:
-        raise ValueError(
-            f"{where} has a context that does not begin with 'Document 1:', as the first one does"
+def _examples(records: Iterable[_Record], source: str, layout: Layout) -> Iterator[Example | None]:
+    for number, record in enumerate(records):
+        where = f"{source}: record {number}"
+        if record.asked is None:
+            raise ValueError(f"{where} has neither input and answers, nor prompt and reward_model")
+        question, answers, facts = record.asked
+        documents = (("", record.context),) if layout is WHOLE else split_documents(record.context, layout)
+        if not documents or not record.context:
+            raise ValueError(
+                f"{where} has a context without 'Document 1:' at its beginning, where the first has it"
+            )
+        meta = {"num_docs": facts.num_docs, "length": facts.length}
+        if not (accepted := scorable(answers)):
+            yield None
+            continue
+        yield Example(
+            str(number if facts.index is None else facts.index),
+            question,
+            accepted,
+            documents,
+            evidence=(),
+            meta={key: value for key, value in meta.items() if value is not None},
         )
-    answers = read_scorable(accepted, where)
-    if answers is None:
-        yield None
-        return
-    yield Example(
-        read_id(extra.get("index", where.split()[1]), where),
-        read_question(question, where),
-        answers,
-        documents,
-        evidence=(),
-        meta={key: extra[key] for key in ("num_docs", "length") if extra.get(key) is not None},
-    )

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import (
-    Record,
-    iterate_records,
-    kept_examples,
-    read_id,
-    read_question,
-    read_text,
-)
+from memenvs.build.readers.records import read_records
+from memenvs.core.data import decode
 from memenvs.tasks.metrics import MRCR_PREFIX
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "OpenAI's MRCR (2needle, 4needle or 8needle .parquet)"
-_KEYS = ("prompt", "answer", "random_string_to_prepend", "n_needles")
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str
+
+
+class _Record(msgspec.Struct):
+    prompt: str
+    answer: str
+    random_string_to_prepend: Annotated[str, Meta(min_length=MRCR_PREFIX, max_length=MRCR_PREFIX)]
+    n_needles: int
+    desired_msg_index: int | None = None
+    total_messages: int | None = None
+    n_chars: int | None = None
+
+
+_Messages = Annotated[list[_Message], Meta(min_length=2)]
 
 
 def read_mrcr(source: str, split: str = "train") -> KeptContexts:
@@ -36,46 +50,25 @@ def read_mrcr(source: str, split: str = "train") -> KeptContexts:
     Raises:
         ValueError: the source is something else; the line names the record.
     """
-    records = iterate_records(source, split, keys=_KEYS, what=_WHAT)
-    numbered = ({**record, "number": number} for number, record in enumerate(records))
-    return KeptContexts(
-        kept_examples(numbered, _examples, source=source, what=_WHAT),
-        Layout("", "\n\n"),
-        "mrcr_ratio",
-        source,
-    )
+    return KeptContexts(_examples(source, split), Layout("", "\n\n"), "mrcr_ratio", source)
 
 
-def _examples(record: Record, where: str) -> Iterator[Example | None]:
-    try:
-        messages = json.loads(record["prompt"])
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} has a prompt that is no JSON ({error!s:.80}); give {_WHAT}") from error
-    answer = read_text(record["answer"], "answer", where)
-    prefix = read_text(record["random_string_to_prepend"], "random string", where)
-    if len(prefix) != MRCR_PREFIX or not answer.startswith(prefix):
-        raise ValueError(
-            f"{where} has the random string {prefix!r:.40}, with which its answer must begin, of "
-            f"{MRCR_PREFIX} characters; give {_WHAT}"
+def _examples(source: str, split: str) -> Iterator[Example]:
+    for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+        where = f"{source}: record {number}"
+        messages: list[_Message] = decode(record.prompt, _Messages, f"{where}.prompt", f"give {_WHAT}")
+        if not record.answer.startswith(record.random_string_to_prepend):
+            raise ValueError(f"{where} has an answer without its random string before it; give {_WHAT}")
+        *history, asked = messages
+        wanted = record.answer[MRCR_PREFIX:].strip()
+        places = [i for i, message in enumerate(history) if message.content.strip() == wanted]
+        place = record.desired_msg_index if record.desired_msg_index in places else next(iter(places), None)
+        meta = {name: getattr(record, name) for name in ("n_needles", "total_messages", "n_chars")}
+        yield Example(
+            str(number),
+            asked.content,
+            (record.answer,),
+            tuple(("", f"{message.role.capitalize()}: {message.content}") for message in history),
+            () if place is None else tuple(range(max(0, place - 1), place + 1)),
+            meta={name: value for name, value in meta.items() if value is not None},
         )
-    if not isinstance(messages, list) or len(messages) < 2:
-        raise ValueError(f"{where} has no message before its question; give {_WHAT}")
-    *history, last = messages
-    contents = [read_text(message["content"], "message", where) for message in history]
-    roles = [read_text(message["role"], "role", where).capitalize() for message in history]
-    wanted = answer[MRCR_PREFIX:]
-    place = record.get("desired_msg_index")
-    if type(place) is not int or not 0 <= place < len(contents) or contents[place].strip() != wanted.strip():
-        place = next((i for i, content in enumerate(contents) if content.strip() == wanted.strip()), None)
-    yield Example(
-        read_id(record["number"], where),
-        read_question(last["content"], where),
-        (answer,),
-        tuple(("", f"{role}: {content}") for role, content in zip(roles, contents, strict=True)),
-        () if place is None else tuple(range(max(0, place - 1), place + 1)),
-        meta={
-            key: record[key]
-            for key in ("n_needles", "total_messages", "n_chars")
-            if record.get(key) is not None
-        },
-    )

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from memenvs.build.examples import Example
-from memenvs.build.readers.records import (
-    Record,
-    read_answers,
-    read_examples,
-    read_id,
-    read_question,
-    read_text,
-)
+from collections.abc import Iterator
 
-_KEYS = ("id", "question", "answer", "paragraphs")
+import msgspec
+
+from memenvs.build.examples import Example, usable
+from memenvs.build.readers.records import Id, read_answers, read_records
+
 _WHAT = "MuSiQue's JSON Lines (musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl)"
+
+
+class _Paragraph(msgspec.Struct):
+    title: str
+    paragraph_text: str
+    is_supporting: bool
+    idx: int | None = None
+
+
+class _Step(msgspec.Struct):
+    question: str = ""
+    paragraph_support_idx: int | None = None
+
+
+class _Record(msgspec.Struct):
+    id: Id
+    question: str
+    answer: str
+    paragraphs: list[_Paragraph]
+    answer_aliases: list[str] | None = None
+    question_decomposition: list[_Step] | None = None
+    answerable: bool = True
 
 
 def read_musique(source: str, split: str = "train") -> list[Example]:
@@ -28,36 +46,27 @@ def read_musique(source: str, split: str = "train") -> list[Example]:
     Raises:
         ValueError: the source is not MuSiQue, or a question of it cannot be used; the line names it.
     """
-    return read_examples(source, split, _example, keys=_KEYS, what=_WHAT)
+    return list(usable(_examples(source, split), source))
 
 
-def _example(record: Record, number: int, source: str) -> Example | None:
-    if not record.get("answerable", True):
-        return None
-    id_ = read_id(record["id"], source)
-    where = f"question {id_} of {source}"
-    try:
-        texts = [(p["title"], p["paragraph_text"]) for p in record["paragraphs"]]
-        supporting = [i for i, p in enumerate(record["paragraphs"]) if p["is_supporting"]]
-        positions = {p.get("idx", i): i for i, p in enumerate(record["paragraphs"])}
-        steps = [
-            (step.get("question", ""), step.get("paragraph_support_idx"))
-            for step in record.get("question_decomposition") or []
+def _examples(source: str, split: str) -> Iterator[Example]:
+    for record in read_records(source, split, _Record, _WHAT):
+        if not record.answerable:
+            continue
+        where, steps = f"question {record.id} of {source}", record.question_decomposition or []
+        supporting = [i for i, paragraph in enumerate(record.paragraphs) if paragraph.is_supporting]
+        positions = {i if one.idx is None else one.idx: i for i, one in enumerate(record.paragraphs)}
+        hops = [
+            positions[step.paragraph_support_idx] for step in steps if step.paragraph_support_idx in positions
         ]
-        hops = [positions[hop] for _, hop in steps if hop in positions]
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{source} is not {_WHAT}: question {id_}: {error!r}") from error
-    evidence = tuple(dict.fromkeys([*(hop for hop in hops if hop in supporting), *supporting]))
-    if not evidence:
-        raise ValueError(f"{where} has no supporting paragraph; use {_WHAT}")
-    return Example(
-        id_,
-        read_question(record["question"], where),
-        read_answers(record["answer"], record.get("answer_aliases") or [], where),
-        tuple((read_text(t, "title", where), read_text(text, "paragraph", where)) for t, text in texts),
-        evidence,
-        meta={
-            "hops": len(evidence),
-            "steps": [read_text(question, "decomposition", where) for question, _ in steps],
-        },
-    )
+        evidence = tuple(dict.fromkeys([*(hop for hop in hops if hop in supporting), *supporting]))
+        if not evidence:
+            raise ValueError(f"{where} has no supporting paragraph; use {_WHAT}")
+        yield Example(
+            str(record.id),
+            record.question,
+            read_answers(record.answer, record.answer_aliases or [], where),
+            tuple((one.title, one.paragraph_text) for one in record.paragraphs),
+            evidence,
+            meta={"hops": len(evidence), "steps": [step.question for step in steps]},
+        )

@@ -21,7 +21,6 @@ from memenvs.build.worldgen.lexicon import (
     OF_KIND,
     PICK,
     RELATIONS,
-    read_lists,
 )
 from memenvs.build.worldgen.names import Chain, Comparison, FactTable
 from memenvs.build.worldgen.prose import COLOUR, FACTS, OPENERS, Document
@@ -58,7 +57,7 @@ def test_document_i_is_titled_by_entity_i():
 
 
 def test_documents_have_4_to_8_sentences_and_60_to_110_words():
-    for _, text in world(entities=5000, questions=1).documents:
+    for _, text in world().documents:
         assert 4 <= len(SENTENCE.split(text)) <= 8, text
         assert 60 <= len(text.split()) <= 110, text
 
@@ -69,7 +68,7 @@ def test_a_document_opens_with_its_title():
 
 
 def test_prose_is_tidy():
-    for _, text in world(entities=5000, questions=1).documents:
+    for _, text in world().documents:
         assert re.search(r"[{}_*]|  |\s[.,;]|[.,;]{2}|^\s|\s$|\n", text) is None, text
         for sentence in SENTENCE.split(text):
             assert sentence[0].isupper(), sentence
@@ -77,7 +76,7 @@ def test_prose_is_tidy():
 
 
 def test_articles_agree_with_the_word_that_follows():
-    for _, text in world(entities=5000, questions=1).documents:
+    for _, text in world().documents:
         assert re.search(r"\ba [aeiou]\w", text, re.IGNORECASE) is None, text
         assert re.search(r"\ban (?!hour)[^aeiou]", text, re.IGNORECASE) is None, text
 
@@ -182,7 +181,7 @@ def test_colour_states_no_fact():
 
 
 def test_no_two_entities_of_a_world_share_a_name():
-    names = [entity.name.lower() for entity in chronicle.build(20_000, "train", 0).entities]
+    names = [entity.name.lower() for entity in chronicle.build(6000, "train", 0).entities]
     assert len(set(names)) == len(names)
 
 
@@ -199,7 +198,7 @@ def test_no_name_stands_inside_another():
 def test_splits_share_no_name_whatever_their_seeds():
     names = {s: set() for s in SPLITS}
     for seed, split in enumerate(SPLITS * 2):
-        names[split] |= {entity.name for entity in chronicle.build(8000, split, seed).entities}
+        names[split] |= {entity.name for entity in chronicle.build(2500, split, seed).entities}
     assert not names["train"] & names["validation"]
     assert not names["train"] & names["test"]
     assert not names["validation"] & names["test"]
@@ -396,9 +395,8 @@ def test_different_seeds_give_different_worlds():
         ({"questions": 0}, "questions must be a whole number, at least 1, got 0"),
         ({"split": "dev"}, "split must be one of train, validation, test, got 'dev'"),
         ({"seed": -1}, "seed must be a whole number, at least 0, got -1"),
-        ({"hops": (0, 1)}, r"hops=\(0, 1\) .* from 1 to 4"),
-        ({"hops": (2, 5)}, r"hops=\(2, 5\) .* from 1 to 4"),
-        ({"hops": ()}, r"hops=\(\) .* from 1 to 4"),
+        ({"hops": (0, 1)}, r"hops\[0\] must be a whole number, at least 1"),
+        ({"hops": ()}, "hops must be a list, at least 1 long"),
     ],
 )
 def test_arguments_out_of_range_are_refused_in_one_line(change, line):
@@ -412,53 +410,6 @@ def test_a_small_world_names_the_most_questions_it_holds_and_gives_that_many():
         generate(20, 10_000, split="train", seed=0)
     most = int(re.findall(r"at most (\d+)", str(refused.value))[0])
     assert len(generate(20, most, split="train", seed=0).questions) == most
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("amber\n[stones]\n", "1: 'amber' is in no list; write it under a [list]"),
-        ("[stones]\namber\n[stnes]\n", "3: no list is called [stnes]; correct its name"),
-        ("[stones]\namber\n\n[stones]\njet\n", "4: the list [stones] stands twice; join the two"),
-        (
-            "[stones]\n# none\n[woods]\noak\n",
-            "3: the list [stones] above is empty; give it an entry or remove it",
-        ),
-        ("[stones]\namber\n[woods]\n", "4: the list [woods] above is empty; give it an entry or remove it"),
-        ("[stones]\n{hue} amber {hew}\n", "2: {hew} is no field of this list; its fields: {hue}"),
-        ("[woods]\n{hue} oak\n", "2: {hue} is no field of this list; its fields: none"),
-        ("[stones, woods]\n{hue} thing\n", "2: {hue} is no field of this list; its fields: none"),
-        ("[stones]\n{hue amber\n", "2: a brace without its pair in '{hue amber'; write a field as {name}"),
-    ],
-)
-def test_a_list_that_cannot_be_read_is_named_by_file_and_line(tmp_path, text, line):
-    path = tmp_path / "texts.txt"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError) as refused:
-        read_lists(path, {"stones": {"hue"}, "woods": ()}.get)
-    assert str(refused.value) == f"{path}:{line}"
-
-
-def test_a_list_that_is_missing_is_named_with_its_file(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("[stones]\namber\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"texts.txt: there is no list \[woods\]; add it"):
-        read_lists(path, lambda name: ())["woods"]
-
-
-def test_a_list_that_is_not_utf_8_is_refused(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_bytes("[stones]\ncaf\u00e9\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"texts.txt: not UTF-8 text .*; save it as UTF-8"):
-        read_lists(path, lambda name: ())
-
-
-def test_lists_keep_their_order_and_what_stands_twice(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("# of the world\n[b]\n  red jet\namber\n\namber\n[a, c]\noak\n", encoding="utf-8")
-    lists = read_lists(path, lambda name: ())
-    assert list(lists.items()) == [("b", ("red jet", "amber", "amber")), ("a", ("oak",)), ("c", ("oak",))]
-    assert read_lists(path, lambda name: (), spaced=True)["b"] == ("red", "jet", "amber", "amber")
 
 
 def test_a_comparison_has_a_wording_for_the_smaller_and_one_for_the_larger_value():

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal, get_args
 
 from memenvs.build.examples import Example
-from memenvs.build.worldgen.lexicon import RELATIONS
+from memenvs.build.worldgen.lexicon import COMMON, CONDITIONS, EXTREMES, PLURALS, RELATIONS, SUMS
 from memenvs.build.worldgen.names import AGGREGATE, Dice, FactTable, Value, dice
 from memenvs.build.worldgen.prose import Document
 from memenvs.build.worldgen.questions import accepted, names_of, said
@@ -21,69 +21,6 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 MOST_EVIDENCE = 64  # documents
 LEAST_GROUP = 2  # members; an extreme and a sum are of one more
 TRIES = 2000  # draws of a question before the world is said to hold no more
-
-PLURALS = {
-    "region": "regions", "river": "rivers", "town": "towns", "person": "people", "company": "companies",
-    "school": "schools", "work": "works", "landmark": "landmarks",
-}  # fmt: skip
-CONDITIONS = {  # relation: what is said of entities whose value is {x}, after one and after many
-    "birthplace": ("born in {x}", "born in {x}"),
-    "profession": ("whose profession is {x}", "whose profession is {x}"),
-    "school": ("educated at {x}", "educated at {x}"),
-    "mentor": ("taught by {x}", "taught by {x}"),
-    "instrument": ("who played the {x}", "who played the {x}"),
-    "source": ("that rises in {x}", "that rise in {x}"),
-    "surveyor": ("first mapped by {x}", "first mapped by {x}"),
-    "region": ("in {x}", "in {x}"),
-    "river": ("on {x}", "on {x}"),
-    "craft": ("known for its {x}", "known for their {x}"),
-    "produce": ("known for its {x}", "known for their {x}"),
-    "founder": ("founded by {x}", "founded by {x}"),
-    "headquarters": ("based in {x}", "based in {x}"),
-    "product": ("that makes {x}", "that make {x}"),
-    "parent": ("owned by {x}", "owned by {x}"),
-    "campus": ("in {x}", "in {x}"),
-    "creator": ("by {x}", "by {x}"),
-    "publisher": ("published by {x}", "published by {x}"),
-    "dedicatee": ("dedicated to {x}", "dedicated to {x}"),
-    "site": ("in {x}", "in {x}"),
-    "architect": ("designed by {x}", "designed by {x}"),
-    "material": ("built of {x}", "built of {x}"),
-    "patron": ("paid for by {x}", "paid for by {x}"),
-}
-EXTREMES = {  # relation: what is said of the one with the least and with the most
-    "born": ("was born first", "was born last"),
-    "population": ("has the fewest inhabitants", "has the most inhabitants"),
-    "charter": ("received its charter first", "received its charter last"),
-    "length": ("is the shortest", "is the longest"),
-    "area": ("is the smallest", "is the largest"),
-    "founded": ("was founded first", "was founded last"),
-    "opened": ("was opened first", "was opened last"),
-    "year": ("came before the public first", "came before the public last"),
-    "completed": ("was completed first", "was completed last"),
-}
-SUMS = {
-    "population": "How many inhabitants do the {group} have together?",
-    "length": "How many kilometres long are the {group} together?",
-    "area": "How many square kilometres do the {group} cover together?",
-}
-COMMON = {  # relation: what its values are called
-    "birthplace": "birthplace",
-    "profession": "profession",
-    "school": "school",
-    "instrument": "instrument",
-    "region": "region",
-    "craft": "speciality",
-    "headquarters": "place of the headquarters",
-    "product": "product",
-    "campus": "town",
-    "creator": "maker",
-    "publisher": "publisher",
-    "form": "form",
-    "site": "town",
-    "material": "building material",
-    "architect": "architect",
-}
 _INVERSES = (("masterpiece", "creator"), ("design", "architect"), ("company", "founder"))
 
 Stated = tuple[int, str]  # the entity whose document states a fact, and by which relation

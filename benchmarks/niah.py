@@ -17,7 +17,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from memenvs.build.niah import ADJECTIVES, NOUNS, VARIANTS, niah, read_prose
+from memenvs.build.haystack import read_prose
+from memenvs.build.niah import ADJECTIVES, NOUNS, VARIANTS, niah
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 

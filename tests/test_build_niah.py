@@ -12,6 +12,7 @@ from reference_values import cases
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from memenvs.build.draft import item_rng
+from memenvs.build.haystack import read_prose, sentences
 from memenvs.build.niah import (
     ADJECTIVES,
     NOUNS,
@@ -20,8 +21,6 @@ from memenvs.build.niah import (
     draw,
     niah,
     occurring,
-    read_prose,
-    sentences,
 )
 from memenvs.build.write import write_task_set
 from memenvs.tasks.context import Reader
@@ -392,7 +391,7 @@ def test_an_unknown_variant_is_an_error_that_lists_them():
 
 @pytest.mark.parametrize("prose", [(), (" \n",)])
 def test_prose_variants_without_prose_are_an_error(prose):
-    with pytest.raises(ValueError, match="hides its needles in prose and got none; give a folder"):
+    with pytest.raises(ValueError, match="there is none; give a folder of essays"):
         build("single_2", prose=prose)
 
 
@@ -404,7 +403,7 @@ def test_other_variants_need_no_prose(variant):
 @every_variant
 def test_needles_that_do_not_fit_are_one_clear_line(variant):
     with pytest.raises(
-        ValueError, match=rf"10 tokens is too small for {variant}: .* take up to \d+"
+        ValueError, match=rf"\d+ tokens is too small for the needles of {variant}: .* take up to \d+"
     ) as caught:
         build(variant, tokens=10)
     assert "\n" not in str(caught.value)

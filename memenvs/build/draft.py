@@ -54,6 +54,11 @@ class Documents:
             gaps.append(found.astype(np.uint16))
         return cls(titles, texts, gaps)
 
+    def __add__(self, other: Documents) -> Documents:
+        return Documents(
+            [*self.titles, *other.titles], [*self.texts, *other.texts], [*self.gaps, *other.gaps]
+        )
+
     @property
     def tokens(self) -> Ints:
         """(D,) tokens of each document as it is shown, headers and separators not counted."""

@@ -21,17 +21,8 @@ from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, progress, sizes_with_headers
 from memenvs.build.examples import Example, among_distractors, usable
-from memenvs.build.niah import (
-    ADJECTIVES,
-    NOUNS,
-    RECIPES,
-    Haystack,
-    draw,
-    haystack_sentences,
-    interleave,
-    niah,
-    sizes_between,
-)
+from memenvs.build.haystack import JOINED, NOISE, Haystack, opening_tokens, shared_numbers, sizes_between
+from memenvs.build.niah import ADJECTIVES, NOUNS, draw, niah
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.build.readers.records import Id, read_answers, read_records
 from memenvs.core.data import Count, Whole, checked
@@ -62,9 +53,8 @@ REPEATS = {False: (6, 1), True: (30, 3)}  # of a common and of another word, by 
 ALPHA = 2.0  # of the zeta distribution of `fwe`
 ZETA = math.pi**2 / 6  # zeta(2)
 FREQUENT = 3  # words that `fwe` asks for, after the first, which is noise
-NOISE = "..."
+DOTS = "..."
 _TOKENS_A_WORD = 50  # `fwe` has a vocabulary of a word for so many tokens
-_NOISE = RECIPES["single_1"]  # whose haystack `vt` shares
 _LIST = Layout(" {i}.", "")  # of `cwe`; blanks as in `niah`, so that parts count as the joined text
 
 
@@ -128,11 +118,6 @@ def _draft(texts: Documents, tasks: list[Task], layout: Layout) -> Draft:
     return Draft(texts, tasks, layout, metric="string_match_all")
 
 
-def _shared(count: int) -> NDArray[np.object_]:
-    """One int object a document, shared by all tasks."""
-    return np.arange(count).astype(object)
-
-
 def _too_small(task: str, tokens: int, why: str) -> ValueError:
     return ValueError(f"a budget of {tokens} tokens is too small for {task}: {why}; raise it")
 
@@ -148,53 +133,37 @@ def _variables(
     Names have five capitals, numbers five digits. The assignments of a chain stand in their order at places
     drawn from all of the noise. `meta` has `value`, the asked `variables`, and `depths` of their lines.
     """
-    hay = haystack_sentences(_NOISE, tokens, (), tokenizer, item_rng(seed, f"{split}\0haystack", 0))
-    haystack = Haystack(sizes_between(hay, hay, tokenizer), shuffled=False)
-    opening = max(0, tokenizer.count(hay.texts[0]) - int(haystack.tokens[0]))
-    taken = "".join(hay.texts).lower()
+    taken = "".join(NOISE).lower()
     rngs = [item_rng(seed, f"{split}/vt", item) for item in range(count)]
     drawn = [_chains(chains, hops, taken, rng) for rng in rngs]
-    lines = [("", f"{line}\n") for of_task in drawn for _, _, chain in of_task for line in chain]
-    own = Documents.tokenized(lines, tokenizer)
-    per_task = chains * (hops + 1)
-    used = sizes_between(own, hay, tokenizer).reshape(count, per_task).sum(axis=1)
-    chars = np.concatenate([hay.chars, own.chars])
-    numbers = _shared(len(hay.texts) + len(lines))
+    each = chains * (hops + 1)  # assignments of a task
+    lines = [f"{line}\n" for of_task in drawn for _, _, chain in of_task for line in chain]
+    haystack = Haystack(NOISE, lines, count, tokens, tokenizer)
     tasks = []
     for item, (rng, of_task) in enumerate(progress(zip(rngs, drawn, strict=True), count, "vt")):
-        order = haystack.take(int(rng.integers(2**63)), max(0, tokens - opening - int(used[item])))
-        if len(order) < per_task:
-            raise _too_small(
-                "vt", tokens, f"its {per_task} assignments take {used[item]} and need as many lines"
-            )
-        places = np.sort(rng.choice(len(order), per_task, replace=False))
+        order = haystack.take(item, int(rng.integers(2**63)))
+        if len(order) < each:
+            why = f"its {each} assignments take {haystack.used[item]} and need as many lines"
+            raise _too_small("vt", tokens, why)
+        places = np.sort(rng.choice(len(order), each, replace=False))
         shuffled = rng.permutation(np.repeat(np.arange(chains), hops + 1))
-        line = np.empty(per_task, np.int64)  # the line that stands at each place
-        line[np.argsort(shuffled, kind="stable")] = np.arange(per_task)
-        first = len(hay.texts) + item * per_task
-        documents, begins = interleave(order, first + line, places, chars)
-        depths = np.empty(per_task)
-        depths[line] = begins
+        line = np.empty(each, np.int64)  # which is at each place
+        line[np.argsort(shuffled, kind="stable")] = np.arange(each)
+        documents, own, depths = haystack.hide(item, order, places, line)
         value, names, _ = of_task[0]
-        tasks.append(
-            Task(
-                f"vt-{split}-{item}",
-                f"Which variables have the value {value}, given to them as a number or by another variable? "
-                f"There are {hops + 1}; name them all.",
-                (tuple(names),),
-                tuple(numbers[documents].tolist()),
-                tuple(numbers[first : first + hops + 1].tolist()),
-                {
-                    "task": "vt",
-                    "hops": hops,
-                    "value": value,
-                    "variables": names,
-                    "depths": depths[: hops + 1].tolist(),
-                },
-            )
+        question = (
+            f"Which variables have the value {value}, given to them as a number or by another variable? "
+            f"There are {hops + 1}; name them all."
         )
-    texts = Documents([*hay.titles, *own.titles], [*hay.texts, *own.texts], [*hay.gaps, *own.gaps])
-    return _draft(texts, tasks, Layout("", ""))
+        meta = {
+            "task": "vt",
+            "hops": hops,
+            "value": value,
+            "variables": names,
+            "depths": depths[: hops + 1].tolist(),
+        }
+        tasks.append(Task(f"vt-{split}-{item}", question, (tuple(names),), documents, own[: hops + 1], meta))
+    return _draft(haystack.documents, tasks, JOINED)
 
 
 def _chains(
@@ -239,7 +208,7 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
         words = draw("word", min(2 * tokens // (few * of_a_pair) + 1000, 200_000), rng)
         pool, sizes, added = _word_list(words, tokens, tokenizer)
     answerable = _in_no_other(words)
-    numbers, tasks = _shared(len(words)), []
+    numbers, tasks = shared_numbers(len(words)), []
     for item in progress(range(count), count, "cwe"):
         rng = item_rng(seed, f"{split}/cwe", item)
         common = rng.choice(answerable, COMMON, replace=False)
@@ -309,11 +278,11 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
     rngs = [item_rng(seed, f"{split}/fwe", item) for item in range(count)]
     coded = [_coded_words(len(ranks) - 1, rng) for rng in rngs]
     pool = Documents.tokenized(
-        [("", f" {word}") for of_task in [[NOISE], *coded] for word in of_task], tokenizer
+        [("", f" {word}") for of_task in [[DOTS], *coded] for word in of_task], tokenizer
     )
     sizes = sizes_between(pool, pool, tokenizer)
-    opening = max(0, tokenizer.count(pool.texts[0]) - int(sizes[0]))
-    numbers, tasks = _shared(len(pool.texts)), []
+    opening = opening_tokens(pool, sizes, tokenizer)
+    numbers, tasks = shared_numbers(len(pool.texts)), []
     for item, (rng, words) in enumerate(progress(zip(rngs, coded, strict=True), count, "fwe")):
         own = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
         of_each = _zeta_counts(share, sizes[own], tokens - opening)
@@ -331,7 +300,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
                 {"task": "fwe", "words": words[:FREQUENT], "counts": of_each[1 : FREQUENT + 1].tolist()},
             )
         )
-    return _draft(pool, tasks, Layout("", ""))
+    return _draft(pool, tasks, JOINED)
 
 
 def _zeta_counts(share: NDArray[np.floating[Any]], sizes: Ints, budget: int) -> Ints:

@@ -13,8 +13,9 @@ from typing import Any
 from memenvs.build.contexts import KeptContexts, keep_contexts
 from memenvs.build.draft import Draft
 from memenvs.build.examples import Example, among_distractors
+from memenvs.build.haystack import read_prose
 from memenvs.build.multi import mix, multi
-from memenvs.build.niah import niah, read_prose
+from memenvs.build.niah import niah
 from memenvs.build.readers.browsecomp_plus import read_browsecomp_plus
 from memenvs.build.readers.flashrag import read_flashrag
 from memenvs.build.readers.hotpotqa import read_2wiki, read_hotpotqa

@@ -17,18 +17,20 @@ import numpy as np
 from msgspec import Meta
 
 from memenvs.build.draft import Documents, Draft, item_rng, progress
-from memenvs.build.niah import (
-    NOUNS,
-    RECIPES,
+from memenvs.build.haystack import (
+    JOINED,
     Haystack,
-    haystack_sentences,
     interleave,
+    opening_tokens,
+    prose_sentences,
     sentences,
+    shared_numbers,
     sizes_between,
 )
+from memenvs.build.niah import NOUNS
 from memenvs.core.data import Count, Whole, checked
 from memenvs.tasks.metrics import MRCR_PREFIX
-from memenvs.tasks.taskset import Layout, Task
+from memenvs.tasks.taskset import Task
 from memenvs.tasks.tokens import TextTokenizer
 
 # Conversations.
@@ -89,12 +91,9 @@ def conversations(
         own += [_round(requests[number], _reply(lines, rng)) for _ in range(needles)]
     documents = Documents.tokenized([("", text) for both in [*pool, *own] for text in both], tokenizer)
     each = sizes_between(documents, documents, tokenizer)
-    sizes, opening = (
-        each.reshape(-1, 2).sum(axis=1),
-        max(0, tokenizer.count(documents.texts[0]) - int(each[0])),
-    )
+    sizes, opening = each.reshape(-1, 2).sum(axis=1), opening_tokens(documents, each, tokenizer)
     chars = documents.chars.reshape(-1, 2).sum(axis=1)
-    numbers, tasks = np.arange(len(documents.texts)).astype(object), []
+    numbers, tasks = shared_numbers(len(documents.texts)), []
     for item, rng in enumerate(progress(rngs, count, "conversations")):
         mine = len(pool) + item * needles + np.arange(needles)
         room = tokens - opening - int(sizes[mine].sum())
@@ -126,7 +125,7 @@ def conversations(
                 },
             )
         )
-    return Draft(documents, tasks, Layout("", ""), inputs, metric="mrcr_ratio")
+    return Draft(documents, tasks, JOINED, inputs, metric="mrcr_ratio")
 
 
 _ASSISTANT = "Assistant: "
@@ -295,46 +294,27 @@ def stories(
     Raises:
         ValueError: an argument out of range, no prose, one with nearly all of our names, or a small budget.
     """
-    hay = haystack_sentences(
-        RECIPES["single_2"], tokens, prose, tokenizer, item_rng(seed, f"{split}\0haystack", 0)
-    )
-    haystack = Haystack(sizes_between(hay, hay, tokenizer), shuffled=False)
-    opening = max(0, tokenizer.count(hay.texts[0]) - int(haystack.tokens[0]))
-    known = {word for text in hay.texts for word in re.findall(r"\w+", text)}
+    hay = prose_sentences(prose)
+    known = {word for text in hay for word in re.findall(r"\w+", text)}
     people = [name for name in PEOPLE if name not in known]
     if len(people) < _CAST[0]:
         raise ValueError(f"the prose has all but {len(people)} of the names that stories use; give another")
     rngs = [item_rng(seed, f"{split}/story", item) for item in range(count)]
     told = [_story(kind[item % len(kind)], events, people, rng) for item, rng in enumerate(rngs)]
-    own = Documents.tokenized([("", f" {event}") for story, *_ in told for event in story.events], tokenizer)
-    used = sizes_between(own, hay, tokenizer).reshape(count, events).sum(axis=1)
-    chars = np.concatenate([hay.chars, own.chars])
-    numbers, tasks = np.arange(len(chars)).astype(object), []
+    pieces = [f" {event}" for story, *_ in told for event in story.events]
+    haystack = Haystack(hay, pieces, count, tokens, tokenizer)
+    haystack.check_room(f"{events} events")
+    tasks = []
     for item, rng in enumerate(progress(rngs, count, "stories")):
         _, question, answers, needed = told[item]
-        room = tokens - opening - int(used[item])
-        if room < 0:
-            raise ValueError(
-                f"a budget of {tokens} tokens is too small for {events} events: they alone take "
-                f"{used[item]}; raise it, or ask for fewer --events"
-            )
-        order = haystack.take(int(rng.integers(2**63)), room)
-        mine = len(hay.texts) + item * events + np.arange(events)
+        order = haystack.take(item, int(rng.integers(2**63)))
         places = np.sort(rng.integers(0, len(order) + 1, events))
-        documents, depths = interleave(order, mine, places, chars)
+        documents, own, depths = haystack.hide(item, order, places)
         asked = kind[item % len(kind)]
-        tasks.append(
-            Task(
-                f"{asked}-{split}-{item}",
-                question,
-                (answers,),
-                tuple(numbers[documents].tolist()),
-                tuple(numbers[mine[needed]].tolist()),
-                {"type": asked, "hops": len(needed), "depths": depths[needed].tolist()},
-            )
-        )
-    texts = Documents([*hay.titles, *own.titles], [*hay.texts, *own.texts], [*hay.gaps, *own.gaps])
-    return Draft(texts, tasks, Layout("", ""), inputs)
+        meta = {"type": asked, "hops": len(needed), "depths": depths[needed].tolist()}
+        evidence = tuple(own[i] for i in needed)
+        tasks.append(Task(f"{asked}-{split}-{item}", question, (answers,), documents, evidence, meta))
+    return Draft(haystack.documents, tasks, JOINED, inputs)
 
 
 def _story(

@@ -40,22 +40,12 @@ def box_of(text):
 
 
 @per_case("hotpot_em_f1")
-def test_hotpot_overlap_is_the_reference(case):
+def test_hotpot_em_and_f1_are_the_reference(case):
     prediction, answer = case["input"]["prediction"], case["input"]["ground_truth"]
     expected = case["output"]
     assert metrics.normalize_answer(prediction) == expected["norm_prediction"]
-    assert metrics.normalize_answer(answer) == expected["norm_ground_truth"]
-    score = metrics.answer_overlap(prediction, answer)
-    assert score._asdict() == close({key: float(expected[key]) for key in score._fields})
-    assert metrics.em(prediction, [answer]) == score.em
-    assert metrics.f1(prediction, [answer]) == score.f1
-
-
-@per_case("hotpot_sp")
-def test_supporting_facts_are_the_reference(case):
-    expected = case["output"]
-    score = metrics.supporting_facts(case["input"]["prediction"], case["input"]["gold"])
-    assert tuple(score) == close(tuple(expected[f"sp_{key}"] for key in ("em", "f1", "prec", "recall")))
+    assert metrics.em(prediction, [answer]) == float(expected["em"])
+    assert metrics.f1(prediction, [answer]) == close(expected["f1"])
 
 
 @per_case("longbench_qa_f1")
@@ -109,14 +99,12 @@ def test_memagent_evaluation_is_the_reference(case):
     if case["input"]["fn"] == "calc_metrics":
         score = {"sub_em": metrics.string_match_all(prediction, gold)}
     else:
-        overlap = metrics.answer_overlap(prediction, gold)
-        score = {"em": overlap.em, "f1": overlap.f1, "prec": overlap.precision, "recall": overlap.recall}
-        score["sub_em"] = metrics.sub_em(prediction, [gold])
+        score = {name: metrics.METRICS[name](prediction, [gold]) for name in ("em", "f1", "sub_em")}
         if metrics.normalize_answer(prediction):  # theirs finds nothing in every answer
             assert metrics.memagent_sub_em(prediction, [gold]) == expected["sub_em"]
     if "raises" in expected:  # no answers: the original divides by zero
         expected = {"sub_em": 0.0}
-    expected.pop("total_num", None)
+    expected = {key: value for key, value in expected.items() if key in score}
     assert {key: round(value, 2) for key, value in score.items()} == close(expected)
 
 
@@ -170,16 +158,6 @@ def test_sub_em_finds_an_answer_inside_a_sentence():
 
 def test_sub_em_does_not_reward_a_part_of_the_answer():
     assert metrics.sub_em("Paris", ["Paris France"]) == 0.0
-
-
-def test_supporting_facts_ignore_order_and_repeats():
-    score = metrics.supporting_facts([("B", 1), ("A", 0), ("A", 0)], [["A", 0], ["B", 1]])
-    assert score == (1.0, 1.0, 1.0, 1.0)
-
-
-def test_supporting_facts_count_half_of_a_pair():
-    # one of two found, one of one right: precision 1, recall 0.5, F1 2/3
-    assert metrics.supporting_facts([("A", 0)], [("A", 0), ("B", 1)]) == close((0.0, 2 / 3, 1.0, 0.5))
 
 
 UUIDS = ["9f1c5e7a-0b2d-4c3e-8f90-a1b2c3d4e5f6", "00000000-0000-4000-8000-000000000000"]
@@ -328,17 +306,6 @@ def test_set_f1_keeps_articles_counts_words_once_and_parts_at_punctuation():
 # --- names
 
 
-def test_the_metrics_have_these_names():
-    assert list(METRICS) == [
-        "em", "f1", "longbench_f1", "locomo_f1", "set_f1", "sub_em", "memagent_sub_em", "boxed_em", "math_em",
-        "mrcr_ratio", "string_match_all", "needle_exact", "string_match_part",
-    ]  # fmt: skip
-
-
-def test_reply_metrics_are_metrics():
-    assert {"boxed_em", "math_em", "string_match_all", "string_match_part"} == REPLY_METRICS
-
-
 def test_a_metric_is_got_by_its_name():
     assert get_metric("sub_em") is metrics.sub_em
 
@@ -405,12 +372,6 @@ def test_a_boxed_answer_is_the_last_balanced_box(reply, answer):
 )
 def test_a_tagged_answer_is_the_last_complete_pair(reply, answer):
     assert extract_answer(reply, "tag") == answer
-
-
-@pytest.mark.parametrize("call", [extract_answer, wrap_answer])
-def test_an_unknown_answer_format_is_refused_with_the_choices(call):
-    with pytest.raises(ValueError, match=r"^answer_format must be one of boxed, tag, got 'xml'$"):
-        call("x", "xml")
 
 
 @pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)

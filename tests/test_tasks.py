@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from memenvs.core.files import check_file, describe, write_sealed
-from memenvs.tasks.taskset import CARD, DOCUMENTS, SCHEMAS, TASKS, TaskSet, open_tasks
+from memenvs.tasks.taskset import CARD, DOCUMENTS, TASKS, TaskSet, open_tasks
 
 
 @pytest.fixture
@@ -23,12 +23,6 @@ def change_card(folder, **changes):
     card = json.loads((folder / CARD).read_text())
     del card["seal"]
     write_sealed(folder / CARD, {**card, **changes})
-
-
-def rewrite(folder, name, table):
-    with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    seal_again(folder, name)
 
 
 def seal_again(folder, name):
@@ -73,7 +67,7 @@ def flip(file, bit):
 @pytest.mark.parametrize("name", [DOCUMENTS, TASKS, CARD])
 def test_a_flipped_bit_is_refused_in_one_line_or_changes_nothing(name, small_set, tmp_path):
     before = list(small_set), small_set.shown(range(small_set.n_documents)), small_set.card
-    bits = np.random.default_rng(0).integers(0, 8 * (small_set.path / name).stat().st_size, 300)
+    bits = np.random.default_rng(0).integers(0, 8 * (small_set.path / name).stat().st_size, 60)
     refused = harmless = 0
     for number, bit in enumerate(bits.tolist()):
         folder = shutil.copytree(small_set.path, tmp_path / str(number))
@@ -85,7 +79,7 @@ def test_a_flipped_bit_is_refused_in_one_line_or_changes_nothing(name, small_set
         else:
             harmless += (list(opened), opened.shown(range(opened.n_documents)), opened.card) == before
         shutil.rmtree(folder)
-    assert refused + harmless == 300
+    assert refused + harmless == 60
     assert not harmless or name == CARD  # white space between its fields
 
 
@@ -147,63 +141,6 @@ def test_an_unknown_name_lists_what_ships():
         open_tasks("no-such-set")
 
 
-@pytest.mark.parametrize("name", [DOCUMENTS, TASKS])
-def test_a_missing_column_is_named(broken, name):
-    column = SCHEMAS[name].names[1]
-    rewrite(broken, name, read(broken, name).drop_columns([column]))
-    with pytest.raises(ValueError, match=f"no column '{column}'"):
-        TaskSet(broken)
-
-
-def change(folder, column, index, value):
-    """Put a value into one row of the tasks."""
-    table = read(folder, TASKS)
-    values = table[column].to_pylist()
-    values[index] = value
-    position = table.schema.names.index(column)
-    field = table.schema.field(column)
-    rewrite(folder, TASKS, table.set_column(position, field, pa.array(values, field.type)))
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "said"),
-    [
-        ("answers", [], "a task without answers"),
-        ("answers", [[]], "a task without answers"),
-        ("answers", [[None]], "empty field in column 'answers'"),
-        ("documents", [], "a task without documents"),
-        ("question", None, "empty field in column 'question'"),
-        ("id", None, "empty field in column 'id'"),
-        ("evidence", None, "empty field in column 'evidence'"),
-    ],
-)
-def test_a_task_that_lacks_something_is_refused(broken, column, value, said):
-    change(broken, column, 5, value)
-    with pytest.raises(ValueError, match=said):
-        TaskSet(broken)
-
-
-@pytest.mark.parametrize("meta", ["{", "[]", "null", "[" * 100_000])
-def test_meta_that_is_no_object_is_refused_at_its_task(broken, meta):
-    change(broken, "meta", 5, meta)
-    assert TaskSet(broken)[4].meta
-    with pytest.raises(ValueError, match=r"meta of task 5 (is not JSON|must be an object)") as error:
-        TaskSet(broken)[5]
-    assert "\n" not in str(error.value)
-
-
-def test_a_set_without_tasks_is_refused(broken):
-    rewrite(broken, TASKS, read(broken, TASKS).slice(0, 0))
-    with pytest.raises(ValueError, match="has no tasks"):
-        TaskSet(broken)
-
-
-def test_a_card_of_another_number_of_tasks_is_refused(broken, small_set):
-    change_card(broken, counts={**small_set.card.counts, "tasks": 41})
-    with pytest.raises(ValueError, match=r"has \(40, 200\) tasks .* says \(41, 200\)"):
-        TaskSet(broken)
-
-
 def test_another_format_names_both(broken):
     change_card(broken, format=99)
     with pytest.raises(ValueError, match="format 99, this memenvs reads 2"):
@@ -234,26 +171,14 @@ def test_a_card_that_is_none_is_refused(broken, text):
 
 
 @pytest.mark.parametrize(
-    "field",
-    ["source", "inputs", "arguments", "layout", "tokenizer", "counts", "files", "environment", "metric"],
+    ("change", "where"),
+    [({"counts": ["x"]}, "counts"), ({"layout": {"header": None, "separator": ""}}, "layout.header")],
 )
-@pytest.mark.parametrize("value", [None, 3, ["x"]])
-def test_a_field_of_a_card_that_is_of_another_type_is_refused_in_one_line(broken, field, value):
-    change_card(broken, **{field: value})
-    with pytest.raises(ValueError, match=rf"card\.json: card\.{field} must be .*; build it again") as error:
+def test_a_field_of_a_card_that_is_of_another_type_is_refused_in_one_line(broken, change, where):
+    change_card(broken, **change)
+    with pytest.raises(ValueError, match=rf"card\.json: card\.{where} must be .*; build it again") as error:
         TaskSet(broken)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "change", [{"layout": {"header": None, "separator": ""}}, {"files": {"documents.arrow": None}}]
-)
-def test_a_field_inside_a_field_of_a_card_is_checked_too(broken, change):
-    change_card(broken, **change)
-    with pytest.raises(
-        ValueError, match=r"card\.json: card\.(layout|files)\..* must be .*, got None; build it again"
-    ):
-        TaskSet(broken)
 
 
 def test_a_set_shows_what_it_is():

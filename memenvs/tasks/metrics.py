@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -133,10 +133,9 @@ def _replace(text: str, table: tuple[tuple[str, str], ...]) -> str:
 
 def _brace_roots(text: str) -> str | None:
     r"""`\sqrt3` as `\sqrt{3}`: one character is the argument, a space too. None if a root has none."""
-    head, *roots = text.split("\\sqrt")
-    if "" in roots:
+    if re.search(r"\\sqrt(?:\\sqrt|\Z)", text):
         return None
-    return head + "".join("\\sqrt" + (r if r[0] == "{" else f"{{{r[0]}}}{r[1:]}") for r in roots)
+    return re.sub(r"\\sqrt([^{])", r"\\sqrt{\1}", text, flags=re.DOTALL)
 
 
 def _brace_fractions(text: str) -> str | None:
@@ -144,18 +143,10 @@ def _brace_fractions(text: str) -> str | None:
 
     None if a fraction has nothing behind it.
     """
-    head, *fractions = text.split("\\frac")
-    parts = [head]
-    for fraction in fractions:
-        if not fraction:
-            return None
-        if fraction[0] != "{":
-            if len(fraction) == 1:
-                return text
-            below = fraction[1:] if fraction[1] == "{" else f"{{{fraction[1]}}}{fraction[2:]}"
-            fraction = f"{{{fraction[0]}}}{below}"
-        parts.append("\\frac" + fraction)
-    return "".join(parts)
+    if short := re.search(r"\\frac([^{]?)(?=\\frac|\Z)", text, re.DOTALL):
+        return text if short[1] else None
+    text = re.sub(r"\\frac([^{])(?=\{)", r"\\frac{\1}", text, flags=re.DOTALL)
+    return re.sub(r"\\frac([^{])([^{])", r"\\frac{\1}{\2}", text, flags=re.DOTALL)
 
 
 Metric = Callable[[str, Sequence[str]], float]
@@ -176,15 +167,6 @@ _WORD = re.compile(r"\w+(?:-\w+)*")
 _VERDICTS = frozenset({"yes", "no", "noanswer"})
 
 
-class Overlap(NamedTuple):
-    """How far a prediction meets one gold answer, each in [0, 1]."""
-
-    em: float
-    f1: float
-    precision: float
-    recall: float
-
-
 class Objectives(NamedTuple):
     """Sums over n objectives, each in [0, n]; `balanced`: every `<answer>` has a `</answer>` behind it."""
 
@@ -202,17 +184,6 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", bare).split())
 
 
-def answer_overlap(prediction: str, answer: str) -> Overlap:
-    """Exact match and bag-of-words overlap after normalisation; two empty texts: em 1, f1 0.
-
-    Where either is yes, no or noanswer and they differ, nothing counts. Source: HotpotQA's evaluation.
-    """
-    predicted, wanted = normalize_answer(prediction), normalize_answer(answer)
-    if predicted != wanted and not _VERDICTS.isdisjoint((predicted, wanted)):
-        return Overlap(0.0, 0.0, 0.0, 0.0)
-    return Overlap(float(predicted == wanted), *_word_overlap(predicted, wanted))
-
-
 def em(prediction: str, answers: Sequence[str]) -> float:
     """1.0 if the normalised prediction is an accepted answer. Source: HotpotQA, Search-R1."""
     predicted = normalize_answer(prediction)
@@ -220,14 +191,21 @@ def em(prediction: str, answers: Sequence[str]) -> float:
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """Word F1 with the best accepted answer, under HotpotQA's yes/no rule (see `answer_overlap`)."""
-    return max((answer_overlap(prediction, answer).f1 for answer in answers), default=0.0)
+    """Word F1 with the best accepted answer after normalisation.
+
+    Where either is yes, no or noanswer and they differ, it is 0; so it is for two empty texts. Source:
+    HotpotQA's evaluation.
+    """
+    predicted = normalize_answer(prediction)
+    wanted = map(normalize_answer, answers)
+    comparable = [one for one in wanted if one == predicted or _VERDICTS.isdisjoint((predicted, one))]
+    return max((_word_f1(predicted, one) for one in comparable), default=0.0)
 
 
 def longbench_f1(prediction: str, answers: Sequence[str]) -> float:
     """Word F1 with the best accepted answer, without the yes/no rule. Source: LongBench's qa_f1_score."""
     predicted = normalize_answer(prediction)
-    return max((_word_overlap(predicted, normalize_answer(answer))[0] for answer in answers), default=0.0)
+    return max((_word_f1(predicted, normalize_answer(answer)) for answer in answers), default=0.0)
 
 
 def set_f1(prediction: str, answers: Sequence[str]) -> float:
@@ -343,10 +321,6 @@ def _stems(text: str) -> list[str]:
     return [stem(word) if len(word) < 64 else stem.__wrapped__(word) for word in words]  # not kept
 
 
-def _bag_f1(ours: Counter[str], theirs: Counter[str]) -> float:
-    return _f1_parts((ours & theirs).total(), ours.total(), theirs.total())[0]
-
-
 def mrcr_ratio(prediction: str, answers: Sequence[str]) -> float:
     """How alike the prediction and the answer are behind the random string that both must begin with.
 
@@ -354,21 +328,12 @@ def mrcr_ratio(prediction: str, answers: Sequence[str]) -> float:
     is behind it scores the ratio of `difflib.SequenceMatcher`, which takes quadratic time in the worst case.
     Source: OpenAI's MRCR.
     """
-    return max((_mrcr_ratio(prediction, answer) for answer in answers), default=0.0)
-
-
-def _mrcr_ratio(prediction: str, answer: str) -> float:
-    if not prediction.startswith(answer[:MRCR_PREFIX]):
-        return 0.0
-    return SequenceMatcher(None, prediction[MRCR_PREFIX:], answer[MRCR_PREFIX:]).ratio()
-
-
-def supporting_facts(prediction: Iterable[Sequence[object]], gold: Iterable[Sequence[object]]) -> Overlap:
-    """Overlap of two sets of (title, sentence number); two empty sets: em 1, the rest 0. Source: HotpotQA."""
-    predicted, wanted = {tuple(fact) for fact in prediction}, {tuple(fact) for fact in gold}
-    return Overlap(
-        float(predicted == wanted), *_f1_parts(len(predicted & wanted), len(predicted), len(wanted))
+    ratios = (
+        SequenceMatcher(None, prediction[MRCR_PREFIX:], answer[MRCR_PREFIX:]).ratio()
+        for answer in answers
+        if prediction.startswith(answer[:MRCR_PREFIX])
     )
+    return max(ratios, default=0.0)
 
 
 def multi_objective(reply_or_answer: str, ground_truths: Sequence[Sequence[str]]) -> Objectives:
@@ -417,7 +382,7 @@ REPLY_METRICS = BOX_METRICS | frozenset({"string_match_all", "string_match_part"
 
 def get_metric(name: str) -> Metric:
     """The metric of that name; ValueError with the choices if there is none."""
-    if not isinstance(name, str) or name not in METRICS:
+    if name not in METRICS:
         raise ValueError(f"no metric {name!r}; choose one of {', '.join(METRICS)}")
     return METRICS[name]
 
@@ -429,14 +394,12 @@ def extract_answer(reply: str, answer_format: str) -> str | None:
         reply: what the policy wrote, nothing it read.
         answer_format: "boxed" for `\boxed{...}` with balanced braces, "tag" for `<answer>...</answer>`.
     """
-    check_choice("answer_format", answer_format, ANSWER_FORMATS)
     content = boxed_content(reply) if answer_format == "boxed" else _tag_content(reply)
     return None if content is None else content.strip()
 
 
 def wrap_answer(answer: str, answer_format: str) -> str:
     """The inverse of `extract_answer`, for answers with balanced braces and no answer tag of their own."""
-    check_choice("answer_format", answer_format, ANSWER_FORMATS)
     return f"\\boxed{{{answer}}}" if answer_format == "boxed" else f"<answer>{answer}</answer>"
 
 
@@ -561,27 +524,24 @@ def _last_pair(text: str) -> tuple[str | None, bool]:
     return content, True
 
 
-def _word_overlap(predicted: str, wanted: str) -> tuple[float, float, float]:
-    """F1, precision and recall of two bags of words."""
-    ours, theirs = Counter(predicted.split()), Counter(wanted.split())
-    return _f1_parts(*(sum(bag.values()) for bag in (ours & theirs, ours, theirs)))
+def _word_f1(predicted: str, wanted: str) -> float:
+    return _bag_f1(Counter(predicted.split()), Counter(wanted.split()))
 
 
-def _f1_parts(common: int, predicted: int, wanted: int) -> tuple[float, float, float]:
-    """F1, precision and recall from counts; all 0 where nothing is common."""
+def _bag_f1(ours: Counter[str], theirs: Counter[str]) -> float:
+    """F1 of two bags of words; 0 where nothing is common."""
+    common = (ours & theirs).total()
     if not common:
-        return 0.0, 0.0, 0.0
-    precision, recall = common / predicted, common / wanted
-    return 2 * precision * recall / (precision + recall), precision, recall
+        return 0.0
+    precision, recall = common / ours.total(), common / theirs.total()
+    return 2 * precision * recall / (precision + recall)
 
 
 def _objective(prediction: str, answers: Sequence[str]) -> tuple[float, float]:
     """MEM1's EM and set F1 of one objective, each with the accepted answer that suits it best."""
     words = _plain_words(prediction)
     accepted = [_plain_words(answer) for answer in answers]
-    best = max(
-        (_f1_parts(len({*words} & {*gold}), len({*words}), len({*gold}))[0] for gold in accepted), default=0.0
-    )
+    best = max((_bag_f1(Counter({*words}), Counter({*gold})) for gold in accepted), default=0.0)
     return float(words in accepted), best
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.normalizers import NFC
 
-from memenvs.core.checks import check_whole, error_line
+from memenvs.core.checks import error_line
 from memenvs.data import bundled
 
 Gaps = NDArray[np.unsignedinteger[Any]]
@@ -177,7 +177,6 @@ def chunk(text: str, tokenizer: TextTokenizer, chunk_size: int) -> list[str]:
 
     The pieces joined are the text, to the character; none is empty; an empty text gives no piece.
     """
-    check_whole(chunk_size=chunk_size)
     (gaps,) = tokenizer.gaps([text])
     ends = [chars for chars, _ in pack(gaps, chunk_size)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -194,8 +193,6 @@ def load_tokenizer(name: str = GENERAL) -> TextTokenizer:
     Raises:
         ValueError: no tokenizer of that name can be loaded.
     """
-    if not isinstance(name, str):
-        raise ValueError(f"tokenizer must be a name or a path as a str, got {name!r}; try {GENERAL!r}")
     ours = name in BUNDLED
     given = bundled(f"tokenizers/{name}.json") if ours else Path(os.path.abspath(Path(name).expanduser()))
     path = given / "tokenizer.json" if given.is_dir() else given

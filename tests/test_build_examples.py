@@ -44,11 +44,6 @@ def test_a_task_has_the_documents_asked_for_its_evidence_and_its_own_first(build
         ]
 
 
-def test_few_documents_are_evidence_before_anything_else(build):
-    draft = build(documents=3)
-    assert all(len(task.documents) == 3 and set(task.evidence) <= set(task.documents) for task in draft.tasks)
-
-
 def test_evidence_falls_everywhere_not_always_in_the_same_places(build):
     positions = [task.documents.index(task.evidence[0]) for task in build(documents=50, count=400).tasks]
     counts = np.bincount(positions, minlength=50)
@@ -68,14 +63,6 @@ def test_a_token_budget_is_met_within_one_document_and_never_exceeded(build, tmp
         assert max(used) <= budget
         assert min(used) > budget - longest
         assert written.card.counts["max_tokens"] == max(used)
-
-
-def test_the_most_tokens_of_the_card_are_those_of_the_contexts(build, tmp_path, any_tokenizer):
-    draft = build(tokens=1500, tokenizer=any_tokenizer)
-    written = write_task_set(tmp_path / "set", draft, Card("test"), any_tokenizer)
-    reader = Reader(written, any_tokenizer)
-    used = [len(reader.context(task.documents).gaps) for task in written]
-    assert written.card.counts["max_tokens"] == max(used)
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +177,6 @@ def test_what_a_worker_raises_is_raised_here():
         make_items(fail_at_300, 10_000, workers=2)
 
 
-def test_items_of_several_workers_come_in_order():
-    assert make_items(int, 2000, workers=3) == list(range(2000))
-
-
 def test_splits_of_one_crc_draw_apart():
     assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
     assert item_rng(0, "plumless", 3).random() != item_rng(0, "buckeroo", 3).random()
@@ -215,13 +198,6 @@ def test_seed_and_split_each_draw_apart(build):
 
 def test_the_first_tasks_do_not_depend_on_how_many_are_asked_for(build):
     assert build(documents=20, count=5).tasks == build(documents=20, count=40).tasks[:5]
-
-
-def test_documents_no_task_reads_are_not_written(build, tmp_path):
-    written = write_task_set(
-        tmp_path / "set", build(documents=2, count=3), Card("test"), load_tokenizer("world")
-    )
-    assert written.n_documents == 6
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,7 @@ import pytest
 from build_command import command, one_line
 
 from memenvs.build.stories import KINDS, PEOPLE, conversations, stories
-from memenvs.build.write import write_task_set
-from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.tasks.context import Reader
 from memenvs.tasks.metrics import em, mrcr_ratio
-from memenvs.tasks.taskset import Card, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
 PROSE = tuple(
@@ -35,10 +31,6 @@ def tell(kinds=KINDS, count=60, tokens=900, split="train", seed=5, tokenizer=Non
         kind=kinds, events=events, count=count, tokens=tokens, prose=prose, tokenizer=tokenizer,
         split=split, seed=seed,
     )  # fmt: skip
-
-
-MAKERS = {"talk": talk, "tell": tell}
-both = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 
 def text(draft, task):
@@ -191,15 +183,6 @@ def test_events_stand_all_over_the_prose_in_their_order():
     assert all(task.meta["depths"] == sorted(task.meta["depths"]) for task in draft.tasks)
 
 
-def test_recorded_depths_of_a_story_are_where_the_evidence_begins(tmp_path):
-    tasks = write_task_set(tmp_path / "set", tell(), Card("test"), load_tokenizer())
-    reader = Reader(tasks, load_tokenizer())
-    for task in tasks:
-        read = reader.context(task.documents)
-        found = [read.depth(task.documents.index(number)) for number in task.evidence]
-        assert task.meta["depths"] == pytest.approx(found)
-
-
 def test_names_of_the_prose_are_not_used():
     prose = (*PROSE, " ".join(f"{name} is here." for name in PEOPLE[:18]))
     draft = tell(prose=prose)
@@ -213,41 +196,6 @@ def test_a_prose_with_nearly_all_names_is_refused():
 
 
 # --- what both have in common
-
-
-@both
-@pytest.mark.parametrize("tokens", [1500, 4000])
-def test_the_budget_is_met_and_never_exceeded_for_the_text_tokenised_whole(make, tokens, any_tokenizer):
-    draft = make(tokens=tokens, count=5, tokenizer=any_tokenizer)
-    unit = 2 * max(any_tokenizer.counts(draft.documents.texts)) + 2
-    for task in draft.tasks:
-        assert 0 <= tokens - any_tokenizer.count(text(draft, task)) < unit
-
-
-@both
-def test_a_task_does_not_depend_on_how_many_follow_it(make):
-    few, many = make(count=3), make(count=10)
-    assert [text(few, task) for task in few.tasks] == [text(many, task) for task in many.tasks[:3]]
-    assert [task.answers for task in few.tasks] == [task.answers for task in many.tasks[:3]]
-
-
-@both
-@pytest.mark.parametrize("changed", [{"seed": 6}, {"split": "test"}])
-def test_another_seed_or_split_gives_other_texts(make, changed):
-    one, other = make(count=5), make(count=5, **changed)
-    assert not {text(one, task) for task in one.tasks} & {text(other, task) for task in other.tasks}
-
-
-@both
-def test_gold_earns_one(make, tmp_path):
-    write_task_set(tmp_path / "set", make(), Card("test"), load_tokenizer())
-    env = ChunkQAEnv(str(tmp_path / "set"), chunk_size=700)
-    for task in range(5):
-        env.reset(options={"task": task})
-        over = False
-        while not over:
-            _, reward, over, _, _ = env.step(env.gold_reply())
-        assert reward == 1.0
 
 
 @pytest.mark.parametrize(
@@ -267,21 +215,3 @@ def test_what_cannot_be_built_is_one_line_and_leaves_nothing(tmp_path, capsys, a
     assert command(*args, "--num-tasks", 3, "--out", tmp_path / "o") == 2
     assert said in one_line(capsys)
     assert not (tmp_path / "o").exists()
-
-
-def test_the_commands_write_what_they_are_asked_for(tmp_path):
-    assert (
-        command("mrcr_world", "--needles", 2, "--tokens", 900, "--num-tasks", 3, "--out", tmp_path / "m") == 0
-    )
-    assert (
-        command("babi_world", "--kind", "qa2", "--tokens", 900, "--num-tasks", 3, "--out", tmp_path / "b")
-        == 0
-    )
-    assert open_tasks(tmp_path / "m").metric == "mrcr_ratio"
-    assert {task.meta["type"] for task in open_tasks(tmp_path / "b")} == {"qa2"}
-    assert open_tasks(tmp_path / "b").card.counts["max_tokens"] <= 900
-
-
-def test_a_conversation_without_prose_is_refused():
-    with pytest.raises(ValueError, match="replies consist of sentences of a prose and there is none"):
-        talk(prose=())

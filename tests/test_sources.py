@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import itertools
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,6 @@ from build_command import one_line
 from memenvs.build.__main__ import main
 from memenvs.build.contexts import KeptContexts, keep_contexts
 from memenvs.build.sources import BENCHMARKS, SOURCES
-from memenvs.core.files import write_sealed
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.tasks.context import Reader
@@ -28,191 +28,15 @@ from memenvs.tasks.metrics import (
     mrcr_ratio,
 )
 from memenvs.tasks.stemming import stem
-from memenvs.tasks.taskset import CARD, Card, open_questions, open_tasks
+from memenvs.tasks.taskset import open_questions, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
-CONTEXT = "Document 1:\nDam\nThe dam was built by Ann.\n\nDocument 2:\nMill\nA mill.\n\nIt burnt.\n"
-HOTPOT = {
-    "_id": "h1",
-    "question": "Who built the dam?",
-    "answer": "Ann",
-    "supporting_facts": [["Dam", 0]],
-    "context": [["Dam", ["It was built by Ann."]], ["Mill", ["A mill.", " It burnt."]]],
-    "type": "bridge",
-    "level": "easy",
-}
-FLASHRAG = {
-    "id": "test_0",
-    "question": "who built the dam?",
-    "golden_answers": ["Ann", "Ann Lee"],
-    "metadata": {},
-}
-RECORDS = {
-    "hotpotqa": HOTPOT,
-    "2wiki": {
-        "_id": "2w1",
-        "type": "compositional",
-        "question": "Where was the builder of the dam born?",
-        "context": [
-            ["Dam", ["The dam was built by Ann.", " It is high."]],
-            ["Ann", ["Ann was born in Bem."]],
-            ["Mill", ["A mill."]],
-        ],
-        "entity_ids": "Q1_Q2",
-        "supporting_facts": [["Dam", 0], ["Ann", 0]],
-        "evidences": [["Dam", "builder", "Ann"], ["Ann", "place of birth", "Bem"]],
-        "answer": "Bem",
-        "evidences_id": [["Q1", "builder", "Q2"]],
-        "answer_id": "Q3",
-    },
-    "musique": {
-        "id": "2hop__1_2",
-        "paragraphs": [
-            {"idx": 0, "title": "Dam", "paragraph_text": "Built by Ann.", "is_supporting": True},
-            {"idx": 1, "title": "Mill", "paragraph_text": "A mill.", "is_supporting": False},
-        ],
-        "question": "Who built the dam?",
-        "question_decomposition": [
-            {"id": 1, "question": "Dam >> builder", "answer": "Ann", "paragraph_support_idx": 0}
-        ],
-        "answer": "Ann",
-        "answer_aliases": [],
-        "answerable": True,
-    },
-    "memagent": {
-        "context": CONTEXT,
-        "input": "Who built the dam?",
-        "answers": ["Ann"],
-        "num_docs": 2,
-        "index": 7,
-    },
-    "longbench": {
-        "input": "Who built the dam?",
-        "context": "Passage 1:\nDam\nBuilt by Ann.\n\nPassage 2:\nMill\nA mill.",
-        "answers": ["Ann", "Ann Lee"],
-        "length": 9,
-        "dataset": "2wikimqa",
-        "language": "en",
-        "all_classes": None,
-        "_id": "8f2a",
-    },
-    "nq": FLASHRAG,
-    "triviaqa": FLASHRAG,
-    "popqa": FLASHRAG,
-    "bamboogle": FLASHRAG,
-    "longmemeval": {
-        "question_id": "e47becba",
-        "question_type": "single-session-user",
-        "question": "Who built the dam?",
-        "question_date": "2023/05/30 (Tue) 23:40",
-        "answer": "Ann",
-        "answer_session_ids": ["answer_1"],
-        "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/19 (Fri) 10:00"],
-        "haystack_session_ids": ["answer_1", "sharegpt_2"],
-        "haystack_sessions": [
-            [
-                {"role": "user", "content": "I read that Ann built the dam.", "has_answer": True},
-                {"role": "assistant", "content": "Good for her!", "has_answer": False},
-            ],
-            [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}],
-        ],
-    },
-    "mrcr": {
-        "prompt": json.dumps(
-            [
-                {"role": "user", "content": "write a poem about dams"},
-                {"role": "assistant", "content": "Ann built it."},
-                {"role": "user", "content": "write a poem about mills"},
-                {"role": "assistant", "content": "It turns."},
-                {"role": "user", "content": "write a poem about dams"},
-                {"role": "assistant", "content": "Water stands."},
-                {"role": "user", "content": "Prepend aYooSG8CQg to the 2nd (1 indexed) poem about dams?"},
-            ]
-        ),
-        "answer": "aYooSG8CQgWater stands.",
-        "random_string_to_prepend": "aYooSG8CQg",
-        "n_needles": 2,
-        "desired_msg_index": 5,
-        "total_messages": 7,
-        "n_chars": 160,
-        "date_added": "04-12-2025",
-    },
-    "locomo": {
-        "sample_id": "conv-1",
-        "conversation": {
-            "speaker_a": "Ann",
-            "speaker_b": "Bob",
-            "session_1_date_time": "1:56 pm on 8 May, 2023",
-            "session_1": [
-                {"speaker": "Ann", "dia_id": "D1:1", "text": "I built the dam with Cy."},
-                {
-                    "speaker": "Bob",
-                    "dia_id": "D1:2",
-                    "text": "Look!",
-                    "img_url": ["https://example.org/1.jpg"],
-                    "blip_caption": "a photo of a mill",
-                    "query": "mill",
-                },
-            ],
-            "session_2_date_time": "2:00 pm on 9 May, 2023",
-            "session_2": [{"speaker": "Ann", "dia_id": "D2:1", "text": "It stands."}],
-            "session_10_date_time": "3:00 pm on 9 June, 2023",
-            "session_10": [{"speaker": "Bob", "dia_id": "D10:1", "text": "It fell."}],
-        },
-        "qa": [
-            {
-                "question": "Who built the dam?",
-                "answer": "Ann, Cy",
-                "evidence": ["D1:1", "D:2:01"],
-                "category": 1,
-            },
-            {"question": "When did it fall?", "answer": 2023, "evidence": ["D10:1"], "category": 2},
-            {
-                "question": "Would Ann build again?",
-                "answer": "Yes; she likes it",
-                "evidence": ["D9:9"],
-                "category": 3,
-            },
-            {"question": "What did Bob show?", "answer": "A mill", "evidence": ["D1:2"], "category": 4},
-            {
-                "question": "When did Bob build the dam?",
-                "evidence": ["D1:1"],
-                "category": 5,
-                "adversarial_answer": "2023",
-            },
-        ],
-    },
-    "memoryagentbench": {
-        "context": "Document 1:\nAnn built the dam.\n\nDocument 2:\nBob built the mill.",
-        "questions": ["Who built the dam?", "Who built the mill?"],
-        "answers": [["Ann", "Ann Lee"], ["Bob"]],
-        "metadata": {
-            "source": "ruler_qa1_197K",
-            "qa_pair_ids": ["ruler_qa1_197K_no0", "ruler_qa1_197K_no1"],
-            "question_types": None,
-            "keypoints": None,
-        },
-    },
-    "browsecomp_plus": {
-        "query_id": "769",
-        "query": "Who built the dam that the mill of Bem outlived?",
-        "answer": "Ann",
-        "gold_docs": [{"docid": "1", "text": "Ann built the dam.", "url": "https://example.org/1"}],
-        "evidence_docs": [
-            {"docid": "1", "text": "Ann built the dam.", "url": "https://example.org/1"},
-            {"docid": "2", "text": "The mill of Bem stands.", "url": "https://example.org/2"},
-        ],
-        "negative_docs": [{"docid": "3", "text": "Bob built a bridge.", "url": "https://example.org/3"}],
-    },
-}
-TRAINING = {
-    "data_source": "hotpotqa",
-    "prompt": [{"role": "user", "content": "Who built the dam?"}],
-    "context": CONTEXT,
-    "ability": "memory",
-    "reward_model": {"style": "rule", "ground_truth": ["Ann"]},
-    "extra_info": {"index": 7, "question": "Who built the dam?", "num_docs": 2},
-}
+RECORDS = json.loads((Path(__file__).parent / "official_records.json").read_text(encoding="utf-8"))
+"""A record of each source in its official form."""
+
+TRAINING = RECORDS.pop("memagent_training")
+RECORDS |= dict.fromkeys(("triviaqa", "popqa", "bamboogle"), RECORDS["nq"])
+HOTPOT, CONTEXT = RECORDS["hotpotqa"], RECORDS["memagent"]["context"]
 BROKEN = {
     "hotpotqa": {"context": "a text"},
     "2wiki": {"supporting_facts": [["Nobody", 0]]},
@@ -272,10 +96,6 @@ def contexts(tasks):
     return [reader.context(task.documents).text for task in tasks]
 
 
-def test_every_source_is_tried_here():
-    assert set(RECORDS) == set(BROKEN) == set(BENCHMARKS)
-
-
 @each_source
 def test_a_record_in_the_official_form_becomes_a_task(built, name):
     tasks = built(name, RECORDS[name])
@@ -286,25 +106,12 @@ def test_a_record_in_the_official_form_becomes_a_task(built, name):
     assert tasks.metric in METRICS
 
 
-def truncated(record):
-    return json.dumps([record]).encode()[:-9]
-
-
 def another_schema(record):
     return b'[{"name": "dam", "height": 3}]'
 
 
 def another_kind(record):
     return json.dumps([{**record, **BROKEN[another_kind.source]}]).encode()
-
-
-def not_utf8(record):
-    return (
-        json.dumps([record], ensure_ascii=False)
-        .encode()
-        .replace(b"Ann", b"Ann\xff\xfe")
-        .replace(b"Bem", b"Bem\xff")
-    )
 
 
 def doubled(record):
@@ -316,14 +123,28 @@ def surrogate(record):
 
 
 HOSTILE = {
-    "truncated": (truncated, " is not "),
-    "an empty list": (lambda record: b"[]", "holds no record"),
     "another schema": (another_schema, "record 0 has no "),
     "another kind": (another_kind, ""),
-    "not UTF-8": (not_utf8, "can't decode byte"),
     "two of one id": (doubled, "two questions of the id"),
     "a lone surrogate": (surrogate, "lone surrogate"),
 }
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'[{"input": ', "bad.json is not MemAgent's"),
+        (b"[]", "holds no record"),
+        (b"[1]", "record 0 must be an object, got 1"),
+        (b"\xff", "can't decode byte"),
+        (None, "no file at"),
+    ],
+)
+def test_a_file_that_is_none_is_one_line(tmp_path, capsys, content, said):
+    if content is not None:
+        (tmp_path / "bad.json").write_bytes(content)
+    assert build("memagent", tmp_path / "bad.json", tmp_path / "set") == 2
+    assert said in one_line(capsys)
 
 
 @each_source
@@ -342,12 +163,6 @@ def test_what_is_not_the_official_form_is_one_line(tmp_path, capsys, name, what)
     assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
 
 
-@each_source
-def test_a_file_that_is_not_there_is_one_line(tmp_path, capsys, name):
-    assert build(name, tmp_path / "none.json", tmp_path / "set") == 2
-    assert "no file at" in one_line(capsys)
-
-
 def refusal(name, path):
     """What a reader says of a file, or None."""
     try:
@@ -364,15 +179,14 @@ def test_anything_in_the_place_of_a_field_is_one_line_or_a_task(tmp_path, name):
     """No field makes a reader raise anything but a line that names the file; some may be anything."""
     path = tmp_path / "bad.json"
     for field in RECORDS[name]:
-        for value in (None, 3, True, [], {}, "", [[]], [None], {"a": 1}):
+        for value in (None, 3, [], "", [None]):
             path.write_text(json.dumps([{**RECORDS[name], field: value}]))
             said = refusal(name, str(path))
             assert said is None or (str(path) in said and "\n" not in said), (field, value, said)
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"x" * 100 + b"PAR1"])
-def test_a_damaged_parquet_file_is_one_line(tmp_path, capsys, content):
-    (tmp_path / "bad.parquet").write_bytes(content)
+def test_a_damaged_parquet_file_is_one_line(tmp_path, capsys):
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1" + b"x" * 100 + b"PAR1")
     assert build("memagent", tmp_path / "bad.parquet", tmp_path / "set") == 2
     assert "bad.parquet is not MemAgent's" in one_line(capsys)
 
@@ -382,24 +196,6 @@ def test_options_of_a_source_are_arguments_with_their_help(name):
     options = SOURCES[name].options
     assert all(option.help for option in options.values())
     assert "tokenizer" not in options
-
-
-# The cards.
-
-
-def test_a_card_without_licence_and_citation_is_written_and_read_as_before(tmp_path):
-    Card("world").write(tmp_path)
-    fields = json.loads((tmp_path / CARD).read_text())
-    assert not {"licence", "citation"} & set(fields)
-    assert Card.read(tmp_path / CARD) == Card("world")
-    write_sealed(tmp_path / CARD, {name: value for name, value in fields.items() if name != "seal"})
-    assert Card.read(tmp_path / CARD).licence == ""
-
-
-def test_a_card_keeps_licence_and_citation(tmp_path):
-    card = Card("2wiki", licence="Apache-2.0", citation="Ho et al. 2020")
-    card.write(tmp_path)
-    assert Card.read(tmp_path / CARD) == card
 
 
 # 2WikiMultihopQA.
@@ -465,14 +261,6 @@ def test_equal_documents_of_two_contexts_are_stored_once(built):
     assert (len(tasks), tasks.n_documents) == (3, 2)
 
 
-def test_chunks_of_a_memagent_context_join_to_its_text(built):
-    tasks = built("memagent", RECORDS["memagent"])
-    context = Reader(tasks, load_tokenizer()).context(tasks[0].documents)
-    chunks = context.chunks(5)
-    assert len(chunks) > 3
-    assert "".join(context.text[chunk.start : chunk.end] for chunk in chunks) == CONTEXT
-
-
 def test_a_needle_file_of_memagent_is_one_document_and_wants_every_answer(built):
     record = {
         "index": 0,
@@ -497,17 +285,6 @@ def test_a_context_of_another_form_than_the_first_is_named(tmp_path, capsys):
     (tmp_path / "eval.json").write_text(json.dumps([RECORDS["memagent"], other]))
     assert build("memagent", tmp_path / "eval.json", tmp_path / "set") == 2
     assert "record 1 has a context" in one_line(capsys)
-
-
-def test_memagents_own_episode_is_played_and_its_gold_reply_is_right(built):
-    env = ChunkQAEnv(tasks=str(built("memagent", RECORDS["memagent"]).path), chunk_size=20)
-    _, info = env.reset(seed=0)
-    reward = 0.0
-    done = False
-    while not done:
-        _, reward, done, _, info = env.step(env.gold_reply())
-    assert (reward, info["metrics"]["em"]) == (1.0, 1.0)
-    assert info["privileged"]["evidence"] == []
 
 
 def test_questions_that_cannot_be_scored_are_left_out_and_counted(built, capsys):
@@ -849,12 +626,6 @@ def test_questions_of_one_context_are_joined_and_asked_one_by_one(built):
         _, reward, done, _, _ = env.step(env.gold_reply())
         rewards.append(reward)
     assert rewards == [0.0, 0.5, 0.5]
-
-
-def test_a_number_of_questions_that_cannot_be_is_one_line(tmp_path, capsys):
-    (tmp_path / "mab.json").write_text(json.dumps([RECORDS["memoryagentbench"]]))
-    assert build("memoryagentbench", tmp_path / "mab.json", tmp_path / "set", "--questions", 0) == 2
-    assert "questions must be" in one_line(capsys)
 
 
 # BrowseComp-Plus.

@@ -18,9 +18,9 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401
 from benchmarks import timed
-from memenvs.build.examples import Example, among_distractors
+from memenvs.build.examples import among_distractors
 from memenvs.build.readers.hotpotqa import read_hotpotqa
-from memenvs.build.worldgen import generate
+from memenvs.build.worldgen import world
 from memenvs.build.write import write_task_set
 from memenvs.tasks.context import Reader
 from memenvs.tasks.taskset import Card, TaskSet, open_tasks
@@ -50,20 +50,15 @@ def main() -> None:
 def build(source: str | None, out: Path) -> tuple[TaskSet, float]:
     """The whole build, reading and writing included."""
     started = time.perf_counter()
-    extra: tuple[tuple[str, str], ...] = ()
-    if source:
-        examples: list[Example] = read_hotpotqa(source, "dev")
-    else:
-        world = generate(2000, 512, split="train", seed=0)
-        examples, extra = world.examples("train"), world.documents
+    pool = read_hotpotqa(source) if source else world(entities=2000, count=512)
     draft = among_distractors(
-        examples,
+        pool.examples,
         tokenizer=TOKENIZER,
         split="dev",
         seed=0,
         documents=DOCUMENTS,
         count=TASKS,
-        extra=extra,
+        extra=pool.extra,
         workers=2,
     )
     tasks = write_task_set(out, draft, Card("benchmark"), TOKENIZER)

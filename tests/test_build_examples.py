@@ -229,7 +229,7 @@ def test_a_fact_belongs_to_the_first_paragraph_of_its_title_that_has_its_sentenc
         "context": [["A", ["Short."]], ["A", ["Long.", " It is this."]], ["B", ["B."]]],
     }
     (tmp_path / "hotpot.json").write_text(json.dumps([record]))
-    (example,) = read_hotpotqa(str(tmp_path / "hotpot.json"), "train")
+    (example,) = read_hotpotqa(str(tmp_path / "hotpot.json")).examples
     assert example.evidence == (1, 0)
     assert [example.paragraphs[p][1][start:end] for p, start, end in example.spans] == [
         " It is this.",
@@ -238,7 +238,7 @@ def test_a_fact_belongs_to_the_first_paragraph_of_its_title_that_has_its_sentenc
 
 
 def test_hotpotqa_evidence_are_the_paragraphs_with_supporting_facts(real_data):
-    examples = read_hotpotqa(str(real_data / "hotpotqa/hotpot_train_100.json"), "train")
+    examples = read_hotpotqa(str(real_data / "hotpotqa/hotpot_train_100.json")).examples
     by_question = {example.question: example for example in examples}
     example = by_question["If Gallu is a demon Lilu is what?"]
     assert [example.paragraphs[i][0] for i in example.evidence] == ["Alû", "Lilu (mythology)"]
@@ -252,7 +252,7 @@ def test_a_benchmark_is_built_from_real_hotpotqa(real_data, tmp_path, name, docu
     source = str(real_data / f"hotpotqa/{name}.json")
     tokenizer = load_tokenizer("world")
     draft = among_distractors(
-        read_hotpotqa(source, "dev"), tokenizer=tokenizer, split="dev", seed=0, documents=documents
+        read_hotpotqa(source).examples, tokenizer=tokenizer, split="dev", seed=0, documents=documents
     )
     written = write_task_set(tmp_path / "set", draft, Card("hotpotqa"), tokenizer)
     assert len(written) == int(name.rpartition("_")[2])
@@ -260,7 +260,7 @@ def test_a_benchmark_is_built_from_real_hotpotqa(real_data, tmp_path, name, docu
 
 
 def test_musique_evidence_follows_the_decomposition(real_data):
-    examples = read_musique(str(real_data / "musique/musique_train_60.json"), "train")
+    examples = read_musique(str(real_data / "musique/musique_train_60.json")).examples
     example = examples[0]
     assert example.meta["steps"][0] == "What company published Journal of Psychotherapy Integration?"
     assert "Psychotherapy Integration" in example.paragraphs[example.evidence[0]][0]

@@ -214,7 +214,7 @@ def squad_file(tmp_path):
 
 
 def test_squad_gives_possible_questions_with_all_answers(squad_file):
-    examples = read_squad(str(squad_file), "train")
+    examples = read_squad(str(squad_file), "train").examples
     assert len(examples) == 12
     assert examples[0].answers == ("1", "no. 1")
     assert examples[1].id == "Ants3"

@@ -43,6 +43,21 @@ class Example:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Pool:
+    """Questions, and what their tasks are drawn from.
+
+    Attributes:
+        examples: the questions.
+        extra: more (title, text) paragraphs to draw from.
+        documents: of a task, where no size is asked for.
+    """
+
+    examples: Sequence[Example]
+    extra: Sequence[tuple[str, str]] = ()
+    documents: int | None = None
+
+
 def usable(examples: Iterable[Example | None], source: str) -> Iterator[Example]:
     """The examples, each once it is known that it can be asked; None, a question without a score, is dropped.
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, progress, sizes_with_headers
-from memenvs.build.examples import Example, among_distractors, usable
+from memenvs.build.examples import Example, Pool, among_distractors, usable
 from memenvs.build.haystack import JOINED, NOISE, Haystack, opening_tokens, shared_numbers, sizes_between
 from memenvs.build.niah import ADJECTIVES, NOUNS, draw, niah
 from memenvs.build.readers.hotpotqa import read_hotpotqa
@@ -96,8 +96,6 @@ def ruler(
     """
     if source is None and kind in FILES:
         raise ValueError(f"--kind {kind} needs --source, {FILES[kind]} official file")
-    if source is not None and kind not in FILES:
-        raise ValueError(f"--kind {kind} reads no file; leave --source {source} out")
     common: dict[str, Any] = {"tokenizer": tokenizer, "split": split, "seed": seed}
     if kind.startswith("niah_"):
         given: dict[str, Any] = {"variant": kind.removeprefix("niah_"), "tokens": tokens, "workers": workers}
@@ -106,7 +104,7 @@ def ruler(
     if source is not None:
         read = read_squad if kind == "qa_1" else read_hotpotqa
         drawn: dict[str, Any] = {"tokens": tokens, "count": count, "workers": workers, "inputs": inputs}
-        draft = among_distractors(read(source, split), **drawn, **common)
+        draft = among_distractors(read(source, split).examples, **drawn, **common)
         return replace(draft, metric="string_match_part")
     if kind == "vt":
         return _variables(count or 100, tokens, chains, hops, **common)
@@ -351,7 +349,7 @@ class _SQuAD(msgspec.Struct):
     data: list[_Article]
 
 
-def read_squad(source: str, split: str) -> list[Example]:
+def read_squad(source: str, split: str) -> Pool:
     """Examples of SQuAD's own file: its paragraph is the evidence, those of the same article come next.
 
     Questions marked impossible are left out. Paragraphs have no title, as in RULER.
@@ -369,7 +367,7 @@ def read_squad(source: str, split: str) -> list[Example]:
                     for asked in paragraph.qas
                     if not asked.is_impossible
                 ]
-    return list(usable(examples, source))
+    return Pool(list(usable(examples, source)))
 
 
 def _accepted(asked: _Asked, source: str) -> tuple[str, ...]:

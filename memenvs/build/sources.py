@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from memenvs.build.contexts import KeptContexts, keep_contexts
 from memenvs.build.draft import Draft
-from memenvs.build.examples import Example, among_distractors
+from memenvs.build.examples import Pool, among_distractors
 from memenvs.build.haystack import read_prose
 from memenvs.build.multi import mix, multi
 from memenvs.build.niah import niah
@@ -33,6 +34,8 @@ from memenvs.build.worldgen import aggregate, world
 from memenvs.core.data import check, is_plain
 from memenvs.tasks.taskset import open_questions
 from memenvs.tasks.tokens import TextTokenizer
+
+Made = Draft | Pool | KeptContexts
 
 
 @dataclass(frozen=True)
@@ -56,23 +59,23 @@ class Source:
 
     Attributes:
         title: what it is, in a line.
-        make: makes the tasks, or reads questions: `Example` for tasks with distractors drawn from the whole
-            file, `KeptContexts` for tasks over the documents that the file gives each question.
+        make: makes the tasks, or reads questions: a `Pool` for tasks with distractors drawn from it,
+            `KeptContexts` for tasks over the documents that the file gives each question.
         licence: of a benchmark's data, as its authors give it.
         citation: of its paper.
     """
 
     title: str
-    make: Callable[..., Draft | list[Example] | KeptContexts]
+    make: Callable[..., Made]
     licence: str = ""
     citation: str = ""
 
     @property
     def _steps(self) -> tuple[Callable[..., Any], ...]:
-        """What is called one after the other, each with the result of the one before."""
-        made = typing.get_type_hints(self.make)["return"]
-        then = {KeptContexts: (keep_contexts,), list[Example]: (among_distractors,)}
-        return (self.make, *then.get(made, ()))
+        """What takes options: `make`, and what may be called with its result."""
+        returned = typing.get_type_hints(self.make)["return"]
+        kinds = typing.get_args(returned) if isinstance(returned, types.UnionType) else (returned,)
+        return (self.make, *(_STEPS[kind] for kind in kinds if kind in _STEPS))
 
     @property
     def options(self) -> dict[str, Option]:
@@ -81,11 +84,12 @@ class Source:
         for step in self._steps:
             hints, helps = typing.get_type_hints(step, include_extras=True), _helps(step)
             for name, parameter in inspect.signature(step).parameters.items():
+                option = _SPELLED.get(name, name)
                 if name in _MADE:
                     option, kind, default, text = _MADE[name]
                     found[option] = Option(kind, default, text)
-                elif name not in _GIVEN and name not in found:
-                    found[_SPELLED.get(name, name)] = Option(hints[name], parameter.default, helps[name])
+                elif name not in _GIVEN and option not in found:
+                    found[option] = Option(hints[name], parameter.default, helps[name])
         return found
 
     def draft(self, tokenizer: TextTokenizer, **chosen: Any) -> Draft:
@@ -112,14 +116,23 @@ class Source:
         if "sources" in wanted:
             given["sources"] = [open_questions(source) for source in chosen["source"]]
         given["inputs"] = tuple(inputs)
-        made: Any = None
-        for step in self._steps:
-            names = inspect.signature(step).parameters
-            before = () if made is None else (made,)
-            made = step(*before, **{name: value for name, value in given.items() if name in names})
+        made = _call(self.make, given)
+        if isinstance(made, KeptContexts):
+            return _call(keep_contexts, {**given, "kept": made})
+        if isinstance(made, Pool):
+            if chosen.get("documents") is None and chosen.get("tokens") is None:
+                given["documents"] = made.documents
+            return _call(among_distractors, {**given, "examples": made.examples, "extra": made.extra})
         return made
 
 
+def _call(step: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """A function called with those of the arguments that it has."""
+    names = inspect.signature(step).parameters
+    return step(**{name: value for name, value in given.items() if name in names})
+
+
+_STEPS: dict[Any, Callable[..., Draft]] = {KeptContexts: keep_contexts, Pool: among_distractors}
 _GIVEN = {"tokenizer", "inputs", "examples", "kept", "extra"}
 """Arguments that no user chooses."""
 _SPELLED = {"count": "num_tasks"}

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from memenvs.build.examples import Example, usable
+from memenvs.build.examples import Example, Pool, usable
 from memenvs.build.readers.records import Id, read_answers, read_records
 from memenvs.core.data import Whole
 
@@ -43,7 +43,7 @@ class _Wiki(_Record, kw_only=True):
     evidences: Any
 
 
-def read_hotpotqa(source: str, split: str = "train") -> list[Example]:
+def read_hotpotqa(source: str, split: str = "train") -> Pool:
     """Examples of `hotpot_*.json` or `hf:hotpotqa/hotpot_qa:distractor`.
 
     A document is the paragraph's sentences joined; evidence are the paragraphs with a supporting fact, in the
@@ -60,7 +60,7 @@ def read_hotpotqa(source: str, split: str = "train") -> list[Example]:
     return _read(source, split, _Record, _WHAT)
 
 
-def read_2wiki(source: str, split: str = "train") -> list[Example]:
+def read_2wiki(source: str, split: str = "train") -> Pool:
     """Examples of 2WikiMultihopQA's `train.json` or `dev.json`, as `read_hotpotqa` reads its own.
 
     `meta` has the `type` of the question and its `evidences`: triples of subject, relation and object.
@@ -75,9 +75,10 @@ def read_2wiki(source: str, split: str = "train") -> list[Example]:
     return _read(source, split, _Wiki, _WIKI)
 
 
-def _read(source: str, split: str, kind: type[_Record], what: str) -> list[Example]:
+def _read(source: str, split: str, kind: type[_Record], what: str) -> Pool:
     records = enumerate(read_records(source, split, kind, what))
-    return list(usable((_example(record, number, source, what) for number, record in records), source))
+    examples = (_example(record, number, source, what) for number, record in records)
+    return Pool(list(usable(examples, source)))
 
 
 def _example(record: _Record, number: int, source: str, what: str) -> Example:

@@ -9,14 +9,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from memenvs.build.contexts import KeptContexts, keep_contexts, titled
-from memenvs.build.draft import Draft
-from memenvs.build.examples import Example, among_distractors, usable
+from memenvs.build.contexts import KeptContexts, titled
+from memenvs.build.examples import Example, Pool, usable
 from memenvs.build.readers.records import Id, read_answers, read_records
-from memenvs.core.data import Count, Whole, checked, convert
+from memenvs.core.data import Count, convert
 from memenvs.retrieval.corpus import read_jsonl as read_passages
 from memenvs.tasks.taskset import Layout
-from memenvs.tasks.tokens import TextTokenizer
 
 _WHAT = (
     'JSON Lines of {"question": "…", "answers": ["…"], "documents": [{"title": "…", "text": "…"}], '
@@ -49,23 +47,17 @@ class _Document(msgspec.Struct):
     title: str = ""
 
 
-@checked
 def jsonl(
     *,
     source: str,
-    tokenizer: TextTokenizer,
     pool: str | None = None,
     corpus: str | None = None,
     documents: Count | None = None,
     tokens: Count | None = None,
     questions: Count = 1,
-    count: Count | None = None,
     split: str = "train",
-    seed: Whole = 0,
-    workers: Count = 1,
-    inputs: tuple[Path, ...] = (),
-) -> Draft:
-    """Tasks of questions of one's own: over their documents as they are, or with distractors drawn.
+) -> Pool | KeptContexts:
+    """Questions of one's own: over their documents as they are, or with distractors drawn.
 
     A record has `question`, `answers` (accepted ones, the preferred one first), `documents` of `text` and, if
     they have one, `title` (`paragraphs` is another name), and `evidence`: the numbers of the documents that
@@ -76,44 +68,26 @@ def jsonl(
     Args:
         source: a line a question: question, answers, documents of title and text, evidence (numbers of those
             needed, from 0); or hf:NAME[:CONFIG] with these columns.
-        tokenizer: counts the tokens.
         pool: more paragraphs to draw distractors from, a line each: title and text.
         corpus: documents that the questions name by id, a line each: id and contents.
         documents: documents of a task (default: those of the question, as they are).
         tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
         questions: of one context asked in a task, at most (`keep_contexts`).
-        count: tasks (default: every question once).
         split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        workers: processes; the result does not depend on them.
-        inputs: the files that were read.
 
     Raises:
-        ValueError: an argument out of range or that does not suit another, or a file of another form.
+        ValueError: an argument that does not suit another, or a file of another form.
     """
-    drawn = documents is not None or tokens is not None
     listed = read_corpus(corpus)
-    if not drawn:
+    if documents is None and tokens is None:
         if pool is not None:
             raise ValueError("--pool is drawn from by --documents or --tokens; give one of them, or no pool")
-        kept = _own_contexts(source, split, listed)
-        return keep_contexts(kept, tokenizer=tokenizer, count=count, questions=questions, inputs=inputs)
+        return _own_contexts(source, split, listed)
     if questions > 1:
         raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
     records = read_records(source, split, _Record, _WHAT)
     examples = (_example(record, i, source, listed, drawn=True) for i, record in enumerate(records))
-    return among_distractors(
-        list(usable(examples, source)),
-        tokenizer=tokenizer,
-        documents=documents,
-        tokens=tokens,
-        count=count,
-        split=split,
-        seed=seed,
-        workers=workers,
-        inputs=inputs,
-        extra=[*([] if pool is None else _read_pool(pool, split)), *listed.values()],
-    )
+    return Pool(list(usable(examples, source)), [*_read_pool(pool, split), *listed.values()])
 
 
 def read_corpus(path: str | None) -> Corpus:
@@ -135,7 +109,9 @@ def read_corpus(path: str | None) -> Corpus:
     return documents
 
 
-def _read_pool(source: str, split: str) -> list[tuple[str, str]]:
+def _read_pool(source: str | None, split: str) -> list[tuple[str, str]]:
+    if source is None:
+        return []
     return [(one.title, one.text) for one in read_records(source, split, _Document, _POOL)]
 
 

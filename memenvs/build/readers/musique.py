@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memenvs.build.examples import Example, usable
+from memenvs.build.examples import Example, Pool, usable
 from memenvs.build.readers.records import Id, read_answers, read_records
 
 _WHAT = "MuSiQue's JSON Lines (musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl)"
@@ -34,7 +34,7 @@ class _Record(msgspec.Struct):
     answerable: bool = True
 
 
-def read_musique(source: str, split: str = "train") -> list[Example]:
+def read_musique(source: str, split: str = "train") -> Pool:
     """Examples of `musique_*.jsonl` or `hf:NAME`; questions marked unanswerable are left out.
 
     Evidence are the supporting paragraphs in the order of the question's decomposition.
@@ -46,7 +46,7 @@ def read_musique(source: str, split: str = "train") -> list[Example]:
     Raises:
         ValueError: the source is not MuSiQue, or a question of it cannot be used; the line names it.
     """
-    return list(usable(_examples(source, split), source))
+    return Pool(list(usable(_examples(source, split), source)))
 
 
 def _examples(source: str, split: str) -> Iterator[Example]:

@@ -16,8 +16,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from memenvs.build.draft import Draft
-from memenvs.build.examples import Example, among_distractors
+from memenvs.build.examples import Example, Pool
 from memenvs.build.worldgen import chronicle, prose
 from memenvs.build.worldgen.aggregates import OPERATIONS, Aggregates, Operation
 from memenvs.build.worldgen.names import PROSE, FactTable, dice
@@ -129,44 +128,26 @@ def _write(entities: int, split: str, seed: int) -> tuple[FactTable, list[prose.
 @checked
 def world(
     *,
-    tokenizer: TextTokenizer,
     entities: Entities = 2000,
     hops: Hops = (1, 2, 3, 4),
-    documents: Count | None = None,
-    tokens: Count | None = None,
     count: Count = 512,
     split: Split = "train",
     seed: Whole = 0,
-    workers: Count = 1,
-) -> Draft:
-    """Tasks of `generate`'s questions, their evidence among documents of the same world.
+) -> Pool:
+    """The questions of `generate`, to be asked among documents of the same world (50 by default).
 
     Args:
-        tokenizer: counts the tokens.
         entities: people, places and works of the world, a document each.
         hops: documents that a question chains, asked equally often.
-        documents: documents of a task (default: 50).
-        tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
         count: tasks.
         split: of the world; no two splits share an entity's name.
         seed: decides every random choice.
-        workers: processes; the result does not depend on them.
 
     Raises:
         ValueError: an argument out of range, or more tasks than the world holds.
     """
     made = generate(entities, count, split=split, seed=seed, hops=hops)
-    return among_distractors(
-        made.examples(split),
-        tokenizer=tokenizer,
-        documents=50 if documents is None and tokens is None else documents,
-        tokens=tokens,
-        count=count,
-        split=split,
-        seed=seed,
-        workers=workers,
-        extra=made.documents,
-    )
+    return Pool(made.examples(split), made.documents, documents=50)
 
 
 @checked
@@ -180,9 +161,8 @@ def aggregate(
     count: Count = 100,
     split: Split = "train",
     seed: Whole = 0,
-    workers: Count = 1,
-) -> Draft:
-    """Tasks of `generate_aggregates`' questions, their evidence among documents of the same world.
+) -> Pool:
+    """The questions of `generate_aggregates`, to be asked over documents of the same world.
 
     Args:
         tokenizer: counts the tokens.
@@ -193,7 +173,6 @@ def aggregate(
         count: tasks.
         split: of the world; no two splits share an entity's name.
         seed: decides every random choice.
-        workers: processes; the result does not depend on them.
 
     Raises:
         ValueError: an argument out of range, or more tasks than the world holds.
@@ -202,17 +181,7 @@ def aggregate(
         entities = entities_for(tokens, tokenizer=tokenizer, split=split, seed=seed)
     entities = entities or max(documents or 0, SMALLEST)
     texts, examples = generate_aggregates(entities, count, split=split, seed=seed, operations=ask)
-    return among_distractors(
-        examples,
-        tokenizer=tokenizer,
-        documents=documents,
-        tokens=tokens,
-        count=count,
-        split=split,
-        seed=seed,
-        workers=workers,
-        extra=texts,
-    )
+    return Pool(examples, texts)
 
 
 def _example(world: World, question: Question, name: str) -> Example:

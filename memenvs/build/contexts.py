@@ -21,7 +21,7 @@ class KeptContexts:
     """The questions of a file, each with the documents that it is asked about, in their order.
 
     Attributes:
-        examples: read once; None stands for a question that cannot be scored, which is left out and counted.
+        examples: read once; None is a question that cannot be scored, which is left out and counted.
         layout: by which the documents become the text of the file again.
         metric: that of the benchmark; a name of `memenvs.tasks.metrics.METRICS`.
         source: the file, for errors.
@@ -51,7 +51,7 @@ def keep_contexts(
         tokenizer: counts the tokens.
         count: tasks, the first of the file (default: every question once).
         questions: of one context asked in a task, at most: those that follow each other, which
-            `MemChunkQA-v0` may ask one by one (`ask`). One that holds "; ", which parts the questions, or
+            `MemChunkQA-v0` may ask one by one (`ask`). One that holds "; ", which separates questions, or
             whose answer holds ";", stays alone.
         inputs: the files that were read.
 
@@ -119,8 +119,8 @@ def _joined(before: Task, task: Task) -> Task:
 def split_documents(context: str, layout: Layout) -> tuple[tuple[str, str], ...] | None:
     r"""(title, text) of the documents of a context; None where the layout would not give its text again.
 
-    Document i + 1 begins at the first header of that number behind document i, so the documents joined by
-    the layout are the context, to the character. The title is the first line of one that has several.
+    Document i + 1 begins at the first header of that number after document i, so the documents joined by
+    the layout are the context, to the character. The title of a document of several lines is the first.
 
     >>> split_documents("Document 1:\nDam\nBuilt by Ann.\n\nDocument 2:\nMill", Layout())
     (('Dam', 'Built by Ann.'), ('', 'Mill'))

@@ -146,15 +146,15 @@ def renumbered(task: Task, numbers: Ints | NDArray[np.object_]) -> Task:
     )
 
 
-def seam_tokens(tokenizer: TextTokenizer, texts: Sequence[str], before: str, behind: str) -> Ints:
-    """(D,) tokens that each text has more between `before` and `behind` than alone, those two included.
+def seam_tokens(tokenizer: TextTokenizer, texts: Sequence[str], before: str, after: str) -> Ints:
+    """(D,) tokens that each text has more between `before` and `after` than alone, those two included.
 
-    Byte-level BPE joins a newline to the word behind it or to another newline, SentencePiece puts a blank
+    Byte-level BPE joins a newline to the word after it or to another newline, SentencePiece puts a blank
     before a text that begins. So the tokens of a long text can be counted by its parts: exactly, where the
     tokenizer splits texts at words before it does anything else, as all do that are in use.
     """
     ends = [text if len(text) <= 2 * _END else text[:_END] + text[-_END:] for text in texts]
-    between = tokenizer.counts([before + end + behind for end in ends])
+    between = tokenizer.counts([before + end + after for end in ends])
     return np.array(between, np.int64) - np.array(tokenizer.counts(ends), np.int64)
 
 
@@ -176,11 +176,11 @@ def sizes_with_headers(
 ) -> tuple[Ints, Ints]:
     """(D,) tokens of each document between two headers, and (most,) what 1, 2, … headers add to that.
 
-    The header that is counted behind the last document and is not there stands for the one before the first.
+    The header counted after the last document is not there; it makes up for the one before the first.
     """
     bodies = [shown(*document) for document in zip(documents.titles, documents.texts, strict=True)]
     headers = [layout.header.replace("{i}", str(i)) for i in range(1, most + 1)]
-    seams = seam_tokens(tokenizer, bodies, before=headers[0], behind=layout.separator + headers[0])
+    seams = seam_tokens(tokenizer, bodies, before=headers[0], after=layout.separator + headers[0])
     numbering = np.array(tokenizer.counts(headers), np.int64)
     added = numbering[0] + np.cumsum(numbering - numbering[0])
     return documents.tokens + seams - numbering[0], added

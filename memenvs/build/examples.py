@@ -235,7 +235,7 @@ class _TaskMaker:
         return self.pool - len(question.excluded) + len(question.evidence) + len(question.others)
 
     def _by_number(self, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
-        """`first` and documents of the pool, so many in all."""
+        """`first` and documents of the pool, `size` in all."""
         least, most = len(question.evidence), self._most(question)
         if not least <= self.size <= most:
             raise ValueError(

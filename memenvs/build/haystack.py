@@ -1,6 +1,6 @@
 """Sentences of a long text, and what is hidden among them within a budget of tokens.
 
-Every document carries its own blank (prose a space before, lines a newline behind) and the layout adds
+Every document carries its own blank (prose a space before, lines a newline after) and the layout adds
 nothing: byte-level BPE joins those blanks to the token beside, so parts count as the joined text. For
 tokenizers that do not, a sentence is counted between two others.
 """
@@ -82,7 +82,7 @@ class Haystack:
         return np.arange(start, rounds * n + end) % n
 
     def places_at(self, order: Ints, shares: Shares) -> Ints:
-        """The first ends of sentences at these shares of their characters, or behind them."""
+        """The first ends of sentences at these shares of their characters, or after them."""
         ends = np.cumsum(np.concatenate([[0], self._chars[order]]))
         return np.searchsorted(ends, shares * ends[-1])
 
@@ -129,10 +129,10 @@ def sizes_between(documents: Documents, hay: Documents, tokenizer: TextTokenizer
 
     Sentences begin and end alike, so those whose first few have no more there than alone have none.
     """
-    before, behind = hay.texts[0][-16:], hay.texts[0][:16]  # of a neighbour, what touches is enough
+    before, after = hay.texts[0][-16:], hay.texts[0][:16]  # the part of a neighbour that touches is enough
 
     def more(texts: Sequence[str]) -> Ints:
-        return seam_tokens(tokenizer, texts, before, behind) - tokenizer.count(before + behind)
+        return seam_tokens(tokenizer, texts, before, after) - tokenizer.count(before + after)
 
     if not more(documents.texts[:256]).any():
         return documents.tokens
@@ -183,7 +183,7 @@ def read_prose(folder: Path | None) -> tuple[list[str], tuple[Path, ...]]:
 
 _LONGEST = 100  # words of a sentence, where prose has no stops
 _STOP = re.compile(r"[.!?\u2026\u3002\uff01\uff1f]\W*$")
-_FULLWIDTH_STOP = re.compile(r"[\u3002\uff01\uff1f]\W*")  # Chinese and Japanese: no space behind
+_FULLWIDTH_STOP = re.compile(r"[\u3002\uff01\uff1f]\W*")  # Chinese and Japanese: no space after
 _ABBREVIATIONS = frozenset("dr. e.g. etc. i.e. mr. mrs. ms. no. prof. st. u.s. vs.".split())
 
 

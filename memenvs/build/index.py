@@ -42,7 +42,7 @@ def build_index(
     progress: bool = True,
     say: Callable[[str], None] = tqdm.write,
 ) -> IndexCard:
-    """Build an index folder for `load_retriever`; a killed build goes on where it stopped.
+    """Build an index folder for `load_retriever`; a killed build resumes where it stopped.
 
     The folder may already hold vectors of the same corpus and encoder: they are used, so a second kind of
     index over them costs no encoding.
@@ -84,8 +84,8 @@ def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
         facts = Path(corpus).stat()
         source = {"path": str(Path(corpus).resolve()), "bytes": facts.st_size, "modified": facts.st_mtime_ns}
         passages = read_jsonl(corpus)
-    mend = "delete it and build the index again"
-    if (out / SOURCE).exists() and read_json(out / SOURCE, mend) == source:
+    fix = "delete it and build the index again"
+    if (out / SOURCE).exists() and read_json(out / SOURCE, fix) == source:
         return Corpus.open(out / "corpus")
     with whole_folder(out / "corpus") as new:
         check_encoded(out, {"corpus": write_corpus(passages, new).sha256})

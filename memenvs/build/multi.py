@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -12,7 +13,7 @@ from msgspec import Meta
 from memenvs.build.draft import Documents, Draft, frame_tokens, item_rng, make_items, progress, renumbered
 from memenvs.core.data import Count, Positive, Whole, checked
 from memenvs.tasks.metrics import get_metric
-from memenvs.tasks.taskset import CARD, SEPARATOR, Layout, Questions, Task, TaskSet
+from memenvs.tasks.taskset import SEPARATOR, Questions, Task, TaskSet
 from memenvs.tasks.tokens import TextTokenizer
 
 
@@ -32,8 +33,8 @@ def multi(
 
     The documents are those of the questions, once each, shuffled afresh; the evidence follows the questions.
     Where a source has questions alone (JSON Lines, as of NQ) the tasks have no documents either: they are for
-    searching. A question whose preferred answer holds a ";" is not drawn, because ";" parts the answers, nor
-    is one that holds "; ", which parts the questions.
+    searching. A question is not drawn where its preferred answer holds a ";", which separates the answers, or
+    it holds a "; ", which separates the questions.
 
     Args:
         sources: single-question tasks. Each question of a task comes from a source drawn by `weights`.
@@ -61,7 +62,7 @@ def multi(
                 f"question), fewer than --objectives {objectives}; ask for fewer, or give a larger source"
             )
     pool, numbered = _together(sources, single)
-    make = _Joiner(numbered, shares, objectives, split, seed)
+    make = partial(_draw, numbered, shares, objectives, split, seed)
     first = sources[0]
     rng = item_rng(seed, f"{split}\0singles", 0)
     drawn = np.bincount(rng.choice(len(sources), singles, p=shares), minlength=len(sources)).tolist()
@@ -77,8 +78,8 @@ def multi(
     return Draft(
         Documents.tokenized(pool, tokenizer),
         [*make_items(make, sum(map(len, sources)) if count is None else count), *alone],
-        first.card.layout if isinstance(first, TaskSet) else Layout(),
-        tuple(source.path / CARD if isinstance(source, TaskSet) else source.path for source in sources),
+        first.layout,
+        tuple(source.file for source in sources),
         environment="MemChunkQA-v0" if pool else "MemSearchQA-v0",
         metric=first.metric,
     )
@@ -98,7 +99,7 @@ def _shares(weights: Sequence[float] | None, sources: int) -> tuple[float, ...]:
 
 def _check_source(source: TaskSet | Questions, first: TaskSet | Questions) -> None:
     """Raise a one-line `ValueError` where the questions of a source cannot be joined."""
-    if isinstance(source, TaskSet) and not source.card.layout.header:
+    if not source.layout.header:
         raise ValueError(
             f"the documents of {source.path} are one text in pieces (a haystack), which joining would mix; "
             "join a set of documents with headers"
@@ -133,23 +134,21 @@ def _together(
     return list(index), tuple(renumbered_tasks)
 
 
-@dataclass(frozen=True)
-class _Joiner:
-    sources: tuple[tuple[Task, ...], ...]
-    shares: tuple[float, ...]
-    objectives: int
-    split: str
-    seed: int
-
-    def __call__(self, item: int) -> Task:
-        rng, chosen = item_rng(self.seed, self.split, item), [0] * self.objectives
-        if len(self.sources) > 1:
-            chosen = rng.choice(len(self.sources), self.objectives, p=self.shares).tolist()
-        orders = [
-            iter(rng.choice(len(tasks), self.objectives, replace=False).tolist()) for tasks in self.sources
-        ]
-        drawn = [self.sources[source][next(orders[source])] for source in chosen]
-        return _join(f"multi{self.objectives}-{self.split}-{item}", drawn, rng)
+def _draw(
+    sources: Sequence[Sequence[Task]],
+    shares: Sequence[float],
+    objectives: int,
+    split: str,
+    seed: int,
+    item: int,
+) -> Task:
+    """Task number `item`."""
+    rng, chosen = item_rng(seed, split, item), [0] * objectives
+    if len(sources) > 1:
+        chosen = rng.choice(len(sources), objectives, p=shares).tolist()
+    orders = [iter(rng.choice(len(tasks), objectives, replace=False).tolist()) for tasks in sources]
+    drawn = [sources[source][next(orders[source])] for source in chosen]
+    return _join(f"multi{objectives}-{split}-{item}", drawn, rng)
 
 
 def _join(name: str, drawn: Sequence[Task], rng: np.random.Generator) -> Task:
@@ -181,7 +180,7 @@ def mix(
 ) -> Draft:
     """Tasks of several sets as one, each drawn from a source by its weight.
 
-    A source's tasks come in a shuffled order, each once before any comes again (with "-2", "-3", … behind its
+    A source's tasks come in a shuffled order, each once before any comes again (with "-2", "-3", … after its
     id). `meta` has what they had, the name of their `source`, and the two measures of difficulty that a
     curriculum goes by: `hops` (evidence documents, where a source does not say) and `tokens` of the text.
 
@@ -196,7 +195,7 @@ def mix(
 
     Raises:
         ValueError: weights that are none; sources that differ in their metric (and none is given) or in how
-            their documents are shown, or of which some have documents and some have none.
+            their documents are shown, or some have documents and some have none.
     """
     shares, first = _shares(weights, len(sources)), sources[0]
     get_metric(metric or first.metric)
@@ -206,10 +205,10 @@ def mix(
                 f"{source.path} is scored by {source.metric}, {first.path} by {first.metric}; "
                 "mix sets of one metric, or give --metric for all"
             )
-        if bool(_documents_of(source)) != bool(_documents_of(first)):
-            bare, full = (source, first) if _documents_of(first) else (first, source)
+        if bool(source.n_documents) != bool(first.n_documents):
+            bare, full = (source, first) if first.n_documents else (first, source)
             raise ValueError(f"{bare.path} has no documents and {full.path} has; mix sets of one kind")
-        if _layout_of(source) != _layout_of(first):
+        if source.layout != first.layout:
             raise ValueError(
                 f"the documents of {source.path} and {first.path} are shown differently (a haystack and "
                 "documents with headers); mix sets of one kind"
@@ -218,7 +217,7 @@ def mix(
     documents = Documents.tokenized(pool, tokenizer)
     sizes = documents.tokens
     longest = max((len(task.documents) for tasks in numbered for task in tasks), default=0)
-    frames = np.append(0, frame_tokens(tokenizer, _layout_of(first), max(longest, 1)))
+    frames = np.append(0, frame_tokens(tokenizer, first.layout, max(longest, 1)))
     names = [source.name for source in sources]
     names = [name if names.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(names, 1)]
     picks = item_rng(seed, f"{split}\0sources", 0).choice(
@@ -240,24 +239,12 @@ def mix(
         }
         again = f"-{cycle + 1}" if cycle else ""
         tasks.append(replace(task, id=f"{names[source]}/{task.id}{again}", meta={**task.meta, **measures}))
-    environments = {_environment_of(source) for source in sources}
+    environments = {source.environment for source in sources}
     return Draft(
         documents,
         tasks,
-        _layout_of(first),
-        tuple(source.path / CARD if isinstance(source, TaskSet) else source.path for source in sources),
+        first.layout,
+        tuple(source.file for source in sources),
         environments.pop() if len(environments) == 1 else "MemChunkQA-v0",
         metric or first.metric,
     )
-
-
-def _documents_of(source: TaskSet | Questions) -> int:
-    return source.n_documents if isinstance(source, TaskSet) else 0
-
-
-def _layout_of(source: TaskSet | Questions) -> Layout:
-    return source.card.layout if isinstance(source, TaskSet) else Layout()
-
-
-def _environment_of(source: TaskSet | Questions) -> str:
-    return source.card.environment if isinstance(source, TaskSet) else "MemSearchQA-v0"

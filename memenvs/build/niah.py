@@ -199,7 +199,7 @@ def draw(kind: str, count: int, rng: np.random.Generator, taken: Collection[str]
         taken: strings that must not come out; give a set.
 
     Raises:
-        ValueError: there are not so many.
+        ValueError: there are fewer than `count`.
     """
     make, most = _KINDS[kind]
     if count > most - len(taken):

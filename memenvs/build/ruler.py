@@ -54,7 +54,7 @@ ALPHA = 2.0  # of the zeta distribution of `fwe`
 ZETA = math.pi**2 / 6  # zeta(2)
 FREQUENT = 3  # words that `fwe` asks for, after the first, which is noise
 DOTS = "..."
-_TOKENS_A_WORD = 50  # `fwe` has a vocabulary of a word for so many tokens
+_TOKENS_A_WORD = 50  # `fwe` has a vocabulary of one word for each 50 tokens
 _LIST = Layout(" {i}.", "")  # of `cwe`; blanks as in `niah`, so that parts count as the joined text
 
 
@@ -128,7 +128,7 @@ def _variables(
 ) -> Draft:
     """`vt`: a variable gets a number, others one after the other its value; all of them are asked for.
 
-    Names have five capitals, numbers five digits. The assignments of a chain stand in their order at places
+    Names have five capitals, numbers five digits. The assignments of a chain keep their order, at places
     drawn from all of the noise. `meta` has `value`, the asked `variables`, and `depths` of their lines.
     """
     taken = "".join(NOISE).lower()
@@ -191,11 +191,11 @@ def _chains(
 
 
 def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int) -> Draft:
-    """`cwe`: a numbered list of words, of which ten stand 30 times and the others three times.
+    """`cwe`: a numbered list of words: ten occur 30 times, the others three times.
 
-    Below 4,096 tokens they stand six times and once. Words are single ones while our stock is enough for the
+    Below 4,096 tokens they occur six times and once. Words are single ones while our stock is enough for the
     budget, else pairs ("icy-beetle"), as RULER turns to a longer list. `meta` has the `words` asked for and
-    how often they and the others stand (`repeats`).
+    how often they and the others occur (`repeats`).
     """
     many, few = REPEATS[tokens >= LONG]
     words = list(dict.fromkeys([*ADJECTIVES, *NOUNS]))
@@ -264,7 +264,7 @@ def _in_no_other(words: Sequence[str]) -> Ints:
 def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int) -> Draft:
     """`fwe`: coded words of six letters whose counts follow a zeta distribution; three are asked for.
 
-    Word k of a vocabulary of `tokens / 50` stands floor(N k^-2 / zeta(2)) times; the first is dots, which the
+    Word k of a vocabulary of `tokens / 50` occurs floor(N k^-2 / zeta(2)) times; the first is dots, which the
     question says to ignore, and the next three are the answer. N is the largest that the budget holds. `meta`
     has the `words` and their `counts`.
     """
@@ -285,7 +285,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
         own = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
         of_each = _zeta_counts(share, sizes[own], tokens - opening)
         if of_each[FREQUENT] <= of_each[FREQUENT + 1]:
-            raise _too_small("fwe", tokens, "the third and the fourth coded word would stand equally often")
+            raise _too_small("fwe", tokens, "the third and the fourth coded word would occur equally often")
         documents = rng.permutation(np.repeat(own, of_each))
         asked = own[1 : FREQUENT + 1]
         tasks.append(

@@ -54,9 +54,9 @@ def conversations(
     seed: Whole = 0,
     inputs: tuple[Path, ...] = (),
 ) -> Draft:
-    """Tasks that ask for the reply to one of `needles` equal requests, behind a random string.
+    """Tasks that ask for the reply to one of `needles` equal requests, after a random string.
 
-    A message is a document, `User: …` or `Assistant: …`. A reply names what was asked for and goes on with
+    A message is a document, `User: …` or `Assistant: …`. A reply names what was asked for and continues with
     sentences of the prose, so that those asked for and the others are alike. An answer without the random
     string scores 0 (`mrcr_ratio`). Evidence are the request and its reply; `meta` has `needles`, `asked`
     (from 1), `request`, and `depths` of all requests that are equal to it.
@@ -132,7 +132,7 @@ _ASSISTANT = "Assistant: "
 
 
 def _round(request: tuple[str, str], reply: Sequence[str]) -> tuple[str, str]:
-    """A request and a reply, each a line; the newline behind belongs to it, as in `niah`."""
+    """A request and a reply, each a line; the newline after it belongs to it."""
     form, topic = request
     return (
         f"User: Write a {form} about the {topic}.\n",
@@ -274,7 +274,7 @@ def stories(
     seed: Whole = 0,
     inputs: tuple[Path, ...] = (),
 ) -> Draft:
-    """Tasks about a story whose events stand, in their order, among the sentences of a long prose.
+    """Tasks about a story whose events are, in their order, among the sentences of a long prose.
 
     An event is a document; evidence are those that the answer needs. `meta` has `type` (the `kind`),
     `hops` (events needed) and `depths`, where they begin.
@@ -320,7 +320,7 @@ def stories(
 def _story(
     kind: str, events: int, people: Sequence[str], rng: np.random.Generator
 ) -> tuple[Story, str, tuple[str, ...], list[int]]:
-    """A story of so many events, and a question about it."""
+    """A story of `events` events, and a question about it."""
     while True:
         among = zip((people, PLACES, THINGS), _CAST, strict=True)
         who, where, what = (rng.choice(names, number, replace=False).tolist() for names, number in among)

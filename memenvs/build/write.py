@@ -41,7 +41,7 @@ def write_task_set(
 ) -> TaskSet:
     """Write a task set whole: an interrupted build leaves the old folder, or none.
 
-    Only documents that some task reads are kept, numbered anew in their old order.
+    Only documents that some task reads are kept, renumbered in their old order.
 
     Args:
         out: the folder; an old task set there is replaced.
@@ -259,7 +259,7 @@ def _jsonl(task: Task, context: Context, index: int, tasks: TaskSet) -> Row:
     for document, start, end in task.meta.get("spans", []):
         position = task.documents.index(document)
         (title,), (begin, _) = tasks.titles([document]), context.spans[position]
-        begin += len(title) + 1 if title else 0  # of the text, behind the title and its newline
+        begin += len(title) + 1 if title else 0  # of the text, after the title and its newline
         spans.append([position, begin + start, begin + end])
     return {
         "id": task.id,

@@ -42,7 +42,7 @@ class Context:
         text: what is read.
         spans: for each document, the characters [start, end) of title and text in `text`.
         gaps: where the text may be cut (`memenvs.tasks.tokens.Gaps`).
-        seams: rising: tokens before the separator behind each document, and behind it.
+        seams: rising: tokens before the separator after each document, and after it.
     """
 
     text: str
@@ -56,7 +56,7 @@ class Context:
         Args:
             chunk_size: tokens.
             cut_at: `"token"` cuts at any token that ends a character; `"document"` cuts a document only where
-                it is longer than a chunk, with its header; the separator behind it may begin the next chunk.
+                it is longer than a chunk, with its header; the separator after it may begin the next chunk.
         """
         ends = pack(self.gaps, chunk_size, self.seams if cut_at == "document" else None)
         return [

@@ -98,7 +98,7 @@ def light_strip(text: str) -> str:
 def full_strip(text: str) -> str | None:
     r"""One spelling for equal MATH answers: no unit, no short left side ("k = "), braced roots and fractions.
 
-    None where the original raises: two units, or a `\sqrt` or `\frac` with nothing behind it.
+    None where the original raises: two units, or a `\sqrt` or `\frac` with nothing after it.
     Source: MATH (Hendrycks et al., 2021), as in verl.
     """
     value, *units = _replace(text, _TYPESETTING).split("\\text{ ")
@@ -139,9 +139,9 @@ def _brace_roots(text: str) -> str | None:
 
 
 def _brace_fractions(text: str) -> str | None:
-    r"""`\frac12` and `\frac1{2}` as `\frac{1}{2}`; the text as it was if a numerator stands alone.
+    r"""`\frac12` and `\frac1{2}` as `\frac{1}{2}`; the text as it was if a numerator is alone.
 
-    None if a fraction has nothing behind it.
+    None if a fraction has nothing after it.
     """
     if short := re.search(r"\\frac([^{]?)(?=\\frac|\Z)", text, re.DOTALL):
         return text if short[1] else None
@@ -168,7 +168,7 @@ _VERDICTS = frozenset({"yes", "no", "noanswer"})
 
 
 class Objectives(NamedTuple):
-    """Sums over n objectives, each in [0, n]; `balanced`: every `<answer>` has a `</answer>` behind it."""
+    """Sums over n objectives, each in [0, n]; `balanced`: every `<answer>` has a `</answer>` after it."""
 
     em: float
     f1: float
@@ -322,10 +322,10 @@ def _stems(text: str) -> list[str]:
 
 
 def mrcr_ratio(prediction: str, answers: Sequence[str]) -> float:
-    """How alike the prediction and the answer are behind the random string that both must begin with.
+    """How alike the prediction and the answer are after the random string that both must begin with.
 
     The string are the answer's first 10 characters; a prediction that does not begin with it scores 0.0. What
-    is behind it scores the ratio of `difflib.SequenceMatcher`, which takes quadratic time in the worst case.
+    follows it scores the ratio of `difflib.SequenceMatcher`, which takes quadratic time in the worst case.
     Source: OpenAI's MRCR.
     """
     ratios = (
@@ -443,7 +443,7 @@ def grade(reply: str, answers: Answers, *, metric: str = "em", answer_format: st
 
 
 def grade_answer(prediction: str | None, answers: Answers, *, metric: str = "em") -> Grade:
-    """Grade an answer that stands alone, or None for none given; see `grade` for several objectives.
+    """Grade an answer without its reply, or None for none given; see `grade` for several objectives.
 
     Metrics that read a whole reply read the answer; those that look for a box get it in one.
     """
@@ -514,7 +514,7 @@ def _tag_content(text: str) -> str | None:
 
 
 def _last_pair(text: str) -> tuple[str | None, bool]:
-    """What stands between an opening tag and the next closing one, the last time; whether each has one."""
+    """What is between an opening tag and the next closing one, the last time; whether each has one."""
     content, end = None, 0
     while (start := text.find("<answer>", end)) >= 0:
         end = text.find("</answer>", start)

@@ -109,7 +109,7 @@ def _last(word: str) -> str:
 
 
 def _consonants(word: str) -> list[bool]:
-    """Whether each letter is a consonant; y is one at the start and behind a vowel."""
+    """Whether each letter is a consonant; y is one at the start and after a vowel."""
     found: list[bool] = []
     for letter in word:
         found.append(letter not in "aeiou" if letter != "y" else not found or not found[-1])

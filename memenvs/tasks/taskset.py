@@ -125,7 +125,8 @@ class TaskSet(Sequence[Task]):
         name: of the folder.
         card: what the set is.
         hash: of the card, which tells the set from others.
-        metric: the name of the one that the tasks are made for, by the card.
+        file: the card's, whose hash tells the set from others.
+        metric, environment, layout: what the card says of them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -135,7 +136,8 @@ class TaskSet(Sequence[Task]):
             )
         self.path, self.name = path, path.name
         self.card, self.hash = Card.read(path / CARD), sha256(path / CARD)[:16]
-        self.metric = self.card.metric
+        self.file, self.metric = path / CARD, self.card.metric
+        self.environment, self.layout = self.card.environment, self.card.layout
         self._documents = _read_table(path, DOCUMENTS, self.card)
         self._tasks = _read_table(path, TASKS, self.card)
 
@@ -195,7 +197,7 @@ class TaskSet(Sequence[Task]):
         return list(map(shown, self.titles(documents), self.texts(documents)))
 
     def needed_sentences(self, task: Task) -> list[tuple[str, str]]:
-        """The sentences that a task's answer needs, each behind the title of its document.
+        """The sentences that a task's answer needs, each after the title of its document.
 
         They are the task's `spans`; where it marks none, its evidence documents whole.
         """
@@ -245,13 +247,14 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
 
 
 class Questions(list[Task]):
-    """The questions of a file, scored by `em`; `path`, `name` and `hash` are the file's."""
+    """The questions of a file, without documents; attributes are those of a `TaskSet`."""
 
-    metric = "em"
+    metric, environment, layout, n_documents = "em", "MemSearchQA-v0", Layout(), 0
 
     def __init__(self, tasks: Iterable[Task], path: Path) -> None:
         super().__init__(tasks)
-        self.path, self.name, self.hash = path, path.name, sha256(path)[:16]
+        self.path = self.file = path
+        self.name, self.hash = path.name, sha256(path)[:16]
 
 
 def open_questions(source: str) -> TaskSet | Questions:

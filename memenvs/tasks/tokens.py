@@ -18,7 +18,7 @@ from memenvs.core.checks import error_line
 from memenvs.data import bundled
 
 Gaps = NDArray[np.unsignedinteger[Any]]
-"""(T,) for each token, the characters from the last place where a text may be cut to the place behind this
+"""(T,) for each token, the characters from the last place where a text may be cut to the place after this
 token; 0 where it may not be cut there. Their sum is the text's length, so the gaps of texts joined are their
 gaps joined."""
 
@@ -73,9 +73,9 @@ class TextTokenizer:
     def head(self, text: str, max_tokens: int) -> tuple[str, bool]:
         """A beginning of `text` of at most `max_tokens` tokens, and whether anything was cut.
 
-        It ends behind a token and, read alone, has no more than `max_tokens` either. It has at most
-        `HEAD_CHARS * max_tokens` characters, which counts as a cut too: tokens are no limit where one stands
-        for any length of text ("[UNK]", white space). A text too short for so many is not tokenised.
+        It ends after a token and, read alone, has no more than `max_tokens` either. It has at most
+        `HEAD_CHARS * max_tokens` characters, which counts as a cut too: tokens are no limit where one can be
+        any length of text ("[UNK]", white space). A text too short for `max_tokens` is not tokenised.
         """
         kept = text[: HEAD_CHARS * max_tokens]
         if self._byte_level and len(kept) < max_tokens and kept.isascii():
@@ -123,7 +123,7 @@ def text_gaps(tokenizer: TextTokenizer, text: str) -> Gaps:
 def _gaps(offsets: NDArray[np.int64], n_chars: int) -> Gaps:
     """The gaps of a text of `n_chars` characters whose tokens lie at `offsets` (T, 2), in characters.
 
-    A place is behind a token where everything so far ends and nothing later begins: never inside a character
+    A place is after a token where everything so far ends and nothing later begins: never inside a character
     of several tokens (an emoji under byte-level BPE). Characters that no token covers belong to the token
     before them; a text of nothing else counts as one token.
     """
@@ -134,7 +134,7 @@ def _gaps(offsets: NDArray[np.int64], n_chars: int) -> Gaps:
     if len(offsets) and offsets[-1, 1] == n_chars and (offsets[1:, 0] == offsets[:-1, 1]).all():
         return np.diff(offsets[:, 1], prepend=0).astype(np.uint32)
     ends = np.maximum.accumulate(offsets[:-1, 1])
-    starts = np.minimum.accumulate(offsets[:0:-1, 0])[::-1]  # where the tokens behind begin
+    starts = np.minimum.accumulate(offsets[:0:-1, 0])[::-1]  # where the later tokens begin
     (behind,) = np.nonzero((starts >= ends) & (starts > 0))
     chars = np.append(starts[behind], n_chars)
     behind = np.append(behind, len(gaps) - 1)

@@ -43,12 +43,12 @@ class _Record(msgspec.Struct):
 
 
 def read_locomo(source: str, split: str = "train", category: Category | None = None) -> KeptContexts:
-    """The questions of LoCoMo, each behind the whole conversation, scored by `locomo_f1`.
+    """The questions of LoCoMo, each after the whole conversation, scored by `locomo_f1`.
 
     A document is a session: its date as the title, then a line for each turn, with the caption of a picture
     that was shared. Evidence are the sessions of the turns that the question names, which are the `spans`;
     some questions name none, or a turn that there is not. The answers are as the metric wants them: of
-    category 1 each part between commas, of 3 what stands before a semicolon, of 5 that nothing was said.
+    category 1 each part between commas, of 3 what comes before a semicolon, of 5 that nothing was said.
 
     Args:
         source: locomo10.json, or hf:NAME[:CONFIG].

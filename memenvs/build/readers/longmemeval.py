@@ -42,7 +42,7 @@ class _Record(msgspec.Struct):
 
 
 def read_longmemeval(source: str, split: str = "train") -> KeptContexts:
-    """The questions of LongMemEval, each behind its sessions by date, the earliest first.
+    """The questions of LongMemEval, each after its sessions by date, the earliest first.
 
     A document is a session: its date as the title, then its turns, `user: …` and `assistant: …`. The
     question begins with the date on which it is asked. Evidence are the sessions of `answer_session_ids` and

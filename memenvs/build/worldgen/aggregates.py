@@ -29,7 +29,7 @@ Stated = tuple[int, str]  # the entity whose document states a fact, and by whic
 class Memberships:
     """The entities of a world by their values, and which document states each.
 
-    Who made a thing stands in its own document or in its maker's; here it is the thing's either way.
+    Who made a thing is stated in its document or in its maker's; here it is a fact of the thing either way.
     """
 
     def __init__(self, facts: FactTable) -> None:
@@ -54,7 +54,7 @@ class Memberships:
         return self._holders[relation].get(value, [])
 
     def stated(self, relation: str, entity: int) -> Stated:
-        """Where a fact stands."""
+        """Where a fact is stated."""
         return self._told.get((relation, entity), (entity, relation))
 
 
@@ -94,7 +94,7 @@ class Aggregates:
     def _draw(
         self, operation: str, rolls: Dice
     ) -> tuple[str, tuple[str, ...], list[Stated], dict[str, object]] | None:
-        """A question, its answers, where its facts stand, and its meta; None where the draw gives none."""
+        """A question, its answers, where its facts are stated, its meta; None where the draw gives none."""
         relation = rolls.pick(tuple(CONDITIONS))
         hops = 1 + rolls.chance(0.5)
         group = self._group(relation, hops, rolls)

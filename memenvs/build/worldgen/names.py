@@ -255,7 +255,7 @@ class NameBook:
         return self._fresh(title)
 
     def _word(self, dice: Dice, culture: Culture, tails: tuple[str, ...], owner: str = "") -> str:
-        """A new invented word; for given and family names also one that its like already bears."""
+        """A new invented word; given and family names may repeat among persons."""
         for attempt in range(TRIES):
             stem = dice.pick(culture.onsets) + dice.pick(culture.vowels) + dice.pick(culture.middles)
             if dice.chance(min(0.9, 0.03 * (attempt - 2))):  # short words first; longer ones as those run out

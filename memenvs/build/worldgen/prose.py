@@ -167,12 +167,12 @@ class _DocumentWriter:
         return Document(self.entity.name, " ".join(self.sentences), stated)
 
 
-SHORT = 45  # characters of an {x} that may stand in the middle of a phrase
+SHORT = 45  # characters of an {x} that may be in the middle of a phrase
 
 
 @dataclass(frozen=True)
 class _Phrase:
-    """A noun phrase; `plain` where it holds no clause of its own and so may stand inside another's.
+    """A noun phrase; `plain` where it holds no clause of its own and so may be inside another's.
 
     `closed` where it ends in a noun: "the town where X stands" must not meet the verb of a sentence it opens.
     """

@@ -111,7 +111,7 @@ def names_of(facts: FactTable, entity: int) -> tuple[str, ...]:
 
 
 def said(phrase: str, text: str) -> bool:
-    """Whether the words of a phrase stand in a text, whatever their case and punctuation."""
+    """Whether the words of a phrase occur in a text, whatever their case and punctuation."""
     words, inside = (" ".join(re.findall(r"[0-9a-z]+", s.lower())) for s in (phrase, text))
     return f" {words} " in f" {inside} "
 
@@ -295,7 +295,7 @@ class Asker:
         register = Register(facts, documents)
         self._chains = {h: Chains(register, h) for h in hops}
         self._comparisons = Comparisons(register)
-        self._rest: dict[int, Iterator[Asked]] = {}  # of the hops of which drawing finds no more
+        self._rest: dict[int, Iterator[Asked]] = {}  # for numbers of hops where drawing finds no more
 
     def ask(self, count: int) -> list[Asked]:
         """The first `count` questions. A world short of one number of hops gives others in its place.

@@ -23,7 +23,6 @@ from memenvs.build.haystack import (
     interleave,
     opening_tokens,
     prose_sentences,
-    sentences,
     shared_numbers,
     sizes_between,
 )
@@ -74,9 +73,7 @@ def conversations(
     Raises:
         ValueError: an argument out of range, no prose, or a budget too small for the needles.
     """
-    lines = [sentence for text in prose for sentence in sentences(text) if not set("\\{}") & set(sentence)]
-    if not lines:
-        raise ValueError("replies consist of sentences of a prose and there is none; give a folder of essays")
+    lines = [text.strip() for text in prose_sentences(prose) if not set("\\{}") & set(text)]
     rng = item_rng(seed, f"{split}\0conversation", 0)
     topics = rng.choice(NOUNS, TOPICS, replace=False).tolist()
     requests = [(form, topic) for form in FORMS for topic in topics]

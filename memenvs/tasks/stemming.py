@@ -43,7 +43,7 @@ def stem(word: str) -> str:
     word = _past(_plural(word))
     if word.endswith("y") and len(word) > 2 and _consonant(word, len(word) - 2):
         word = word[:-1] + "i"
-    return _last(_suffix(_derived(_noun(word)), _STEP_4))
+    return _last(_suffix(_replaced(_noun(word), _STEP_3)))
 
 
 def _plural(word: str) -> str:
@@ -62,7 +62,7 @@ def _past(word: str) -> str:
         return word[:-1] if _measure(word[:-3]) else word
     ending = "ed" if word.endswith("ed") else "ing" if word.endswith("ing") else ""
     bare = word[: len(word) - len(ending)] if ending else ""
-    if not _has_vowel(bare):
+    if all(_consonants(bare)):
         return word
     if bare.endswith(("at", "bl", "iz")):
         return bare + "e"
@@ -79,10 +79,6 @@ def _noun(word: str) -> str:
     return _replaced(word, _STEP_2)
 
 
-def _derived(word: str) -> str:
-    return _replaced(word, _STEP_3)
-
-
 def _replaced(word: str, table: tuple[tuple[str, str], ...]) -> str:
     for ending, instead in table:
         if word.endswith(ending):
@@ -91,8 +87,8 @@ def _replaced(word: str, table: tuple[tuple[str, str], ...]) -> str:
     return word
 
 
-def _suffix(word: str, endings: tuple[str, ...]) -> str:
-    for ending in endings:
+def _suffix(word: str) -> str:
+    for ending in _STEP_4:
         if word.endswith(ending):
             bare = word[: len(word) - len(ending)]
             fits = _measure(bare) > 1 and (ending != "ion" or bare.endswith(("s", "t")))
@@ -124,10 +120,6 @@ def _measure(word: str) -> int:
     """How often a vowel is followed by a consonant."""
     found = _consonants(word)
     return sum(after and not before for before, after in itertools.pairwise(found))
-
-
-def _has_vowel(word: str) -> bool:
-    return not all(_consonants(word))
 
 
 def _short(word: str) -> bool:

@@ -348,10 +348,10 @@ def open_question(record: OpenRecord, id_: str, where: str) -> Task | None:
     found = record.answers or record.golden_answers or record.answer or ()
     question, answers = record.question, (found,) if isinstance(found, str) else tuple(found)
     texts, own = (question, *answers), str(id_ if record.id is None else record.id)
-    if not answers or not all(text.strip() for text in texts):
-        raise ValueError(f"{where}: 'question' and 'answers' must be texts that are not empty")
-    if not all(map(is_utf8, (*texts, own))):
-        raise ValueError(f"{where} has a lone surrogate in its texts; replace it, as by U+FFFD")
+    if not answers or not all(text.strip() and is_utf8(text) for text in (*texts, own)):
+        raise ValueError(
+            f"{where}: 'question' and 'answers' must be texts that are not empty, without lone surrogates"
+        )
     scored = tuple(answer for answer in answers if normalize_answer(answer))  # an empty reply equals "The"
     meta = {"metadata": record.metadata} if record.metadata else {}
     return Task(own, question, (scored,), (), (), meta) if scored else None

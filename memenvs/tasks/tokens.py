@@ -196,8 +196,6 @@ def load_tokenizer(name: str = GENERAL) -> TextTokenizer:
     ours = name in BUNDLED
     given = bundled(f"tokenizers/{name}.json") if ours else Path(os.path.abspath(Path(name).expanduser()))
     path = given / "tokenizer.json" if given.is_dir() else given
-    if given.is_dir() and not path.is_file():
-        raise ValueError(f"no tokenizer.json in {name}; save one there with `tokenizer.save_pretrained`")
     if not path.is_file():
         return _load(name, name, None, None)
     facts = path.stat()

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memenvs.build.draft import Documents, Draft, frame_tokens, renumbered
-from memenvs.core.checks import check_choice
 from memenvs.core.files import describe, resolved, sha256, whole_folder
 from memenvs.core.text import Template
 from memenvs.tasks.context import Context, open_reader
@@ -197,10 +196,9 @@ def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) ->
     order, separated by ", ". Part of the answers earns nothing there.
 
     Raises:
-        ValueError: no such form; a task that MemAgent's reward would pay nothing for whatever the reply; one
-            with more answers than whose orders can be listed.
+        ValueError: questions without documents; a task that MemAgent's reward would pay nothing for, whatever
+            the reply; one with more answers than whose orders can be listed.
     """
-    check_choice("--export", form, FORMS)
     if not tasks.n_documents:
         raise ValueError(f"--export {form} writes the text of a task, and these questions have none")
     suffix, make, schema = FORMS[form]

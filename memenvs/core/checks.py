@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -114,28 +114,6 @@ def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
     task = options.get("task", 0)
     if not is_whole(task) or not 0 <= task < n_tasks:
         raise ValueError(f"options['task'] must be a number from 0 to {n_tasks - 1}, got {task!r}")
-
-
-def one_row(name: str, values: ArrayLike) -> Array:
-    """Values (n,) in float64; NaN may stand for what could not be measured.
-
-    Raises:
-        ValueError: they have another shape, or one is infinite.
-    """
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one row of numbers, got shape {array.shape}")
-    if np.isinf(array).any():
-        raise ValueError(f"{name} holds an infinite value; give NaN for what could not be measured")
-    return array
-
-
-def check_lengths(**parts: Sequence[object] | NDArray[np.generic]) -> None:
-    """Raise a ValueError unless all parts have one entry for each rollout."""
-    lengths = {name: len(part) for name, part in parts.items()}
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise ValueError(f"one entry for each rollout is wanted of all, got {found}")
 
 
 def check_shapes(**parts: Any) -> None:

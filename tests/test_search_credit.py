@@ -149,10 +149,6 @@ class TestStepSearch:
         assert credit.reason == NO_EVIDENCE
         assert math.isnan(StepSearchMethod().signal(played.turns[0], ()))
 
-    def test_a_wrong_weight_is_refused(self):
-        with pytest.raises(ValueError, match="redundancy must be at least 0, got -1"):
-            StepSearchMethod(redundancy=-1.0)
-
 
 def paid_by_turn(method, episode):
     (credits,) = method.assign_credit([episode])

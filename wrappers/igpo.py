@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.credit import igpo
 from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
@@ -19,6 +19,7 @@ from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 
+@checked
 @dataclass
 class IGPOMethod(RewardMethod):
     """Reward each turn's gain of information about the answer (IGPO).

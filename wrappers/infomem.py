@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.core.state import check_keys, from_plain, to_plain
 from memenvs.core.text import Template
 from memenvs.credit import infomem_bonus
@@ -31,6 +31,7 @@ The question that this memory was kept for:
 )
 
 
+@checked
 @dataclass
 class InfoMemMethod(RewardMethod):
     """Reward the final memory's information about the answer (InfoMem eq. 6, 9, 10).

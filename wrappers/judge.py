@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.checks import check_choice
+from memenvs.core.data import checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.http import ServerError
 from memenvs.core.spaces import clean_text
@@ -219,6 +220,7 @@ _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _log = logging.getLogger(__name__)
 
 
+@checked
 @dataclass
 class JudgeMethod(ScoreMethod):
     """Let a judge model score an episode, a number a turn or one for all (MT-PPO 5.3 and appendix D.2).
@@ -267,7 +269,6 @@ class JudgeMethod(ScoreMethod):
     name = "judge"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         text = self.rubric
         if "{" not in text:
             check_choice("rubric", text, RUBRICS)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.credit import mempo
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
@@ -20,6 +20,7 @@ from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 Measure = Literal["probability", "log"]
 
 
+@checked
 @dataclass
 class MemPOMethod(RememberingMethod):
     """Give the tokens of each memory an advantage of their own (MemPO eq. 4 to 9).
@@ -117,7 +118,7 @@ class MemPOMethod(RememberingMethod):
             memories = enumerate(zip(values, places, strict=True))
             credits = [Credit(k, value, span, advantage=True) for k, (value, span) in memories if span]
             if self.replaces_outcome and episode.turns:
-                credits.append(Credit(len(places) - 1, trajectory_reward(episode), of_signal=False))
+                credits.append(Credit(len(places) - 1, trajectory_reward(episode), from_signal=False))
             made.append(credits)
         return made
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.checks import Count
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import thought_end
@@ -29,6 +29,7 @@ _NUMBERING = re.compile(r"^\d+[.)、]?\s*[-\u2014\u2013]?\s*")
 _SPACES = re.compile(r"\s+")
 
 
+@checked
 @dataclass
 class MovieRecallMethod(RewardMethod):
     """Pay the share of the right movies among the first k that the last reply recommends.
@@ -55,7 +56,6 @@ class MovieRecallMethod(RewardMethod):
     needs = ("privileged/answers",)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _known(self.names)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:

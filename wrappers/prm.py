@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs import models
-from memenvs.core.checks import Count
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
@@ -42,6 +42,7 @@ class TurnSequence(NamedTuple):
     turns: list[int]
 
 
+@checked
 @dataclass
 class PRMMethod(ScoreMethod):
     """Give each turn a process reward model's probability that its episode solves the task.
@@ -82,7 +83,6 @@ class PRMMethod(ScoreMethod):
     needs = ("context", "feedback")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_checkpoint(self.model)
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.rollout.records import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
+@checked
 @dataclass
 class SearchRewardsMethod(RewardMethod):
     """Reward what each turn of a search did (MT-PPO section 5.2).

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from memenvs.core.data import checked
 from memenvs.credit import tamtrl, tamtrl_rewards
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
@@ -17,6 +18,7 @@ from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 
 
+@checked
 @dataclass
 class TAMTRLMethod(RememberingMethod):
     """Give each turn the outcome times a teacher's score of its memory (TAMTRL eq. 4 to 6).

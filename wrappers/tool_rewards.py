@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memenvs.core.data import checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import first_pair
@@ -14,6 +15,7 @@ from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
+@checked
 @dataclass
 class ToolRewardsMethod(RewardMethod):
     """Reward the call at its turn, and answer and form at the end (MT-PPO appendix G.2: six rewards).

@@ -17,10 +17,11 @@ from memenvs.credit.memory import (
 )
 from memenvs.credit.searches import redundancy, search_gains, tool_efficiency
 from memenvs.credit.tokens import gae, masked_mean, masked_var, overlong_penalty, place_rewards, whiten
-from memenvs.credit.turns import combine_turns, gigpo, igpo, mt_grpo, mt_rloo, rememr1
+from memenvs.credit.turns import Ended, combine_turns, gigpo, igpo, mt_grpo, mt_rloo, rememr1
 
 __all__ = [
     "Array",
+    "Ended",
     "Mask",
     "MemPOAdvantages",
     "Scale",

@@ -57,7 +57,7 @@ def place_rewards(
     length: int,
     *,
     placement: Placement = "turn",
-    outcome: float = 0.0,
+    outcome: float | None = None,
 ) -> Array:
     """Token rewards (T,) of one rollout, 0 but at the last tokens of turns.
 
@@ -76,7 +76,7 @@ def place_rewards(
             in which it wrote nothing repeats the one before.
         length: T, tokens.
         placement: `"turn"`, `"merged"` or `"outcome"`.
-        outcome: R^O, where the turn rewards do not hold it yet; with `placement="outcome"` the whole reward.
+        outcome: R^O; None: the turn rewards hold it already (`placement="outcome"` then rewards nothing).
     """
     rewards, last = np.asarray(turn_rewards, np.float64), np.asarray(ends, np.int64)
     tokens = np.zeros(length)
@@ -84,7 +84,7 @@ def place_rewards(
         np.add.at(tokens, last, np.nan_to_num(rewards, nan=0.0))
     elif placement == "merged":
         tokens[last[-1:]] = np.nansum(rewards)
-    tokens[last[-1:]] += np.nan_to_num(outcome, nan=0.0)
+    tokens[last[-1:]] += np.nan_to_num(outcome or 0.0, nan=0.0)
     return tokens
 
 

@@ -15,6 +15,7 @@ from memenvs.credit.groups import Scale, grpo, rloo
 
 Advantage = Callable[[Array, Sequence[Hashable] | None], Array]
 Ended = Literal["zero", "skip"]
+Normalize = Literal["separate", "joint"]
 
 
 @checked
@@ -105,7 +106,7 @@ def igpo(
     *,
     gamma: NonNegative = 1.0,
     groups: Sequence[Hashable] | None = None,
-    normalize: Literal["separate", "joint"] = "separate",
+    normalize: Normalize = "separate",
     eps: float = 1e-6,
     ddof: int = 0,
 ) -> list[Array]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from memenvs.core.checks import Range, check_numbers, check_whole
-from memenvs.core.state import State, from_plain, to_plain
+from memenvs.core.data import Count, checked
+from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.vector import Mask, Step, TextVectorEnv, one_each, read_mask, read_seeds
 from memenvs.tasks.taskset import TaskSet
 
@@ -52,16 +52,15 @@ class Curriculum:
         ValueError: a task without such a number, or a threshold or window out of range.
     """
 
+    @checked
     def __init__(
         self,
         tasks: TaskSet,
         by: str = "hops",
         metric: str = "success",
         threshold: float = 0.8,
-        window: int = 64,
+        window: Count = 64,
     ) -> None:
-        check_whole(window=window)
-        check_numbers(Range(), threshold=threshold)
         self.tasks, self.by, self.metric = tasks, by, metric
         self.threshold, self.window = threshold, window
         grouped: dict[int, list[int]] = {}
@@ -117,17 +116,13 @@ class Curriculum:
         """Resume from a state of a curriculum over the same tasks.
 
         Raises:
-            ValueError: it is of another, or no curriculum can be so; nothing has changed then.
+            ValueError: it is of another; nothing has changed then.
         """
-        if not isinstance(state, dict) or set(state) != {*self._identity, "progress"}:
-            raise ValueError(f"a curriculum's state is what get_state() gave, got {state!r:.80}")
+        check_keys(state, *self._identity, "progress")
         for name, value in self._identity.items():
             if state[name] != value:
                 raise ValueError(f"this state is of a curriculum with {name}={state[name]!r}, not {value!r}")
-        progress = from_plain(state["progress"], Progress, "the state's progress")
-        if not 0 <= progress.level < len(self.levels) or len(progress.scores) > self.window:
-            raise ValueError(f"the state's progress cannot be: {progress!r:.120}")
-        self.progress = progress
+        self.progress = from_plain(state["progress"], Progress, "the state's progress")
 
     @property
     def _identity(self) -> State:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from memenvs.cli import check_arguments, parameters_of
-from memenvs.core.checks import check_choice
 from memenvs.core.data import checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.http import ServerError
@@ -271,7 +270,8 @@ class JudgeMethod(ScoreMethod):
     def __post_init__(self) -> None:
         text = self.rubric
         if "{" not in text:
-            check_choice("rubric", text, RUBRICS)
+            if text not in RUBRICS:
+                raise ValueError(f"rubric must be a prompt or one of {', '.join(RUBRICS)}, got {text!r}")
             if self.level not in RUBRICS[text]:
                 raise ValueError(f"rubric {text!r} has no scores of turns; use level='outcome'")
             text = RUBRICS[text][self.level]

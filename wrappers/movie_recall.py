@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import thought_end
@@ -137,14 +137,7 @@ def nearest(name: str, known: Movies) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _known(path: str) -> Movies:
-    with open(path, encoding="utf-8") as file:
-        try:
-            numbers = json.load(file)
-        except ValueError as error:
-            raise ValueError(f"{path} is no entity2id.json: {error}") from error
-    if not isinstance(numbers, dict) or not numbers or not all(type(n) is int for n in numbers.values()):
-        raise ValueError(f"{path} is no entity2id.json; give a JSON object of movies and their numbers")
-    return movies(numbers)
+    return movies(decode(Path(path).read_bytes(), dict[str, int], path, "give the data set's entity2id.json"))
 
 
 def _plain_name(text: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches, pad_right
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.optional import Lazy, require
 from memenvs.models.loading import (
     Dtype,
@@ -76,17 +76,16 @@ class HFScorer(PairScorer):
         ValueError: the model or its tokenizer cannot be used; the message says why.
     """
 
+    @checked
     def __init__(
         self,
         model: Any,
         tokenizer: Any = None,
         device: str | None = None,
         dtype: Dtype = "auto",
-        max_batch_tokens: int | None = None,
+        max_batch_tokens: Count | None = None,
         truncate: Truncate = None,
     ):
-        if max_batch_tokens is not None:
-            check_whole(max_batch_tokens=max_batch_tokens)
         self.model = load_model(model, device, dtype)
         self._backbone, self._lm_head = split_model(self.model)
         config = self.model.config.get_text_config()
@@ -105,7 +104,7 @@ class HFScorer(PairScorer):
         return self.token_logprobs(self.pairs(requests))
 
     def token_logprobs(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
-        """Log-probabilities (T,) of the continuations of pairs, for those who hold ids and not text."""
+        """Log-probabilities (T,) of the continuations of pairs, for a caller that has ids and no text."""
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
         with require("torch", "train").no_grad(), evaluating(self.model):
             packed, others = self._by_length(pairs)

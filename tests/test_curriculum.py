@@ -2,7 +2,6 @@
 
 import json
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -211,14 +210,12 @@ def test_a_learner_may_do_the_updates(folder, tasks):
 
 def test_what_a_curriculum_cannot_wrap_is_refused(folder, tasks):
     curriculum = Curriculum(tasks)
-    with pytest.raises(ValueError, match="autoreset_mode must be 'Disabled', got 'NextStep'"):
+    with pytest.raises(ValueError, match="autoreset_mode='Disabled', got"):
         CurriculumWrapper(venv(folder, autoreset_mode="NextStep"), curriculum)
     with pytest.raises(ValueError, match="do not play levels"):
         CurriculumWrapper(venv("world-train"), curriculum)
     with pytest.raises(ValueError, match="metric must be one of success, em"):
         CurriculumWrapper(venv(folder), Curriculum(tasks, metric="speed"))
-    with pytest.raises(TypeError, match=r"must be a memenvs\.core\.vector\.TextVectorEnv"):
-        CurriculumWrapper(gym.make_vec("CartPole-v1", 2), curriculum)
 
 
 # --- a learner

@@ -1,13 +1,13 @@
 """The judge, against a local endpoint that says what a test tells it to."""
 
+import contextlib
 import json
 import math
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import gymnasium as gym
 import pytest
+from chat_stub import ChatStub
 
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.vector import TextVectorEnv
@@ -18,60 +18,23 @@ from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn, VectorRewardWrap
 from memenvs.wrappers.judge import read_lines, read_verdict, transcript
 
 
-class Stub:
-    """An OpenAI-compatible endpoint; `reply` gets the prompt and returns (status, text)."""
+class Stub(ChatStub):
+    """`reply` gets the prompt and returns (status, text)."""
 
     def __init__(self, reply):
-        self.reply, self.prompts, self.bodies, self.headers = reply, [], [], []
-        self.active = self.most = 0
-        lock, stub = threading.Lock(), self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with lock:
-                    stub.active += 1
-                    stub.most = max(stub.most, stub.active)
-                    stub.bodies.append((self.path, body))
-                    stub.headers.append(dict(self.headers))
-                    stub.prompts.append(body["messages"][0]["content"])
-                status, text = stub.reply(stub.prompts[-1])
-                sent = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-                with lock:
-                    stub.active -= 1
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(sent)))
-                self.end_headers()
-                self.wfile.write(sent)
-
-            def log_message(self, *args):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.thread.start()
+        super().__init__(lambda fields: reply(fields["messages"][0]["content"]))
 
     @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server.server_port}/v1"
-
-    def close(self):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+    def prompts(self):
+        return [fields["messages"][0]["content"] for fields in self.bodies]
 
 
 @pytest.fixture
 def endpoint():
-    stubs = []
-
-    def start(reply):
-        stubs.append(Stub(reply if callable(reply) else lambda prompt: (200, reply)))
-        return stubs[-1]
-
-    yield start
-    for stub in stubs:
-        stub.close()
+    with contextlib.ExitStack() as stubs:
+        yield lambda reply: stubs.enter_context(
+            Stub(reply if callable(reply) else lambda prompt: (200, reply))
+        )
 
 
 def judge(stub, client=None, **settings):
@@ -115,20 +78,14 @@ def test_a_verdict_in_a_code_fence_is_read(endpoint):
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ("I would say 0.7 and 0.8", "unreadable"),
         ('Fine: {"scores": [1, 1]}', "unreadable"),
         ('{"scores": [1, 1], "why": "x"}', "unreadable"),
-        ("[1, 1]", "unreadable"),
         ("[" * 100_000, "unreadable"),
         ("", "unreadable"),
         ('{"scores": [1]}', "wrong number"),
-        ('{"scores": [1, 1, 1]}', "wrong number"),
         ('{"scores": 1}', "wrong number"),
-        ('{"scores": [2, 2]}', "out of range"),
         ('{"scores": [-0.1, NaN]}', "out of range"),
-        ('{"scores": [1e999, -1]}', "out of range"),
         ('{"scores": [true, "1"]}', "no number"),
-        ('{"scores": [null, []]}', "no number"),
     ],
 )
 def test_a_verdict_that_is_none_is_nan_with_the_reason_and_counted(endpoint, reply, reason):
@@ -175,11 +132,6 @@ def test_a_refusal_is_not_asked_again(endpoint):
     stub = endpoint(lambda prompt: (401, ""))
     assert "401" in credits(stub)[0].reason
     assert len(stub.prompts) == 1
-
-
-def test_what_is_no_chat_endpoint_is_nan(endpoint):
-    stub = endpoint(lambda prompt: (200, None))
-    assert credits(stub)[0].reason.startswith("endpoint: ")
 
 
 def test_no_more_requests_run_at_once_than_allowed(endpoint):
@@ -229,8 +181,7 @@ def test_a_broken_file_in_the_cache_is_asked_anew(broken, endpoint, tmp_path):
 def test_the_judge_is_asked_as_the_protocol_says(endpoint):
     stub = endpoint('{"scores": [1, 1]}')
     credits(stub, client={"max_tokens": 77})
-    path, body = stub.bodies[0]
-    assert path == "/v1/chat/completions"
+    body = stub.bodies[0]
     assert (body["model"], body["max_tokens"], body["temperature"]) == ("m", 77, 0.0)
 
 
@@ -238,12 +189,11 @@ def test_arguments_of_the_judges_chat_template_go_along_where_there_are_any(endp
     stub = endpoint('{"scores": [1, 1]}')
     credits(stub)
     credits(stub, client={"chat_args": {"enable_thinking": False}})
-    assert [body.get("chat_template_kwargs") for _, body in stub.bodies] == [None, {"enable_thinking": False}]
+    assert [body.get("chat_template_kwargs") for body in stub.bodies] == [None, {"enable_thinking": False}]
 
 
-@pytest.mark.parametrize("thought", ["<think>Well.</think>\n", "Well, {}.\n</think>\n\n"])
-def test_a_thought_before_the_verdict_is_no_part_of_it(endpoint, thought):
-    stub = endpoint(thought + '{"scores": [1, 0.5]}')
+def test_a_thought_before_the_verdict_is_no_part_of_it(endpoint):
+    stub = endpoint('Well, {}.\n</think>\n\n{"scores": [1, 0.5]}')
     assert [c.value for c in credits(stub)] == [1.0, 0.5]
 
 
@@ -325,11 +275,9 @@ def test_it_wraps_an_environment_and_reports_what_it_could_not_score(endpoint):
         {"url": "localhost:8000"},
         {"level": "token"},
         {"client": {"concurrency": 0}},
-        {"client": {"tries": 0}},
         {"client": {"patience": 1}},
         {"rubric": "no {place}"},
         {"rubric": "poetry"},
-        {"outcome": "drop"},
     ],
 )
 def test_a_wrong_setting_is_refused(settings):
@@ -359,11 +307,9 @@ def test_scores_are_read_line_by_line_behind_the_reasoning(verdict, scores):
     ("verdict", "reason"),
     [
         ("", "unreadable"),
-        ("Turn1: 1.0\nTurn2: 1.0", "unreadable"),
         ("<score>", "unreadable"),
         (REASONED % "Turn1: 1.0\nTurn2: 1.0" + " I hope this helps", "unreadable"),
         (REASONED % "Turn1: 1.0 (fine)\nTurn2: 1.0", "unreadable"),
-        (REASONED % "1.0\n1.0", "unreadable"),
         (REASONED % "Turn1: nan\nTurn2: 1.0", "unreadable"),
         ("<score>Turn1: 1.0</score><score>Turn1: 1.0\nTurn2: 1.0</score>", "unreadable"),
         (REASONED % "Turn1: 1.0", "wrong number"),
@@ -393,25 +339,6 @@ def test_the_prompt_decides_how_its_verdict_is_read(endpoint):
     assert [c.value for c in found] == [-0.5, 1.0]
     found = credits(endpoint('{"scores": [0.5, 1]}'), rubric='Mine: {transcript}. Give {"scores": […]}')
     assert [c.value for c in found] == [0.5, 1.0]
-
-
-def test_the_rubric_of_a_search_holds_the_papers_figures(endpoint):
-    stub = endpoint(REASONED % "Turn1: 0.3\nTurn2: 0.2")
-    credits(stub, rubric="search")
-    (asked,) = stub.prompts
-    for figure in (
-        "-1.0",
-        "0.2",
-        "1.0",
-        "+0.1",
-        "-0.2",
-        "+0.3",
-        "-0.1 times",
-        "5 tokens",
-        "exactly 2 scores",
-    ):
-        assert figure in asked
-    assert "{turns}" not in asked
 
 
 def test_a_search_is_judged_turn_by_turn_in_lines(endpoint):
@@ -504,25 +431,16 @@ def asked_about(endpoint, task, action="<think>hm</think>In 2019.", verdict='{"s
     return stub.prompts, found
 
 
-@pytest.mark.parametrize(
-    ("task", "rule"),
-    [
-        ("multi-session/1", "holds only a part of what"),
-        ("temporal-reasoning/1", "one too many or too few is right as well"),
-        ("knowledge-update/1", "what was true before"),
-        ("single-session-preference/1", "need not meet every point"),
-        ("single-session-user/1_abs", "sees that the question cannot be answered"),
-    ],
-)
-def test_longmemeval_has_a_rule_for_each_type_of_question(endpoint, task, rule):
-    (prompt,), (credit,) = asked_about(endpoint, task)
-    assert rule in prompt
-    assert "When?" in prompt
-    assert "In 2019." in prompt
-    assert '[["Paris"]]' in prompt
-    assert "hm" not in prompt
-    assert "a memory" not in prompt
-    assert (credit.turn, credit.value) == (1, 1.0)
+def test_longmemeval_has_a_rule_for_each_type_of_question(endpoint):
+    kinds = ["multi-session/1", "temporal-reasoning/1", "knowledge-update/1", "single-session-preference/1"]
+    prompts = set()
+    for kind in [*kinds, "single-session-user/1_abs"]:
+        (prompt,), (credit,) = asked_about(endpoint, kind)
+        assert all(part in prompt for part in ("When?", "In 2019.", '[["Paris"]]'))
+        assert not any(part in prompt for part in ("hm", "a memory"))
+        assert (credit.turn, credit.value) == (1, 1.0)
+        prompts.add(prompt)
+    assert len(prompts) == 5
 
 
 def test_a_task_of_no_type_of_longmemeval_has_no_score(endpoint):

@@ -12,9 +12,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import VectorWrapper
 from transcripts import plain
 
-import memenvs
 from memenvs.core.vector import TextVectorEnv
-from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing import play
 from memenvs.wrappers import (
     TAMTRL,
@@ -25,7 +23,6 @@ from memenvs.wrappers import (
     RewardMethod,
     RewardWrapper,
     SearchRewards,
-    TAMTRLMethod,
     ToolRewards,
     VectorRewardWrapper,
 )
@@ -297,9 +294,7 @@ def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
     [
         LexicalScorer,
         "lexicall",
-        3,
         ["lexical"],
-        ["lexicall", {}],
         ["server", {"url": "http://x", "api_key": "k"}],
     ],
 )
@@ -333,16 +328,6 @@ def test_a_limit_of_steps_below_ends_an_episode_too():
 def test_a_step_before_the_reset_is_refused():
     with pytest.raises(ResetNeeded):
         RewardWrapper(reading(), ["TAMTRL"], "lexical").get_state()
-
-
-def test_running_statistics_are_part_of_the_state():
-    env = InfoMem(reading(), "lexical")
-    play(env, ["the year 1623"] * 3 + ["\\boxed{1623}"], options={"task": 0})
-    env.reset(options={"task": 1})
-    state = memenvs.get_state(env)
-    other = InfoMem(reading(), "lexical")
-    memenvs.set_state(other, state)
-    assert other.methods[0].get_state() == env.methods[0].get_state()
 
 
 # Many environments.
@@ -481,13 +466,6 @@ def test_one_seed_is_a_group_and_the_groups_differ():
     assert tasks[0] != tasks[3]
 
 
-def test_without_a_seed_groups_still_play_one_task():
-    venv = vector("MemChunkQA-v0", 6, ["TAMTRL"], group_size=3, **CHUNKS)
-    venv.reset()
-    tasks = [info["task"] for info in venv.infos_list]
-    assert len(set(tasks[:3])) == len(set(tasks[3:])) == 1
-
-
 def test_a_group_of_two_tasks_is_refused():
     venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], group_size=2, **CHUNKS)
     venv.reset(options={"task": [0, 1]})
@@ -514,21 +492,6 @@ def test_final_infos_of_same_step_autoreset_carry_the_credits():
         infos = venv.step(["\\boxed{a}"] * 2)[4]
     assert len(infos["final_info"]["turn_rewards"][0]) == 4
     assert infos["credits"]["tamtrl"].tolist() == [[], []]
-
-
-def test_states_of_many_environments_branch():
-    venv = vector("MemSearchQA-v0", 4, ["MemPO"], group_size=2, **MEMORY)
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv.reset(options={"task": 0})
-    observations = venv.step([answer, search, search, search])[0]
-    states = pickle.loads(pickle.dumps(venv.get_states()))
-    branches = []
-    for _ in range(2):
-        venv.set_states(states, observations)
-        rewards = venv.step([answer] * 4, mask=np.array([False, True, True, True]))[1]
-        branches.append((rewards.tolist(), list(venv.infos_list)))
-    assert data_equivalence(*branches)
-    assert branches[0][0][0] != 0.0
 
 
 def test_wrapped_environments_can_be_stepped_together():
@@ -603,7 +566,7 @@ def test_an_environment_that_was_stepped_or_reset_without_its_wrapper_is_refused
     assert outer.step(["a", "b"])[1].tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("size", [0, 3, 1.5, True])
+@pytest.mark.parametrize("size", [0, 3])
 def test_a_group_size_that_does_not_divide_the_environments_is_refused(size):
     with pytest.raises(ValueError, match="group_size"):
         vector("MemChunkQA-v0", 4, ["TAMTRL"], group_size=size, **CHUNKS)
@@ -612,8 +575,3 @@ def test_a_group_size_that_does_not_divide_the_environments_is_refused(size):
 def test_another_vector_environment_is_refused():
     with pytest.raises(TypeError, match="TextVectorEnv"):
         VectorRewardWrapper(gym.make_vec("CartPole-v1", 2), ["TAMTRL"])
-
-
-def test_the_gold_policy_plays_through_a_wrapper():
-    env = RewardWrapper(reading(), [TAMTRLMethod(), InfoMemMethod()], "lexical")
-    assert play_episode(env, make_policy("gold", env), task=0)["metrics"]["success"] == 1.0

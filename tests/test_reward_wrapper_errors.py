@@ -156,13 +156,6 @@ def test_an_end_that_the_scorer_interrupted_is_played_again_by_its_group(mode):
     assert [len(episode.turns) for episode in group] == [1, 2]
 
 
-def test_a_missing_scorer_is_the_callers_mistake():
-    venv = rewarded(2, ["TAMTRL"], None, **CHUNKS)
-    venv.reset(options={"task": 0})
-    with pytest.raises(ValueError, match="give a scorer"):
-        venv.step(["a", "b"])
-
-
 def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_reason():
     venv = rewarded(2, READING, Partly("poison"), group_size=2, **CHUNKS)
     run(venv, reading("1623", "poison"))

@@ -268,11 +268,3 @@ def test_a_state_of_other_types_is_refused(tampered):
     venv, observations = half_ended()
     states = venv.get_states()
     all_refused(venv, [{**states[0], **tampered}, *states[1:]], observations, "state")
-
-
-@pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}], ids=str)
-def test_a_state_of_a_vector_environment_that_cannot_be_is_refused(tampered):
-    venv = TextVectorEnv("MemSokoban-v0", 2)
-    observations, _ = venv.reset(seed=0)
-    states = venv.get_states()
-    all_refused(venv, [{**states[0], **tampered}, states[1]], observations, "the state's environment")

@@ -144,18 +144,15 @@ class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
             those of all its processes.
 
     Raises:
-        TypeError: another environment.
-        ValueError: another autoreset mode, task set, or no such metric.
+        ValueError: another environment, autoreset mode or task set, or no such metric.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], curriculum: Curriculum, update: bool = True) -> None:
         inner = env.unwrapped
-        if not isinstance(inner, TextVectorEnv):
-            raise TypeError(f"env must be a memenvs.core.vector.TextVectorEnv, got {type(inner).__name__}")
-        if inner.autoreset_mode is not AutoresetMode.DISABLED:
+        if not isinstance(inner, TextVectorEnv) or inner.autoreset_mode is not AutoresetMode.DISABLED:
             raise ValueError(
-                f"a curriculum draws tasks at reset, so autoreset_mode must be 'Disabled', "
-                f"got {inner.autoreset_mode.value!r}"
+                f"a curriculum draws tasks at reset: give a TextVectorEnv with autoreset_mode='Disabled', "
+                f"got {inner}"
             )
         first: Any = inner.envs[0].unwrapped
         if getattr(getattr(first, "tasks", None), "hash", None) != curriculum.tasks.hash:

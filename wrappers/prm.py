@@ -151,13 +151,11 @@ def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 def check_checkpoint(folder: str) -> None:
     """Raise a one-line `ValueError` unless a folder is a checkpoint of a process reward model."""
     path = Path(folder).expanduser()
-    state = path / "state.json"
     advice = "give the folder of a checkpoint of python -m memenvs.baselines.prm, such as runs/prm/last"
-    if not state.is_file() or not (path / "policy").is_dir():
-        raise ValueError(f"there is no process reward model in {folder}; {advice}")
-    args = read_json(state, advice).get("args")
+    state = path / "state.json"
+    args = read_json(state, advice).get("args") if state.is_file() and (path / "policy").is_dir() else None
     if not isinstance(args, dict) or "labels" not in args:
-        raise ValueError(f"{folder} is a checkpoint of another learner; {advice}")
+        raise ValueError(f"there is no process reward model in {folder}; {advice}")
 
 
 @functools.lru_cache(maxsize=4)

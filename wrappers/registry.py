@@ -97,13 +97,7 @@ def plain_method(method: RewardMethod) -> list[Any]:
     """
     place = f"{type(method).__module__}:{type(method).__qualname__}"
     name = next((name for name, own in METHODS.items() if own == place), place)
-    try:
-        settings = json.loads(json.dumps(method.settings()))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"the settings of {name} must be plain data, or no spec can hold them: {error}"
-        ) from error
-    return [name, settings]
+    return [name, json.loads(json.dumps(method.settings()))]
 
 
 def make_scorer(scorer: ScorerSpec) -> Scorer | None:

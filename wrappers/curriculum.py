@@ -31,7 +31,7 @@ class Progress:
 
 
 class Curriculum:
-    """The tasks of a set by levels, of which the next begins when a metric's running mean is high enough.
+    """The tasks of a set by levels; the next level begins when a metric's running mean is high enough.
 
     A level is a value of a number in the tasks' `meta`, as `hops`, or `tokens` rounded up to a power of two
     (`python -m memenvs.build mix` writes both for every task); the lowest comes first. It depends on the

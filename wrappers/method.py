@@ -1,4 +1,4 @@
-"""The base class of reward methods, and the running statistics that stand in for a group."""
+"""The base class of reward methods, and the running statistics that replace a group."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from msgspec import Meta
 
 from memenvs.core.state import from_plain, to_plain
@@ -27,7 +28,7 @@ class RewardMethod(Comparison):
     subclass is a dataclass whose fields are its settings, all plain data; the decorator
     `memenvs.core.data.checked` checks them against their annotations.
 
-    `advantages` is what a learner trains by where it is told to use this method (`grpo --reward NAME`): by
+    `advantages` is what a learner trains by if it uses this method (`grpo --reward NAME`): by
     default the sums of all rewards, this method's among them, are compared. A method whose paper compares
     otherwise overrides it, with the attributes of `Comparison`.
 
@@ -115,6 +116,11 @@ class RewardMethod(Comparison):
         Raises:
             ValueError: it is none.
         """
+
+
+def mean_logprobs(scores: Sequence[TokenScores]) -> list[float]:
+    """Mean log p, nats a token, of each continuation; NaN for one without tokens."""
+    return [float(np.mean(nats)) if len(nats) else math.nan for nats in scores]
 
 
 class ScoreMethod(RewardMethod):

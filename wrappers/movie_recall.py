@@ -35,7 +35,7 @@ class MovieRecallMethod(RewardMethod):
     """Pay the share of the right movies among the first k that the last reply recommends.
 
     A reply is a list behind its first `1.`, a name a line, or names between commas; blank lines count. Each
-    line without its number and what stands in parentheses is taken for the known movie whose name has the
+    line without its number and without parentheses is taken for the known movie whose name has the
     smallest edit distance to it, in lower case (of several the first by the alphabet: the original leaves
     that open). The box or the `<answer>` of a reply is read alone, where it has one. Source: MemoryAgentBench
     (`_process_recsys_dataset`), which reports k = 5.
@@ -98,7 +98,7 @@ class Movies(NamedTuple):
 
 
 def movies(numbers: dict[str, int]) -> Movies:
-    """Movies of `entity2id.json`: of a path the last part, without what stands in parentheses."""
+    """Movies of `entity2id.json`: the last part of a path, without parentheses."""
     by_number = {str(number): _plain_name(name) for name, number in numbers.items()}
     names = sorted(set(by_number.values()))
     texts = [_codes(name) for name in names]
@@ -130,7 +130,7 @@ def nearest(name: str, known: Movies) -> str:
         after = np.empty_like(row)
         after[:, 0] = number
         np.minimum(row[:, 1:] + 1, row[:, :-1] + (known.codes != code), out=after[:, 1:])
-        # An insertion costs 1 a place: the least of what stands to the left, each with its way to here.
+        # An insertion costs 1 a place: the least of the places to the left, each with its way to here.
         row = np.minimum.accumulate(after - places, axis=1) + places
     return known.names[int(row[np.arange(count), known.lengths].argmin())]
 

@@ -602,7 +602,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
     Reward and Info:
         As of `RewardWrapper`, for each environment; `infos_list` holds the infos one by one. All requests of
         a step, over all environments and methods, are one call of the scorer; equal requests are scored once.
-        The environment inside goes on giving its own rewards and infos; once wrapped, step it by the wrapper.
+        The environment inside keeps giving its own rewards and infos; once wrapped, step it by the wrapper.
 
     Group:
         Environments 0 to G - 1 are a group, G to 2G - 1 the next, and so on; they play one task.
@@ -670,13 +670,8 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         """G."""
         return self._groups.size
 
-    @property
-    def records(self) -> list[Episode]:
-        """The episode that each environment is playing or has just ended."""
-        return [self.record(i) for i in range(self.num_envs)]
-
     def record(self, i: int) -> Episode:
-        """Environment i's episode; the others may not have begun any."""
+        """The episode that environment i is playing or has just ended."""
         return self._stack.record(self._groups.current(i))
 
     def reset(

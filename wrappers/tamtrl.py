@@ -153,21 +153,21 @@ class TAMTRLMethod(RememberingMethod):
 
 def _answered(turn: Turn) -> bool:
     """Whether the environment says that the reply answered one of several questions."""
-    return bool(_told(turn).get("answered", False))
+    return bool(_privileged(turn).get("answered", False))
 
 
 def _answers(turn: Turn) -> bool:
     """Whether the reply is an answer; a limit outside may end a reading turn too."""
-    return _answered(turn) or (turn.over and _told(turn).get("memory_span") is None)
+    return _answered(turn) or (turn.over and _privileged(turn).get("memory_span") is None)
 
 
 def _written(turn: Turn) -> str:
     """The answer, or what was written of the memory: in some memory modes a change of it."""
-    told = _told(turn)
-    return str(told.get("reply", "") if _answers(turn) else told.get("written", told["memory"]))
+    seen = _privileged(turn)
+    return str(seen.get("reply", "") if _answers(turn) else seen.get("written", seen["memory"]))
 
 
-def _told(turn: Turn) -> dict[str, Any]:
+def _privileged(turn: Turn) -> dict[str, Any]:
     """What only the trainer sees; nothing at a turn that an error ended."""
-    told: dict[str, Any] = turn.info.get("privileged", {})
-    return told
+    seen: dict[str, Any] = turn.info.get("privileged", {})
+    return seen

@@ -38,7 +38,7 @@ def mt_grpo(
 
     Means and std run over the G rollouts of a group, those of A^I turn by turn. K_i is the last turn of
     rollout i, K that of the longest of its group. What the last turn of a rollout earns is in its outcome:
-    the last entry of its turn rewards is not read. NaN stands for a turn without a reward of its own: its A^I
+    the last entry of its turn rewards is not read. NaN is a turn without a reward of its own: its A^I
     is 0, and it is left out of the mean and std of the others. A rollout that was cut before its last turn
     keeps R^I of the turn it was cut at if it comes with one entry more, whose advantage is then dropped.
 

@@ -55,7 +55,7 @@ class HFScorer(PairScorer):
     The results are those of reading each request alone, one by one (float32: to 1e-4 nats), whatever is
     scored beside it. No gradient is kept, and the model's mode (train or eval) is afterwards as before.
 
-    Within a call what several requests begin with is read once, and nothing is padded; where a model's
+    Within a call, text that several requests begin with is read once, and nothing is padded; where a model's
     attention does not allow that, a prompt with several continuations is read once, and rows are padded.
     Logits are made at the continuations' positions alone, in slices.
 
@@ -65,7 +65,7 @@ class HFScorer(PairScorer):
             present weights, so that it may be a policy in training.
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         device: of torch, for a model by name; None: a GPU if there is one.
-        dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it, else
+        dtype: of a model by name; `"auto"` is the checkpoint's where the device is fast in it, otherwise
             float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens that a pass of the model computes, or holds in padding and cached prompts;
             bounds memory. A longer prompt is read in several passes. None: 4,096 on a CPU, 65,536 elsewhere.
@@ -149,7 +149,7 @@ class HFScorer(PairScorer):
         """Prefixes that are read once, and the distinct rows behind each.
 
         A prompt is such a prefix where that saves more than a pass costs, because several continuations share
-        it, or where it is too long for one pass. All other rows stand behind an empty prefix.
+        it, or where it is too long for one pass. All other rows have an empty prefix.
         """
         prompts: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
         for number in chosen:

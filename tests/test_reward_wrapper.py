@@ -30,7 +30,7 @@ from memenvs.wrappers.scorers import LexicalScorer
 
 CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
 MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
-FIRST = "<mem>1623</mem><answer>1623</answer>"
+ANSWER, SEARCH = "<mem>1623</mem><answer>1623</answer>", "<mem>1623</mem><search>x</search>"
 READING = ["TAMTRL", "InfoMem", "MemPO"]
 
 
@@ -380,14 +380,19 @@ def test_a_group_is_compared_together():
     np.testing.assert_allclose(steps[-1][0], expected)
 
 
-def test_credits_come_exactly_when_the_group_is_complete():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+def half_ended():
+    """A group of two of which the first has answered and the second has searched."""
     venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
     venv.reset(options={"task": 0})
-    venv.step([answer, search])
+    venv.step([ANSWER, SEARCH])
+    return venv
+
+
+def test_credits_come_exactly_when_the_group_is_complete():
+    venv = half_ended()
     assert venv.infos_list[0]["credits"]["mempo"] == []
     assert venv.completed_groups == []
-    venv.step([answer, answer], mask=np.array([False, True]))
+    venv.step([ANSWER, ANSWER], mask=np.array([False, True]))
     (group,) = venv.completed_groups
     memories = [[credit for credit in episode.credits["mempo"] if credit.span] for episode in group]
     assert [len(credits) for credits in memories] == [1, 2]
@@ -403,9 +408,8 @@ def test_a_completed_episode_whose_outcome_a_method_replaced_tells_that_outcome(
 
 
 def test_what_a_group_brings_an_ended_episode_is_paid_late():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
     venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    steps = run(venv, [[answer], [search, answer]], options={"task": 0})
+    steps = run(venv, [[ANSWER], [SEARCH, ANSWER]], options={"task": 0})
     infos, received = venv.infos_list, sum(rewards for rewards, _ in steps)
     assert steps[1][0][0] != 0.0
     assert [sum(info["turn_rewards"]) for info in infos] == pytest.approx(received.tolist())
@@ -413,47 +417,35 @@ def test_what_a_group_brings_an_ended_episode_is_paid_late():
 
 
 def test_late_rewards_are_marked_in_the_vector_infos():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    venv.reset(options={"task": 0})
-    venv.step([answer, search])
-    infos = venv.step([answer, answer], mask=np.array([False, True]))[4]
+    venv = half_ended()
+    infos = venv.step([ANSWER, ANSWER], mask=np.array([False, True]))[4]
     assert infos["_turn_rewards"].tolist() == [True, True]
 
 
 def test_an_episode_begun_early_is_not_paid_for_the_one_before():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    venv.reset(options={"task": 0})
-    venv.step([answer, search])
+    venv = half_ended()
     venv.reset(options={"task": 0, "reset_mask": np.array([True, False])})
-    _, rewards, *_ = venv.step([search, answer])
+    _, rewards, *_ = venv.step([SEARCH, ANSWER])
     assert rewards[0] == 0.0
     (group,) = venv.completed_groups
     assert [len(episode.turns) for episode in group] == [1, 2]
     venv.reset(options={"task": 0, "reset_mask": np.array([False, True])})
-    venv.step([answer, answer])
+    venv.step([ANSWER, ANSWER])
     (group,) = venv.completed_groups
     assert [len(episode.turns) for episode in group] == [2, 1]
 
 
 def test_an_episode_that_ends_with_the_group_before_is_paid_for_itself_alone():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    venv.reset(options={"task": 0})
-    venv.step([answer, search])
+    venv = half_ended()
     venv.reset(options={"task": 0, "reset_mask": np.array([True, False])})
-    _, rewards, *_ = venv.step([answer, answer])
+    _, rewards, *_ = venv.step([ANSWER, ANSWER])
     assert rewards[0] == 0.0  # MemPO's own reward of the result comes with its group, which is not complete
 
 
 def test_a_reset_of_all_drops_what_was_waited_for():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    venv.reset(options={"task": 0})
-    venv.step([answer, search])
+    venv = half_ended()
     venv.reset(options={"task": 1})
-    venv.step([answer, answer])
+    venv.step([ANSWER, ANSWER])
     (group,) = venv.completed_groups
     assert {episode.turns[0].info["task"] for episode in group} == {"world-test-1"}
 

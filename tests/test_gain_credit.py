@@ -209,7 +209,7 @@ def sums(env, replies, turns):
 def test_whatever_is_held_dropped_and_called_back_earns_what_is_at_hand_at_the_end(mode):
     env = ReMemR1(gym.make("MemChunkQA-v0", tasks="world-test", memory_mode=mode, disable_env_checker=True))
     replies = [HOLD[mode], DROP.get(mode, "nothing"), "<recall>{}</recall>", "nothing <recall>{}</recall>"]
-    found = list(sums(env, replies, 4))
+    found = list(sums(env, replies, 3))
     assert all(total == pytest.approx(held) for total, held in found)
     assert max(total for total, _ in found) == 1.0
 

@@ -60,7 +60,8 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, n_answers=n_answers)
         gym.Wrapper.__init__(self, env)
         self._inner: Any = env.unwrapped
-        if not hasattr(self._inner, "choices"):
+        count = getattr(self._inner, "n_choices", None)
+        if count is None:
             raise TypeError(f"there is no choice version of {type(self._inner).__name__}")
         if (ask := getattr(self._inner, "ask", "together")) != "together":
             raise ValueError(
@@ -69,7 +70,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         self.n_answers = n_answers
         self._answers: list[str] = []
         self._replies: list[str] = []
-        self.action_space = gym.spaces.Discrete(self._inner.n_choices(n_answers))
+        self.action_space = gym.spaces.Discrete(count(n_answers))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

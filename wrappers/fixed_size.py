@@ -51,7 +51,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         n_answers: candidates, the right one included; unused in Sokoban.
 
     Raises:
-        TypeError: another environment.
+        TypeError: an environment without `choices`.
         ValueError: fewer than 2 candidates, or more than a task can have; or questions are asked one by one.
     """
 
@@ -132,7 +132,7 @@ class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return features(text, info.get("replies", []), self.size), info
 
     def step(self, action: Any) -> tuple[Floats32, Any, bool, bool, Info]:
-        """Play on."""
+        """Play an action."""
         text, reward, terminated, truncated, info = self.env.step(action)
         return features(text, info.get("replies", []), self.size), reward, terminated, truncated, info
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 import pytest
+from test_reward_wrapper import CHUNKS, MEMORY, READING
 from test_vector_errors import Mortal
 
 from memenvs.core.vector import TextVectorEnv
@@ -20,9 +21,6 @@ from memenvs.wrappers import (
 )
 from memenvs.wrappers.scorers import LexicalScorer
 
-CHUNKS = {"tasks": "world-test", "chunk_size": 9000}  # four turns
-MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
-READING = ["TAMTRL", "InfoMem", "MemPO"]
 SEARCH = "<mem>1623</mem><think></think><search>{}</search>"
 ANSWER = "<mem>1623</mem><think></think><answer>1623</answer>"
 AWAY = "ConnectionError: no scorer at http://node:8000"

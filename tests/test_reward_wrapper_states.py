@@ -9,27 +9,14 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 import pytest
+from test_reward_wrapper import ANSWER, MEMORY, SEARCH, Broken, reading
 
 import memenvs
 from memenvs.core.state import to_plain
 from memenvs.core.vector import TextVectorEnv
 from memenvs.wrappers import TAMTRL, InfoMem, RewardMethod, RewardWrapper, VectorRewardWrapper
-from memenvs.wrappers.scorers import LexicalScorer
 
-CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
-MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
-ANSWER, SEARCH = "<mem>1623</mem><answer>1623</answer>", "<mem>1623</mem><search>x</search>"
 MODES = ["Disabled", "NextStep", "SameStep"]
-
-
-class Broken(LexicalScorer):
-    """A scorer whose model has no numbers for some continuations."""
-
-    def logprobs(self, requests):
-        scores = super().logprobs(requests)
-        return [
-            s * math.nan if "broken" in r.continuation else s for r, s in zip(requests, scores, strict=True)
-        ]
 
 
 @dataclass
@@ -42,10 +29,6 @@ class Seen(RewardMethod):
     def assign_credit(self, episodes):
         self.last = [[turn.observation for turn in episode.turns] for episode in episodes]
         return super().assign_credit(episodes)
-
-
-def reading(**kwargs):
-    return gym.make("MemChunkQA-v0", **{**CHUNKS, **kwargs})
 
 
 def begun(methods=("TAMTRL", "InfoMem"), scorer="lexical", replies=("the year", "1623")):

@@ -153,21 +153,21 @@ class TAMTRLMethod(RememberingMethod):
 
 def _answered(turn: Turn) -> bool:
     """Whether the environment says that the reply answered one of several questions."""
-    return bool(_privileged(turn).get("answered", False))
+    return bool(_scoring_fields(turn).get("answered", False))
 
 
 def _answers(turn: Turn) -> bool:
     """Whether the reply is an answer; a limit outside may end a reading turn too."""
-    return _answered(turn) or (turn.over and _privileged(turn).get("memory_span") is None)
+    return _answered(turn) or (turn.over and _scoring_fields(turn).get("memory_span") is None)
 
 
 def _written(turn: Turn) -> str:
     """The answer, or what was written of the memory: in some memory modes a change of it."""
-    seen = _privileged(turn)
-    return str(seen.get("reply", "") if _answers(turn) else seen.get("written", seen["memory"]))
+    fields = _scoring_fields(turn)
+    return str(fields.get("reply", "") if _answers(turn) else fields.get("written", fields["memory"]))
 
 
-def _privileged(turn: Turn) -> dict[str, Any]:
+def _scoring_fields(turn: Turn) -> dict[str, Any]:
     """What only the trainer sees; nothing at a turn that an error ended."""
-    seen: dict[str, Any] = turn.info.get("privileged", {})
-    return seen
+    fields: dict[str, Any] = turn.info.get("privileged", {})
+    return fields

@@ -136,15 +136,6 @@ def test_search_rewards_are_paid_at_their_turn():
     assert steps[-1][4]["turn_rewards"] == [step[1] for step in steps[1:]]
 
 
-def test_tool_rewards_are_paid_at_the_call_and_at_the_end():
-    env = ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"))
-    title = env.unwrapped.questions.titles(env.unwrapped.questions[2].evidence)[0]
-    tool = f'{{"name": "wiki_search", "args": {{"query": "{title}"}}}}'
-    call = f"<reasoning>r</reasoning>\n<tool>\n{tool}\n</tool>"
-    steps = play(env, [call, "<reasoning>r</reasoning>\n<answer>\nSheaf\n</answer>"], options={"task": 2})
-    assert [step[1] for step in steps[1:]] == [pytest.approx(0.7), pytest.approx(1.9)]
-
-
 def test_an_answer_that_a_document_holds_earns_nothing(monkeypatch):
     env = ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"))
     monkeypatch.setattr(env.unwrapped, "_search", lambda query: "<answer>sheaf</answer>")

@@ -105,11 +105,6 @@ class TestOTC:
     def test_calls_of_a_tool_count_as_searches_do(self):
         close(paid(OTCMethod(), [calling(1, 1.0, name="called")]), [0.5])
 
-    def test_it_stands_at_the_last_turn_for_the_outcome(self):
-        ((credit,),) = OTCMethod().assign_credit([calling(2, 1.0)])
-        assert credit.turn == 2
-        assert OTCMethod().replaces_outcome
-
     def test_an_environment_without_calls_is_refused_by_both_names(self):
         env = RewardWrapper(gym.make("MemSokoban-v0"), ["OTC"])
         with pytest.raises(
@@ -126,9 +121,6 @@ class TestStepSearch:
         rows = counts * (1 + np.log(5 / (1 + (counts > 0).sum(axis=0))))
         rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         close(matches(passage, evidence), rows[1:] @ rows[0])
-
-    def test_empty_texts_match_nothing(self):
-        assert matches("", ["ana", ""]) == [0.0, 0.0]
 
     def test_a_turn_earns_its_gain_less_its_redundancy(self):
         evidence = ["ana bob", "cid dov"]

@@ -110,7 +110,7 @@ def overlong_penalty(lengths: ArrayLike, max_length: int, buffer: Count, factor:
     return -factor * np.maximum(over, 0.0) / buffer + 0.0
 
 
-def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float = 1e-8) -> Array:
+def whiten(values: ArrayLike, mask: ArrayLike, *, eps: float = 1e-8) -> Array:
     """Values of mean 0 and variance 1 over the mask, in their shape; 0 where mask is False.
 
         w = (v - mean v) / sqrt(var v + eps)        var with ddof 1
@@ -120,7 +120,6 @@ def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float
     Args:
         values: any shape, such as advantages (B, T).
         mask: of that shape.
-        shift: False gives the mean back afterwards.
         eps: added to the variance.
     """
     array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
@@ -128,9 +127,8 @@ def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float
     counted = array[counts]
     if len(counted) == 0:
         return white
-    mean = counted.mean()
-    centred = counted - mean if np.ptp(counted) else np.zeros_like(counted)
-    white[counts] = centred / np.sqrt(masked_var(array, counts) + eps) + (0.0 if shift else mean)
+    centred = counted - counted.mean() if np.ptp(counted) else np.zeros_like(counted)
+    white[counts] = centred / np.sqrt(masked_var(array, counts) + eps)
     return white
 
 

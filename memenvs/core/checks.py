@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +47,6 @@ class Range(NamedTuple):
 
 
 FINITE, COUNT = Range(), Range(1)
-Count = Annotated[int, COUNT]
-NonNegative = Annotated[float, Range(0)]
-Share = Annotated[float, Range(0, 1)]
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
@@ -80,26 +76,6 @@ def check_flags(**values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be True or False, got {value!r}")
-
-
-def check_fields(data: Any) -> None:
-    """Raise a ValueError unless the fields of a dataclass are what their annotations allow.
-
-    Checked are `bool`, `int`, `float` and `Literal`; `Annotated[float, Range(0)]` bounds a number.
-    """
-    hints = get_type_hints(type(data), include_extras=True)
-    for name in (one.name for one in fields(data) if one.init):
-        kind, *extras = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name],)
-        bounds = next((one for one in extras if isinstance(one, Range)), FINITE)
-        given = {name: getattr(data, name)}
-        if kind is bool:
-            check_flags(**given)
-        elif kind is int:
-            check_whole(bounds, **given)
-        elif kind is float:
-            check_numbers(bounds, **given)
-        elif get_origin(kind) is Literal:
-            check_choice(name, given[name], get_args(kind))
 
 
 def is_whole(value: object) -> bool:

@@ -116,6 +116,7 @@ def test_a_turn_behind_a_step_that_the_scorer_interrupted_is_refused():
             env.step(bad)
         with pytest.raises((gym.error.ResetNeeded, ValueError), match=r"reset"):
             env.step(good)
+        assert len((env.record(1) if env is venv else env.record).turns) == 0
         env.reset(seed=0)
         env.step(good)
 

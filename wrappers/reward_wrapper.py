@@ -515,11 +515,12 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         )
         gym.Wrapper.__init__(self, env)
         self._episode: EpisodeRewards | None = None
+        self._interrupted = False  # whether an error has left the last turn unpaid
 
     @property
     def record(self) -> Episode:
         """The episode that is being played or has just ended."""
-        record = self._stack.record(self._current)
+        record = self._stack.record(self._episode or self._current)
         record.env = self.spec.id if self.spec else type(self.unwrapped).__name__
         record.seed = -1  # of the reset: not kept
         return record
@@ -530,13 +531,14 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         """Start an episode; what methods remember of earlier ones is kept."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._episode = EpisodeRewards.begin(self._stack, observation, info)
+        self._interrupted = False
         return observation, self._episode.info
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, Info]:
         """Play a reply; the reward is the environment's with what the methods pay at this turn."""
         stack, episode = self._stack, self._current
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._episode = None  # an error below leaves this turn unpaid, so that a reset must come next
+        self._interrupted = True
         turn = episode.next_turn(action, observation, info, end_of(terminated, truncated))
         (scores,) = stack.score([turn])
         reward = episode.pay(stack, turn, float(reward), scores)
@@ -544,7 +546,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
             for method in self.methods:
                 (credits,) = stack.assign_credit(method, [episode])
                 reward += episode.take_credits(method.name, credits)
-        self._episode = episode
+        self._interrupted = False
         return observation, reward, terminated, truncated, episode.info
 
     def render(self) -> Any:
@@ -587,11 +589,11 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         record = from_plain(state["record"], EpisodeRewards, "the state's record")
         memenvs.set_state(self.env, state["inner"])
         self._stack.set_state(state)
-        self._episode = record
+        self._episode, self._interrupted = record, False
 
     @property
     def _current(self) -> EpisodeRewards:
-        if self._episode is None:
+        if self._episode is None or self._interrupted:
             raise gym.error.ResetNeeded("no episode, or an error interrupted its last step; call reset()")
         return self._episode
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memenvs.core.checks import check_choice
-from memenvs.credit import masked_mean, mt_grpo
+from memenvs.credit import Ended, Scale, masked_mean, mt_grpo
 from memenvs.models import Policy
 from memenvs.rollout.records import Episode, Floats, Sample
 from memenvs.rollout.tree import Node
@@ -54,7 +54,7 @@ def group_advantages(
 
 
 def tree_advantages(
-    roots: Sequence[Node], *, alpha: float = 1.0, ended: str = "zero", scale: str = "std"
+    roots: Sequence[Node], *, alpha: float = 1.0, ended: Ended = "zero", scale: Scale = "std"
 ) -> list[tuple[Sample, int, Floats]]:
     """Advantages of each reply of the trees: its training sequence, its tree's number, advantages (N,).
 

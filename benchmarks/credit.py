@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks import timed
 from memenvs.baselines.losses import aggregate, policy_loss
-from memenvs.credit import gae, mt_grpo, place_rewards, spread_turns, whiten
+from memenvs.credit import gae, mt_grpo, place_rewards, whiten
 
 ROWS, STEPS, TURNS, GROUP, ROUNDS = 512, 4096, 8, 8, 7
 PASS = (4, 1024)  # sequences and tokens in the pass of the model that is timed
@@ -103,7 +103,8 @@ def stage(rng: np.random.Generator, values: Array) -> None:
 
     def grouped() -> object:
         advantages = mt_grpo(turn_rewards, outcomes, groups=groups)
-        return np.stack([spread_turns(a, end, STEPS) for a, end in zip(advantages, ends, strict=True)])
+        pairs = zip(advantages, ends, strict=True)
+        return np.concatenate([np.repeat(turns, np.diff(end, prepend=-1)) for turns, end in pairs])
 
     second = update()
     step = second * ROWS * STEPS / np.prod(PASS)

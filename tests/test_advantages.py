@@ -91,12 +91,6 @@ class TestGroups:
         assert first == pytest.approx([-0.375 / std, -0.375 / std, 0.625 / std], abs=1e-5)
         assert second == pytest.approx([0.125 / std, 0.125 / std, -0.375 / std], abs=1e-5)
 
-    def test_pooled_turns_are_not_compared_with_those_of_another_group(self, pair):
-        other = [episode(8, [9.0], [9.0], ["a"]), episode(8, [7.0], [7.0], ["a"])]
-        values = group_advantages([*other, *pair], POLICY, reward="turn-pool")
-        assert values[0] == pytest.approx([1 / ROOT2], abs=1e-5)
-        assert values[2] == pytest.approx(group_advantages(pair, POLICY, reward="turn-pool")[0])
-
     def test_a_pooled_turn_that_could_not_be_measured_is_in_no_mean(self, pair):
         # the judge of the first turn could not be read: R = 1 | 0.5, 0, mean 0.5, std 0.5
         pair[0].credits = {"judge": [Credit(0, math.nan, None, "no verdict"), Credit(1, 1.0)]}
@@ -132,16 +126,6 @@ class TestGroups:
         # outcomes 1 - 1 and 0: equal
         assert group_advantages(pair, POLICY, reward="outcome")[0].tolist() == [0.0] * 3
 
-    def test_turns_can_be_compared_without_their_scale(self, pair):
-        first, _ = group_advantages(pair, POLICY, "turn", ComparisonSettings(scale="none"))
-        # turn 0: 0 - 0.25, and the outcome 1 - 0.5
-        assert first == pytest.approx([0.25, 0.25, 0.5])
-
-    def test_leave_one_out(self, pair):
-        first, second = group_advantages(pair, POLICY, "outcome", ComparisonSettings(estimator="rloo"))
-        assert first.tolist() == [1.0] * 3
-        assert second.tolist() == [-1.0] * 3
-
     def test_reinforce_takes_the_return_as_it_is(self, pair):
         values = group_advantages(pair, POLICY, "merged", ComparisonSettings(estimator="reinforce"))
         assert [tokens.tolist() for tokens in values] == [[1.0] * 3, [0.5] * 3]
@@ -151,16 +135,6 @@ class TestGroups:
     def test_reinforce_by_turn_is_what_is_still_to_be_earned(self, pair):
         values = group_advantages(pair, POLICY, "turn", ComparisonSettings(estimator="reinforce", alpha=0.5))
         assert [tokens.tolist() for tokens in values] == [[0.5, 0.5, 1.0], [0.5, 0.5, 0.0]]
-
-    def test_groups_do_not_touch_each_other(self, pair):
-        other = [episode(8, [9.0], [9.0], ["a"]), episode(8, [9.0], [9.0], ["a"])]
-        values = group_advantages([*pair, *other], POLICY, reward="outcome")
-        assert values[0] == pytest.approx(group_advantages(pair, POLICY, reward="outcome")[0])
-        assert values[2].tolist() == [0.0]
-
-    def test_without_scale_the_mean_alone_is_taken_off(self, pair):
-        first, _ = group_advantages(pair, POLICY, "outcome", ComparisonSettings(scale="none"))
-        assert first.tolist() == [0.5] * 3
 
     def test_memory_has_its_credit_on_its_own_characters(self, pair):
         # "memory" of "a memory" is the memory of turn 0, worth 2

@@ -9,13 +9,11 @@ from memenvs.core.checks import (
     Range,
     check_choice,
     check_flags,
-    check_lengths,
     check_numbers,
     check_shapes,
     check_whole,
     is_whole,
     one_line,
-    one_row,
 )
 
 
@@ -82,17 +80,7 @@ def test_integers_of_python_and_numpy_are_whole_and_bools_are_not():
     assert [is_whole(value) for value in (1, np.int64(1), True, np.True_, 1.0)] == [True, True] + [False] * 3
 
 
-def test_a_row_of_numbers_may_hold_nan_and_nothing_infinite():
-    np.testing.assert_array_equal(one_row("gains", [1, math.nan]), [1.0, math.nan])
-    with pytest.raises(ValueError, match="gains holds an infinite value"):
-        one_row("gains", [math.inf])
-    with pytest.raises(ValueError, match=r"gains must be one row of numbers, got shape \(1, 1\)"):
-        one_row("gains", [[1.0]])
-
-
-def test_parts_of_other_lengths_or_shapes_are_refused_with_all_of_them():
-    with pytest.raises(ValueError, match=r"got rewards 2, groups 1$"):
-        check_lengths(rewards=[1, 2], groups=[1])
+def test_parts_of_other_shapes_are_refused_with_all_of_them():
     with pytest.raises(ValueError, match=r"got values \(2,\), mask \(1, 2\)$"):
         check_shapes(values=np.zeros(2), mask=np.zeros((1, 2)))
 

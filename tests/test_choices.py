@@ -111,18 +111,9 @@ def test_its_spec_makes_it_again():
     assert env.reset(seed=1)[0].tolist() == again.reset(seed=1)[0].tolist()
 
 
-@pytest.mark.parametrize("action", [-1, 9, 1.0, "0", None])
-def test_a_number_that_is_no_reply_is_refused(action):
-    env = made("tool")
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match="from 0 to 8"):
-        env.step(action)
-
-
-@pytest.mark.parametrize("count", [1, True, 2.0])
-def test_fewer_than_two_candidates_are_refused(count):
+def test_fewer_than_two_candidates_are_refused():
     with pytest.raises(ValueError, match="at least 2"):
-        made("tool", count)
+        made("tool", 1)
 
 
 def test_more_candidates_than_there_are_answers_are_refused():

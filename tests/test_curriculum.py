@@ -2,7 +2,6 @@
 
 import json
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -126,10 +125,7 @@ def test_a_state_goes_through_json_and_goes_on(tasks):
     [
         ({"threshold": 0.5}, "threshold=0.5, not 0.8"),
         ({"by": "tokens"}, "by='tokens', not 'hops'"),
-        ({"progress": {"level": 7, "scores": []}}, "progress cannot be"),
-        ({"progress": {"level": 0, "scores": [1.0] * 99}}, "progress cannot be"),
         ({"progress": {"level": "0"}}, "the state's progress.level must be a whole number, got '0'"),
-        ({"more": 1}, "is what get_state"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(tasks, change, said):
@@ -214,14 +210,12 @@ def test_a_learner_may_do_the_updates(folder, tasks):
 
 def test_what_a_curriculum_cannot_wrap_is_refused(folder, tasks):
     curriculum = Curriculum(tasks)
-    with pytest.raises(ValueError, match="autoreset_mode must be 'Disabled', got 'NextStep'"):
+    with pytest.raises(ValueError, match="autoreset_mode='Disabled', got"):
         CurriculumWrapper(venv(folder, autoreset_mode="NextStep"), curriculum)
     with pytest.raises(ValueError, match="do not play levels"):
         CurriculumWrapper(venv("world-train"), curriculum)
     with pytest.raises(ValueError, match="metric must be one of success, em"):
         CurriculumWrapper(venv(folder), Curriculum(tasks, metric="speed"))
-    with pytest.raises(TypeError, match=r"must be a memenvs\.core\.vector\.TextVectorEnv"):
-        CurriculumWrapper(gym.make_vec("CartPole-v1", 2), curriculum)
 
 
 # --- a learner

@@ -216,7 +216,7 @@ def test_play_saves_the_credits_of_its_methods_as_a_group_of_one_does(tmp_path):
     venv.reset(seed=0, options={"task": 3})
     for reply in played.replies:
         venv.step([reply.text])
-    (record,) = venv.records
+    record = venv.record(0)
     assert (played.signals, played.credits) == (record.signals, record.credits)
     assert played.turn_rewards == pytest.approx(record.turn_rewards)
     assert played.replaces_outcome

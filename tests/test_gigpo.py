@@ -54,34 +54,6 @@ def test_the_rewards_that_are_given_stay_as_they_are():
     assert gigpo([], []) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings", "match"),
-    [
-        (([[1.0]], [["s", "t"]]), {}, "rewards and states of a rollout differ in length"),
-        (([[1.0]], [["s"], ["s"]]), {}, "one entry for each rollout"),
-        (([[1.0]], [["s"]]), {"gamma": -0.5}, "gamma must be at least 0, got -0.5"),
-        (([[1.0]], [["s"]]), {"scale": "mad"}, "scale must be one of std, none, got 'mad'"),
-    ],
-)
-def test_what_does_not_fit_is_refused(arguments, settings, match):
-    with pytest.raises(ValueError, match=match):
-        gigpo(*arguments, **settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"omega": float("nan")}, "omega must be a finite number, got nan"),
-        ({"gamma": -1}, "gamma must be at least 0, got -1"),
-        ({"scale": "mad"}, "scale must be one of std, none, got 'mad'"),
-        ({"similarity": 2}, "similarity must be at least 0 and at most 1, got 2"),
-    ],
-)
-def test_a_wrong_setting_is_refused(settings, match):
-    with pytest.raises(ValueError, match=match):
-        GiGPOMethod(**settings)
-
-
 # States.
 
 

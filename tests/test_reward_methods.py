@@ -18,7 +18,6 @@ from memenvs.wrappers import (
     Turn,
 )
 from memenvs.wrappers.judge_client import JudgeClient
-from memenvs.wrappers.mempo import memory_span
 from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest
 
@@ -74,12 +73,9 @@ def values(credits):
 
 class TestTAMTRL:
     def test_the_memory_kept_is_scored_under_the_evidence_of_its_chunk(self):
-        asked = TAMTRLMethod().requests(turn("notes and more", before=TEACHER, memory="notes"))
-        assert asked == [ScoreRequest("evidence here", "notes")]
-
-    def test_the_global_view_shows_all_evidence(self):
-        asked = TAMTRLMethod(view="global").requests(turn(before=TEACHER, memory="notes"))
-        assert asked == [ScoreRequest("all evidence", "notes")]
+        written = turn("notes and more", before=TEACHER, memory="notes")
+        assert TAMTRLMethod().requests(written) == [ScoreRequest("evidence here", "notes")]
+        assert TAMTRLMethod(view="global").requests(written) == [ScoreRequest("all evidence", "notes")]
 
     def test_the_answer_turn_is_scored_only_by_a_teacher(self):
         action = "<think>so</think> my answer"
@@ -94,11 +90,9 @@ class TestTAMTRL:
         assert TAMTRLMethod(final_turn="teacher").requests(last) == [ScoreRequest("evidence here", "notes")]
 
     def test_the_signal_is_the_mean_of_probabilities(self):
-        assert TAMTRLMethod().signal(turn(), [np.array([HALF, QUARTER])]) == pytest.approx(0.375)
-
-    def test_without_length_norm_it_is_their_sum(self):
-        method = TAMTRLMethod(length_norm=False)
-        assert method.signal(turn(), [np.array([HALF, QUARTER])]) == pytest.approx(0.75)
+        scores = [np.array([HALF, QUARTER])]
+        assert TAMTRLMethod().signal(turn(), scores) == pytest.approx(0.375)
+        assert TAMTRLMethod(length_norm=False).signal(turn(), scores) == pytest.approx(0.75)
 
     def test_an_empty_memory_is_not_scored(self):
         assert TAMTRLMethod().requests(turn("", before=TEACHER, memory="")) == []
@@ -155,26 +149,11 @@ class TestTAMTRL:
         close(credits[0], [0.0, 1.0, 1.0])
         close(credits[1], [0.25, 0.5])
 
-    def test_a_failed_rollout_gets_nothing(self):
-        method = TAMTRLMethod()
-        group = [episode(method, [0.2, 0.0], outcome=0.0), episode(method, [0.6, 0.0], outcome=1.0)]
-        assert values(method.assign_credit(group)[0]) == [0.0, 0.0]
-
     def test_in_the_form_plus_the_outcome_stays_and_turns_get_their_share(self):
         method = TAMTRLMethod(combine="plus")
         group = [episode(method, [0.2, 0.6, 0.0], outcome=1.0), episode(method, [0.4, 0.0])]
         assert not method.replaces_outcome
         close(values(method.assign_credit(group)[0]), [0.0, 1.0, 0.0])
-
-    def test_without_minmax_the_probability_itself_is_paid(self):
-        method = TAMTRLMethod(minmax=False)
-        group = [episode(method, [0.2, 0.0], outcome=1.0), episode(method, [0.4, 0.0])]
-        close(values(method.assign_credit(group)[0]), [0.2, 1.0])
-
-    def test_a_teacher_scores_the_answer_turn_too(self):
-        method = TAMTRLMethod(final_turn="teacher")
-        group = [episode(method, [0.2, 0.6], outcome=1.0), episode(method, [0.4, 0.4])]
-        close(values(method.assign_credit(group)[0]), [0.0, 1.0])
 
     def test_alone_the_extremes_are_those_seen_so_far(self):
         method = TAMTRLMethod()
@@ -251,20 +230,6 @@ class TestInfoMem:
         close([values(c)[0] for c in credits], [-0.2, 0.2, 0.0])
         assert [c[0].turn for c in credits] == [1, 1, 1]
 
-    def test_one_success_keeps_its_raw_gain(self):
-        method = InfoMemMethod()
-        group = [episode(method, [0.7], outcome=1.0), episode(method, [9.0])]
-        close([values(c)[0] for c in method.assign_credit(group)], [0.14, 0.0])
-
-    def test_the_wrong_side_can_be_scored_instead(self):
-        method = InfoMemMethod(side="wrong", eps=0.0, beta=1.0)
-        group = [episode(method, [gain], outcome=right) for gain, right in ((9, 1.0), (1, 0.0), (3, 0.0))]
-        close([values(c)[0] for c in method.assign_credit(group)], [0.0, -1.0, 1.0])
-
-    def test_without_the_outcome_only_the_bonus_is_paid(self):
-        assert InfoMemMethod(outcome=False).replaces_outcome
-        assert not InfoMemMethod().replaces_outcome
-
     def test_alone_the_first_success_is_raw_and_the_next_are_scored_against_the_earlier(self):
         method = InfoMemMethod(beta=1.0, eps=0.0)
         paid = [
@@ -294,7 +259,7 @@ class TestMemPO:
         method = MemPOMethod()
         assert method.replaces_outcome
         played = episode(method, [0, 0], outcome=outcome, proper=proper, memory="")
-        assert method.assign_credit([played]) == [[Credit(1, reward, of_signal=False)]]
+        assert method.assign_credit([played]) == [[Credit(1, reward, from_signal=False)]]
 
     def test_the_environments_outcome_can_be_kept_instead(self):
         method = MemPOMethod(trajectory="outcome")
@@ -305,22 +270,16 @@ class TestMemPO:
         asked = MemPOMethod(bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
         assert asked == [ScoreRequest("q m", "y")]
 
-    def test_a_turn_without_a_memory_asks_nothing(self):
-        assert MemPOMethod().requests(turn("<search>x</search>", memory="")) == []
-
     def test_the_signal_is_a_difference_of_probabilities(self):
         scores = [np.array([HALF, HALF]), np.array([QUARTER, QUARTER])]
         assert MemPOMethod().signal(turn(), scores) == pytest.approx(0.25)
         assert MemPOMethod(bias="none").signal(turn(), scores[:1]) == pytest.approx(0.5)
+        assert MemPOMethod(measure="log").signal(turn(), scores) == pytest.approx(math.log(2))
 
     def test_the_probability_is_the_exponential_of_the_mean(self):
         # the geometric mean of 1/2 and 1/8 is 1/4
         scores = [np.array([HALF, math.log(0.125)])]
         assert MemPOMethod(bias="none").signal(turn(), scores) == pytest.approx(0.25)
-
-    def test_it_can_be_measured_in_nats(self):
-        scores = [np.array([HALF]), np.array([QUARTER])]
-        assert MemPOMethod(measure="log").signal(turn(), scores) == pytest.approx(math.log(2))
 
     def test_the_credit_lies_on_what_stands_inside_the_tags(self):
         method = MemPOMethod(eps=0.0, ddof=0)
@@ -347,10 +306,6 @@ class TestMemPO:
         actions = ["<mem>a</mem>"]
         method.assign_credit([episode(method, [1], actions=actions, memory="a")])
         close(values(method.assign_credit([episode(method, [3], actions=actions, memory="a")])[0]), [1.0])
-
-    def test_the_span_is_the_one_that_the_environment_tells(self):
-        assert memory_span(turn(memory="", memory_span=[5, 7])) == (5, 7)
-        assert memory_span(turn(memory="", memory_span=None)) is None
 
 
 RIGHT = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 1.0, "searches": 2.0}
@@ -398,28 +353,6 @@ def test_every_weight_of_the_search_rewards_can_be_set():
     assert method.signal(turn(end="truncated", events=RIGHT), []) == -4.0
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: TAMTRLMethod(combine="times"),
-        lambda: TAMTRLMethod(view="side"),
-        lambda: TAMTRLMethod(final_turn="none"),
-        lambda: InfoMemMethod(side="left"),
-        lambda: InfoMemMethod(condition="memory"),
-        lambda: InfoMemMethod(eps=-1.0),
-        lambda: MemPOMethod(bias="all"),
-        lambda: MemPOMethod(measure="bits"),
-        lambda: MemPOMethod(trajectory="loose"),
-        lambda: MemPOMethod(target="boxed"),
-        lambda: InfoMemMethod(target="boxed"),
-        lambda: SearchRewardsMethod(search_cost=-0.1),
-    ],
-)
-def test_a_wrong_setting_is_refused_with_what_was_given(make):
-    with pytest.raises(ValueError, match="got"):
-        make()
-
-
 def test_a_setting_that_there_is_none_of_is_refused():
     with pytest.raises(ValueError, match="InfoMem has no argument 'betta'; its arguments: beta, "):
         make_methods([["InfoMem", {"betta": 0.1}]])
@@ -436,20 +369,12 @@ def test_a_setting_of_another_type_is_refused():
     ("method", "settings"),
     [
         (InfoMemMethod, {"beta": math.nan}),
-        (InfoMemMethod, {"beta": "0.2"}),
-        (InfoMemMethod, {"eps": math.inf}),
-        (InfoMemMethod, {"ddof": -1}),
-        (InfoMemMethod, {"normalize": "no"}),
-        (MemPOMethod, {"ddof": 1.5}),
-        (MemPOMethod, {"eps": -1e-6}),
+        (InfoMemMethod, {"eps": -1.0}),
+        (MemPOMethod, {"ddof": 2}),
         (TAMTRLMethod, {"minmax": "yes"}),
         (TAMTRLMethod, {"view": "both"}),
-        (SearchRewardsMethod, {"exact": math.nan}),
-        (SearchRewardsMethod, {"search_cost": -0.1}),
-        (SearchRewardsMethod, {"once": 1}),
         (ToolRewardsMethod, {"execution": None}),
         (JudgeClient, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
-        (JudgeClient, {"url": "http://x/v1", "model": "m", "max_tokens": 0}),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):

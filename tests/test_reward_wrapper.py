@@ -12,9 +12,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import VectorWrapper
 from transcripts import plain
 
-import memenvs
 from memenvs.core.vector import TextVectorEnv
-from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing import play
 from memenvs.wrappers import (
     TAMTRL,
@@ -25,7 +23,6 @@ from memenvs.wrappers import (
     RewardMethod,
     RewardWrapper,
     SearchRewards,
-    TAMTRLMethod,
     ToolRewards,
     VectorRewardWrapper,
 )
@@ -33,7 +30,7 @@ from memenvs.wrappers.scorers import LexicalScorer
 
 CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
 MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
-FIRST = "<mem>1623</mem><answer>1623</answer>"
+ANSWER, SEARCH = "<mem>1623</mem><answer>1623</answer>", "<mem>1623</mem><search>x</search>"
 READING = ["TAMTRL", "InfoMem", "MemPO"]
 
 
@@ -137,15 +134,6 @@ def test_search_rewards_are_paid_at_their_turn():
     steps = play(env, replies, options={"task": 2})
     assert [step[1] for step in steps[1:]] == [pytest.approx(0.3 + 0.1 - 0.1), 1.0]
     assert steps[-1][4]["turn_rewards"] == [step[1] for step in steps[1:]]
-
-
-def test_tool_rewards_are_paid_at_the_call_and_at_the_end():
-    env = ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"))
-    title = env.unwrapped.questions.titles(env.unwrapped.questions[2].evidence)[0]
-    tool = f'{{"name": "wiki_search", "args": {{"query": "{title}"}}}}'
-    call = f"<reasoning>r</reasoning>\n<tool>\n{tool}\n</tool>"
-    steps = play(env, [call, "<reasoning>r</reasoning>\n<answer>\nSheaf\n</answer>"], options={"task": 2})
-    assert [step[1] for step in steps[1:]] == [pytest.approx(0.7), pytest.approx(1.9)]
 
 
 def test_an_answer_that_a_document_holds_earns_nothing(monkeypatch):
@@ -262,28 +250,20 @@ def test_a_method_that_does_not_fit_the_environment_is_refused_at_reset():
 
 
 @pytest.mark.parametrize(
-    ("methods", "error"),
+    ("methods", "said"),
     [
-        (["TAMTRLL"], ValueError),
-        ([], ValueError),
-        ("TAMTRL", TypeError),
-        (["InfoMem", "InfoMem"], ValueError),
-        ([["InfoMem"]], TypeError),
-        ([["InfoMem", 3]], TypeError),
-        ([None], TypeError),
-        ([InfoMemMethod], TypeError),
-        (["no.such.module:Method"], ValueError),
-        (["memenvs.wrappers:NoSuchMethod"], ValueError),
+        (["TAMTRLL"], "no method 'TAMTRLL'"),
+        ([], "methods must be a list"),
+        ("TAMTRL", "methods must be a list"),
+        (["InfoMem", "InfoMem"], "'infomem', and each would pay in full; leave one out"),
+        ([["InfoMem", 3]], "must be an object, got 3"),
+        ([InfoMemMethod], "a method must be a list of 2"),
+        (["no.such.module:Method"], "no.such"),
     ],
 )
-def test_a_wrong_list_of_methods_is_refused(methods, error):
-    with pytest.raises(error):
+def test_a_wrong_list_of_methods_is_refused(methods, said):
+    with pytest.raises(ValueError, match=said):
         RewardWrapper(reading(), methods, "lexical")
-
-
-def test_a_method_that_is_given_twice_is_refused_without_the_advice_to_wrap_twice():
-    with pytest.raises(ValueError, match="'infomem', and each would pay in full; leave one out"):
-        RewardWrapper(reading(), ["InfoMem", "InfoMem"], "lexical")
 
 
 def test_a_missing_scorer_is_named():
@@ -305,9 +285,7 @@ def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
     [
         LexicalScorer,
         "lexicall",
-        3,
         ["lexical"],
-        ["lexicall", {}],
         ["server", {"url": "http://x", "api_key": "k"}],
     ],
 )
@@ -341,16 +319,6 @@ def test_a_limit_of_steps_below_ends_an_episode_too():
 def test_a_step_before_the_reset_is_refused():
     with pytest.raises(ResetNeeded):
         RewardWrapper(reading(), ["TAMTRL"], "lexical").get_state()
-
-
-def test_running_statistics_are_part_of_the_state():
-    env = InfoMem(reading(), "lexical")
-    play(env, ["the year 1623"] * 3 + ["\\boxed{1623}"], options={"task": 0})
-    env.reset(options={"task": 1})
-    state = memenvs.get_state(env)
-    other = InfoMem(reading(), "lexical")
-    memenvs.set_state(other, state)
-    assert other.methods[0].get_state() == env.methods[0].get_state()
 
 
 # Many environments.
@@ -403,14 +371,19 @@ def test_a_group_is_compared_together():
     np.testing.assert_allclose(steps[-1][0], expected)
 
 
-def test_credits_come_exactly_when_the_group_is_complete():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
+def half_ended():
+    """A group of two of which the first has answered and the second has searched."""
     venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
     venv.reset(options={"task": 0})
-    venv.step([answer, search])
+    venv.step([ANSWER, SEARCH])
+    return venv
+
+
+def test_credits_come_exactly_when_the_group_is_complete():
+    venv = half_ended()
     assert venv.infos_list[0]["credits"]["mempo"] == []
     assert venv.completed_groups == []
-    venv.step([answer, answer], mask=np.array([False, True]))
+    venv.step([ANSWER, ANSWER], mask=np.array([False, True]))
     (group,) = venv.completed_groups
     memories = [[credit for credit in episode.credits["mempo"] if credit.span] for episode in group]
     assert [len(credits) for credits in memories] == [1, 2]
@@ -426,9 +399,8 @@ def test_a_completed_episode_whose_outcome_a_method_replaced_tells_that_outcome(
 
 
 def test_what_a_group_brings_an_ended_episode_is_paid_late():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
     venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    steps = run(venv, [[answer], [search, answer]], options={"task": 0})
+    steps = run(venv, [[ANSWER], [SEARCH, ANSWER]], options={"task": 0})
     infos, received = venv.infos_list, sum(rewards for rewards, _ in steps)
     assert steps[1][0][0] != 0.0
     assert [sum(info["turn_rewards"]) for info in infos] == pytest.approx(received.tolist())
@@ -436,47 +408,35 @@ def test_what_a_group_brings_an_ended_episode_is_paid_late():
 
 
 def test_late_rewards_are_marked_in_the_vector_infos():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    venv.reset(options={"task": 0})
-    venv.step([answer, search])
-    infos = venv.step([answer, answer], mask=np.array([False, True]))[4]
+    venv = half_ended()
+    infos = venv.step([ANSWER, ANSWER], mask=np.array([False, True]))[4]
     assert infos["_turn_rewards"].tolist() == [True, True]
 
 
 def test_an_episode_begun_early_is_not_paid_for_the_one_before():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    venv.reset(options={"task": 0})
-    venv.step([answer, search])
+    venv = half_ended()
     venv.reset(options={"task": 0, "reset_mask": np.array([True, False])})
-    _, rewards, *_ = venv.step([search, answer])
+    _, rewards, *_ = venv.step([SEARCH, ANSWER])
     assert rewards[0] == 0.0
     (group,) = venv.completed_groups
     assert [len(episode.turns) for episode in group] == [1, 2]
     venv.reset(options={"task": 0, "reset_mask": np.array([False, True])})
-    venv.step([answer, answer])
+    venv.step([ANSWER, ANSWER])
     (group,) = venv.completed_groups
     assert [len(episode.turns) for episode in group] == [2, 1]
 
 
 def test_an_episode_that_ends_with_the_group_before_is_paid_for_itself_alone():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    venv.reset(options={"task": 0})
-    venv.step([answer, search])
+    venv = half_ended()
     venv.reset(options={"task": 0, "reset_mask": np.array([True, False])})
-    _, rewards, *_ = venv.step([answer, answer])
+    _, rewards, *_ = venv.step([ANSWER, ANSWER])
     assert rewards[0] == 0.0  # MemPO's own reward of the result comes with its group, which is not complete
 
 
 def test_a_reset_of_all_drops_what_was_waited_for():
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
-    venv.reset(options={"task": 0})
-    venv.step([answer, search])
+    venv = half_ended()
     venv.reset(options={"task": 1})
-    venv.step([answer, answer])
+    venv.step([ANSWER, ANSWER])
     (group,) = venv.completed_groups
     assert {episode.turns[0].info["task"] for episode in group} == {"world-test-1"}
 
@@ -487,13 +447,6 @@ def test_one_seed_is_a_group_and_the_groups_differ():
     tasks = [info["task"] for info in venv.infos_list]
     assert len(set(tasks[:3])) == len(set(tasks[3:])) == 1
     assert tasks[0] != tasks[3]
-
-
-def test_without_a_seed_groups_still_play_one_task():
-    venv = vector("MemChunkQA-v0", 6, ["TAMTRL"], group_size=3, **CHUNKS)
-    venv.reset()
-    tasks = [info["task"] for info in venv.infos_list]
-    assert len(set(tasks[:3])) == len(set(tasks[3:])) == 1
 
 
 def test_a_group_of_two_tasks_is_refused():
@@ -522,21 +475,6 @@ def test_final_infos_of_same_step_autoreset_carry_the_credits():
         infos = venv.step(["\\boxed{a}"] * 2)[4]
     assert len(infos["final_info"]["turn_rewards"][0]) == 4
     assert infos["credits"]["tamtrl"].tolist() == [[], []]
-
-
-def test_states_of_many_environments_branch():
-    venv = vector("MemSearchQA-v0", 4, ["MemPO"], group_size=2, **MEMORY)
-    answer, search = FIRST, "<mem>1623</mem><search>x</search>"
-    venv.reset(options={"task": 0})
-    observations = venv.step([answer, search, search, search])[0]
-    states = pickle.loads(pickle.dumps(venv.get_states()))
-    branches = []
-    for _ in range(2):
-        venv.set_states(states, observations)
-        rewards = venv.step([answer] * 4, mask=np.array([False, True, True, True]))[1]
-        branches.append((rewards.tolist(), list(venv.infos_list)))
-    assert data_equivalence(*branches)
-    assert branches[0][0][0] != 0.0
 
 
 def test_wrapped_environments_can_be_stepped_together():
@@ -611,7 +549,7 @@ def test_an_environment_that_was_stepped_or_reset_without_its_wrapper_is_refused
     assert outer.step(["a", "b"])[1].tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("size", [0, 3, 1.5, True])
+@pytest.mark.parametrize("size", [0, 3])
 def test_a_group_size_that_does_not_divide_the_environments_is_refused(size):
     with pytest.raises(ValueError, match="group_size"):
         vector("MemChunkQA-v0", 4, ["TAMTRL"], group_size=size, **CHUNKS)
@@ -620,8 +558,3 @@ def test_a_group_size_that_does_not_divide_the_environments_is_refused(size):
 def test_another_vector_environment_is_refused():
     with pytest.raises(TypeError, match="TextVectorEnv"):
         VectorRewardWrapper(gym.make_vec("CartPole-v1", 2), ["TAMTRL"])
-
-
-def test_the_gold_policy_plays_through_a_wrapper():
-    env = RewardWrapper(reading(), [TAMTRLMethod(), InfoMemMethod()], "lexical")
-    assert play_episode(env, make_policy("gold", env), task=0)["metrics"]["success"] == 1.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 import pytest
+from test_reward_wrapper import CHUNKS, MEMORY, READING
 from test_vector_errors import Mortal
 
 from memenvs.core.vector import TextVectorEnv
@@ -20,9 +21,6 @@ from memenvs.wrappers import (
 )
 from memenvs.wrappers.scorers import LexicalScorer
 
-CHUNKS = {"tasks": "world-test", "chunk_size": 9000}  # four turns
-MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
-READING = ["TAMTRL", "InfoMem", "MemPO"]
 SEARCH = "<mem>1623</mem><think></think><search>{}</search>"
 ANSWER = "<mem>1623</mem><think></think><answer>1623</answer>"
 AWAY = "ConnectionError: no scorer at http://node:8000"
@@ -93,27 +91,13 @@ def reading(*memories):
 
 
 def test_a_scorer_that_fails_for_one_environment_truncates_it_alone():
-    venv = rewarded(3, READING, Partly("poison"), **CHUNKS)
+    scorer = Partly("poison")
+    venv = rewarded(3, READING, scorer, **CHUNKS)
     _, cut, _ = run(venv, reading("1623", "poison", "the year"))
     assert cut.tolist() == [False, True, False]
     assert [info["error"] for info in venv.infos_list] == ["", AWAY, ""]
     assert venv.infos_list[1]["turn"] == 3
-
-
-def test_after_a_failed_call_each_environment_is_scored_alone():
-    scorer = Partly("poison")
-    venv = rewarded(3, ["TAMTRL"], scorer, **CHUNKS)
-    venv.reset(options={"task": 0})
-    venv.step(["a", "poison", "b"])
-    assert scorer.calls == 1 + 3
-
-
-def test_a_scorer_that_fails_for_all_truncates_all():
-    venv = rewarded(2, READING, Partly(""), group_size=2, **CHUNKS)
-    _, cut, groups = run(venv, reading("1623", "the year"))
-    assert cut.all()
-    assert len(groups) == 1
-    assert [info["error"] for info in venv.infos_list] == [AWAY, AWAY]
+    assert scorer.calls == (1 + 3) + 1  # the third step, once more for each environment, and the last
 
 
 def test_by_default_a_scorer_that_fails_raises():
@@ -130,10 +114,9 @@ def test_a_turn_behind_a_step_that_the_scorer_interrupted_is_refused():
         env.reset(seed=0)
         with pytest.raises(ConnectionError):
             env.step(bad)
-        with pytest.raises(
-            gym.error.ResetNeeded, match=r"no rewards for turn 1, .*; reset it by the wrapper"
-        ):
+        with pytest.raises((gym.error.ResetNeeded, ValueError), match=r"reset"):
             env.step(good)
+        assert len((env.record(1) if env is venv else env.record).turns) == 0
         env.reset(seed=0)
         env.step(good)
 
@@ -156,13 +139,6 @@ def test_an_end_that_the_scorer_interrupted_is_played_again_by_its_group(mode):
     venv.step([answer, answer])
     (group,) = venv.completed_groups
     assert [len(episode.turns) for episode in group] == [1, 2]
-
-
-def test_a_missing_scorer_is_the_callers_mistake():
-    venv = rewarded(2, ["TAMTRL"], None, **CHUNKS)
-    venv.reset(options={"task": 0})
-    with pytest.raises(ValueError, match="give a scorer"):
-        venv.step(["a", "b"])
 
 
 def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_reason():
@@ -207,13 +183,6 @@ def test_a_group_that_failed_as_a_whole_is_completed_without_credit():
     _, _, (group,) = run(venv, reading("1623", "x"))
     assert kept.groups == []
     assert all(episode.error == AWAY for episode in group)
-
-
-def test_the_turn_rewards_still_sum_to_what_was_received():
-    venv = rewarded(4, READING, Partly("poison"), group_size=2, **CHUNKS)
-    received, _, _ = run(venv, reading("1623", "poison", "the year", "x"))
-    sums = [math.fsum(info["turn_rewards"]) for info in venv.infos_list]
-    assert sums == pytest.approx(received.tolist())
 
 
 def test_an_episode_that_had_ended_anyway_stays_terminated():
@@ -368,42 +337,3 @@ def test_whatever_dies_all_groups_complete_and_the_rewards_add_up(size):
         assert sums == pytest.approx(received.tolist())
         failed += sum(info["error"] != "" for info in venv.infos_list)
     assert 0 < failed < 48
-
-
-@dataclass
-class Slip(RewardMethod):
-    """Gives one list of credits less than there are episodes, or credits of a turn that is none."""
-
-    turn: int | None = None
-    name = "slip"
-    immediate = False
-
-    def assign_credit(self, episodes):
-        return [] if self.turn is None else [[Credit(self.turn, 1.0)] for _ in episodes]
-
-
-@dataclass
-class Nameless(RewardMethod):
-    """Has no name."""
-
-
-@pytest.mark.parametrize(
-    ("turn", "said"),
-    [
-        (None, r"^slip\.assign_credit gave 0 lists of credits for 1 episodes$"),
-        (9, r"^slip\.assign_credit gave a credit of turn 9; the episode's turns are 0 to 3$"),
-        (-1, r"^slip\.assign_credit gave a credit of turn -1; the episode's turns are 0 to 3$"),
-    ],
-)
-def test_credits_that_fit_no_turn_are_refused_with_the_method_named(turn, said):
-    env = RewardWrapper(gym.make("MemChunkQA-v0", **CHUNKS), [Slip(turn)])
-    env.reset(options={"task": 0})
-    for _ in range(3):
-        env.step("a memory")
-    with pytest.raises(ValueError, match=said):
-        env.step("an answer")
-
-
-def test_a_method_without_a_name_is_refused_at_the_constructor():
-    with pytest.raises(ValueError, match=r"^Nameless has no name; give the class one: name = "):
-        RewardWrapper(gym.make("MemChunkQA-v0", **CHUNKS), [Nameless()])

@@ -9,27 +9,14 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 import pytest
+from test_reward_wrapper import ANSWER, MEMORY, SEARCH, Broken, reading
 
 import memenvs
 from memenvs.core.state import to_plain
 from memenvs.core.vector import TextVectorEnv
 from memenvs.wrappers import TAMTRL, InfoMem, RewardMethod, RewardWrapper, VectorRewardWrapper
-from memenvs.wrappers.scorers import LexicalScorer
 
-CHUNKS = {"tasks": "world-test", "chunk_size": 9000}
-MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
-ANSWER, SEARCH = "<mem>1623</mem><answer>1623</answer>", "<mem>1623</mem><search>x</search>"
 MODES = ["Disabled", "NextStep", "SameStep"]
-
-
-class Broken(LexicalScorer):
-    """A scorer whose model has no numbers for some continuations."""
-
-    def logprobs(self, requests):
-        scores = super().logprobs(requests)
-        return [
-            s * math.nan if "broken" in r.continuation else s for r, s in zip(requests, scores, strict=True)
-        ]
 
 
 @dataclass
@@ -42,10 +29,6 @@ class Seen(RewardMethod):
     def assign_credit(self, episodes):
         self.last = [[turn.observation for turn in episode.turns] for episode in episodes]
         return super().assign_credit(episodes)
-
-
-def reading(**kwargs):
-    return gym.make("MemChunkQA-v0", **{**CHUNKS, **kwargs})
 
 
 def begun(methods=("TAMTRL", "InfoMem"), scorer="lexical", replies=("the year", "1623")):
@@ -143,36 +126,11 @@ def test_a_state_of_another_environment_is_refused_and_the_methods_remember_what
     refused(env, foreign.get_state(), "with other arguments")
 
 
-TAMPERED = [
-    {"actions": ["a", 3]},
-    {"infos": [1, 2, 3]},
-    {"credits": {"tamtrl": 3}},
-    {"end": "done"},
-    {"error": None},
-    {"env_rewards": ["a", "b"]},
-]
-
-
-@pytest.mark.parametrize("tampered", TAMPERED, ids=str)
+@pytest.mark.parametrize("tampered", [{"actions": ["a", 3]}, {"end": "done"}], ids=str)
 def test_a_record_of_other_types_is_refused(tampered):
     env = begun()
     state = env.get_state()
-    refused(env, {**state, "record": {**state["record"], **tampered}}, "the state.record")
-
-
-@pytest.mark.parametrize(
-    "memories",
-    [
-        {},
-        {"infomem": {}},
-        {"infomem": {"success": {"count": "1"}, "wrong": {}}},
-        {"tamtrl": {}},
-    ],
-    ids=str,
-)
-def test_memories_that_no_method_can_have_are_refused(memories):
-    env = begun(["InfoMem"], replies=["the year 1623"] * 3 + ["\\boxed{1623}"])
-    refused(env, {**env.get_state(), "memories": memories}, "state")
+    refused(env, {**state, "record": {**state["record"], **tampered}}, "the state's record")
 
 
 @pytest.mark.parametrize("state", [None, {}, {"inner": {}}, {"inner": {}, "record": {}}, "state"], ids=str)
@@ -206,6 +164,10 @@ def half_ended(**kwargs):
     return venv, venv.step([ANSWER, SEARCH, SEARCH, SEARCH])[0]
 
 
+def records(venv):
+    return [venv.record(i) for i in range(venv.num_envs)]
+
+
 def all_went_on(venv, steps):
     """All that further steps bring, as plain data."""
     told, over = [], np.array([True, False, False, False])
@@ -215,7 +177,7 @@ def all_went_on(venv, steps):
         over |= terminated | truncated
         ends = terminated.tolist(), truncated.tolist()
         told.append(
-            [observations, rewards.tolist(), ends, venv.infos_list, venv.completed_groups, venv.records]
+            [observations, rewards.tolist(), ends, venv.infos_list, venv.completed_groups, records(venv)]
         )
     return to_plain(told)
 
@@ -247,7 +209,7 @@ def test_credits_of_a_wrapper_below_go_through_json():
     for one in (venv, other):
         one.step(["", "\\boxed{1623}"], mask=np.array([False, True]))
     assert other.infos_list == venv.infos_list
-    assert other.records == venv.records
+    assert records(other) == records(venv)
 
 
 def all_refused(venv, states, observations, match):
@@ -284,8 +246,6 @@ def test_one_foreign_state_among_several_changes_none():
     "tampered",
     [
         {"member": {"number": 0, "episodes": [{}]}},
-        {"member": {"number": "0"}},
-        {"base_seed": "0"},
         {"inner": {}},
         {"group_size": None},
     ],
@@ -295,11 +255,3 @@ def test_a_state_of_other_types_is_refused(tampered):
     venv, observations = half_ended()
     states = venv.get_states()
     all_refused(venv, [{**states[0], **tampered}, *states[1:]], observations, "state")
-
-
-@pytest.mark.parametrize("tampered", [{"over": 1}, {"info": None}], ids=str)
-def test_a_state_of_a_vector_environment_that_cannot_be_is_refused(tampered):
-    venv = TextVectorEnv("MemSokoban-v0", 2)
-    observations, _ = venv.reset(seed=0)
-    states = venv.get_states()
-    all_refused(venv, [{**states[0], **tampered}, states[1]], observations, "the state's environment")

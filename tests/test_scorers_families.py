@@ -95,8 +95,3 @@ def test_no_padding_is_read_where_keys_depend_on_the_length_of_the_input(tokeniz
     )
     scorer.token_logprobs([TokenPair(rng.integers(3, 101, n).tolist(), [5]) for n in (30, 29, 30)])
     assert shapes == [(2, 30), (1, 29)]
-
-
-@pytest.mark.parametrize(("family", "reuses"), [("Mistral", True), ("Phi3", False), ("Rwkv", False)])
-def test_a_prefix_is_reused_only_where_the_cache_can_be_cut(family, reuses, tokenizer):
-    assert HFScorer(build(family), tokenizer)._reuse == reuses

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -13,9 +10,9 @@ pytest.importorskip("transformers")
 
 import torch
 import transformers
-from tiny_model import plain_logprobs, save_tiny_model
+from tiny_model import plain_logprobs
 
-from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, SpanScorer
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest, SpanScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
 
 HISTORY = "Ada Lovelace wrote the first program for the engine of Babbage. "
@@ -41,11 +38,6 @@ def scorer(tiny_model):
     return HFScorer(str(tiny_model))
 
 
-def test_it_is_a_scorer_that_knows_its_spans(scorer):
-    assert isinstance(scorer, Scorer)
-    assert isinstance(scorer, SpanScorer)
-
-
 @pytest.mark.parametrize("budget", [7, 100, None])
 def test_scores_are_those_of_each_request_alone(tiny_model, budget):
     scorer = HFScorer(str(tiny_model), max_batch_tokens=budget)
@@ -63,27 +55,12 @@ def test_any_order_of_requests_gives_the_same_scores(scorer):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
 
 
-def test_probabilities_of_all_next_tokens_sum_to_one(scorer):
-    pairs = [TokenPair([5, 6, 7], [token]) for token in range(scorer.model.config.vocab_size)]
-    total = np.exp(np.concatenate(scorer.token_logprobs(pairs))).sum()
-    assert total == pytest.approx(1.0, abs=1e-5)
-
-
-def test_scores_are_float64_one_a_token_of_the_continuation_alone(scorer):
-    (scores,) = scorer.logprobs([ScoreRequest("Ada Love", "lace")])
-    ids = scorer._tokenizer.encode("lace", add_special_tokens=False).ids
-    assert scores.dtype == np.float64
-    assert scores.shape == (len(ids),)
-
-
 def test_an_empty_continuation_gives_an_empty_array(scorer):
-    assert [scores.shape for scores in scorer.logprobs([ScoreRequest("Ada", ""), ScoreRequest("", "")])] == [
-        (0,),
-        (0,),
+    assert isinstance(scorer, SpanScorer)
+    assert [len(scores) for scores in scorer.logprobs([ScoreRequest("Ada", ""), ScoreRequest("", "")])] == [
+        0,
+        0,
     ]
-
-
-def test_no_requests_give_no_scores(scorer):
     assert scorer.logprobs([]) == []
 
 
@@ -141,12 +118,6 @@ def test_padded_scores_are_those_of_each_request_alone(tiny_model, budget, monke
         np.testing.assert_allclose(found, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
 
 
-def test_padding_rows_a_shared_prompt_is_read_once(padding):
-    pairs = [TokenPair(PROMPT, [5, 6 + i, 7]) for i in range(8)]
-    # all but the prompt's last token, then that and two tokens of each continuation
-    assert shapes_read(padding, pairs) == [(1, 199), (8, 3)]
-
-
 def test_continuations_that_differ_in_their_last_token_are_one_row(padding):
     assert shapes_read(padding, [TokenPair(PROMPT, [5, 6, i]) for i in range(3, 11)]) == [(1, 202)]
 
@@ -169,13 +140,6 @@ def test_a_padded_pass_counts_the_prompt_of_each_row(tiny_model, monkeypatch):
     # 199 + 2 tokens a row: two rows fit
     pairs = [TokenPair(PROMPT, [5 + i, 7]) for i in range(3)]
     assert shapes_read(small, pairs) == [(1, 199), (2, 2), (1, 2)]
-
-
-def test_no_gradient_is_kept(tiny_model):
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model)
-    HFScorer(model).logprobs(requests()[:3])
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert torch.is_grad_enabled()
 
 
 def test_each_module_is_left_in_its_mode(tiny_model):
@@ -237,18 +201,6 @@ def test_spans_are_where_the_tokens_stand(scorer):
     assert spans[-1].tolist() == [9, 10]  # each of the emoji's bytes stands for the emoji
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"max_batch_tokens": 0}, "max_batch_tokens must be a whole number, at least 1, got 0"),
-        ({"truncate": "right"}, 'truncate must be "left" or None'),
-    ],
-)
-def test_arguments_out_of_range_are_refused(tiny_model, arguments, reason):
-    with pytest.raises(ValueError, match=reason):
-        HFScorer(str(tiny_model), **arguments)
-
-
 def test_a_missing_model_is_named():
     with pytest.raises(FileNotFoundError, match="no model '/nowhere'"):
         HFScorer("/nowhere")
@@ -270,18 +222,3 @@ def test_a_model_made_in_memory_wants_a_tokenizer(tiny_model):
     config._name_or_path = ""
     with pytest.raises(ValueError, match="give tokenizer="):
         HFScorer(transformers.Qwen3ForCausalLM(config))
-
-
-def test_naming_a_scorer_loads_no_torch():
-    code = "import sys, memenvs.wrappers.scorers as s; s.HFScorer; print('torch' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.strip() == "False"
-
-
-def test_the_tiny_model_has_fewer_than_a_million_parameters(scorer):
-    assert scorer.model.num_parameters() < 1_000_000
-
-
-def test_the_tiny_model_is_the_same_each_time(tiny_model, tmp_path):
-    again = save_tiny_model(tmp_path / "again")
-    assert (again / "model.safetensors").read_bytes() == (tiny_model / "model.safetensors").read_bytes()

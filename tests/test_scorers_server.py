@@ -127,10 +127,6 @@ def test_an_empty_continuation_asks_nothing(scorer, stub):
     assert stub.asked == []
 
 
-def test_no_requests_ask_nothing(tiny_model):
-    assert ServerScorer("http://127.0.0.1:9", "tiny", str(tiny_model)).logprobs([]) == []
-
-
 def test_no_more_requests_are_under_way_than_allowed(stub, tiny_model):
     ServerScorer(stub.url, "tiny", str(tiny_model), concurrency=3).logprobs([REQUESTS[0]] * 12)
     assert 1 < stub.most <= 3
@@ -169,10 +165,7 @@ def test_a_model_that_is_not_served_is_named_beside_those_that_are(stub, tiny_mo
     ("body", "reason"),
     [
         ({"choices": [{"text": "x"}]}, "0 prompt_logprobs of 4 tokens"),
-        ({"choices": [{"prompt_logprobs": [None]}]}, "1 prompt_logprobs of 4 tokens"),
-        ({"choices": [{"prompt_logprobs": [None, {}, {}, {}]}]}, "does not speak the protocol: KeyError"),
-        ({"choices": []}, "does not speak the protocol"),
-        ({"answer": 1}, "does not speak the protocol"),
+        ({"choices": [{"prompt_logprobs": [None, {}, {}, {}]}]}, "does not speak the protocol"),
     ],
 )
 def test_an_answer_without_logprobs_is_refused(scorer, stub, body, reason):

@@ -93,12 +93,6 @@ def test_an_answer_behind_the_millionth_character_is_none(env):
     assert env.step("x" * MAX_REPLY_CHARS + ANSWER % gold)[1] == 0.0
 
 
-def test_the_second_turn_calls_nothing(env):
-    env.reset(options={"task": 0})
-    env.step(CALL % ("wiki_search", "x"))
-    assert env.step(CALL % ("wiki_search", "x"))[4]["events"] == {"called": 0.0, "ran": 0.0, "retrieved": 0.0}
-
-
 @pytest.mark.parametrize(
     ("replies", "score"),
     [

@@ -42,7 +42,7 @@ STACKS = {
     "ResearchForm": ("memenvs.envs.search_qa:SearchQAEnv", {"form": "research"}, [("FormatGate", {})]),
     "Tool": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("ToolRewards", {})]),
     "ToolCalls": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("OTC", {}), ("StepSearch", {})]),
-    "OneHost": (
+    "OneWrapper": (
         "memenvs.envs.chunk_qa:ChunkQAEnv",
         {},
         [("RewardWrapper", {**SCORED, "methods": [["TAMTRL", {"combine": "plus"}], "InfoMem", "MemPO"]})],
@@ -61,7 +61,14 @@ for name in INSIDE:  # they ask the environment under the methods, which test_co
     globals().pop(name, None)
 PAYS_SILENCE = {"WrappedTool-v0": 0.04}  # the format reward of MT-GRPO never falls under it
 
-pytestmark = pytest.mark.parametrize("env_id", IDS)
+WHOLE = ("WrappedSearchStack-v0", "WrappedSokobanGains-v0", "WrappedOneWrapper-v0")
+"""The stacks that the whole contract runs for; the tests below run for all."""
+
+
+def pytest_generate_tests(metafunc):
+    if "env_id" in metafunc.fixturenames:
+        metafunc.parametrize("env_id", IDS if metafunc.function.__module__ == __name__ else WHOLE)
+
 
 for name, (entry_point, kwargs, stack) in STACKS.items():
     gym.register(

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from memenvs.credit import combine_turns, gdpo, grpo, mt_grpo, mt_rloo, normalize_turns, rloo
+from memenvs.credit import Ended, Scale, combine_turns, gdpo, grpo, mt_grpo, mt_rloo, normalize_turns, rloo
 from memenvs.rollout.records import Episode, Floats
 
 
@@ -29,9 +29,9 @@ class ComparisonSettings:
     """
 
     estimator: Literal["grpo", "rloo", "reinforce"] = "grpo"
-    scale: Literal["std", "none"] = "std"
+    scale: Scale = "std"
     alpha: float = 1.0
-    ended: Literal["zero", "skip"] = "zero"
+    ended: Ended = "zero"
     normalize: Literal["sum", "components"] = "sum"
     component_weights: Mapping[str, float] = field(default_factory=dict)
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from memenvs.core.checks import Range, check_numbers, check_whole
-from memenvs.core.state import State, from_plain, to_plain
+from memenvs.core.data import Count, checked
+from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.vector import Mask, Step, TextVectorEnv, one_each, read_mask, read_seeds
 from memenvs.tasks.taskset import TaskSet
 
@@ -31,7 +31,7 @@ class Progress:
 
 
 class Curriculum:
-    """The tasks of a set by levels, of which the next begins when a metric's running mean is high enough.
+    """The tasks of a set by levels; the next level begins when a metric's running mean is high enough.
 
     A level is a value of a number in the tasks' `meta`, as `hops`, or `tokens` rounded up to a power of two
     (`python -m memenvs.build mix` writes both for every task); the lowest comes first. It depends on the
@@ -52,16 +52,15 @@ class Curriculum:
         ValueError: a task without such a number, or a threshold or window out of range.
     """
 
+    @checked
     def __init__(
         self,
         tasks: TaskSet,
         by: str = "hops",
         metric: str = "success",
         threshold: float = 0.8,
-        window: int = 64,
+        window: Count = 64,
     ) -> None:
-        check_whole(window=window)
-        check_numbers(Range(), threshold=threshold)
         self.tasks, self.by, self.metric = tasks, by, metric
         self.threshold, self.window = threshold, window
         grouped: dict[int, list[int]] = {}
@@ -117,17 +116,13 @@ class Curriculum:
         """Resume from a state of a curriculum over the same tasks.
 
         Raises:
-            ValueError: it is of another, or no curriculum can be so; nothing has changed then.
+            ValueError: it is of another; nothing has changed then.
         """
-        if not isinstance(state, dict) or set(state) != {*self._identity, "progress"}:
-            raise ValueError(f"a curriculum's state is what get_state() gave, got {state!r:.80}")
+        check_keys(state, *self._identity, "progress")
         for name, value in self._identity.items():
             if state[name] != value:
                 raise ValueError(f"this state is of a curriculum with {name}={state[name]!r}, not {value!r}")
-        progress = from_plain(state["progress"], Progress, "the state's progress")
-        if not 0 <= progress.level < len(self.levels) or len(progress.scores) > self.window:
-            raise ValueError(f"the state's progress cannot be: {progress!r:.120}")
-        self.progress = progress
+        self.progress = from_plain(state["progress"], Progress, "the state's progress")
 
     @property
     def _identity(self) -> State:
@@ -149,18 +144,15 @@ class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
             those of all its processes.
 
     Raises:
-        TypeError: another environment.
-        ValueError: another autoreset mode, task set, or no such metric.
+        ValueError: another environment, autoreset mode or task set, or no such metric.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], curriculum: Curriculum, update: bool = True) -> None:
         inner = env.unwrapped
-        if not isinstance(inner, TextVectorEnv):
-            raise TypeError(f"env must be a memenvs.core.vector.TextVectorEnv, got {type(inner).__name__}")
-        if inner.autoreset_mode is not AutoresetMode.DISABLED:
+        if not isinstance(inner, TextVectorEnv) or inner.autoreset_mode is not AutoresetMode.DISABLED:
             raise ValueError(
-                f"a curriculum draws tasks at reset, so autoreset_mode must be 'Disabled', "
-                f"got {inner.autoreset_mode.value!r}"
+                f"a curriculum draws tasks at reset: give a TextVectorEnv with autoreset_mode='Disabled', "
+                f"got {inner}"
             )
         first: Any = inner.envs[0].unwrapped
         if getattr(getattr(first, "tasks", None), "hash", None) != curriculum.tasks.hash:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import re
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from memenvs.core.checks import Range, check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.env import Info
 from memenvs.core.state import State, check_keys, get_state, set_state
-from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.sokoban import SokobanEnv
-from memenvs.envs.tool_qa import ToolQAEnv
-from memenvs.tasks.metrics import gold_answer, grade_answer, wrap_answer
+from memenvs.tasks.metrics import gold_answer, grade_answer
 
 Floats32 = NDArray[np.float32]
 
@@ -33,6 +29,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
     """Choose a reply by its number, an action of Gymnasium's `Discrete`.
 
     A question comes with n candidate answers: its own, and those of other tasks of the set, in random order.
+    The environment's `choices` turns them into replies:
 
     - `MemChunkQA-v0`, `MemNIAH-v0`: each candidate in the answer's form, and the memory as it is. Before the
       answer turn the reply is the new memory.
@@ -54,42 +51,37 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         n_answers: candidates, the right one included; unused in Sokoban.
 
     Raises:
-        TypeError: another environment.
+        TypeError: an environment without `choices`.
         ValueError: fewer than 2 candidates, or more than a task can have; or questions are asked one by one.
     """
 
-    def __init__(self, env: gym.Env[Any, str], n_answers: int = 4) -> None:
+    @checked
+    def __init__(self, env: gym.Env[Any, str], n_answers: Annotated[int, Meta(ge=2)] = 4) -> None:
         RecordConstructorArgs.__init__(self, n_answers=n_answers)
         gym.Wrapper.__init__(self, env)
-        check_whole(Range(2), n_answers=n_answers)
-        kind = next((kind for kind in REPLIES if isinstance(env.unwrapped, kind)), None)
-        if kind is None:
-            raise TypeError(f"there is no choice version of {type(env.unwrapped).__name__}")
-        if isinstance(env.unwrapped, ChunkQAEnv) and env.unwrapped.ask != "together":
+        self._inner: Any = env.unwrapped
+        count = getattr(self._inner, "n_choices", None)
+        if count is None:
+            raise TypeError(f"there is no choice version of {type(self._inner).__name__}")
+        if (ask := getattr(self._inner, "ask", "together")) != "together":
             raise ValueError(
-                f"candidates answer all questions at once, and ask={env.unwrapped.ask!r} asks one by one; "
-                "use ask='together'"
+                f"candidates answer all questions at once, and ask={ask!r} does not; use ask='together'"
             )
-        self.n_answers, self._list_replies = n_answers, REPLIES[kind]
+        self.n_answers = n_answers
         self._answers: list[str] = []
         self._replies: list[str] = []
-        sizes: dict[type, int] = {ChunkQAEnv: n_answers + 1, SokobanEnv: 4}
-        self.action_space = gym.spaces.Discrete(sizes.get(kind, 2 * n_answers + 1))
+        self.action_space = gym.spaces.Discrete(count(n_answers))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode and draw its candidates from the environment's own generator."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._answers = (
-            [] if self._list_replies is move_replies else draw_answers(self.env.unwrapped, self.n_answers)
-        )
+        self._answers = draw_answers(self._inner, self.n_answers) if hasattr(self._inner, "metric") else []
         return observation, self._shown(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Give the reply of that number."""
-        if not self.action_space.contains(action):
-            raise ValueError(f"an action is a number from 0 to {len(self._replies) - 1}, got {action!r}")
         observation, reward, terminated, truncated, info = self.env.step(self._replies[int(action)])
         return observation, reward, terminated, truncated, self._shown(info)
 
@@ -102,10 +94,10 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         check_keys(state, "inner", "answers")
         set_state(self.env, state["inner"])
         self._answers = list(state["answers"])
-        self._replies = self._list_replies(self.env.unwrapped, self._answers)
+        self._replies = self._inner.choices(self._answers)
 
     def _shown(self, info: dict[str, Any]) -> dict[str, Any]:
-        self._replies = self._list_replies(self.env.unwrapped, self._answers)
+        self._replies = self._inner.choices(self._answers)
         return {**info, "replies": list(self._replies)}
 
 
@@ -122,10 +114,10 @@ class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         size: buckets of a text.
     """
 
-    def __init__(self, env: gym.Env[str, Any], size: int = 256) -> None:
+    @checked
+    def __init__(self, env: gym.Env[str, Any], size: Count = 256) -> None:
         RecordConstructorArgs.__init__(self, size=size)
         gym.Wrapper.__init__(self, env)
-        check_whole(size=size)
         self.size = size
         space = env.action_space
         replies = int(space.n) if isinstance(space, gym.spaces.Discrete) else 0
@@ -140,7 +132,7 @@ class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return features(text, info.get("replies", []), self.size), info
 
     def step(self, action: Any) -> tuple[Floats32, Any, bool, bool, Info]:
-        """Play on."""
+        """Play an action."""
         text, reward, terminated, truncated, info = self.env.step(action)
         return features(text, info.get("replies", []), self.size), reward, terminated, truncated, info
 
@@ -151,7 +143,7 @@ def draw_answers(env: Any, count: int) -> list[str]:
     Raises:
         ValueError: the set has too few that are wrong.
     """
-    tasks = env.tasks if isinstance(env, ChunkQAEnv) else env.questions
+    tasks = env.tasks if hasattr(env, "tasks") else env.questions
     rng: np.random.Generator = env.np_random
     task = tasks[env.episode.task]
     answers = [gold_answer(task.answers, env.metric)]
@@ -166,50 +158,6 @@ def draw_answers(env: Any, count: int) -> list[str]:
             f"n_answers={count}, but task {task.id} has {len(answers)}; take fewer, or more tasks"
         )
     return [answers[place] for place in rng.permutation(count)]
-
-
-def reading_replies(env: ChunkQAEnv, answers: Sequence[str]) -> list[str]:
-    """Each candidate in the answer's form, and the memory as it is; as notes where a memory takes notes."""
-    wrapped = [wrap_answer(answer, env.answer_format) for answer in answers]
-    if env.memory_mode == "rewrite" or env.answering:
-        return [*wrapped, env.memory_shown]
-    return [*(env.noting([answer]) for answer in wrapped), env.noting(env.notes())]
-
-
-def search_replies(env: SearchQAEnv, answers: Sequence[str]) -> list[str]:
-    """Answers, and searches for the question alone and with each candidate."""
-    opening = env.opening
-    question = env.questions[env.episode.task].question
-    queries = [question, *(f"{question} {answer}" for answer in answers)]
-    return [
-        *(opening + env.form.answer(answer) for answer in answers),
-        *(opening + env.form.call(query) for query in queries),
-    ]
-
-
-def tool_replies(env: ToolQAEnv, answers: Sequence[str]) -> list[str]:
-    """As `search_replies`, in the form of a tool call."""
-    question = env.questions[env.episode.task].question
-    queries = [question, *(f"{question} {answer}" for answer in answers)]
-    calls = [json.dumps({"name": "wiki_search", "args": {"query": query}}) for query in queries]
-    return [
-        *(f"<reasoning></reasoning>{wrap_answer(answer, 'tag')}" for answer in answers),
-        *(f"<reasoning></reasoning><tool>{call}</tool>" for call in calls),
-    ]
-
-
-def move_replies(env: SokobanEnv, answers: Sequence[str]) -> list[str]:
-    """One move each."""
-    return [f"<think></think><answer>{name}</answer>" for name in env.action_names]
-
-
-REPLIES: dict[type, Callable[[Any, Sequence[str]], list[str]]] = {
-    ChunkQAEnv: reading_replies,
-    SearchQAEnv: search_replies,
-    ToolQAEnv: tool_replies,
-    SokobanEnv: move_replies,
-}
-"""The replies to choose from in each environment, given the candidates."""
 
 
 def features(text: str, replies: Sequence[str], size: int) -> Floats32:

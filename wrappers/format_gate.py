@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memenvs.core.data import checked
 from memenvs.rollout.records import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
+@checked
 @dataclass
 class FormatGateMethod(RewardMethod):
     """Pay the outcome where an episode is in form, at its last turn.

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from memenvs.core.checks import NonNegative, Share
+from memenvs.core.data import NonNegative, Share, checked
 from memenvs.credit import gigpo
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
 
 
+@checked
 @dataclass
 class GiGPOMethod(RewardMethod):
     """Give each turn an advantage over the group's other turns in the same state (GiGPO eq. 5 to 8).

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.credit import igpo
 from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.infomem import TARGETS, Target
 from memenvs.wrappers.mempo import Measure
-from memenvs.wrappers.method import RewardMethod
+from memenvs.wrappers.method import RewardMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 
+@checked
 @dataclass
 class IGPOMethod(RewardMethod):
     """Reward each turn's gain of information about the answer (IGPO).
@@ -76,7 +75,7 @@ class IGPOMethod(RewardMethod):
         """r_t; 0.0 where nothing is asked, NaN where the target is empty."""
         if not scores:
             return 0.0
-        after, before = (float(np.mean(nats)) if len(nats) else math.nan for nats in scores)
+        after, before = mean_logprobs(scores)
         return math.exp(after) - math.exp(before) if self.measure == "probability" else after - before
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:

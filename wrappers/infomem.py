@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.core.state import check_keys, from_plain, to_plain
 from memenvs.core.text import Template
 from memenvs.credit import infomem_bonus
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import Ddof, RewardMethod, RunningStatistics
+from memenvs.wrappers.method import Ddof, RewardMethod, RunningStatistics, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 Target = Literal["bare", "wrapped"]
@@ -31,6 +31,7 @@ The question that this memory was kept for:
 )
 
 
+@checked
 @dataclass
 class InfoMemMethod(RewardMethod):
     """Reward the final memory's information about the answer (InfoMem eq. 6, 9, 10).
@@ -109,7 +110,7 @@ class InfoMemMethod(RewardMethod):
         """r_gain at the last turn, 0.0 before; NaN where the target is empty."""
         if not scores:
             return 0.0
-        with_memory, without = (float(np.mean(nats)) if len(nats) else np.nan for nats in scores)
+        with_memory, without = mean_logprobs(scores)
         return with_memory - without
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from memenvs.cli import check_arguments, parameters_of
-from memenvs.core.checks import check_choice
+from memenvs.core.data import checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.http import ServerError
 from memenvs.core.spaces import clean_text
@@ -75,7 +75,7 @@ SEARCH_OUTCOME = (
     "a task, the right answer and one agent's turns, and decide whether its final answer is right.\n\n"
     + _RECORD
     + """\
-- 1.0: what stands inside <answer>…</answer> means the same as a right answer.
+- 1.0: the text inside <answer>…</answer> means the same as a right answer.
 - 0.0: there is no <answer>…</answer>, or it is not right, or it has more than 5 tokens.
 
 First give your reasons, step by step, then exactly one of the two scores, and write nothing else:
@@ -153,7 +153,7 @@ _CHAT = {
     ),
     "knowledge-update": (
         f"{_CHAT_ANSWER}The reply is right if it contains the right answer or means the same. It may also "
-        "tell what was true before, as long as what it gives as the present state is the right answer."
+        "say what was true before, as long as the present state that it gives is the right answer."
     ),
     "single-session-preference": (
         f"{_CHAT_QUESTION}What the user wants of a personal reply:\n{{reference}}{_CHAT_REPLY}The reply is "
@@ -163,7 +163,7 @@ _CHAT = {
     "abstention": (
         f"{_CHAT_QUESTION}The question cannot be answered, because:\n{{reference}}{_CHAT_REPLY}The reply is "
         "right if it sees that the question cannot be answered: it may say that information is missing, or "
-        "that something else was told but not what is asked."
+        "that the chats say something else, but not what is asked."
     ),
 }
 LONGMEMEVAL = {
@@ -219,6 +219,7 @@ _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _log = logging.getLogger(__name__)
 
 
+@checked
 @dataclass
 class JudgeMethod(ScoreMethod):
     """Let a judge model score an episode, a number a turn or one for all (MT-PPO 5.3 and appendix D.2).
@@ -234,7 +235,7 @@ class JudgeMethod(ScoreMethod):
     asks whether the last reply means exactly the same as a right answer, 1 or 0 (InfoMem C.3).
 
     The prompt decides how the verdict is read. One that holds `<score>` asks for lines `Turn1: X.X` from -1
-    to 1 (or one number, 0 or 1) inside `<score>…</score>`, behind the `<reasoning>…</reasoning>` if there is
+    to 1 (or one number, 0 or 1) inside `<score>…</score>`, after the `<reasoning>…</reasoning>` if there is
     one; any other asks for one JSON object, `{"scores": […]}` or `{"score": …}`, of numbers from 0 to 1. A
     thought that leads a verdict is dropped. A verdict in another form or with another number of scores is NaN
     with the reason in its `Credit`, never 0, like a score out of range and an unreachable endpoint.
@@ -267,10 +268,10 @@ class JudgeMethod(ScoreMethod):
     name = "judge"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         text = self.rubric
         if "{" not in text:
-            check_choice("rubric", text, RUBRICS)
+            if text not in RUBRICS:
+                raise ValueError(f"rubric must be a prompt or one of {', '.join(RUBRICS)}, got {text!r}")
             if self.level not in RUBRICS[text]:
                 raise ValueError(f"rubric {text!r} has no scores of turns; use level='outcome'")
             text = RUBRICS[text][self.level]
@@ -401,7 +402,7 @@ def read_verdict(reply: str, count: int | None, low: float, high: float) -> list
 def read_lines(reply: str, count: int | None, low: float, high: float) -> list[Score]:
     r"""The scores of a verdict in the form of MT-PPO's appendix D.2.
 
-    What stands behind the last `</reasoning>` (or the whole reply without one) must be one
+    The text after the last `</reasoning>` (or the whole reply without one) must be one
     `<score>…</score>`.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from memenvs.core.checks import Count, NonNegative, check_fields
+from memenvs.core.data import Count, NonNegative, checked
 from memenvs.core.files import json_sha256, write_text
 from memenvs.core.http import JSONClient
 from memenvs.core.text import thought_end
@@ -21,6 +21,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 
+@checked
 @dataclass
 class JudgeClient:
     """Asks a judge model; plain data, so that it can be copied and pickled, and it holds no key.
@@ -51,7 +52,6 @@ class JudgeClient:
     chat_args: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_fields(self)
         self._connect(None)  # which refuses a wrong URL
 
     def for_each(self, ask: Callable[[T], V], items: Sequence[T]) -> list[V]:

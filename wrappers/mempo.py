@@ -9,17 +9,18 @@ from typing import Literal
 
 import numpy as np
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.credit import mempo
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.infomem import TARGETS, Target
-from memenvs.wrappers.method import Ddof, RememberingMethod
+from memenvs.wrappers.method import Ddof, RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 Measure = Literal["probability", "log"]
 
 
+@checked
 @dataclass
 class MemPOMethod(RememberingMethod):
     """Give the tokens of each memory an advantage of their own (MemPO eq. 4 to 9).
@@ -36,7 +37,7 @@ class MemPOMethod(RememberingMethod):
     r_i is a credit to the last turn and takes the place of the environment's outcome, whose component counts
     0 and stays in `info["metrics"]["outcome"]`. Right and proper are the environment's metrics `success` and
     `format`: half of two questions right is 0, and so is an answer without its `<mem>`. A_trajectory, r_i
-    normalised in its group, goes on every token: `memenvs.credit.mempo` gives both advantages.
+    normalised in its group, is added to every token: `memenvs.credit.mempo` gives both advantages.
 
     A turn that wrote no memory gets no credit. Alone, memories are normalised by the mean and the standard
     deviation of all memories so far.
@@ -90,7 +91,7 @@ class MemPOMethod(RememberingMethod):
         """R_ij; 0.0 where no memory was written, NaN where the target is empty."""
         if not scores:
             return 0.0
-        likely = [float(np.mean(nats)) if len(nats) else np.nan for nats in scores]
+        likely = mean_logprobs(scores)
         if self.measure == "probability":
             likely = [math.exp(value) for value in likely]
         return likely[0] - (likely[1] if len(likely) > 1 else 0.0)
@@ -117,7 +118,7 @@ class MemPOMethod(RememberingMethod):
             memories = enumerate(zip(values, places, strict=True))
             credits = [Credit(k, value, span, advantage=True) for k, (value, span) in memories if span]
             if self.replaces_outcome and episode.turns:
-                credits.append(Credit(len(places) - 1, trajectory_reward(episode), of_signal=False))
+                credits.append(Credit(len(places) - 1, trajectory_reward(episode), from_signal=False))
             made.append(credits)
         return made
 
@@ -135,8 +136,8 @@ def trajectory_reward(episode: Episode) -> float:
 def memory_span(turn: Turn) -> tuple[int, int] | None:
     """Where in the action the memory was written, in characters; None where none was.
 
-    The environment says: it is what stands inside the `<mem>…</mem>` that it took for the memory, or what it
-    kept of a reply that is the memory as a whole.
+    The environment says where: inside the `<mem>…</mem>` that it took for the memory, or, where the whole
+    reply is the memory, the part that it kept.
     """
     span = turn.info["privileged"]["memory_span"]
     return None if span is None else (span[0], span[1])

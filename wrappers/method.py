@@ -1,19 +1,21 @@
-"""The base class of reward methods, and the running statistics that stand in for a group."""
+"""The base class of reward methods, and the running statistics that replace a group."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
-from memenvs.core.checks import Range, check_fields
+import numpy as np
+from msgspec import Meta
+
 from memenvs.core.state import from_plain, to_plain
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-Ddof = Annotated[int, Range(0, 1)]
+Ddof = Annotated[int, Meta(ge=0, le=1)]
 Outcome = Literal["keep", "replace", "multiply"]
 Score = tuple[float, str]
 """A number and an empty text, or NaN and the reason."""
@@ -23,10 +25,10 @@ class RewardMethod(Comparison):
     """Measures a signal at every turn, assigns credit to turns of ended episodes, and compares episodes.
 
     A method knows nothing of Gymnasium and of other methods, and keeps nothing of a running episode. A
-    subclass is a dataclass whose fields are its settings, all plain data, checked by their annotations (see
-    `memenvs.core.checks.check_fields`).
+    subclass is a dataclass whose fields are its settings, all plain data; the decorator
+    `memenvs.core.data.checked` checks them against their annotations.
 
-    `advantages` is what a learner trains by where it is told to use this method (`grpo --reward NAME`): by
+    `advantages` is what a learner trains by if it uses this method (`grpo --reward NAME`): by
     default the sums of all rewards, this method's among them, are compared. A method whose paper compares
     otherwise overrides it, with the attributes of `Comparison`.
 
@@ -43,9 +45,6 @@ class RewardMethod(Comparison):
     name: ClassVar[str]
     group: ClassVar[bool] = False
     immediate: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def replaces_outcome(self) -> bool:
@@ -105,8 +104,6 @@ class RewardMethod(Comparison):
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments, as plain data."""
         this: Any = self
-        if not is_dataclass(this):
-            raise TypeError(f"{type(self).__name__} must be a dataclass, or write settings() itself")
         return {item.name: getattr(self, item.name) for item in fields(this) if item.init}
 
     def get_state(self) -> dict[str, Any]:
@@ -119,6 +116,11 @@ class RewardMethod(Comparison):
         Raises:
             ValueError: it is none.
         """
+
+
+def mean_logprobs(scores: Sequence[TokenScores]) -> list[float]:
+    """Mean log p, nats a token, of each continuation; NaN for one without tokens."""
+    return [float(np.mean(nats)) if len(nats) else math.nan for nats in scores]
 
 
 class ScoreMethod(RewardMethod):
@@ -151,7 +153,7 @@ class ScoreMethod(RewardMethod):
         """The credits of scores, of turn `first` and those behind it."""
         weight = self.weight * (episode.outcome if self.outcome == "multiply" else 1.0)
         return [
-            Credit(turn, weight * value, reason=reason, of_signal=False)
+            Credit(turn, weight * value, reason=reason, from_signal=False)
             for turn, (value, reason) in enumerate(scores, first)
         ]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.checks import Count
+from memenvs.core.data import Count, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import thought_end
@@ -29,12 +29,13 @@ _NUMBERING = re.compile(r"^\d+[.)、]?\s*[-\u2014\u2013]?\s*")
 _SPACES = re.compile(r"\s+")
 
 
+@checked
 @dataclass
 class MovieRecallMethod(RewardMethod):
     """Pay the share of the right movies among the first k that the last reply recommends.
 
     A reply is a list behind its first `1.`, a name a line, or names between commas; blank lines count. Each
-    line without its number and what stands in parentheses is taken for the known movie whose name has the
+    line without its number and without parentheses is taken for the known movie whose name has the
     smallest edit distance to it, in lower case (of several the first by the alphabet: the original leaves
     that open). The box or the `<answer>` of a reply is read alone, where it has one. Source: MemoryAgentBench
     (`_process_recsys_dataset`), which reports k = 5.
@@ -55,7 +56,6 @@ class MovieRecallMethod(RewardMethod):
     needs = ("privileged/answers",)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _known(self.names)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
@@ -98,7 +98,7 @@ class Movies(NamedTuple):
 
 
 def movies(numbers: dict[str, int]) -> Movies:
-    """Movies of `entity2id.json`: of a path the last part, without what stands in parentheses."""
+    """Movies of `entity2id.json`: the last part of a path, without parentheses."""
     by_number = {str(number): _plain_name(name) for name, number in numbers.items()}
     names = sorted(set(by_number.values()))
     texts = [_codes(name) for name in names]
@@ -130,21 +130,14 @@ def nearest(name: str, known: Movies) -> str:
         after = np.empty_like(row)
         after[:, 0] = number
         np.minimum(row[:, 1:] + 1, row[:, :-1] + (known.codes != code), out=after[:, 1:])
-        # An insertion costs 1 a place: the least of what stands to the left, each with its way to here.
+        # An insertion costs 1 a place: the least of the places to the left, each with its way to here.
         row = np.minimum.accumulate(after - places, axis=1) + places
     return known.names[int(row[np.arange(count), known.lengths].argmin())]
 
 
 @functools.lru_cache(maxsize=4)
 def _known(path: str) -> Movies:
-    with open(path, encoding="utf-8") as file:
-        try:
-            numbers = json.load(file)
-        except ValueError as error:
-            raise ValueError(f"{path} is no entity2id.json: {error}") from error
-    if not isinstance(numbers, dict) or not numbers or not all(type(n) is int for n in numbers.values()):
-        raise ValueError(f"{path} is no entity2id.json; give a JSON object of movies and their numbers")
-    return movies(numbers)
+    return movies(decode(Path(path).read_bytes(), dict[str, int], path, "give the data set's entity2id.json"))
 
 
 def _plain_name(text: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from memenvs.core.checks import Range
+from memenvs.core.data import Positive, checked
 from memenvs.credit import tool_efficiency
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
@@ -16,6 +15,7 @@ CALLS = ("searched", "called")
 """Events of a turn in which a tool was called."""
 
 
+@checked
 @dataclass
 class OTCMethod(RewardMethod):
     """Multiply the outcome by how near the number of calls is to the fewest that suffice (OTC).
@@ -41,7 +41,7 @@ class OTCMethod(RewardMethod):
     """
 
     alpha: float = 1.0
-    smooth: Annotated[float, Range(above=0)] = 1.0
+    smooth: Positive = 1.0
 
     name = "otc"
     group = True
@@ -64,6 +64,6 @@ class OTCMethod(RewardMethod):
         fewest = min(enough, default=0.0) if len(episodes) > 1 else 0.0
         factors = tool_efficiency(calls, fewest, smooth=self.smooth).tolist()
         return [
-            [Credit(len(episode.turns) - 1, self.alpha * factor * episode.outcome, of_signal=False)]
+            [Credit(len(episode.turns) - 1, self.alpha * factor * episode.outcome, from_signal=False)]
             for episode, factor in zip(episodes, factors, strict=True)
         ]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs import models
-from memenvs.core.checks import Count
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
@@ -42,6 +42,7 @@ class TurnSequence(NamedTuple):
     turns: list[int]
 
 
+@checked
 @dataclass
 class PRMMethod(ScoreMethod):
     """Give each turn a process reward model's probability that its episode solves the task.
@@ -82,7 +83,6 @@ class PRMMethod(ScoreMethod):
     needs = ("context", "feedback")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_checkpoint(self.model)
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
@@ -151,13 +151,11 @@ def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 def check_checkpoint(folder: str) -> None:
     """Raise a one-line `ValueError` unless a folder is a checkpoint of a process reward model."""
     path = Path(folder).expanduser()
-    state = path / "state.json"
     advice = "give the folder of a checkpoint of python -m memenvs.baselines.prm, such as runs/prm/last"
-    if not state.is_file() or not (path / "policy").is_dir():
-        raise ValueError(f"there is no process reward model in {folder}; {advice}")
-    args = read_json(state, advice).get("args")
+    state = path / "state.json"
+    args = read_json(state, advice).get("args") if state.is_file() and (path / "policy").is_dir() else None
     if not isinstance(args, dict) or "labels" not in args:
-        raise ValueError(f"{folder} is a checkpoint of another learner; {advice}")
+        raise ValueError(f"there is no process reward model in {folder}; {advice}")
 
 
 @functools.lru_cache(maxsize=4)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.credit import group_normalize
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import Ddof, RememberingMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
+@checked
 @dataclass
 class QuestionCreditMethod(RememberingMethod):
     """Credit each answer for its own question, and the memory for all of them.

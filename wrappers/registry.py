@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memenvs.cli import check_arguments, parameters_of, read_arguments
+from memenvs.core.data import convert, parse_json
 from memenvs.core.optional import import_object
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import Scorer
@@ -40,7 +41,7 @@ SCORER_FORMS = '"lexical", "hf:MODEL", "vllm:MODEL", ["server", {"url": …, "mo
 
 MethodSpec = RewardMethod | str | Sequence[Any]
 ScorerSpec = Scorer | str | Sequence[Any] | None
-_UNNAMED = "object "
+_Named: Any = tuple[str, dict[str, Any]]
 
 
 def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
@@ -52,12 +53,9 @@ def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
 
     Raises:
         ValueError: none is given, an unknown name, or settings that it does not take.
-        TypeError: not a list.
     """
-    if isinstance(methods, (str, RewardMethod, Mapping)) or not isinstance(methods, Sequence):
-        raise TypeError(f"methods must be a list, e.g. ['InfoMem'], got {methods!r}")
-    if not methods:
-        raise ValueError(f"no method is given; choose of {', '.join(METHODS)}")
+    if isinstance(methods, (str, RewardMethod, Mapping)) or not methods:
+        raise ValueError(f"methods must be a list of {', '.join(METHODS)}, e.g. ['InfoMem'], got {methods!r}")
     return [_make_method(method) for method in methods]
 
 
@@ -77,7 +75,11 @@ def read_methods(texts: Sequence[str]) -> list[MethodSpec]:
     found: list[Any] = []
     for text in texts:
         if text.lstrip().startswith(("[", "{")):
-            found += _methods_in_json(text)
+            try:
+                methods = convert(json.loads(text), list[Any], "methods")
+            except ValueError as error:
+                raise ValueError(f"methods must be a JSON list, got {text!r} ({error})") from error
+            found += [methods] if len(methods) == 2 and isinstance(methods[1], Mapping) else methods
         elif "=" not in text:
             found.append(next((name for name in METHODS if name.lower() == text.lower()), text))
         elif found:
@@ -98,13 +100,7 @@ def plain_method(method: RewardMethod) -> list[Any]:
     """
     place = f"{type(method).__module__}:{type(method).__qualname__}"
     name = next((name for name, own in METHODS.items() if own == place), place)
-    try:
-        settings = json.loads(json.dumps(method.settings()))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"the settings of {name} must be plain data, or no spec can hold them: {error}"
-        ) from error
-    return [name, settings]
+    return [name, json.loads(json.dumps(method.settings()))]
 
 
 def make_scorer(scorer: ScorerSpec) -> Scorer | None:
@@ -117,27 +113,16 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
     Raises:
         ValueError: no such scorer, settings that it does not take, or a spec recorded with an object.
     """
-    if isinstance(scorer, type):
-        raise ValueError(f"the scorer {scorer.__name__} is a class; make an object: {scorer.__name__}(…)")
-    if scorer is None or isinstance(scorer, Scorer):
+    if scorer is None or (isinstance(scorer, Scorer) and not isinstance(scorer, type)):
         return scorer
-    if isinstance(scorer, str) and scorer.startswith(_UNNAMED):
-        raise ValueError(
-            f"this spec was recorded with a scorer that has no name ({scorer[len(_UNNAMED) :]}); "
-            f"give it by name from the start: {SCORER_FORMS}"
-        )
     if isinstance(scorer, str) and scorer.lstrip().startswith("["):
-        scorer = _parsed(scorer)
+        scorer = parse_json(scorer, "scorer", f"a scorer is {SCORER_FORMS}")
     if isinstance(scorer, str):
         name, _, model = scorer.partition(":")
-        settings = {"model": model} if model else {}
-    elif isinstance(scorer, Sequence) and len(scorer) == 2 and isinstance(scorer[1], Mapping):
-        pair: Sequence[Any] = scorer
-        name, settings = str(pair[0]), dict(pair[1])
-    else:
-        raise ValueError(f"a scorer is {SCORER_FORMS}; got {scorer!r}")
+        scorer = [name, {"model": model} if model else {}]
+    name, settings = convert(scorer, _Named, "scorer", f"a scorer is {SCORER_FORMS}")
     if name not in SCORERS:
-        raise ValueError(f"no scorer {scorer!r}; give {SCORER_FORMS}")
+        raise ValueError(f"no scorer {name!r}; give {SCORER_FORMS}")
     if "api_key" in settings:
         raise ValueError("a spec must hold no key; make the scorer yourself and pass the object")
     check_arguments(f"the scorer {name}", settings, parameters_of(import_object(SCORERS[name])))
@@ -147,29 +132,8 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
 def plain_scorer(scorer: ScorerSpec) -> str | list[Any] | None:
     """A scorer's name and settings; of an object a note that it has none, which `make_scorer` refuses."""
     if isinstance(scorer, Scorer):
-        return _UNNAMED + type(scorer).__name__
-    if isinstance(scorer, str) or not isinstance(scorer, Sequence):
-        return scorer
-    return list(scorer)
-
-
-def _parsed(text: str) -> list[Any]:
-    """A scorer's name and settings out of JSON, as a command line gives them."""
-    try:
-        pair: list[Any] = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"a scorer is {SCORER_FORMS}; got {text!r}, which is no JSON ({error})") from error
-    return pair
-
-
-def _methods_in_json(text: str) -> list[Any]:
-    try:
-        methods = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"methods must be JSON, got {text!r} ({error})") from error
-    if not isinstance(methods, list):
-        raise ValueError(f"methods must be a JSON list, got {text!r}")
-    return [methods] if len(methods) == 2 and isinstance(methods[1], Mapping) else methods
+        return f"object {type(scorer).__name__}, which has no name"
+    return list(scorer) if isinstance(scorer, Sequence) and not isinstance(scorer, str) else scorer
 
 
 @functools.lru_cache(maxsize=8)
@@ -181,15 +145,13 @@ def _load_scorer(name: str, settings: str) -> Scorer:
 def _make_method(method: MethodSpec) -> RewardMethod:
     if isinstance(method, RewardMethod):
         return method
-    pair: Sequence[Any] = [method, {}] if isinstance(method, str) else method
-    if not isinstance(pair, Sequence) or len(pair) != 2 or not isinstance(pair[1], Mapping):
-        raise TypeError(f"a method is a name, [name, settings] or a RewardMethod object, got {method!r}")
-    name, settings = str(pair[0]), dict(pair[1])
+    pair = [method, {}] if isinstance(method, str) else method
+    name, settings = convert(
+        pair, _Named, "a method", "give a name, [name, settings] or a RewardMethod object"
+    )
     if name not in METHODS and ":" not in name:
         raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
     kind = import_object(METHODS.get(name, name))
     check_arguments(name, settings, parameters_of(kind))
-    made = kind(**settings)
-    if not isinstance(made, RewardMethod):
-        raise TypeError(f"{name!r} is no RewardMethod but {type(made).__name__}")
+    made: RewardMethod = kind(**settings)
     return made

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memenvs.core.checks import Share
+from memenvs.core.data import Share, checked
 from memenvs.credit import rememr1
 from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.tasks.metrics import normalize_answer
@@ -15,6 +15,7 @@ from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
+@checked
 @dataclass
 class ReMemR1Method(RewardMethod):
     """Reward what each turn adds to the words of the answer at hand (ReMemR1's state reward).

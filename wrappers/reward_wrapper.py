@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 import memenvs
 from memenvs.core.checks import error_line, is_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.env import End, Info, TextEnv, end_of
 from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.text import Template
@@ -40,11 +40,8 @@ OUTCOME = "outcome"
 METHOD_FIELDS = ("rewards", "turn_rewards", "metrics", "signals", "credits", "error")
 """Entries of an info in which methods have a part."""
 
-Requests = dict[str, list[ScoreRequest]]
-"""The requests of one turn, by method."""
-
 Scores = dict[str, list[TokenScores]]
-"""The scores that answer them, by method."""
+"""The scores of what methods asked about one turn, by method."""
 
 
 class MethodStack:
@@ -61,11 +58,6 @@ class MethodStack:
 
     def __init__(self, methods: Sequence[MethodSpec], scorer: ScorerSpec, template: str | None) -> None:
         self.methods = make_methods(methods)
-        for method in self.methods:
-            if not isinstance(getattr(method, "name", None), str):
-                raise ValueError(
-                    f"{type(method).__name__} has no name; give the class one: name = 'my_method'"
-                )
         self.names = [method.name for method in self.methods]
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise ValueError(
@@ -102,37 +94,37 @@ class MethodStack:
                         f"{info.get('task')!r}); see the environment's docstring for what its infos hold"
                     )
 
-    def requests(self, turns: Sequence[Turn]) -> list[Requests]:
-        """What the methods ask about each turn."""
-        return [{method.name: method.requests(turn) for method in self.methods} for turn in turns]
+    def score(self, turns: Sequence[Turn], *, apart: bool = False) -> list[Scores | str]:
+        """Scores of what the methods ask about turns, by one call of the scorer, equal requests once.
 
-    def score(self, requests: Sequence[Requests]) -> list[Scores]:
-        """Score the requests of several turns by one call of the scorer, equal requests once.
+        Args:
+            turns: of any episodes.
+            apart: if that call raises, score turn by turn, and give the error in one line where it raises
+                again.
 
         Raises:
             ValueError: something is asked and there is no scorer.
         """
-        unique = {request: None for of in requests for some in of.values() for request in some}
+        asked = [{method.name: method.requests(turn) for method in self.methods} for turn in turns]
+        unique = {request: None for by_name in asked for own in by_name.values() for request in own}
         if not unique:
-            return [{} for _ in requests]
+            return [{} for _ in turns]
         if self.scorer is None:
             raise ValueError("a method asks for log-probabilities; give a scorer, e.g. scorer='lexical'")
         rendered = list(unique)
         if self._template is not None:
             rendered = [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in unique]
-        scores = dict(zip(unique, self.scorer.logprobs(rendered), strict=True))
-        return [{name: [scores[request] for request in some] for name, some in of.items()} for of in requests]
-
-    def score_apart(self, requests: Sequence[Requests]) -> list[Scores | str]:
-        """As `score`; if that call raises, turn by turn: the error in one line where it raises again."""
         try:
-            return [*self.score(requests)]
+            scores = dict(zip(unique, self.scorer.logprobs(rendered), strict=True))
         except Exception as error:
-            if self.scorer is None:
+            if not apart:
                 raise
-            if len(requests) == 1:
+            if len(turns) == 1:
                 return [error_line(error)]
-        return [scores for one in requests for scores in self.score_apart([one])]
+            return [scores for turn in turns for scores in self.score([turn], apart=True)]
+        return [
+            {name: [scores[request] for request in own] for name, own in by_name.items()} for by_name in asked
+        ]
 
     def record(self, episode: EpisodeRewards) -> Episode:
         """An episode for reward methods and learners."""
@@ -147,50 +139,52 @@ class MethodStack:
         )
 
     def assign_credit(self, method: RewardMethod, episodes: Sequence[EpisodeRewards]) -> list[list[Credit]]:
-        """A method's credits of each ended episode: NaN, with the reason, where an error ended it."""
+        """A method's credits of each ended episode.
+
+        NaN, with the reason, where a credit rests on a signal that is NaN, whatever a formula makes of it. In
+        an episode that an error ended, only what was paid at its turn keeps its value.
+        """
         scored = [episode for episode in episodes if not episode.error]
         # A group stays whole, or its last episode without an error would look like one without a group.
         given = list(episodes) if method.group and scored else scored
         made = method.assign_credit([self.record(episode) for episode in given]) if given else []
-        _check_credits(method.name, made, given)
         credits = dict(zip(map(id, given), made, strict=True))
-        return [
-            _failed_credits(episode, method.name)
-            if episode.error
-            else _nan_where_unmeasured(credits[id(episode)], episode.signals[method.name])
-            for episode in episodes
-        ]
+        no_signal = "the signal of this turn is no finite number"
+        found = []
+        for episode in episodes:
+            signals, error = episode.signals[method.name], episode.error
+            unknown = [math.isnan(signal) for signal in signals]
+            if error:
+                own = [Credit(k, signals[k], reason=error * unknown[k]) for k in range(len(signals))]
+            else:
+                own = [
+                    credit._replace(value=math.nan, reason=credit.reason or no_signal)
+                    if credit.from_signal and unknown[credit.turn]
+                    else credit
+                    for credit in credits[id(episode)]
+                ]
+            found.append(own)
+        return found
 
     def get_state(self) -> State:
         """The methods with their settings, and what they remember of earlier episodes, as plain data."""
         memories = {method.name: method.get_state() for method in self.methods}
-        state: State = to_plain({"methods": self._plain_methods, "memories": memories})
-        return state
+        return {"methods": self._plain_methods, "memories": to_plain(memories)}
 
-    def read_state(self, state: Any, kind: type[S]) -> S:
-        """The typed part of a wrapper's state.
-
-        Raises:
-            ValueError: it is no such state, or of other methods or settings, or a method refuses what it is
-                to remember.
-        """
-        check_keys(state, "inner")
-        own = {name: value for name, value in state.items() if name != "inner"}
-        held = from_plain(own, kind, "the state")
+    def check_state(self, state: Any, *names: str) -> None:
+        """Raise a one-line `ValueError` unless a state has these entries and is of these methods."""
+        check_keys(state, "inner", "methods", "memories", *names)
         if state["methods"] != self._plain_methods:
-            other = [method for method in held.methods if method not in self._plain_methods] or held.methods
+            theirs = list(state["methods"])
+            other = [method for method in theirs if method not in self._plain_methods] or theirs
             raise ValueError(
                 f"this state is of other reward methods ({other!s:.200}); make the wrapper with the methods "
                 "of the state"
             )
-        if set(held.memories) != set(self.names):
-            raise ValueError(f"the state's memories must be of {', '.join(self.names)}")
-        for method in copy.deepcopy(self.methods):  # refuses a wrong memory before anything changes
-            method.set_state(held.memories[method.name])
-        return held
 
-    def remember(self, memories: dict[str, dict[str, Any]]) -> None:
-        """Let the methods remember what `read_state` has read."""
+    def set_state(self, state: State) -> None:
+        """Let the methods remember what they did in the state."""
+        memories = from_plain(state["memories"], dict[str, dict[str, Any]], "the state's memories")
         for method in self.methods:
             method.set_state(memories[method.name])
 
@@ -198,22 +192,6 @@ class MethodStack:
     def _plain_methods(self) -> Any:
         """Names and settings as they are in states; methods do not change them."""
         return to_plain([plain_method(method) for method in self.methods])
-
-
-@dataclass
-class WrapperState:
-    """What the states of both wrappers hold beside the environment's own, which is under `"inner"`.
-
-    Attributes:
-        methods: names and settings.
-        memories: what each method remembers of earlier episodes, by its name.
-    """
-
-    methods: list[Any]
-    memories: dict[str, dict[str, Any]]
-
-
-S = TypeVar("S", bound=WrapperState)
 
 
 @dataclass
@@ -281,20 +259,12 @@ class EpisodeRewards:
         return bool(self.end or self.error)
 
     @property
-    def unpaid(self) -> bool:
-        """Whether its last turn has no rewards, because its step was interrupted."""
-        return len(self.turn_rewards) < len(self.actions)
-
-    @property
     def turns(self) -> list[Turn]:
         """Its K turns."""
-        last = len(self.actions) - 1
-        return [self._turn(k, self.end if k == last else "") for k in range(last + 1)]
-
-    @property
-    def last_turn(self) -> Turn:
-        """The last of its turns."""
-        return self._turn(len(self.actions) - 1, self.end)
+        shown, infos = self.observations, self.infos
+        parts = zip(shown[:-1], self.actions, infos[:-1], shown[1:], infos[1:], strict=True)
+        turns = [Turn(*part) for part in parts]
+        return [*turns[:-1], turns[-1]._replace(end=self.end)] if turns else []
 
     @property
     def info(self) -> Info:
@@ -312,49 +282,38 @@ class EpisodeRewards:
             "credits": {**info.get("credits", {}), **credits},
         }
 
-    def check_paid(self, name: str = "this episode") -> None:
-        """Refuse another turn where the step before was interrupted, such as by an error of the scorer.
+    def next_turn(self, action: str, observation: Any, info: Info, end: End) -> Turn:
+        """The turn that a reply and what the environment returned make; `pay` adds it."""
+        return Turn(self.observations[-1], action, self.infos[-1], observation, info, end)
 
-        Raises:
-            ResetNeeded: the rewards of the last turn were not computed; `name` is what the error calls it.
-        """
-        if self.unpaid:
-            raise gym.error.ResetNeeded(
-                f"{name} has no rewards for turn {len(self.actions)}, whose step was interrupted; "
-                "reset it by the wrapper"
-            )
-
-    def add_turn(self, action: str, observation: Any, info: Info, end: End) -> None:
-        """Take a reply and what the environment returned."""
-        self.actions.append(action)
-        self.observations.append(observation)
-        self.infos.append(info)
-        self.end = end
-
-    def fail(self, error: str) -> None:
-        """End the episode at its last turn, which could not be played or not be scored."""
-        self.end, self.error = self.end or "truncated", error
-
-    def pay(self, stack: MethodStack, reward: float, scores: Scores) -> float:
-        """The reward of the last turn, as far as it is known at that turn.
+    def pay(self, stack: MethodStack, turn: Turn, reward: float, scores: Scores | str) -> float:
+        """Add a turn; returns its reward, as far as it is known at that turn.
 
         Args:
             stack: pays.
+            turn: the next one.
             reward: the environment's.
-            scores: answer the requests of the turn; not read after an error.
+            scores: of what was asked about the turn; or why it could not be played or scored, which ends the
+                episode.
         """
-        turn = self.last_turn
+        self.actions.append(turn.action)
+        self.observations.append(turn.next_observation)
+        self.infos.append(turn.info)
+        self.end = turn.end
+        if isinstance(scores, str):
+            self.end, self.error = turn.end or "truncated", scores
         outcome = float(turn.info["rewards"].get(OUTCOME, 0.0))
         self.outcomes.append(outcome)
         own = reward - outcome if stack.replaces_outcome else reward
         self.env_rewards.append(own)
         components: dict[str, float] = {}
         for method in stack.methods:
-            signal = math.nan if self.error else float(method.signal(turn, scores.get(method.name, [])))
-            signals = self.signals[method.name]
-            signals.append(signal if math.isfinite(signal) else math.nan)
-            if self.error and not method.immediate:
+            signals, signal = self.signals[method.name], math.nan
+            if not isinstance(scores, str):
+                signal = float(method.signal(turn, scores.get(method.name, [])))
+            elif not method.immediate:
                 signals[:] = [math.nan] * len(signals)
+            signals.append(signal if math.isfinite(signal) else math.nan)
             components[method.name] = signals[-1] if method.immediate else 0.0
             self.paid[method.name].append(_nan_to_zero(components[method.name]))
         env_rewards = turn.info["turn_rewards"]
@@ -383,10 +342,6 @@ class EpisodeRewards:
         self.metrics[f"{name}_unscored"] = float(unscored)
         return total
 
-    def _turn(self, k: int, end: End) -> Turn:
-        (before, after), (info_before, info) = self.observations[k : k + 2], self.infos[k : k + 2]
-        return Turn(before, self.actions[k], info_before, after, info, end)
-
     def _show(self, stack: MethodStack, components: dict[str, float]) -> None:
         """Set the rewards and metrics to give out."""
         info = self.infos[-1]
@@ -413,20 +368,18 @@ class Member:
 
     @property
     def next_number(self) -> int:
-        """The number of the episode that would begin now."""
-        return self.number + (not self.episodes or (self.episodes[-1].over and not self.episodes[-1].unpaid))
+        """The number of the episode that would begin now; one that has not ended leaves its own to it."""
+        return self.number + (not self.episodes or self.episodes[-1].over)
 
     def find(self, number: int) -> EpisodeRewards | None:
         """Its episode of that number."""
         return next((episode for episode in self.episodes if episode.number == number), None)
 
     def begin(self, episode: EpisodeRewards) -> None:
-        """Begin an episode; one before that has not ended, or is unpaid, leaves its number to it."""
+        """Begin an episode."""
         self.number = episode.number = self.next_number
-        self.episodes = [
-            other for other in self.episodes if other.over and not other.complete and not other.unpaid
-        ]
-        self.episodes.append(episode)
+        waiting = [other for other in self.episodes if other.over and not other.complete]
+        self.episodes = [*waiting, episode]
 
 
 class Groups:
@@ -435,14 +388,9 @@ class Groups:
     Args:
         count: N environments.
         size: G, a divisor of N.
-
-    Raises:
-        ValueError: `size` does not divide `count`.
     """
 
     def __init__(self, count: int, size: int) -> None:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1 or count % size:
-            raise ValueError(f"group_size must divide the {count} environments, got {size!r}")
         self.size = size
         self.members = [Member() for _ in range(count)]
 
@@ -450,14 +398,9 @@ class Groups:
         """The environments of environment i's group, itself included."""
         return range(i - i % self.size, i - i % self.size + self.size)
 
-    def forget(self, i: int, *, restart: bool) -> None:
-        """Begin afresh with the group of environment i: what waited is dropped.
-
-        Args:
-            i: the environment.
-            restart: count its episodes from 0 again.
-        """
-        number = -1 if restart else max(self.members[j].number for j in self.neighbours(i))
+    def restart(self, i: int, *, count: bool) -> None:
+        """Drop the episodes of environment i's group; `count` also counts them from 0 again."""
+        number = -1 if count else max(self.members[j].number for j in self.neighbours(i))
         for j in self.neighbours(i):
             self.members[j] = Member(number)
 
@@ -471,20 +414,26 @@ class Groups:
             raise ValueError(f"environment {i} was reset before it was wrapped; call reset() on the wrapper")
         return self.members[i].episodes[-1]
 
-    def check_task(self, i: int) -> None:
+    def check_task(self, i: int, playing: Sequence[int]) -> None:
         """Refuse environment i's first turn if its neighbours play, or have played, another task.
+
+        Args:
+            i: the environment.
+            playing: those that play in this step.
 
         Raises:
             ValueError: with the two tasks.
         """
-        task = self.current(i).infos[-1]["task"]
-        for j in self.neighbours(i):
-            other = self.members[j].find(self.members[i].number)
-            if other is not None and other.actions and (theirs := other.infos[-1]["task"]) != task:
-                raise ValueError(
-                    f"environments {i} and {j} are of one group but play tasks {task!r} and {theirs!r}; "
-                    f"reset the {self.size} environments together, with one seed"
-                )
+        episode = self.current(i)
+        for j in () if episode.actions else self.neighbours(i):
+            other = self.members[j].find(episode.number)
+            if other and (other.actions or (j in playing and other is self.current(j))):
+                own, theirs = episode.infos[-1]["task"], other.infos[-1]["task"]
+                if own != theirs:
+                    raise ValueError(
+                        f"environments {i} and {j} are of one group but play tasks {own!r} and {theirs!r}; "
+                        f"reset the {self.size} environments together, with one seed"
+                    )
 
     def complete(self, i: int) -> dict[int, EpisodeRewards]:
         """The group of environment i's episode by environment, once: when all its episodes have ended."""
@@ -518,13 +467,6 @@ class _HasMethods:
     def replaces_outcome(self) -> bool:
         """Whether a method replaces the outcome; R^O is then the last turn's reward."""
         return self._stack.replaces_outcome
-
-
-@dataclass
-class SingleState(WrapperState):
-    """The state of a `RewardWrapper`."""
-
-    record: EpisodeRewards
 
 
 class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
@@ -573,11 +515,12 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         )
         gym.Wrapper.__init__(self, env)
         self._episode: EpisodeRewards | None = None
+        self._interrupted = False  # whether an error has left the last turn unpaid
 
     @property
     def record(self) -> Episode:
         """The episode that is being played or has just ended."""
-        record = self._stack.record(self._current)
+        record = self._stack.record(self._episode or self._current)
         record.env = self.spec.id if self.spec else type(self.unwrapped).__name__
         record.seed = -1  # of the reset: not kept
         return record
@@ -588,20 +531,22 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         """Start an episode; what methods remember of earlier ones is kept."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._episode = EpisodeRewards.begin(self._stack, observation, info)
+        self._interrupted = False
         return observation, self._episode.info
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, Info]:
         """Play a reply; the reward is the environment's with what the methods pay at this turn."""
         stack, episode = self._stack, self._current
-        episode.check_paid()
         observation, reward, terminated, truncated, info = self.env.step(action)
-        episode.add_turn(action, observation, info, end_of(terminated, truncated))
-        (scores,) = stack.score(stack.requests([episode.last_turn]))
-        reward = episode.pay(stack, float(reward), scores)
+        self._interrupted = True
+        turn = episode.next_turn(action, observation, info, end_of(terminated, truncated))
+        (scores,) = stack.score([turn])
+        reward = episode.pay(stack, turn, float(reward), scores)
         if episode.over:
             for method in self.methods:
                 (credits,) = stack.assign_credit(method, [episode])
                 reward += episode.take_credits(method.name, credits)
+        self._interrupted = False
         return observation, reward, terminated, truncated, episode.info
 
     def render(self) -> Any:
@@ -610,7 +555,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         Signals are those of the last turn, credits those of it that are known; at the end every turn's are.
         """
         episode, inner = self._episode, self.unwrapped
-        if episode is None or not episode.actions or episode.unpaid:
+        if episode is None or not episode.actions:
             return self.env.render()
         info = episode.info
         own = earned_lines(info["rewards"], info["signals"], info["credits"], info["turn_rewards"])
@@ -640,25 +585,17 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         Raises:
             ValueError: it is of another environment or of other methods; nothing has changed then.
         """
-        held = self._stack.read_state(state, SingleState)
+        self._stack.check_state(state, "record")
+        record = from_plain(state["record"], EpisodeRewards, "the state's record")
         memenvs.set_state(self.env, state["inner"])
-        self._stack.remember(held.memories)
-        self._episode = held.record
+        self._stack.set_state(state)
+        self._episode, self._interrupted = record, False
 
     @property
     def _current(self) -> EpisodeRewards:
-        if self._episode is None:
-            raise gym.error.ResetNeeded("no episode yet; call reset() first")
+        if self._episode is None or self._interrupted:
+            raise gym.error.ResetNeeded("no episode, or an error interrupted its last step; call reset()")
         return self._episode
-
-
-@dataclass
-class MemberState(WrapperState):
-    """The state of one environment of a `VectorRewardWrapper`."""
-
-    group_size: int
-    base_seed: int
-    member: Member
 
 
 class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
@@ -667,7 +604,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
     Reward and Info:
         As of `RewardWrapper`, for each environment; `infos_list` holds the infos one by one. All requests of
         a step, over all environments and methods, are one call of the scorer; equal requests are scored once.
-        The environment inside goes on giving its own rewards and infos; once wrapped, step it by the wrapper.
+        The environment inside keeps giving its own rewards and infos; once wrapped, step it by the wrapper.
 
     Group:
         Environments 0 to G - 1 are a group, G to 2G - 1 the next, and so on; they play one task.
@@ -703,12 +640,13 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         ValueError: see `RewardWrapper`; or `group_size` is no divisor.
     """
 
+    @checked
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
         methods: Sequence[MethodSpec],
         scorer: ScorerSpec = None,
-        group_size: int = 1,
+        group_size: Count = 1,
         template: str | None = None,
     ) -> None:
         inner = env.unwrapped
@@ -719,6 +657,8 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
             if isinstance(between, VectorRewardWrapper):
                 raise ValueError("there is a VectorRewardWrapper inside; give one wrapper all the methods")
             between = between.env
+        if inner.num_envs % group_size:
+            raise ValueError(f"group_size must divide the {inner.num_envs} environments, got {group_size}")
         super().__init__(env)
         self.completed_groups: list[list[Episode]] = []
         self.infos_list: list[Info] = [{}] * inner.num_envs
@@ -732,13 +672,8 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         """G."""
         return self._groups.size
 
-    @property
-    def records(self) -> list[Episode]:
-        """The episode that each environment is playing or has just ended."""
-        return [self.record(i) for i in range(self.num_envs)]
-
     def record(self, i: int) -> Episode:
-        """Environment i's episode; the others may not have begun any."""
+        """The episode that environment i is playing or has just ended."""
         return self._stack.record(self._groups.current(i))
 
     def reset(
@@ -750,7 +685,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         size = self.group_size
         for first in range(0, self.num_envs, size):
             if chosen[first : first + size].all():
-                self._groups.forget(first, restart=seed is not None)
+                self._groups.restart(first, count=seed is not None)
         if seed is None:
             seed = self._seeds()
         elif size > 1 and is_whole(seed):
@@ -772,6 +707,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         playing = np.flatnonzero(plays & ~begins).tolist()
         for i in playing:
             self._check_in_step(i)
+            self._groups.check_task(i, playing)
         if vector.autoreset_mode is not AutoresetMode.DISABLED:
             vector.seed_autoreset(self._seeds(ended=self._same_step))
         # Wrappers of Gymnasium's between the two know nothing of masks.
@@ -782,14 +718,11 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
             self._begin(i, observations[i])
         finals = dict(vector.finals)
         episodes = {i: self._groups.current(i) for i in playing}
+        turns = {}
         for i, episode in episodes.items():
-            if not episode.actions:
-                self._groups.check_task(i)
             observation, info = finals.get(i, (observations[i], vector.infos_list[i]))
-            episode.add_turn(actions[i], observation, info, end_of(terminated[i], truncated[i]))
-            if error := self._error_of(info):
-                episode.fail(error)
-        late = self._pay(episodes, rewards)
+            turns[i] = episode.next_turn(actions[i], observation, info, end_of(terminated[i], truncated[i]))
+        late = self._pay(turns, rewards)
         for i in (*playing, *late):
             self.infos_list[i] = self._groups.current(i).info
         failed = [i for i in playing if episodes[i].error and not (terminated[i] or truncated[i])]
@@ -832,19 +765,19 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
                 another size.
         """
         inner: Any = self.env
-        if len(states) != self.num_envs:
-            raise ValueError(f"states must have {self.num_envs} entries, got {len(states)}")
-        held = [self._stack.read_state(state, MemberState) for state in states]
-        if other := {one.group_size for one in held} - {self.group_size}:
-            raise ValueError(
-                f"this state is of groups of {min(other)}, not of {self.group_size}; make the wrapper with "
-                "that group_size"
-            )
+        for state in states:
+            self._stack.check_state(state, "group_size", "base_seed", "member")
+            if state["group_size"] != self.group_size:
+                raise ValueError(
+                    f"this state is of groups of {state['group_size']}, not of {self.group_size}; make the "
+                    "wrapper with that group_size"
+                )
+        members = [from_plain(state["member"], Member, "the state's member") for state in states]
         inner.set_states([state["inner"] for state in states], observations)
-        self._stack.remember(held[0].memories)
-        self._groups.members = [one.member for one in held]
-        self.infos_list = [one.member.episodes[-1].info if one.member.episodes else {} for one in held]
-        self._base_seed = held[0].base_seed
+        self._stack.set_state(states[0])
+        self._groups.members = members
+        self.infos_list = [member.episodes[-1].info if member.episodes else {} for member in members]
+        self._base_seed = states[0]["base_seed"]
         self.completed_groups = []
 
     @property
@@ -870,10 +803,8 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         return str(info["error"]) if self._vector.errors == "truncate" else ""
 
     def _check_in_step(self, i: int) -> None:
-        """Refuse environment i if it was reset or stepped without this wrapper, or a step interrupted."""
-        episode = self._groups.current(i)
-        episode.check_paid(f"environment {i}")
-        ours, theirs = episode.infos[-1], self._vector.infos_list[i]
+        """Refuse environment i after a step that an error interrupted, or one without this wrapper."""
+        ours, theirs = self._groups.current(i).infos[-1], self._vector.infos_list[i]
         if any(ours[name] != theirs[name] for name in ("task", "turn")):
             raise ValueError(
                 f"environment {i} is at turn {theirs['turn']} of task {theirs['task']!r}, this wrapper at "
@@ -886,40 +817,38 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         episode = EpisodeRewards.begin(self._stack, observation, info, self._error_of(info))
         self._groups.members[i].begin(episode)
         if episode.over:
-            self._assign_credit({i: episode}, np.zeros(self.num_envs), pays_late=False)
+            self._assign_credit({i: episode}, np.zeros(self.num_envs), at_reset=True)
         self.infos_list[i] = episode.info
 
-    def _pay(self, episodes: dict[int, EpisodeRewards], rewards: NDArray[np.float64]) -> list[int]:
-        """Add to `rewards` what the last turns bring; which environments are paid that did not play."""
+    def _pay(self, turns: dict[int, Turn], rewards: NDArray[np.float64]) -> list[int]:
+        """Add the turns, and to `rewards` what they bring; the environments that are paid without playing."""
         stack = self._stack
-        living = {i: episode for i, episode in episodes.items() if not episode.error}
-        requests = stack.requests([episode.last_turn for episode in living.values()])
-        score = stack.score_apart if self._vector.errors == "truncate" else stack.score
-        scores: dict[int, Scores] = {}
-        for i, made in zip(living, score(requests), strict=True):
-            if isinstance(made, str):
-                episodes[i].fail(made)
-            else:
-                scores[i] = made
-        for i, episode in episodes.items():
-            rewards[i] = episode.pay(stack, float(rewards[i]), scores.get(i, {}))
-        ended = {i: episode for i, episode in episodes.items() if episode.over}
-        pays_late = self._vector.autoreset_mode is AutoresetMode.DISABLED
-        return self._assign_credit(ended, rewards, pays_late=pays_late)
+        outcomes: dict[int, Scores | str] = {i: self._error_of(turn.info) for i, turn in turns.items()}
+        living = [i for i, error in outcomes.items() if not error]
+        scored = stack.score([turns[i] for i in living], apart=self._vector.errors == "truncate")
+        outcomes |= zip(living, scored, strict=True)
+        ended = {}
+        for i, turn in turns.items():
+            episode = self._groups.current(i)
+            rewards[i] = episode.pay(stack, turn, float(rewards[i]), outcomes[i])
+            if episode.over:
+                ended[i] = episode
+        return self._assign_credit(ended, rewards)
 
     def _assign_credit(
-        self, ended: dict[int, EpisodeRewards], rewards: NDArray[np.float64], *, pays_late: bool
+        self, ended: dict[int, EpisodeRewards], rewards: NDArray[np.float64], *, at_reset: bool = False
     ) -> list[int]:
         """Assign credit to the episodes that ended, and to the groups they complete.
 
         Args:
             ended: by environment.
             rewards: (N,) of the step; what the credits bring is added.
-            pays_late: also what a group brings an episode that had ended before.
+            at_reset: no rewards are given out, so that nothing is paid late.
 
         Returns:
-            The environments that are paid late.
+            The environments that are paid late: for an episode that had ended before.
         """
+        pays_late = self._vector.autoreset_mode is AutoresetMode.DISABLED and not at_reset
         self._credit(ended, rewards, set(ended), group=False)
         late: list[int] = []
         for i in ended:
@@ -960,37 +889,6 @@ def _has(info: Info, path: str) -> bool:
             return False
         entry = entry[key]
     return True
-
-
-def _failed_credits(episode: EpisodeRewards, name: str) -> list[Credit]:
-    """Credits of an episode that an error ended; what was paid at its turn stays paid."""
-    signals = enumerate(episode.signals[name])
-    return [Credit(k, signal, reason=episode.error * math.isnan(signal)) for k, signal in signals]
-
-
-def _check_credits(name: str, made: Sequence[Sequence[Credit]], episodes: Sequence[EpisodeRewards]) -> None:
-    if len(made) != len(episodes):
-        raise ValueError(
-            f"{name}.assign_credit gave {len(made)} lists of credits for {len(episodes)} episodes"
-        )
-    for credits, episode in zip(made, episodes, strict=True):
-        for credit in credits:
-            if not episode.error and not 0 <= credit.turn < len(episode.actions):
-                raise ValueError(
-                    f"{name}.assign_credit gave a credit of turn {credit.turn}; the episode's turns are 0 to "
-                    f"{len(episode.actions) - 1}"
-                )
-
-
-def _nan_where_unmeasured(credits: list[Credit], signals: list[float]) -> list[Credit]:
-    """The credits; NaN where one rests on a signal that is NaN, whatever a formula makes of it."""
-    reason = "the signal of this turn is no finite number"
-    return [
-        credit._replace(value=math.nan, reason=credit.reason or reason)
-        if credit.of_signal and math.isnan(signals[credit.turn])
-        else credit
-        for credit in credits
-    ]
 
 
 def _nan_to_zero(value: float) -> float:

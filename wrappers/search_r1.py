@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memenvs.core.data import checked
 from memenvs.rollout.records import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
+@checked
 @dataclass
 class SearchR1Method(RewardMethod):
     """Pay the answer, the form and the retrieval of a whole search at its last turn (Jin et al. 2025a).

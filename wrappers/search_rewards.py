@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.rollout.records import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
+@checked
 @dataclass
 class SearchRewardsMethod(RewardMethod):
     """Reward what each turn of a search did (MT-PPO section 5.2).
 
         last turn:    1 if the answer is exact and the reply well-formed, 0.2 if it is well-formed, -1 if not
         other turns:  retrieval + format + search
-                      retrieval  0.3 if an accepted answer stands in the passages that came back
+                      retrieval  0.3 if an accepted answer is in the passages that came back
                       format     0.1 if the reply is well-formed, -0.2 if not
                       search     -search_cost * searches so far
 
-    The last turn is well-formed if it is a well-formed answer: one that runs out of turns searching is not.
+    The last turn is well-formed if it is a well-formed answer; a search at the last turn is not.
     Text outside the tags makes a reply ill-formed here, as in Search-R1's code; section 5.2 asks only for
     known tags, once each and in order.
 
@@ -34,7 +35,7 @@ class SearchRewardsMethod(RewardMethod):
     Args:
         exact: last turn, exact and well-formed.
         answered: last turn, well-formed only.
-        malformed: last turn, else.
+        malformed: last turn, otherwise.
         retrieval: another turn that found the answer.
         well_formed: another turn in the right form.
         ill_formed: another turn not in it.

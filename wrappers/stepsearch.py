@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memenvs.core.checks import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.credit import redundancy, search_gains
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.tasks.metrics import normalize_answer
@@ -22,6 +22,7 @@ NO_EVIDENCE = "the task names no evidence to compare passages with"
 _WORD = re.compile(r"\w\w+")
 
 
+@checked
 @dataclass
 class StepSearchMethod(RewardMethod):
     """Reward what each search adds to the evidence found, less its redundancy (StepSearch).

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from memenvs.core.data import checked
 from memenvs.credit import tamtrl, tamtrl_rewards
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
@@ -17,6 +18,7 @@ from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 
 
+@checked
 @dataclass
 class TAMTRLMethod(RememberingMethod):
     """Give each turn the outcome times a teacher's score of its memory (TAMTRL eq. 4 to 6).
@@ -151,21 +153,21 @@ class TAMTRLMethod(RememberingMethod):
 
 def _answered(turn: Turn) -> bool:
     """Whether the environment says that the reply answered one of several questions."""
-    return bool(_told(turn).get("answered", False))
+    return bool(_scoring_fields(turn).get("answered", False))
 
 
 def _answers(turn: Turn) -> bool:
     """Whether the reply is an answer; a limit outside may end a reading turn too."""
-    return _answered(turn) or (turn.over and _told(turn).get("memory_span") is None)
+    return _answered(turn) or (turn.over and _scoring_fields(turn).get("memory_span") is None)
 
 
 def _written(turn: Turn) -> str:
     """The answer, or what was written of the memory: in some memory modes a change of it."""
-    told = _told(turn)
-    return str(told.get("reply", "") if _answers(turn) else told.get("written", told["memory"]))
+    fields = _scoring_fields(turn)
+    return str(fields.get("reply", "") if _answers(turn) else fields.get("written", fields["memory"]))
 
 
-def _told(turn: Turn) -> dict[str, Any]:
+def _scoring_fields(turn: Turn) -> dict[str, Any]:
     """What only the trainer sees; nothing at a turn that an error ended."""
-    told: dict[str, Any] = turn.info.get("privileged", {})
-    return told
+    fields: dict[str, Any] = turn.info.get("privileged", {})
+    return fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memenvs.core.data import checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import first_pair
@@ -14,12 +15,13 @@ from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
+@checked
 @dataclass
 class ToolRewardsMethod(RewardMethod):
     """Reward the call at its turn, and answer and form at the end (MT-PPO appendix G.2: six rewards).
 
         turn:     execution  0.2 * (calls that ran without an error / calls)
-                  found      0.5 if an accepted answer stands in the first result
+                  found      0.5 if an accepted answer is in the first result
         outcome:  present    0.5 if the answer contains an accepted one
                   exact      1.0 if it is one
                   form       0.2 * mean over replies of `form_score`

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env, plain
 from memenvs.core.optional import check_version, require
-from memenvs.credit import igpo, mt_grpo, normalize_turns, place_rewards
+from memenvs.credit import Ended, igpo, mt_grpo, normalize_turns, place_rewards
 from memenvs.models import Reply
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.rollout.records import Episode, Sample
@@ -138,7 +138,7 @@ def estimator(name: str) -> Callable[[C], C]:
 
 
 @estimator("memenvs_mt_grpo")
-def mt_grpo_by_run(turns: Rows, groups: list[Hashable], ended: str = "zero") -> Sequence[Any]:
+def mt_grpo_by_run(turns: Rows, groups: list[Hashable], ended: Ended = "zero") -> Sequence[Any]:
     """MT-GRPO (`mt_grpo`: MT-PPO eq. 12, alpha 1) for rows that are whole episodes.
 
     What the last turn earns is the outcome. An episode that is over counts as 0 at turns others still play;

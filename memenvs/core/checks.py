@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -48,9 +47,6 @@ class Range(NamedTuple):
 
 
 FINITE, COUNT = Range(), Range(1)
-Count = Annotated[int, COUNT]
-NonNegative = Annotated[float, Range(0)]
-Share = Annotated[float, Range(0, 1)]
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
@@ -82,26 +78,6 @@ def check_flags(**values: object) -> None:
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
-def check_fields(data: Any) -> None:
-    """Raise a ValueError unless the fields of a dataclass are what their annotations allow.
-
-    Checked are `bool`, `int`, `float` and `Literal`; `Annotated[float, Range(0)]` bounds a number.
-    """
-    hints = get_type_hints(type(data), include_extras=True)
-    for name in (one.name for one in fields(data) if one.init):
-        kind, *extras = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name],)
-        bounds = next((one for one in extras if isinstance(one, Range)), FINITE)
-        given = {name: getattr(data, name)}
-        if kind is bool:
-            check_flags(**given)
-        elif kind is int:
-            check_whole(bounds, **given)
-        elif kind is float:
-            check_numbers(bounds, **given)
-        elif get_origin(kind) is Literal:
-            check_choice(name, given[name], get_args(kind))
-
-
 def is_whole(value: object) -> bool:
     """Whether a value is an integer of Python or NumPy; a bool is none."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -114,28 +90,6 @@ def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
     task = options.get("task", 0)
     if not is_whole(task) or not 0 <= task < n_tasks:
         raise ValueError(f"options['task'] must be a number from 0 to {n_tasks - 1}, got {task!r}")
-
-
-def one_row(name: str, values: ArrayLike) -> Array:
-    """Values (n,) in float64; NaN may stand for what could not be measured.
-
-    Raises:
-        ValueError: they have another shape, or one is infinite.
-    """
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one row of numbers, got shape {array.shape}")
-    if np.isinf(array).any():
-        raise ValueError(f"{name} holds an infinite value; give NaN for what could not be measured")
-    return array
-
-
-def check_lengths(**parts: Sequence[object] | NDArray[np.generic]) -> None:
-    """Raise a ValueError unless all parts have one entry for each rollout."""
-    lengths = {name: len(part) for name, part in parts.items()}
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise ValueError(f"one entry for each rollout is wanted of all, got {found}")
 
 
 def check_shapes(**parts: Any) -> None:

@@ -1,17 +1,14 @@
 """Rewards and advantages from what was measured in a group of rollouts. Pure NumPy, float64.
 
 A group is G rollouts of one task. Rollout i has K_i turns, so what is per turn is a list of G arrays (K_i,).
-Where values do not differ there is nothing to learn from them: zeros, never NaN. A NaN among the
-arguments is a value that could not be measured: it is left out of every mean, and gets 0.
+Equal values give zeros, never NaN. A NaN among the arguments is a value that could not be measured: it is
+left out of every mean, and gets 0. Settings are checked; arrays must have the shapes that are stated.
 """
 
 from memenvs.core.checks import Array, Mask
-from memenvs.credit.groups import SCALES, gdpo, group_normalize, grpo, rloo
+from memenvs.credit.groups import Scale, gdpo, group_normalize, grpo, rloo
 from memenvs.credit.memory import (
-    COMBINES,
-    SIDES,
     MemPOAdvantages,
-    infomem,
     infomem_bonus,
     mempo,
     normalize_turns,
@@ -19,25 +16,15 @@ from memenvs.credit.memory import (
     tamtrl_rewards,
 )
 from memenvs.credit.searches import redundancy, search_gains, tool_efficiency
-from memenvs.credit.tokens import (
-    gae,
-    masked_mean,
-    masked_var,
-    overlong_penalty,
-    place_rewards,
-    spread_turns,
-    whiten,
-)
-from memenvs.credit.turns import NORMALIZATIONS, combine_turns, gigpo, igpo, mt_grpo, mt_rloo, rememr1
+from memenvs.credit.tokens import gae, masked_mean, masked_var, overlong_penalty, place_rewards, whiten
+from memenvs.credit.turns import Ended, combine_turns, gigpo, igpo, mt_grpo, mt_rloo, rememr1
 
 __all__ = [
-    "COMBINES",
-    "NORMALIZATIONS",
-    "SCALES",
-    "SIDES",
     "Array",
+    "Ended",
     "Mask",
     "MemPOAdvantages",
+    "Scale",
     "combine_turns",
     "gae",
     "gdpo",
@@ -45,7 +32,6 @@ __all__ = [
     "group_normalize",
     "grpo",
     "igpo",
-    "infomem",
     "infomem_bonus",
     "masked_mean",
     "masked_var",
@@ -59,7 +45,6 @@ __all__ = [
     "rememr1",
     "rloo",
     "search_gains",
-    "spread_turns",
     "tamtrl",
     "tamtrl_rewards",
     "tool_efficiency",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array, check_choice, check_lengths, check_numbers, one_row
+from memenvs.core.checks import Array
+from memenvs.core.data import checked
 
-SCALES = ("std", "none")
-ALONE = ("zero", "raw")
+Scale = Literal["std", "none"]
 
 
 def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> Array:
@@ -23,7 +24,7 @@ def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> A
     >>> group_normalize([0.0, 1.0], eps=0.0).round(4).tolist()
     [-0.7071, 0.7071]
     """
-    array = one_row("values", values)
+    array = np.asarray(values, np.float64)
     measured = array[~np.isnan(array)]
     if len(measured) <= ddof or np.ptp(measured) == 0.0:
         return np.zeros_like(array)
@@ -34,21 +35,21 @@ def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> A
     return np.nan_to_num(normal, nan=0.0)
 
 
+@checked
 def grpo(
     rewards: ArrayLike,
     groups: Sequence[Hashable] | None = None,
     *,
     eps: float = 1e-6,
     ddof: int = 1,
-    scale: str = "std",
-    alone: str = "zero",
+    scale: Scale = "std",
 ) -> Array:
     """Advantages (G,) of rollouts, each against its own group.
 
         A_i = (r_i - mean r) / (std r + eps)        GRPO
         A_i =  r_i - mean r                         Dr. GRPO, MemAgent's scripts: `scale="none"`
 
-    Zeros in a group whose rewards are equal. A NaN is left out of its group and gets 0.
+    Zeros in a group of one or of equal rewards. A NaN is left out of its group and gets 0.
 
     >>> grpo([0.0, 1.0, 5.0, 7.0], groups=["a", "a", "b", "b"], scale="none").tolist()
     [-0.5, 0.5, -1.0, 1.0]
@@ -59,24 +60,20 @@ def grpo(
         eps: added to std.
         ddof: of std.
         scale: `"std"` or `"none"`.
-        alone: a rollout without another one in its group has no baseline. `"zero"`: its advantage is 0;
-            `"raw"`: mean 0 and std 1 are taken, as verl does.
     """
-    check_choice("scale", scale, SCALES)
 
     def advantage(known: Array) -> Array:
         return group_normalize(known, eps=eps, ddof=ddof) if scale == "std" else _centred(known)
 
-    unit = 1.0 + eps if scale == "std" else 1.0
-    return _in_groups(rewards, groups, advantage, alone, unit)
+    return _in_groups(rewards, groups, advantage)
 
 
-def rloo(rewards: ArrayLike, groups: Sequence[Hashable] | None = None, *, alone: str = "zero") -> Array:
+def rloo(rewards: ArrayLike, groups: Sequence[Hashable] | None = None) -> Array:
     """Advantages (G,) of rollouts, each against the mean of the others of its group.
 
         A_i = r_i - (1 / (G - 1)) sum_{j != i} r_j        RLOO (Ahmadian et al., 2024)
 
-    Zeros in a group whose rewards are equal. A NaN is left out of its group and gets 0.
+    Zeros in a group of one or of equal rewards. A NaN is left out of its group and gets 0.
 
     >>> rloo([0.0, 1.0, 2.0]).tolist()
     [-1.5, 0.0, 1.5]
@@ -84,13 +81,12 @@ def rloo(rewards: ArrayLike, groups: Sequence[Hashable] | None = None, *, alone:
     Args:
         rewards: r (G,).
         groups: the group of each rollout, in any order; None: all of one.
-        alone: what a rollout without another one in its group gets: `"zero"`, or its `"raw"` reward (verl).
     """
 
     def advantage(known: Array) -> Array:
         return _centred(known) * (len(known) / max(len(known) - 1, 1))
 
-    return _in_groups(rewards, groups, advantage, alone, 1.0)
+    return _in_groups(rewards, groups, advantage)
 
 
 def gdpo(
@@ -106,10 +102,10 @@ def gdpo(
         A_i = sum_c w_c (r_{i,c} - mean r_c) / (std r_c + eps)    in the group, component by component
         A^_i = A_i / (std A + eps)                                over all rollouts given, the batch
 
-    So a component weighs what w says, whatever its range, and two rollouts whose rewards have equal sums can
-    differ. The mean of A over the batch, which the paper takes off, is 0 because that of each group is. A NaN
-    is left out of its component and adds 0. Source: GDPO (Liu et al., arXiv 2601.05242), as its public code
-    has it.
+    A component thus weighs what w says whatever its range, and two rollouts whose rewards have equal sums
+    can differ. The mean of A over the batch, which the paper takes off, is 0 because that of each group is. A
+    NaN is left out of its component and adds 0. Source: GDPO (Liu et al., arXiv 2601.05242), as its public
+    code has it.
 
     >>> gdpo({"right": [0, 1, 1], "form": [1, 0, 1]}, eps=0.0).round(3).tolist()
     [-0.577, -0.577, 1.155]
@@ -122,18 +118,14 @@ def gdpo(
         ddof: of std.
 
     Raises:
-        ValueError: no component is given, a weight is of none of them or not finite, or lengths differ.
+        ValueError: a weight is of no component.
     """
     weighed = {**dict.fromkeys(components, 1.0), **(weights or {})}
     if unknown := [name for name in weighed if name not in components]:
         raise ValueError(
             f"there is no component {unknown[0]!r} to weigh; there are {', '.join(components) or 'none'}"
         )
-    if not components:
-        raise ValueError("rewards have no components to normalise; give at least one")
-    check_numbers(**{f"the weight of {name}": weight for name, weight in weighed.items()})
     parts = [weight * grpo(components[name], groups, eps=eps, ddof=ddof) for name, weight in weighed.items()]
-    check_lengths(**dict(zip(components, parts, strict=True)))
     total = np.sum(parts, axis=0)
     return total if len(total) <= ddof or not total.any() else total / (total.std(ddof=ddof) + eps)
 
@@ -147,23 +139,13 @@ def members(groups: Iterable[Hashable]) -> list[list[int]]:
 
 
 def _in_groups(
-    rewards: ArrayLike,
-    groups: Sequence[Hashable] | None,
-    advantage: Callable[[Array], Array],
-    alone: str,
-    unit: float,
+    rewards: ArrayLike, groups: Sequence[Hashable] | None, advantage: Callable[[Array], Array]
 ) -> Array:
-    """Apply `advantage` to the measured rewards of each group; a lone one is divided by `unit`, or gets 0."""
-    check_choice("alone", alone, ALONE)
-    array = one_row("rewards", rewards)
-    names = [0] * len(array) if groups is None else groups
-    check_lengths(rewards=array, groups=names)
+    """Apply `advantage` to the measured rewards of each group."""
+    array = np.asarray(rewards, np.float64)
     advantages = np.zeros_like(array)
-    for rollouts in members(names):
-        measured = [i for i in rollouts if not np.isnan(array[i])]
-        if len(measured) == 1:
-            advantages[measured] = array[measured] / unit if alone == "raw" else 0.0
-        elif measured:
+    for rollouts in members([0] * len(array) if groups is None else groups):
+        if measured := [i for i in rollouts if not np.isnan(array[i])]:
             advantages[measured] = advantage(array[measured])
     return advantages
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array, Mask, check_choice, check_lengths, check_shapes, one_row
+from memenvs.core.checks import Array
+from memenvs.core.data import checked
 from memenvs.credit.groups import group_normalize, members
 
-COMBINES = ("product", "plus")
-SIDES = ("success", "wrong", "both")
+Combine = Literal["product", "plus"]
+Side = Literal["success", "wrong", "both"]
 
 
 class MemPOAdvantages(NamedTuple):
@@ -27,13 +28,14 @@ class MemPOAdvantages(NamedTuple):
     memory: list[Array]
 
 
+@checked
 def tamtrl_rewards(
     teacher: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
     unscored: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
-    combine: str = "product",
+    combine: Combine = "product",
     penalties: ArrayLike | None = None,
     bounds: tuple[float, float] | None = None,
     paid: Sequence[ArrayLike | None] | None = None,
@@ -56,24 +58,14 @@ def tamtrl_rewards(
         penalties: (G,), added to every R_t of a rollout behind eq. 6, such as DAPO's length penalty; None: 0.
         bounds: smallest and largest p, where a larger batch has been seen than this one.
         paid: for each rollout (K_i,), R_t of its `unscored` turns; None: the outcome r.
-
-    Raises:
-        ValueError: `combine` is unknown, or the parts do not fit together.
     """
-    check_choice("combine", combine, COMBINES)
-    scores = [one_row("teacher", p) for p in teacher]
-    rewards = one_row("outcomes", outcomes)
-    added = np.zeros_like(rewards) if penalties is None else one_row("penalties", penalties)
+    scores = [np.asarray(p, np.float64) for p in teacher]
+    rewards = np.asarray(outcomes, np.float64)
+    added = np.zeros_like(rewards) if penalties is None else np.asarray(penalties, np.float64)
     hidden = [[False] * len(p) for p in scores] if unscored is None else unscored
-    shown = [~_flags(turns) for turns in hidden]
-    owns = [None] * len(scores) if paid is None else list(paid)
-    check_lengths(teacher=scores, outcomes=rewards, unscored=shown, penalties=added, paid=owns)
-    earned = [
-        np.full(len(p), r) if own is None else one_row("paid", own)
-        for p, r, own in zip(scores, rewards, owns, strict=True)
-    ]
-    for p, mask, own in zip(scores, shown, earned, strict=True):
-        check_shapes(teacher=p, unscored=mask, paid=own)
+    shown = [~np.asarray(turns, np.bool_) for turns in hidden]
+    owns = [None] * len(scores) if paid is None else paid
+    earned = [r if own is None else np.asarray(own, np.float64) for r, own in zip(rewards, owns, strict=True)]
     if minmax:
         low, high = bounds or _bounds([p[mask] for p, mask in zip(scores, shown, strict=True)])
         scores = [(p - low) / (high - low) if high > low else np.where(np.isnan(p), p, 0.0) for p in scores]
@@ -88,10 +80,10 @@ def tamtrl(
     teacher: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
-    tasks: Sequence[object] | None = None,
+    tasks: Sequence[Hashable] | None = None,
     unscored: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
-    combine: str = "product",
+    combine: Combine = "product",
     penalties: ArrayLike | None = None,
     paid: Sequence[ArrayLike | None] | None = None,
     eps: float = 1e-6,
@@ -102,22 +94,8 @@ def tamtrl(
         A_t = (R_t - mean R) / (std R + eps)    over all turns of a task's rollouts    TAMTRL eq. 7
 
     Min-max (eq. 5) runs over the whole batch, mean and std over each task alone. A memory that could not be
-    measured (NaN) is in none of them, and gets 0.
-
-    Args:
-        teacher: see `tamtrl_rewards`.
-        outcomes: r (G,), all rollouts of the batch.
-        tasks: the task of each rollout; None: all of one.
-        unscored: see `tamtrl_rewards`.
-        minmax: see `tamtrl_rewards`.
-        combine: see `tamtrl_rewards`.
-        penalties: see `tamtrl_rewards`.
-        paid: see `tamtrl_rewards`.
-        eps: added to std.
-        ddof: of std.
-
-    Raises:
-        ValueError: see `tamtrl_rewards`.
+    measured (NaN) is in none of them, and gets 0. The arguments are those of `tamtrl_rewards`; `tasks` names
+    the task of each rollout (None: all of one), `eps` is added to std, `ddof` is that of std.
     """
     rewards = tamtrl_rewards(
         teacher,
@@ -134,7 +112,7 @@ def tamtrl(
 def normalize_turns(
     rewards: Sequence[ArrayLike],
     *,
-    tasks: Sequence[object] | None = None,
+    tasks: Sequence[Hashable] | None = None,
     eps: float = 1e-6,
     ddof: int = 1,
 ) -> list[Array]:
@@ -150,11 +128,9 @@ def normalize_turns(
         eps: added to std.
         ddof: of std.
     """
-    turns = [one_row("rewards", own) for own in rewards]
-    names = [0] * len(turns) if tasks is None else list(tasks)
-    check_lengths(rewards=turns, tasks=names)
+    turns = [np.asarray(own, np.float64) for own in rewards]
     advantages = [np.zeros_like(own) for own in turns]
-    for rollouts in members(names):
+    for rollouts in members([0] * len(turns) if tasks is None else tasks):
         joined = group_normalize(np.concatenate([turns[i] for i in rollouts]), eps=eps, ddof=ddof)
         ends = np.cumsum([len(turns[i]) for i in rollouts])[:-1]
         for i, own in zip(rollouts, np.split(joined, ends), strict=True):
@@ -162,11 +138,12 @@ def normalize_turns(
     return advantages
 
 
+@checked
 def infomem_bonus(
     gains: ArrayLike,
     successes: ArrayLike,
     *,
-    side: str = "success",
+    side: Side = "success",
     normalize: bool = True,
     eps: float = 1e-6,
     ddof: int = 0,
@@ -174,6 +151,7 @@ def infomem_bonus(
     """InfoMem's r~ (G,): the information gains, z-scored inside the successful rollouts.
 
         r~_i = (g_i - mean_S g) / (std_S g + eps),  i in S;  0 elsewhere      InfoMem eq. 9
+        R_i  = outcome_i + beta * r~_i                                        InfoMem eq. 10
 
     S holds the successful rollouts (`side="success"`) or the others (`"wrong"`); with `"both"` each side is
     z-scored inside itself. A side of one rollout keeps its raw gain, since a z-score would erase it.
@@ -186,9 +164,7 @@ def infomem_bonus(
         eps: added to std.
         ddof: of std.
     """
-    check_choice("side", side, SIDES)
-    measured, right = one_row("gains", gains), np.asarray(successes, np.bool_).reshape(-1)
-    check_lengths(gains=measured, successes=right)
+    measured, right = np.asarray(gains, np.float64), np.asarray(successes, np.bool_)
     bonus = np.zeros_like(measured)
     for name, rollouts in (("success", right), ("wrong", ~right)):
         chosen = rollouts & ~np.isnan(measured)
@@ -197,39 +173,6 @@ def infomem_bonus(
             alone = not normalize or len(raw) == 1
             bonus[chosen] = raw if alone else group_normalize(raw, eps=eps, ddof=ddof)
     return bonus
-
-
-def infomem(
-    outcomes: ArrayLike,
-    gains: ArrayLike,
-    successes: ArrayLike,
-    *,
-    beta: float = 0.2,
-    side: str = "success",
-    normalize: bool = True,
-    outcome: bool = True,
-    eps: float = 1e-6,
-    ddof: int = 0,
-) -> Array:
-    """Rewards (G,) of whole rollouts.
-
-        R_i = outcome_i + beta * r~_i                                         InfoMem eq. 10
-
-    Args:
-        outcomes: (G,).
-        gains: see `infomem_bonus`.
-        successes: see `infomem_bonus`.
-        beta: weight of the information gain.
-        side: see `infomem_bonus`.
-        normalize: see `infomem_bonus`.
-        outcome: False leaves the outcome out.
-        eps: see `infomem_bonus`.
-        ddof: see `infomem_bonus`.
-    """
-    rewards = one_row("outcomes", outcomes)
-    bonus = infomem_bonus(gains, successes, side=side, normalize=normalize, eps=eps, ddof=ddof)
-    check_lengths(outcomes=rewards, gains=bonus)
-    return (rewards if outcome else 0.0) + beta * bonus
 
 
 def mempo(
@@ -249,19 +192,8 @@ def mempo(
         eps: added to std.
         ddof: of std.
     """
-    rewards = one_row("outcomes", outcomes)
-    turns = [one_row("memory", scores) for scores in memory]
-    check_lengths(outcomes=rewards, memory=turns)
-    memories = normalize_turns(turns, eps=eps, ddof=ddof)
-    return MemPOAdvantages(group_normalize(rewards, eps=eps, ddof=ddof), memories)
-
-
-def _flags(turns: ArrayLike) -> Mask:
-    """(K,) bool."""
-    array = np.asarray(turns)
-    if array.ndim != 1 or (array.size and array.dtype != np.bool_):
-        raise ValueError(f"unscored must be one row of booleans, got {array.dtype} of shape {array.shape}")
-    return array.astype(np.bool_)
+    memories = normalize_turns(memory, eps=eps, ddof=ddof)
+    return MemPOAdvantages(group_normalize(outcomes, eps=eps, ddof=ddof), memories)
 
 
 def _bounds(scores: list[Array]) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array, Range, check_numbers, check_shapes, one_row
+from memenvs.core.checks import Array
 
 
 def tool_efficiency(calls: ArrayLike, fewest: float = 0.0, *, smooth: float = 1.0) -> Array:
@@ -26,15 +26,8 @@ def tool_efficiency(calls: ArrayLike, fewest: float = 0.0, *, smooth: float = 1.
         calls: m (G,), of each rollout.
         fewest: n, of the rollouts of the task that are right; 0 where none is.
         smooth: c > 0; the larger, the less each call costs while n is 0.
-
-    Raises:
-        ValueError: a number of calls is negative, or c is not above 0.
     """
-    counts = one_row("calls", calls)
-    check_numbers(Range(0), fewest=fewest)
-    check_numbers(Range(above=0), smooth=smooth)
-    if (counts < 0).any():
-        raise ValueError(f"calls must not be negative, got {counts.tolist()}")
+    counts = np.asarray(calls, np.float64)
     if fewest == 0:
         return np.cos(counts * np.pi / (2 * counts + smooth))
     return np.sin(counts * np.pi / (counts + fewest))
@@ -54,14 +47,9 @@ def search_gains(matches: Sequence[ArrayLike]) -> Array:
     Args:
         matches: c, for each turn (E,), 0 to 1; zeros at a turn that brought nothing.
     """
-    best, gains = np.zeros(0), []
-    for number, turn in enumerate(matches):
-        row = one_row("matches", turn)
-        best = best if number else np.zeros_like(row)
-        check_shapes(matches=row, before=best)
-        gains.append(float(np.maximum(row - best, 0.0).mean()) if len(row) else 0.0)
-        best = np.maximum(row, best)
-    return np.array(gains)
+    rows = np.asarray(matches, np.float64).reshape(len(matches), -1)
+    best = np.maximum.accumulate(np.vstack([np.zeros_like(rows[:1]), rows]))[:-1]
+    return np.maximum(rows - best, 0.0).mean(axis=1) if rows.size else np.zeros(len(rows))
 
 
 def redundancy(passages: Sequence[Sequence[Hashable]]) -> Array:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array, Mask, Range, check_choice, check_numbers, check_shapes, one_row
+from memenvs.core.checks import Array, Mask
+from memenvs.core.data import Count, Share, checked
 
-PLACEMENTS = ("turn", "merged", "outcome")
+Placement = Literal["turn", "merged", "outcome"]
 
 BLOCK = 16  # steps that one matrix product sums
 CACHED = 2**16  # numbers worked on at a time, so that each pass finds those of the last in the cache
 
 
+@checked
 def gae(
-    rewards: ArrayLike, values: ArrayLike, mask: ArrayLike, gamma: float = 1.0, lam: float = 1.0
+    rewards: ArrayLike, values: ArrayLike, mask: ArrayLike, gamma: Share = 1.0, lam: Share = 1.0
 ) -> Array:
     """Generalised advantage estimates (B, T), stepping over tokens the policy did not write.
 
@@ -35,14 +39,10 @@ def gae(
         lam: 0 to 1; 1 gives returns less values.
 
     Raises:
-        ValueError: shapes differ, gamma or lam is out of range, or a written token's number is not finite.
+        ValueError: gamma or lam is out of range, or a written token's number is not finite.
     """
-    check_numbers(Range(0, 1), gamma=gamma, lam=lam)
     rewards, values = np.asarray(rewards, np.float64), np.asarray(values, np.float64)
     mask = np.asarray(mask, np.bool_)
-    check_shapes(rewards=rewards, values=values, mask=mask)
-    if mask.ndim != 2:
-        raise ValueError(f"rewards must have shape (B, T), got {mask.shape}")
     advantages = np.zeros(mask.shape)
     step = max(1, CACHED // max(mask.shape[1], 1))
     for first in range(0, len(mask), step):
@@ -56,7 +56,7 @@ def place_rewards(
     ends: ArrayLike,
     length: int,
     *,
-    placement: str = "turn",
+    placement: Placement = "turn",
     outcome: float | None = None,
 ) -> Array:
     """Token rewards (T,) of one rollout, 0 but at the last tokens of turns.
@@ -76,44 +76,20 @@ def place_rewards(
             in which it wrote nothing repeats the one before.
         length: T, tokens.
         placement: `"turn"`, `"merged"` or `"outcome"`.
-        outcome: R^O, where the turn rewards do not hold it yet; `placement="outcome"` needs it.
+        outcome: R^O; None: the turn rewards hold it already (`placement="outcome"` then rewards nothing).
     """
-    check_choice("placement", placement, PLACEMENTS)
-    rewards = one_row("turn_rewards", turn_rewards)
-    last = _read_ends(ends, length, len(rewards))
-    if placement == "outcome" and outcome is None:
-        raise ValueError('placement="outcome" rewards the outcome alone, got outcome=None')
-    final = one_row("outcome", [0.0 if outcome is None else outcome])
+    rewards, last = np.asarray(turn_rewards, np.float64), np.asarray(ends, np.int64)
     tokens = np.zeros(length)
     if placement == "turn":
         np.add.at(tokens, last, np.nan_to_num(rewards, nan=0.0))
     elif placement == "merged":
         tokens[last[-1:]] = np.nansum(rewards)
-    tokens[last[-1:]] += np.nan_to_num(final, nan=0.0)
+    tokens[last[-1:]] += np.nan_to_num(outcome or 0.0, nan=0.0)
     return tokens
 
 
-def spread_turns(values: ArrayLike, ends: ArrayLike, length: int) -> Array:
-    """Token values (T,) of one rollout: each token has its turn's, those behind the last turn 0.
-
-    What the environment wrote between two turns goes with the later one; a loss masks it.
-
-    >>> spread_turns([0.25, 0.5], ends=[1, 3], length=5).tolist()
-    [0.25, 0.25, 0.5, 0.5, 0.0]
-
-    Args:
-        values: (K,), such as the advantages of `mt_grpo`.
-        ends: see `place_rewards`.
-        length: T, tokens.
-    """
-    turns = one_row("values", values)
-    last, tokens = _read_ends(ends, length, len(turns)), np.zeros(length)
-    owned = np.diff(last, prepend=-1)
-    tokens[: owned.sum()] = np.repeat(turns, owned)
-    return tokens
-
-
-def overlong_penalty(lengths: ArrayLike, max_length: int, buffer: int, factor: float = 1.0) -> Array:
+@checked
+def overlong_penalty(lengths: ArrayLike, max_length: int, buffer: Count, factor: float = 1.0) -> Array:
     """Rewards (G,), 0 or less, that fall over the last tokens before the limit.
 
         R_i = -factor * max(0, L_i - (max_length - buffer)) / buffer        DAPO eq. 13
@@ -130,12 +106,11 @@ def overlong_penalty(lengths: ArrayLike, max_length: int, buffer: int, factor: f
         buffer: tokens over which the penalty grows, 1 to max_length.
         factor: the penalty at the limit.
     """
-    check_numbers(Range(1, max_length), buffer=buffer)
-    over = one_row("lengths", lengths) - (max_length - buffer)
+    over = np.asarray(lengths, np.float64) - (max_length - buffer)
     return -factor * np.maximum(over, 0.0) / buffer + 0.0
 
 
-def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float = 1e-8) -> Array:
+def whiten(values: ArrayLike, mask: ArrayLike, *, eps: float = 1e-8) -> Array:
     """Values of mean 0 and variance 1 over the mask, in their shape; 0 where mask is False.
 
         w = (v - mean v) / sqrt(var v + eps)        var with ddof 1
@@ -145,29 +120,27 @@ def whiten(values: ArrayLike, mask: ArrayLike, *, shift: bool = True, eps: float
     Args:
         values: any shape, such as advantages (B, T).
         mask: of that shape.
-        shift: False gives the mean back afterwards.
         eps: added to the variance.
     """
-    array, counts = _pair(values, mask)
+    array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
     white = np.zeros_like(array)
     counted = array[counts]
     if len(counted) == 0:
         return white
-    mean = counted.mean()
-    centred = counted - mean if np.ptp(counted) else np.zeros_like(counted)
-    white[counts] = centred / np.sqrt(masked_var(array, counts) + eps) + (0.0 if shift else mean)
+    centred = counted - counted.mean() if np.ptp(counted) else np.zeros_like(counted)
+    white[counts] = centred / np.sqrt(masked_var(array, counts) + eps)
     return white
 
 
 def masked_mean(values: ArrayLike, mask: ArrayLike, axis: int | None = None) -> Array:
     """The mean over the mask, of all or along an axis; 0 where nothing counts."""
-    array, counts = _pair(values, mask)
+    array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
     return np.where(counts, array, 0.0).sum(axis) / np.maximum(counts.sum(axis), 1)
 
 
 def masked_var(values: ArrayLike, mask: ArrayLike, ddof: int = 1) -> float:
     """The variance over the mask; 0 where no more than `ddof` values count."""
-    array, counts = _pair(values, mask)
+    array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
     counted = array[counts]
     return float(counted.var(ddof=ddof)) if len(counted) > ddof else 0.0
 
@@ -208,20 +181,3 @@ def _discounted_sums(x: Array, c: float) -> Array:
         heads = _discounted_sums((x.reshape(-1, BLOCK) @ triangle[:, 0]).reshape(rows, -1), c**BLOCK)
         blocks[:, :-1, -1] += c * heads[:, 1:]
     return (x.reshape(-1, BLOCK) @ triangle).reshape(rows, -1)[:, :steps]
-
-
-def _pair(values: ArrayLike, mask: ArrayLike) -> tuple[Array, Mask]:
-    array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
-    check_shapes(values=array, mask=counts)
-    return array, counts
-
-
-def _read_ends(ends: ArrayLike, length: int, turns: int) -> NDArray[np.int64]:
-    array = np.asarray(ends)
-    if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
-        raise ValueError(f"ends must be one row of whole numbers, got {array.dtype} of shape {array.shape}")
-    if array.size and (array[0] < 0 or array[-1] >= length or (np.diff(array) < 0).any()):
-        raise ValueError(f"ends must rise from 0 to at most {length - 1}, got {array.tolist()}")
-    if turns != array.size:
-        raise ValueError(f"every turn needs its end, got {turns} turns and {array.size} ends")
-    return array.reshape(-1).astype(np.int64)

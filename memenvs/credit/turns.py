@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array, Range, check_choice, check_lengths, check_numbers, one_row
-from memenvs.credit.groups import grpo, rloo
+from memenvs.core.checks import Array
+from memenvs.core.data import NonNegative, Share, checked
+from memenvs.credit.groups import Scale, grpo, rloo
 
 Advantage = Callable[[Array, Sequence[Hashable] | None], Array]
+Ended = Literal["zero", "skip"]
+Normalize = Literal["separate", "joint"]
 
-ENDED = ("zero", "skip")
-NORMALIZATIONS = ("separate", "joint")
 
-
+@checked
 def mt_grpo(
     turn_rewards: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
-    alpha: float = 1.0,
+    alpha: NonNegative = 1.0,
     groups: Sequence[Hashable] | None = None,
-    ended: str = "zero",
+    ended: Ended = "zero",
     eps: float = 1e-4,
     ddof: int = 1,
-    scale: str = "std",
+    scale: Scale = "std",
 ) -> list[Array]:
     """Turn advantages, for each rollout (K_i,): MT-GRPO for K turns.
 
@@ -36,7 +38,7 @@ def mt_grpo(
 
     Means and std run over the G rollouts of a group, those of A^I turn by turn. K_i is the last turn of
     rollout i, K that of the longest of its group. What the last turn of a rollout earns is in its outcome:
-    the last entry of its turn rewards is not read. NaN stands for a turn without a reward of its own: its A^I
+    the last entry of its turn rewards is not read. NaN is a turn without a reward of its own: its A^I
     is 0, and it is left out of the mean and std of the others. A rollout that was cut before its last turn
     keeps R^I of the turn it was cut at if it comes with one entry more, whose advantage is then dropped.
 
@@ -65,36 +67,23 @@ def mt_grpo(
         eps: added to std.
         ddof: of std.
         scale: `"std"`, or `"none"` for the means alone.
-
-    Raises:
-        ValueError: alpha is negative or not finite, `ended` or `scale` unknown, or the parts do not fit
-            together.
     """
     advantage = partial(grpo, eps=eps, ddof=ddof, scale=scale)
     return _mixed(turn_rewards, outcomes, alpha, groups, ended, advantage)
 
 
+@checked
 def mt_rloo(
     turn_rewards: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
-    alpha: float = 1.0,
+    alpha: NonNegative = 1.0,
     groups: Sequence[Hashable] | None = None,
-    ended: str = "zero",
+    ended: Ended = "zero",
 ) -> list[Array]:
     """Turn advantages, for each rollout (K_i,): `mt_grpo` with the leave-one-out baselines of `rloo`.
 
-    Source: MT-GRPO eq. 11 and 12 for two turns, whose lambda is alpha.
-
-    Args:
-        turn_rewards: see `mt_grpo`.
-        outcomes: see `mt_grpo`.
-        alpha: see `mt_grpo`.
-        groups: see `mt_grpo`.
-        ended: see `mt_grpo`.
-
-    Raises:
-        ValueError: see `mt_grpo`.
+    The arguments are those of `mt_grpo`. Source: MT-GRPO eq. 11 and 12 for two turns, whose lambda is alpha.
     """
     return _mixed(turn_rewards, outcomes, alpha, groups, ended, rloo)
 
@@ -105,18 +94,19 @@ def combine_turns(turns: ArrayLike, outcome: float, alpha: float = 1.0) -> Array
     >>> combine_turns([1.0, 2.0, np.nan], 10.0, alpha=0.5).tolist()
     [4.5, 7.0, 10.0]
     """
-    own = np.nan_to_num(one_row("turns", turns), nan=0.0)
+    own = np.nan_to_num(np.asarray(turns, np.float64), nan=0.0)
     own[-1:] = outcome
     return _discounted(own[None], alpha)[0]
 
 
+@checked
 def igpo(
     gains: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
-    gamma: float = 1.0,
+    gamma: NonNegative = 1.0,
     groups: Sequence[Hashable] | None = None,
-    normalize: str = "separate",
+    normalize: Normalize = "separate",
     eps: float = 1e-6,
     ddof: int = 0,
 ) -> list[Array]:
@@ -141,13 +131,8 @@ def igpo(
         normalize: `"separate"` as above, or `"joint"`: one mean and std over gains and outcomes together.
         eps: added to std.
         ddof: of std.
-
-    Raises:
-        ValueError: gamma is negative or not finite, `normalize` unknown, or the parts do not fit together.
     """
-    check_numbers(Range(0), gamma=gamma)
-    check_choice("normalize", normalize, NORMALIZATIONS)
-    turns, results, names = _rollouts("gains", gains, outcomes, groups)
+    turns, results, names = _read(gains, outcomes, groups)
     earned = [np.append(own[:-1], result) for own, result in zip(turns, results, strict=True)]
     # What is compared with what: the parts of a group, or the group as a whole.
     parts = [
@@ -159,15 +144,16 @@ def igpo(
     return [_discounted(own[None], gamma)[0][: len(row)] for own, row in zip(normal, turns, strict=True)]
 
 
+@checked
 def rememr1(
     states: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
-    alpha: float = 0.8,
+    alpha: Share = 0.8,
     groups: Sequence[Hashable] | None = None,
     eps: float = 1e-6,
     ddof: int = 1,
-    scale: str = "std",
+    scale: Scale = "std",
 ) -> list[Array]:
     """Turn advantages, for each rollout (K_i,): ReMemR1.
 
@@ -189,27 +175,24 @@ def rememr1(
         eps: added to std.
         ddof: of std.
         scale: `"std"`, or `"none"` for the means alone.
-
-    Raises:
-        ValueError: alpha is out of range, `scale` unknown, or the parts do not fit together.
     """
-    check_numbers(Range(0, 1), alpha=alpha)
-    turns, results, names = _rollouts("states", states, outcomes, groups)
+    turns, results, names = _read(states, outcomes, groups)
     whole = grpo(results, names, eps=eps, ddof=ddof, scale=scale)
     places = [(name, k) for name, own in zip(names, turns, strict=True) for k in range(len(own))]
     normal = _compared(turns, places, eps, ddof, scale)
     return [alpha * result + (1 - alpha) * own for result, own in zip(whole, normal, strict=True)]
 
 
+@checked
 def gigpo(
     rewards: Sequence[ArrayLike],
     states: Sequence[Sequence[Hashable]],
     *,
-    gamma: float = 0.95,
+    gamma: NonNegative = 0.95,
     groups: Sequence[Hashable] | None = None,
     eps: float = 1e-6,
     ddof: int = 1,
-    scale: str = "std",
+    scale: Scale = "std",
 ) -> list[Array]:
     """GiGPO's step advantages A^S, for each rollout (K_i,); its A is A^E + omega A^S (eq. 8), A^E by `grpo`.
 
@@ -230,35 +213,25 @@ def gigpo(
         eps: added to std.
         ddof: of std.
         scale: `"std"` or `"none"`.
-
-    Raises:
-        ValueError: gamma is negative or not finite, `scale` unknown, or the parts do not fit together.
     """
-    check_numbers(Range(0), gamma=gamma)
-    rows = [one_row("rewards", own) for own in rewards]
-    names = [0] * len(rows) if groups is None else list(groups)
-    check_lengths(rewards=rows, states=states, groups=names)
-    if any(len(row) != len(own) for row, own in zip(rows, states, strict=True)):
-        raise ValueError("every turn has one state; rewards and states of a rollout differ in length")
-    returns = [_discounted(row[None].copy(), gamma)[0] for row in rows]
+    names = [0] * len(rewards) if groups is None else groups
+    returns = [_discounted(np.array([row], np.float64), gamma)[0] for row in rewards]
     places = [(name, state) for name, own in zip(names, states, strict=True) for state in own]
     return _compared(returns, places, eps, ddof, scale)
 
 
-def _rollouts(
-    name: str, turns: Sequence[ArrayLike], outcomes: ArrayLike, groups: Sequence[Hashable] | None
-) -> tuple[list[Array], Array, list[Hashable]]:
-    """What rollouts earned at their turns (K_i,) and for their results (G,), and their groups, checked."""
-    rows, results = [one_row(name, own) for own in turns], one_row("outcomes", outcomes)
-    names: list[Hashable] = [0] * len(rows) if groups is None else list(groups)
-    check_lengths(**{name: rows}, outcomes=results, groups=names)
-    return rows, results, names
+def _read(
+    turns: Sequence[ArrayLike], outcomes: ArrayLike, groups: Sequence[Hashable] | None
+) -> tuple[list[Array], Array, Sequence[Hashable]]:
+    """Numbers of turns (K_i,), results (G,), and the group of each rollout."""
+    rows = [np.asarray(own, np.float64) for own in turns]
+    return rows, np.asarray(outcomes, np.float64), [0] * len(rows) if groups is None else groups
 
 
 def _compared(
-    rows: Sequence[Array], places: Sequence[Hashable], eps: float, ddof: int, scale: str = "std"
+    rows: Sequence[Array], places: Sequence[Hashable], eps: float, ddof: int, scale: Scale = "std"
 ) -> list[Array]:
-    """Numbers of turns, for each rollout (K_i,), normalised over those that stand at equal places."""
+    """Numbers of turns, for each rollout (K_i,), normalised over those at equal places."""
     if not rows:
         return []
     normal = grpo(np.concatenate(rows), places, eps=eps, ddof=ddof, scale=scale)
@@ -274,8 +247,7 @@ def _mixed(
     advantage: Advantage,
 ) -> list[Array]:
     """Equation 12, with any advantage inside a group."""
-    check_choice("ended", ended, ENDED)
-    turns, results, names = _rollouts("turn_rewards", turn_rewards, outcomes, groups)
+    turns, results, names = _read(turn_rewards, outcomes, groups)
     lengths = [len(rewards) for rewards in turns]
     # Column l: what the rollouts earned at turn l. No rollout has a turn before its last there.
     earned = np.full((len(turns), max(lengths, default=0)), 0.0 if ended == "zero" else np.nan)
@@ -290,7 +262,6 @@ def _mixed(
 
 def _discounted(own: Array, alpha: float) -> Array:
     """sum_{l>=k} alpha^(l-k) own_l at each turn k, along rows (G, K); writes into `own`."""
-    check_numbers(Range(0), alpha=alpha)
     for turn in reversed(range(own.shape[1] - 1)):
         own[:, turn] += alpha * own[:, turn + 1]
     return own

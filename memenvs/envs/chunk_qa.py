@@ -324,6 +324,17 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         answer = gold_answer(answers, self.metric)
         return wrap_answer(answer, self.answer_format) if self.answering else self.noting([answer])
 
+    def n_choices(self, n_answers: int) -> int:
+        """The length of `choices`."""
+        return n_answers + 1
+
+    def choices(self, answers: Sequence[str]) -> list[str]:
+        """Replies that give each answer (to a memory of notes as one), and one that changes nothing."""
+        wrapped = [wrap_answer(answer, self.answer_format) for answer in answers]
+        if self.memory_mode == "rewrite" or self.answering:
+            return [*wrapped, self.memory_shown]
+        return [*(self.noting([answer]) for answer in wrapped), self.noting(self.notes())]
+
     def notes(self) -> list[str]:
         """The lines that the memory holds."""
         return self.mode.notes(self.episode.memory)

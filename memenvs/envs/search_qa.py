@@ -275,6 +275,13 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         """The answer at once, in the form asked for."""
         return self.opening + self._gold()
 
+    def choices(self, answers: Sequence[str]) -> list[str]:
+        """Replies that give each answer, and that search for the question alone and with each answer."""
+        question = self._task.question
+        queries = [question, *(f"{question} {answer}" for answer in answers)]
+        replies = [*map(self.form.answer, answers), *map(self.form.call, queries)]
+        return [self.opening + reply for reply in replies]
+
     def _gold(self) -> str:
         return self.form.answer(self._target)
 

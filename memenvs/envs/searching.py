@@ -216,6 +216,10 @@ class SearchingEnv(TextEnv[str, E]):
         self.episode.answer, _ = self.tokenizer.head(harmless(text), limit)
         self.episode.end = "terminated"
 
+    def n_choices(self, n_answers: int) -> int:
+        """The length of `choices`."""
+        return 2 * n_answers + 1
+
     def _grade(self) -> Grade:
         return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 

@@ -197,6 +197,14 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         solution = solve(self._board.grid).moves
         return f"<think></think><answer>{self._listed(solution[: self.max_actions])}</answer>"
 
+    def n_choices(self, n_answers: int) -> int:
+        """The length of `choices`."""
+        return len(self.action_names)
+
+    def choices(self, answers: Sequence[str]) -> list[str]:
+        """Replies of one move each."""
+        return [f"<think></think><answer>{name}</answer>" for name in self.action_names]
+
     def render(self) -> Any:
         """The turn as text, the board as an RGB array, or a window."""
         if self.render_mode == "rgb_array":

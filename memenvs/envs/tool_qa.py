@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +139,15 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     def gold_reply(self) -> str:
         """The answer at once."""
         return f"<reasoning></reasoning>{self._gold()}"
+
+    def choices(self, answers: Sequence[str]) -> list[str]:
+        """Replies that give each answer, and that search for the question alone and with each answer."""
+        question = self._task.question
+        queries = [question, *(f"{question} {answer}" for answer in answers)]
+        calls = [json.dumps({"name": "wiki_search", "args": {"query": query}}) for query in queries]
+        replies = [f"<answer>{answer}</answer>" for answer in answers]
+        replies += [f"<tool>{call}</tool>" for call in calls]
+        return [f"<reasoning></reasoning>{reply}" for reply in replies]
 
     def _begin(self, task: int) -> ToolEpisode:
         self._open(task)

@@ -339,6 +339,6 @@ def _no_outcome(methods: Sequence[Any], record: Episode) -> str:
     last = len(record.turns) - 1
     for method in methods:
         for credit in record.credits[method.name] if method.replaces_outcome else ():
-            if credit.turn == last and not credit.of_signal and np.isnan(credit.value):
+            if credit.turn == last and not credit.from_signal and np.isnan(credit.value):
                 return f"no outcome: {method.name}: {credit.reason}"
     return ""

@@ -66,7 +66,7 @@ class Credit(NamedTuple):
         value: the value; NaN where none could be found.
         span: [start, end) in characters of the action; None for the whole turn.
         reason: why the value is NaN.
-        of_signal: whether the value rests on the turn's signal, so that it is NaN where the signal is.
+        from_signal: whether the value rests on the turn's signal, so that it is NaN where the signal is.
         advantage: whether the value is an advantage already, which a learner must not normalise again.
     """
 
@@ -74,7 +74,7 @@ class Credit(NamedTuple):
     value: float
     span: tuple[int, int] | None = None
     reason: str = ""
-    of_signal: bool = True
+    from_signal: bool = True
     advantage: bool = False
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches, pad_right
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.optional import Lazy, require
 from memenvs.models.loading import (
     Dtype,
@@ -55,7 +55,7 @@ class HFScorer(PairScorer):
     The results are those of reading each request alone, one by one (float32: to 1e-4 nats), whatever is
     scored beside it. No gradient is kept, and the model's mode (train or eval) is afterwards as before.
 
-    Within a call what several requests begin with is read once, and nothing is padded; where a model's
+    Within a call, text that several requests begin with is read once, and nothing is padded; where a model's
     attention does not allow that, a prompt with several continuations is read once, and rows are padded.
     Logits are made at the continuations' positions alone, in slices.
 
@@ -65,7 +65,7 @@ class HFScorer(PairScorer):
             present weights, so that it may be a policy in training.
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         device: of torch, for a model by name; None: a GPU if there is one.
-        dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it, else
+        dtype: of a model by name; `"auto"` is the checkpoint's where the device is fast in it, otherwise
             float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens that a pass of the model computes, or holds in padding and cached prompts;
             bounds memory. A longer prompt is read in several passes. None: 4,096 on a CPU, 65,536 elsewhere.
@@ -76,17 +76,16 @@ class HFScorer(PairScorer):
         ValueError: the model or its tokenizer cannot be used; the message says why.
     """
 
+    @checked
     def __init__(
         self,
         model: Any,
         tokenizer: Any = None,
         device: str | None = None,
         dtype: Dtype = "auto",
-        max_batch_tokens: int | None = None,
+        max_batch_tokens: Count | None = None,
         truncate: Truncate = None,
     ):
-        if max_batch_tokens is not None:
-            check_whole(max_batch_tokens=max_batch_tokens)
         self.model = load_model(model, device, dtype)
         self._backbone, self._lm_head = split_model(self.model)
         config = self.model.config.get_text_config()
@@ -105,7 +104,7 @@ class HFScorer(PairScorer):
         return self.token_logprobs(self.pairs(requests))
 
     def token_logprobs(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
-        """Log-probabilities (T,) of the continuations of pairs, for those who hold ids and not text."""
+        """Log-probabilities (T,) of the continuations of pairs, for a caller that has ids and no text."""
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
         with require("torch", "train").no_grad(), evaluating(self.model):
             packed, others = self._by_length(pairs)
@@ -150,7 +149,7 @@ class HFScorer(PairScorer):
         """Prefixes that are read once, and the distinct rows behind each.
 
         A prompt is such a prefix where that saves more than a pass costs, because several continuations share
-        it, or where it is too long for one pass. All other rows stand behind an empty prefix.
+        it, or where it is too long for one pass. All other rows have an empty prefix.
         """
         prompts: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
         for number in chosen:

@@ -1,4 +1,4 @@
-"""A scorer without a model: words of a continuation are likely where they stand in the prompt."""
+"""A scorer without a model: words of a continuation are likely if they are in the prompt."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class LexicalScorer:
     count. More overlap is never less likely, and no word's score depends on the rest of the continuation.
 
     Args:
-        present: nats of a word that stands in the prompt.
-        absent: nats of a word that does not.
+        present: nats of a word that is in the prompt.
+        absent: nats of a word that is not.
 
     Raises:
         ValueError: not absent < present <= 0.

@@ -94,12 +94,10 @@ class PairScorer:
         truncate: `"left"` drops the first tokens of a prompt that does not fit; None refuses it.
 
     Raises:
-        ValueError: the tokenizer cannot be used, or `truncate` is something else.
+        ValueError: the tokenizer cannot be used.
     """
 
     def __init__(self, tokenizer: Any, window: int | None, truncate: Truncate):
-        if truncate not in ("left", None):
-            raise ValueError(f'truncate must be "left" or None, not {truncate!r}')
         self.window, self.truncate = window, truncate
         self._tokenizer = (
             load_tokenizer(str(resolve(tokenizer))).backend

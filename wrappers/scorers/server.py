@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.http import JSONClient
 from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
 
-MEND = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
+FIX = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
 
 
 class ServerScorer(PairScorer):
@@ -38,21 +38,21 @@ class ServerScorer(PairScorer):
         ValueError: the URL, the tokenizer or a number cannot be used.
     """
 
+    @checked
     def __init__(
         self,
         url: str,
         model: str,
         tokenizer: str | None = None,
         truncate: Truncate = None,
-        concurrency: int = 16,
+        concurrency: Count = 16,
         timeout: float = 600.0,
         tries: int = 5,
         pause: float = 0.5,
         api_key: str | None = None,
     ):
-        check_whole(concurrency=concurrency)
         self.model, self.concurrency = model, concurrency
-        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=api_key, fix=MEND)
+        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=api_key, fix=FIX)
         self.url = self._client.url
         super().__init__(tokenizer or model, None, truncate)
 

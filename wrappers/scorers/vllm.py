@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.data import checked
 from memenvs.core.optional import require
 from memenvs.models.vllm import generate, load_engine
 from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
@@ -30,6 +31,7 @@ class VLLMScorer(PairScorer):
         ValueError: `engine` is given with an engine that is made already, or the tokenizer cannot be used.
     """
 
+    @checked
     def __init__(
         self,
         model: Any,

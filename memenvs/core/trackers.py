@@ -21,7 +21,8 @@ PROJECT = "memenvs"
 """Project, or experiment, of the runs, unless a variable of the tracker names another."""
 IDS = "trackers.json"
 """File in a run's folder: the id of each tracker's run, with which a resumed run continues it."""
-FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0  # seconds until a tracker that failed is tried again
+RETRY = 60.0
+"""Seconds until a tracker that failed is tried again."""
 
 
 class TrackerError(ValueError):
@@ -44,8 +45,9 @@ class TrackedRun(NamedTuple):
     id: str = ""
 
 
-class Tracker(NamedTuple):
-    """A tracker's run, begun or resumed.
+@dataclass
+class Tracker:
+    """A tracker's run, and the numbers that it has not been sent.
 
     Attributes:
         log: sends the numbers of a step.
@@ -56,6 +58,9 @@ class Tracker(NamedTuple):
     log: Callable[[int, dict[str, float]], object]
     close: Callable[[bool], object]
     id: str = ""
+    waiting: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    retry_at: float = 0.0
+    failed: bool = False
 
 
 def check_clients(names: Iterable[TrackerName]) -> None:
@@ -72,92 +77,64 @@ def check_clients(names: Iterable[TrackerName]) -> None:
 class Trackers:
     """Sends a run's numbers to several trackers, and survives any that fails.
 
-    Numbers that could not be sent are kept and sent later: after 10 seconds, then after twice as long each
-    time. The first failure of each tracker is reported.
+    Numbers that could not be sent are kept, and sent again with those of a step at least `RETRY` seconds
+    later. The first failure of each tracker is reported.
 
     Args:
         names: of trackers.
         run: what they are told; its `id` is read from `trackers.json` in its folder.
-        tell: is given each line for the screen.
-        clock: seconds.
+        show: is given each line for the screen.
 
     Raises:
-        ImportError: a client is not installed; the message names the command that installs it.
         TrackerError: a tracker refuses to begin.
     """
 
-    def __init__(
-        self,
-        names: Sequence[TrackerName],
-        run: TrackedRun,
-        tell: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, names: Sequence[TrackerName], run: TrackedRun, show: Callable[[str], None]) -> None:
+        self._show, self._trackers = show, dict[str, Tracker]()
         file = run.folder / IDS
-        known: dict[str, Any] = {}
-        if run.step and file.exists():
-            known = read_json(file, f"delete it, and {', '.join(names)} begin a new run")
-        self._outboxes: list[_Outbox] = []
-        for name in dict.fromkeys(names):
+        ids = read_json(file) if run.step and file.exists() else {}
+        for name in names:
             try:
-                tracker = _TRACKERS[name](run._replace(id=str(known.get(name, ""))))
+                self._trackers[name] = _TRACKERS[name](run._replace(id=ids.get(name, "")))
             except Exception as error:
                 self.close(failed=True)
-                if isinstance(error, ImportError):
-                    raise
                 raise TrackerError(f"--track {name} cannot begin: {error_line(error)}") from error
-            self._outboxes.append(_Outbox(name, tracker, tell, clock))
-            known |= {name: tracker.id} if tracker.id else {}
-        if known:
-            write_json(file, known)
+        if ids := ids | {name: one.id for name, one in self._trackers.items() if one.id}:
+            write_json(file, ids)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the numbers of a step to every tracker, or keep them for later."""
-        for outbox in self._outboxes:
-            outbox.waiting.append((step, dict(metrics)))
-            if outbox.clock() >= outbox.again:
-                outbox.flush()
+        for name, tracker in self._trackers.items():
+            tracker.waiting.append((step, dict(metrics)))
+            if time.monotonic() >= tracker.retry_at:
+                self._send(name)
 
     def close(self, failed: bool = False) -> None:
         """Send what is left and end the trackers' runs; nothing is raised."""
-        for outbox in self._outboxes:
-            outbox.flush()
-            outbox.attempt(lambda tracker: tracker.close(failed))
-            if left := len(outbox.waiting):
-                outbox.tell(f"warning: {left} steps were not sent to {outbox.name}; log.jsonl has them")
+        for name, tracker in self._trackers.items():
+            self._send(name)
+            self._attempt(name, tracker.close, failed)
+            if tracker.waiting:
+                left = len(tracker.waiting)
+                self._show(f"warning: {left} steps were not sent to {name}; log.jsonl has them")
 
+    def _send(self, name: str) -> None:
+        tracker = self._trackers[name]
+        while tracker.waiting and self._attempt(name, tracker.log, *tracker.waiting[0]):
+            del tracker.waiting[0]
 
-@dataclass
-class _Outbox:
-    """A tracker and the numbers that it has not been sent."""
-
-    name: str
-    tracker: Tracker
-    tell: Callable[[str], None]
-    clock: Callable[[], float]
-    waiting: list[tuple[int, dict[str, float]]] = field(default_factory=list)
-    wait: float = FIRST_WAIT
-    again: float = -float("inf")
-    told: bool = False
-
-    def flush(self) -> None:
-        while self.waiting and self.attempt(lambda tracker: tracker.log(*self.waiting[0])):
-            del self.waiting[0]
-        if self.waiting:
-            self.again, self.wait = self.clock() + self.wait, min(2 * self.wait, LONGEST_WAIT)
-        else:
-            self.wait = FIRST_WAIT
-
-    def attempt(self, call: Callable[[Tracker], object]) -> bool:
+    def _attempt(self, name: str, call: Callable[..., object], *given: Any) -> bool:
+        tracker = self._trackers[name]
         try:
-            call(self.tracker)
+            call(*given)
         except Exception as error:
-            if not self.told:
-                self.tell(
-                    f"warning: {self.name} fails ({error_line(error)}); the training goes on, what could not "
-                    "be sent is tried again later, and log.jsonl has everything"
+            tracker.retry_at = time.monotonic() + RETRY
+            if not tracker.failed:
+                self._show(
+                    f"warning: {name} fails ({error_line(error)}); the training continues, what could not be "
+                    "sent is tried again later, and log.jsonl has everything"
                 )
-            self.told = True
+            tracker.failed = True
             return False
         return True
 
@@ -180,11 +157,10 @@ def _tensorboard(run: TrackedRun) -> Tracker:
 def _wandb(run: TrackedRun) -> Tracker:
     """Files in the run's folder. Steps that the tracker already has are left as they are."""
     wandb = require("wandb", "wandb")
-    id = run.id or uuid.uuid4().hex[:8]
     begun = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
         name=os.environ.get("WANDB_NAME", run.folder.name),
-        id=id,
+        id=run.id or uuid.uuid4().hex[:8],
         resume="allow",
         dir=str(run.folder),
         config=dict(run.config),
@@ -193,7 +169,7 @@ def _wandb(run: TrackedRun) -> Tracker:
     return Tracker(
         lambda step, metrics: begun.log(metrics, step=step),
         lambda failed: begun.finish(exit_code=int(failed)),
-        id,
+        begun.id,
     )
 
 
@@ -210,8 +186,7 @@ def _mlflow(run: TrackedRun) -> Tracker:
         folder.mkdir(parents=True, exist_ok=True)
         address, artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
     client = mlflow.MlflowClient(tracking_uri=address)
-    id = run.id
-    if id:
+    if id := run.id:
         client.update_run(id, status="RUNNING")
     else:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
@@ -237,7 +212,7 @@ def _trackio(run: TrackedRun) -> Tracker:
     return Tracker(lambda step, metrics: begun.log(metrics, step=step), lambda failed: begun.finish(), id)
 
 
-_TRACKERS: dict[TrackerName, Callable[[TrackedRun], Tracker]] = {
+_TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": _mlflow,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -179,31 +179,38 @@ class Updates:
         self._policy, self._optimizer, self._items, self._args = policy, optimizer, items, args
         self._processes, self._seed, self._fixed, self._counts = processes, seed, fixed, counts
         self._trained = trained or {"grad_norm": policy.model_parameters()}
-        self._totals: dict[str, float] = defaultdict(
-            float
-        )  # of metrics; `_sizes` is what their means are over
-        self._sizes: dict[str, float] = defaultdict(float)
+        # Of metrics: their sums, and what they are means over
+        self._totals, self._sizes = defaultdict[str, float](float), defaultdict[str, float](float)
         self._seen: list[tuple[dict[str, float], float]] = []  # means over so many tokens, of this minibatch
         self._nonfinite = 0
         self._tokens = 0  # sampled tokens of this micro-batch
 
     def __iter__(self) -> Iterator[tuple[list[Experience], Any]]:
-        policy, args = self._policy, self._args
+        torch, policy, args = require("torch", "train"), self._policy, self._args
         for epoch in range(args.epochs if self._items else 0):
             rng = np.random.default_rng([*self._seed, epoch])
             for minibatch in _minibatches(self._items, args.minibatches, rng):
                 self._optimizer.zero_grad(set_to_none=True)
-                lengths, self._seen = _token_counts(minibatch), []
+                self._seen = []
+                lengths = torch.tensor([int(one.sample.response_mask.sum()) for one in minibatch])
                 # One is computed in any case, so that the optimizer has gradients to step by.
-                needed = [one for one in minibatch if not self._counts or self._counts(one)] or minibatch[:1]
-                mine = [needed[i] for i in share([one.sample.ids for one in needed], self._processes)]
-                ids = [one.sample.ids for one in mine]
+                needed = [i for i, one in enumerate(minibatch) if not self._counts or self._counts(one)] or [
+                    0
+                ]
+                chosen = share([minibatch[i].sample.ids for i in needed], self._processes)
+                mine = torch.tensor([needed[i] for i in chosen], dtype=torch.long)
+                ids = [minibatch[i].sample.ids for i in mine]
                 batches = policy.micro_batches(ids, args.micro_batch_tokens)
                 for batch in batches:
-                    part = [mine[i] for i in batch]
-                    weights = _weights(_token_counts(part), lengths, args, policy.device)
+                    part = mine[batch]
+                    weights = losses.token_weights(
+                        torch.repeat_interleave(part, lengths[part]),
+                        lengths,
+                        args.loss_agg_mode,
+                        horizon=args.max_new_tokens,
+                    )
                     self._tokens = len(weights)
-                    yield part, weights
+                    yield [minibatch[i] for i in part], weights.to(policy.device, torch.float32)
                 even = sum(len(one.sample.ids) for one in minibatch) / self._processes.size
                 self._seen.append(({"computed": policy.computed(ids, batches) / even}, even))
                 self._step()
@@ -468,30 +475,6 @@ def _minibatches(
     for part in np.array_split(groups, min(count, len(groups))):
         chosen = set(part.tolist())
         yield [one for one in items if one.group in chosen]
-
-
-def _token_counts(items: Sequence[Experience]) -> list[int]:
-    return [int(one.sample.response_mask.sum()) for one in items]
-
-
-def _weights(own: Sequence[int], lengths: Sequence[int], args: StepArgs, device: Any) -> Any:
-    """(N,) the weight of each token in the loss of its minibatch.
-
-    Args:
-        own: sampled tokens of each sequence of a micro-batch, N in all.
-        lengths: those of the minibatch.
-        args: how losses are averaged.
-        device: of torch.
-    """
-    # A token's weight asks for the length of its own sequence and for sums over all: the sequences of this
-    # micro-batch are numbered first, and the others stand behind them.
-    others = list((Counter(lengths) - Counter(own)).elements())
-    torch = require("torch", "train")
-    rows, counts = torch.repeat_interleave(torch.arange(len(own)), torch.tensor(own)), [*own, *others]
-    weights = losses.token_weights(
-        rows, torch.tensor(counts), args.loss_agg_mode, horizon=args.max_new_tokens
-    )
-    return weights.to(device, torch.float32)
 
 
 def flat_tensor(parts: Sequence[Any], like: Any) -> Any:

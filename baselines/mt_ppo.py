@@ -62,7 +62,7 @@ class CriticFlags(Flags):
     """The critic."""
 
     critic: Literal["separate", "shared"] = "separate"
-    """A second model, begun as the first, which doubles the memory of training; or a linear layer on the
+    """A second model, a copy of the first, which doubles the memory of training; or a linear layer on the
     policy's own hidden states, where large rewards need a small value_coef."""
     critic_lr: NonNegative | None = None
     """Learning rate of the critic, of the linear layer alone where it is shared; by default ten times lr, as
@@ -247,7 +247,7 @@ def token_advantages(
 ) -> tuple[list[Floats], list[Floats]]:
     """Advantages and returns (N,) of each episode's sampled tokens by GAE over its critic's values.
 
-    Rewards stand where MT-PPO eq. 9 puts them (`"turn"`), or all at the last token: their sum (`"merged"`,
+    Rewards are placed as in MT-PPO eq. 9 (`"turn"`), or all at the last token: their sum (`"merged"`,
     PPO-MR) or the outcome alone (`"outcome"`, PPO-OR). Time runs over sampled tokens, through all samples.
 
     Args:

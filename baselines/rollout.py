@@ -85,7 +85,9 @@ class ModelRun:
         if self._checkpoints.newest and not args.resume:
             raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
         if changed := self._checkpoints.differences(args.plain(), args.resumable):
-            raise ValueError(f"{args.out} was begun with {changed[0]}; resume with the same, or begin anew")
+            raise ValueError(
+                f"{args.out} was begun with {changed[0]}; resume with the same, or give another --out"
+            )
         self.release: Callable[[], object] = lambda: None
         if self.processes.is_main:
             check_clients(args.track)

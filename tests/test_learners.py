@@ -27,6 +27,7 @@ from memenvs.baselines.flags import read_args
 from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
 
 SMALL = {"max_new_tokens": 5, "num_envs": 64}
+ANY_MOVE = {"teacher": "easy_sokoban:any_move", "learn_from": "all"}
 
 
 @pytest.fixture(scope="module")
@@ -35,24 +36,17 @@ def game(tmp_path_factory):
     folder = tmp_path_factory.mktemp("easy")
     env_args = easy_sokoban.save_levels(folder)
     model = easy_sokoban.save_model(folder / "model", env_args)
-    args = sft.SFTArgs(
-        model=str(model), out=folder / "sft", env_args=env_args, teacher="easy_sokoban:any_move",
-        learn_from="all", episodes=256, epochs=6, lr=3e-3, lr_warmup=5, save_every=1000, **SMALL,
-    )  # fmt: skip
-    sft.train(sft.prepare(args), args)
+    options = {**ANY_MOVE, "episodes": 256, "epochs": 6, "lr": 3e-3, "lr_warmup": 5, "save_every": 1000}
+    run(sft, (env_args, str(model)), folder / "sft", **options)
     return env_args, str(folder / "sft" / "last" / "policy")
 
 
 @pytest.fixture(scope="module")
 def teacher(game, tmp_path_factory):
     """A model that solves every board."""
-    env_args, model = game
-    args = sft.SFTArgs(
-        model=model, out=tmp_path_factory.mktemp("gold") / "run", env_args=env_args, teacher="gold",
-        episodes=128, epochs=3, lr=2e-3, **SMALL,
-    )  # fmt: skip
-    sft.train(sft.prepare(args), args)
-    return str(args.out / "last" / "policy")
+    out = tmp_path_factory.mktemp("gold") / "run"
+    run(sft, game, out, teacher="gold", episodes=128, epochs=3)
+    return str(out / "last" / "policy")
 
 
 def arguments(learner, game, out, **options):
@@ -138,25 +132,17 @@ class TestLearning:
 
     def test_the_model_can_be_its_own_teacher(self, game, tmp_path):
         # STaR: what solved its task is learned from; success rises above the quarter of any move.
-        env_args, model = game
-        args = sft.SFTArgs(
-            model=model, out=tmp_path / "run", env_args=env_args, teacher="self", episodes=256, epochs=6,
-            lr=1e-3, eval_every=6, **SMALL,
-        )  # fmt: skip
-        sft.train(sft.prepare(args), args)
-        lines = [line for line in read(tmp_path / "run") if "eval_success" in line]
+        options = {"teacher": "self", "episodes": 256, "epochs": 6, "lr": 1e-3, "eval_every": 6}
+        lines = [line for line in run(sft, game, tmp_path / "run", **options) if "eval_success" in line]
         assert lines[-1]["eval_success"] > 0.6
 
     @pytest.mark.parametrize("shuffle", [True, False])
     def test_sequences_are_learned_from_in_their_order_if_asked(self, shuffle, game, tmp_path, monkeypatch):
-        env_args, model = game
         file, seen = tmp_path / "lessons.jsonl", []
         lessons = [Demonstration([(f"Say {i}.", str(i))], "rewrite", True) for i in range(12)]
         write_demonstrations(file, lessons)
-        args = sft.SFTArgs(
-            model=model, out=tmp_path / "run", env_args=env_args, teacher=str(file),
-            episodes=12, batch_size=4, shuffle=shuffle, **SMALL,
-        )  # fmt: skip
+        options = {"teacher": str(file), "episodes": 12, "batch_size": 4, "shuffle": shuffle}
+        args = arguments(sft, game, tmp_path / "run", **options)
         run = sft.prepare(args)
         read_part = sft.evaluate_in
         monkeypatch.setattr(
@@ -192,11 +178,8 @@ class TestHardSteps:
         assert re.match(r"warning: (\d+) of \1 episodes failed and are left out, the first: \S", warning)
 
     def test_a_tree_outlives_its_environment(self, game, tmp_path):
-        env_args, model = game
-        args = grpo.GRPOArgs(
-            model=model, out=tmp_path / "run", env_args=env_args, steps=1, groups=2, reward="turn",
-            tree_turns=1, **SMALL,
-        )  # fmt: skip
+        options = {"steps": 1, "groups": 2, "reward": "turn", "tree_turns": 1}
+        args = arguments(grpo, game, tmp_path / "run", **options)
         training = grpo.prepare(args)
         training.tree_env.unwrapped._play = broken
         grpo.train(training, args)
@@ -250,11 +233,7 @@ class TestReports:
     def test_turns_of_a_teacher_that_do_not_fit_cause_a_warning(self, game, tmp_path, capsys):
         longer = {**game[0], "max_turns": 3}
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
-        args = sft.SFTArgs(
-            model=model, out=tmp_path / "run", env_args=longer, teacher="easy_sokoban:any_move",
-            learn_from="all", episodes=8, **SMALL,
-        )  # fmt: skip
-        sft.train(sft.prepare(args), args)
+        run(sft, (longer, model), tmp_path / "run", **ANY_MOVE, episodes=8)
         (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
         assert re.match(r"warning: \d+ of \d+ turns do not fit the model's window of 128 tokens", warning)
 
@@ -285,19 +264,22 @@ class TestResuming:
             one, other = (tmp_path / run / "last" / name for run in ("whole", "parts"))
             assert one.read_bytes() == other.read_bytes()
 
-    def test_cloning_an_adapter_goes_on_as_the_run_that_was_not_stopped(self, game, tmp_path):
-        def clone(out, **options):
-            args = sft.SFTArgs(
-                model=game[1], out=out, env_args=game[0], teacher="easy_sokoban:any_move", lora_rank=2,
-                learn_from="all", episodes=64, batch_size=32, lr=1e-3, **options, **SMALL,
-            )  # fmt: skip
-            cloning = sft.prepare(args)
-            sft.train(cloning, args)
-            return (out / "last" / "policy" / "adapter_model.safetensors").read_bytes()
+    @pytest.mark.parametrize(
+        ("own", "weights"),
+        [
+            ({**ANY_MOVE, "lora_rank": 2, "episodes": 64}, "adapter_model"),
+            ({"teacher": "self", "episodes": 128, "batch_size": 8}, "model"),
+        ],
+        ids=["adapter", "self"],
+    )
+    def test_a_resumed_cloning_is_the_run_that_was_not_stopped(self, own, weights, game, tmp_path):
+        def clone(name, **options):
+            run(sft, game, tmp_path / name, **own, **options)
+            return (tmp_path / name / "last" / "policy" / f"{weights}.safetensors").read_bytes()
 
-        whole = clone(tmp_path / "whole", epochs=2)
-        clone(tmp_path / "parts", epochs=1)
-        assert clone(tmp_path / "parts", epochs=2, resume=True) == whole
+        whole = clone("whole", epochs=2)
+        clone("parts", epochs=1)
+        assert clone("parts", epochs=2, resume=True) == whole
 
     def test_sigterm_ends_a_run_after_its_step_which_is_evaluated_and_saved(
         self, game, tmp_path, monkeypatch
@@ -358,22 +340,6 @@ class TestResuming:
         assert grpo.main([*flags, "--steps", "2", "--seed", "3"]) == 2
         assert "was begun with seed 0, now 3" in capsys.readouterr().err
         assert grpo.main([*flags, "--steps", "2"]) == 0
-
-    def test_a_model_that_teaches_itself_goes_on_with_the_same_episodes(self, game, tmp_path):
-        env_args, model = game
-
-        def clone(out, **options):
-            args = sft.SFTArgs(
-                model=model, out=out, env_args=env_args, teacher="self", episodes=128, batch_size=8, lr=1e-3,
-                **options, **SMALL,
-            )  # fmt: skip
-            cloning = sft.prepare(args)
-            sft.train(cloning, args)
-            return curve(read(out))
-
-        whole = clone(tmp_path / "whole", epochs=2)
-        clone(tmp_path / "parts", epochs=1)
-        assert clone(tmp_path / "parts", epochs=2, resume=True) == whole
 
     def test_sigterm_saves_and_exits_with_0(self, game, tmp_path):
         command = [sys.executable, "-m", "memenvs.baselines.grpo", "--model", game[1]]
@@ -560,11 +526,8 @@ def names(out):
 
 def play(game, out, values, name="success", **options):
     """A run with an evaluation after every step, whose numbers are given."""
-    env_args, model = game
-    args = grpo.GRPOArgs(
-        model=model, out=out, env_args=env_args, steps=len(values), groups=2, keep=1, save_every=10,
-        eval_every=1, **SMALL, **options,
-    )  # fmt: skip
+    shared = {"steps": len(values), "groups": 2, "keep": 1, "save_every": 10, "eval_every": 1}
+    args = arguments(grpo, game, out, **shared, **options)
     training = grpo.prepare(args)
     training.evaluate = lambda step: {f"eval_{name}": values[step - 1]}
     grpo.train(training, args)

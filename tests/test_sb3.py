@@ -20,5 +20,5 @@ def test_ppo_learns_to_solve_levels_it_has_not_seen():
     rng = np.random.default_rng(0)
     chance = example.success(lambda observations: rng.integers(0, 4, len(observations)), "test", **EASY)
     model = example.make_model(0, **EASY)
-    model.learn(50_000)
+    model.learn(100_000)
     assert example.success(example.likeliest(model), "test", **EASY) > chance + 0.15

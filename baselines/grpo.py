@@ -172,7 +172,7 @@ def update(
     They keep their weight in the loss of the others, and are in no metric but `computed`.
     """
     own = old_logprobs_from(policy, args) == "update"
-    counts = None if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
+    counts = bool if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
     updates = Updates(policy, optimizer, experiences, args, processes=processes, seed=seed, counts=counts)
     for part, weights in updates:
         now = evaluate_in(policy, [one.sample for one in part], entropy=bool(args.entropy_coef))

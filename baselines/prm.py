@@ -91,14 +91,14 @@ class PRMRun(ModelRun):
             [one for episode in part for one in self._labelled(episode)] for part in self._parts
         )
         known, measured = (
-            np.concatenate([one.labels for one in part] or [np.zeros(0)])
+            np.concatenate([np.zeros(0), *(one.labels for one in part)])
             for part in (self.examples, self.held_out)
         )
         turns = sum(len(episode.turns) for part in self._parts for episode in part)
         overlong = turns - len(known) - len(measured)
-        told = f"{overlong} of {turns} turns do not fit the model's window of {self.policy.window} tokens"
+        said = f"{overlong} of {turns} turns do not fit the model's window of {self.policy.window} tokens"
         if not len(known) or not len(measured):
-            raise ValueError(f"no turn is left to learn from, or to measure on: {told}; take another model")
+            raise ValueError(f"no turn is left to learn from, or to measure on: {said}; take another model")
         if np.ptp(known) == 0:
             raise ValueError(
                 f"all {len(known)} turns to learn from have the label {known[0]:g}, which teaches nothing; "
@@ -109,9 +109,9 @@ class PRMRun(ModelRun):
             sys.stderr.write(
                 f"{len(known)} turns to learn from (mean label {self.prior:.3f}), {len(measured)} of other "
                 f"tasks to measure on (mean label {measured.mean():.3f})\n"
+                + f"warning: {said}; they are left out\n"
+                * bool(overlong)
             )
-            if overlong:
-                sys.stderr.write(f"warning: {told}; they are left out\n")
         super().restore()
 
     def evaluate(self, step: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -138,6 +139,7 @@ def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]
     return [i for i, owner in zip(order, owners, strict=True) if owner == processes.rank]
 
 
+@dataclass
 class Updates:
     """All passes over what a step learned from, in micro-batches, with the optimizer's steps.
 
@@ -157,47 +159,45 @@ class Updates:
         args: `epochs`, `minibatches`, `loss_agg_mode`, `micro_batch_tokens`.
         processes: that train together.
         seed: of the order of groups.
-        trained: parameters whose gradients are clipped together, by the name of their norm in the log; None:
-            the policy's.
+        trained: parameters whose gradients are clipped together, by the name of their norm in the log; by
+            default the policy's.
         fixed: parameters that get no step whatever their gradient.
-        counts: whether an item has a gradient; one without is not computed. None: all have.
+        counts: whether an item has a gradient; one without is not computed.
+
+    Attributes:
+        nonfinite: steps that were not taken.
     """
 
-    def __init__(
-        self,
-        policy: HFPolicy,
-        optimizer: Any,
-        items: Sequence[Experience],
-        args: StepArgs,
-        *,
-        processes: ProcessGroup,
-        seed: Sequence[int],
-        trained: Mapping[str, Sequence[Any]] | None = None,
-        fixed: Iterable[Any] = (),
-        counts: Callable[[Experience], bool] | None = None,
-    ) -> None:
-        self._policy, self._optimizer, self._items, self._args = policy, optimizer, items, args
-        self._processes, self._seed, self._fixed, self._counts = processes, seed, fixed, counts
-        self._trained = trained or {"grad_norm": policy.model_parameters()}
+    policy: HFPolicy
+    optimizer: Any
+    items: Sequence[Experience]
+    args: StepArgs
+    _: KW_ONLY
+    processes: ProcessGroup
+    seed: Sequence[int]
+    trained: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    fixed: Iterable[Any] = ()
+    counts: Callable[[Experience], bool] = bool
+    nonfinite: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.trained = self.trained or {"grad_norm": self.policy.model_parameters()}
         # Of metrics: their sums, and what they are means over
         self._totals, self._sizes = defaultdict[str, float](float), defaultdict[str, float](float)
         self._seen: list[tuple[dict[str, float], float]] = []  # means over so many tokens, of this minibatch
-        self._nonfinite = 0
         self._tokens = 0  # sampled tokens of this micro-batch
 
     def __iter__(self) -> Iterator[tuple[list[Experience], Any]]:
-        torch, policy, args = require("torch", "train"), self._policy, self._args
-        for epoch in range(args.epochs if self._items else 0):
-            rng = np.random.default_rng([*self._seed, epoch])
-            for minibatch in _minibatches(self._items, args.minibatches, rng):
-                self._optimizer.zero_grad(set_to_none=True)
+        torch, policy, args = require("torch", "train"), self.policy, self.args
+        for epoch in range(args.epochs if self.items else 0):
+            rng = np.random.default_rng([*self.seed, epoch])
+            for minibatch in _minibatches(self.items, args.minibatches, rng):
+                self.optimizer.zero_grad(set_to_none=True)
                 self._seen = []
                 lengths = torch.tensor([int(one.sample.response_mask.sum()) for one in minibatch])
                 # One is computed in any case, so that the optimizer has gradients to step by.
-                needed = [i for i, one in enumerate(minibatch) if not self._counts or self._counts(one)] or [
-                    0
-                ]
-                chosen = share([minibatch[i].sample.ids for i in needed], self._processes)
+                needed = [i for i, one in enumerate(minibatch) if self.counts(one)] or [0]
+                chosen = share([minibatch[i].sample.ids for i in needed], self.processes)
                 mine = torch.tensor([needed[i] for i in chosen], dtype=torch.long)
                 ids = [minibatch[i].sample.ids for i in mine]
                 batches = policy.micro_batches(ids, args.micro_batch_tokens)
@@ -211,7 +211,7 @@ class Updates:
                     )
                     self._tokens = len(weights)
                     yield [minibatch[i] for i in part], weights.to(policy.device, torch.float32)
-                even = sum(len(one.sample.ids) for one in minibatch) / self._processes.size
+                even = sum(len(one.sample.ids) for one in minibatch) / self.processes.size
                 self._seen.append(({"computed": policy.computed(ids, batches) / even}, even))
                 self._step()
 
@@ -225,24 +225,24 @@ class Updates:
 
         `nonfinite` counts the steps that were not. Without an item nothing was done, and `skipped` is 1.
         """
-        if not self._items:
+        if not self.items:
             return {"skipped": 1.0}
-        names = sorted(set(self._processes.gather(list(self._totals))))
-        sums = self._processes.sum(*(self._totals[name] for name in names))
-        counts = self._processes.sum(*(self._sizes[name] for name in names))
+        names = sorted(set(self.processes.gather(list(self._totals))))
+        sums = self.processes.sum(*(self._totals[name] for name in names))
+        counts = self.processes.sum(*(self._sizes[name] for name in names))
         means = {name: total / max(n, 1e-12) for name, total, n in zip(names, sums, counts, strict=True)}
-        return {**means, "nonfinite": float(self._nonfinite)}
+        return {**means, "nonfinite": float(self.nonfinite)}
 
     def _step(self) -> None:
-        for weight in master_weights(self._fixed):
+        for weight in master_weights(self.fixed):
             weight.grad = None
         finite = all(math.isfinite(value) for numbers, _ in self._seen for value in numbers.values())
-        groups = list(self._trained.values())
-        norms = apply_gradients(self._optimizer, groups, self._processes, finite=finite)
+        groups = list(self.trained.values())
+        norms = apply_gradients(self.optimizer, groups, self.processes, finite=finite)
         if norms is None:
-            self._nonfinite += 1
+            self.nonfinite += 1
             return
-        for numbers, weight in [*self._seen, (dict(zip(self._trained, norms, strict=True)), 1)]:
+        for numbers, weight in [*self._seen, (dict(zip(self.trained, norms, strict=True)), 1)]:
             for name, value in numbers.items():
                 self._totals[name] += value * weight
                 self._sizes[name] += weight

@@ -23,7 +23,7 @@ from memenvs.core.files import (
 )
 from memenvs.core.optional import require
 from memenvs.core.state import State
-from memenvs.core.trackers import TrackedRun, TrackerName, Trackers
+from memenvs.core.trackers import TrackerName, Trackers
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy
@@ -189,7 +189,7 @@ class TrainingLog:
         write_text(self._file, "".join(lines_until(self._file, step)))
         if (folder / EPISODES).exists():
             write_text(folder / EPISODES, "".join(lines_until(folder / EPISODES, step)))
-        self._trackers = Trackers(track, TrackedRun(folder, config or {}, step), self.show)
+        self._trackers = Trackers(track, folder, config or {}, step, self.show)
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
         """Write the metrics of a step, by name and with six digits, to the file and to the trackers."""

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from memenvs.core.checks import error_line
 from memenvs.core.files import read_json, write_json
@@ -27,22 +27,6 @@ RETRY = 60.0
 
 class TrackerError(ValueError):
     """A tracker cannot begin; raised before a run's first step."""
-
-
-class TrackedRun(NamedTuple):
-    """What a tracker is told about a run.
-
-    Attributes:
-        folder: of the run; its name is the run's.
-        config: the run's arguments, plain data.
-        step: steps done before.
-        id: of the tracker's own run, where it is resumed; otherwise empty.
-    """
-
-    folder: Path
-    config: Mapping[str, Any]
-    step: int = 0
-    id: str = ""
 
 
 @dataclass
@@ -82,20 +66,29 @@ class Trackers:
 
     Args:
         names: of trackers.
-        run: what they are told; its `id` is read from `trackers.json` in its folder.
+        folder: of the run, which gives it its name.
+        config: the run's arguments, plain data.
+        step: steps done before; above 0 the trackers' runs are continued.
         show: is given each line for the screen.
 
     Raises:
         TrackerError: a tracker refuses to begin.
     """
 
-    def __init__(self, names: Sequence[TrackerName], run: TrackedRun, show: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        names: Sequence[TrackerName],
+        folder: Path,
+        config: Mapping[str, Any],
+        step: int,
+        show: Callable[[str], None],
+    ) -> None:
         self._show, self._trackers = show, dict[str, Tracker]()
-        file = run.folder / IDS
-        ids = read_json(file) if run.step and file.exists() else {}
+        file = folder / IDS
+        ids = read_json(file) if step and file.exists() else {}
         for name in names:
             try:
-                self._trackers[name] = _TRACKERS[name](run._replace(id=ids.get(name, "")))
+                self._trackers[name] = _TRACKERS[name](folder, config, step, ids.get(name, ""))
             except Exception as error:
                 self.close(failed=True)
                 raise TrackerError(f"--track {name} cannot begin: {error_line(error)}") from error
@@ -139,12 +132,12 @@ class Trackers:
         return True
 
 
-def _tensorboard(run: TrackedRun) -> Tracker:
+def _tensorboard(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tracker:
     """Event files in the run's folder; steps that will be played again are purged."""
     board = require("torch.utils.tensorboard", "train")
-    writer = board.SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.step + 1)
-    if not run.step:
-        writer.add_text("arguments", f"```json\n{json.dumps(run.config, indent=2)}\n```")
+    writer = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+    if not step:
+        writer.add_text("arguments", f"```json\n{json.dumps(config, indent=2)}\n```")
 
     def log(step: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -154,16 +147,16 @@ def _tensorboard(run: TrackedRun) -> Tracker:
     return Tracker(log, lambda failed: writer.close())
 
 
-def _wandb(run: TrackedRun) -> Tracker:
+def _wandb(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tracker:
     """Files in the run's folder. Steps that the tracker already has are left as they are."""
     wandb = require("wandb", "wandb")
     begun = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
-        name=os.environ.get("WANDB_NAME", run.folder.name),
-        id=run.id or uuid.uuid4().hex[:8],
+        name=os.environ.get("WANDB_NAME", folder.name),
+        id=id or uuid.uuid4().hex[:8],
         resume="allow",
-        dir=str(run.folder),
-        config=dict(run.config),
+        dir=str(folder),
+        config=dict(config),
         settings=wandb.Settings(finish_timeout=300.0),  # without a network it would never return
     )
     return Tracker(
@@ -173,27 +166,27 @@ def _wandb(run: TrackedRun) -> Tracker:
     )
 
 
-def _mlflow(run: TrackedRun) -> Tracker:
+def _mlflow(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tracker:
     """SQLite in the run's folder, or the server that `MLFLOW_TRACKING_URI` names."""
     # By default an unreachable server is asked for minutes; what is not sent is tried again later.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     mlflow, entities = require("mlflow", "mlflow"), require("mlflow.entities", "mlflow")
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it reports each table that it makes
-    folder = (run.folder / "mlflow").resolve()
+    files = (folder / "mlflow").resolve()
     address, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
     if not address:
-        folder.mkdir(parents=True, exist_ok=True)
-        address, artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+        files.mkdir(parents=True, exist_ok=True)
+        address, artifacts = f"sqlite:///{files / 'mlflow.db'}", (files / "artifacts").as_uri()
     client = mlflow.MlflowClient(tracking_uri=address)
-    if id := run.id:
+    if id:
         client.update_run(id, status="RUNNING")
     else:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         known = client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else client.create_experiment(name, artifacts)
-        id = client.create_run(experiment, run_name=run.folder.name).info.run_id
-        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in run.config.items()}
+        id = client.create_run(experiment, run_name=folder.name).info.run_id
+        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in config.items()}
         client.log_batch(id, params=[entities.Param(name, text) for name, text in texts.items()])
 
     def log(step: int, metrics: dict[str, float]) -> None:
@@ -204,15 +197,15 @@ def _mlflow(run: TrackedRun) -> Tracker:
     return Tracker(log, lambda failed: client.set_terminated(id, "FAILED" if failed else "FINISHED"), id)
 
 
-def _trackio(run: TrackedRun) -> Tracker:
+def _trackio(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tracker:
     """This machine (`TRACKIO_DIR`), or the space that `TRACKIO_SPACE_ID` names."""
     trackio = require("trackio", "trackio")
-    id = run.id or f"{run.folder.name}-{uuid.uuid4().hex[:8]}"  # Trackio knows a run by its name
-    begun = trackio.init(project=PROJECT, name=id, resume="allow", config=dict(run.config), embed=False)
+    id = id or f"{folder.name}-{uuid.uuid4().hex[:8]}"  # Trackio knows a run by its name
+    begun = trackio.init(project=PROJECT, name=id, resume="allow", config=dict(config), embed=False)
     return Tracker(lambda step, metrics: begun.log(metrics, step=step), lambda failed: begun.finish(), id)
 
 
-_TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
+_TRACKERS: dict[str, Callable[[Path, Mapping[str, Any], int, str], Tracker]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": _mlflow,

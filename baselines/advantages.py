@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from memenvs.core.checks import check_choice
+from memenvs.core.data import check
 from memenvs.credit import Ended, Scale, masked_mean, mt_grpo
 from memenvs.models import Policy
 from memenvs.rollout.records import Episode, Floats, Sample
 from memenvs.rollout.tree import Node
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
+
+_REWARDS: Any = Literal[tuple(COMPARISONS)]
 
 
 def group_advantages(
@@ -35,7 +38,7 @@ def group_advantages(
 
     Args:
         episodes: of any number of groups, each complete.
-        policy: says which characters its tokens stand for, for advantages of spans.
+        policy: says which characters its tokens are, for advantages of spans.
         reward: see above.
         how: settings of the comparison; None: the defaults.
 
@@ -44,7 +47,7 @@ def group_advantages(
     """
     comparison = reward
     if isinstance(comparison, str):
-        check_choice("reward", comparison, COMPARISONS)
+        check("reward", comparison, _REWARDS)
         comparison = COMPARISONS[comparison]
     turns = comparison.advantages(episodes, how or ComparisonSettings())
     tokens = [episode.by_token(values) for episode, values in zip(episodes, turns, strict=True)]
@@ -59,7 +62,7 @@ def tree_advantages(
     """Advantages of each reply of the trees: its training sequence, its tree's number, advantages (N,).
 
     MT-PPO eq. 10 to 12, as `mt_grpo` has them, with the G replies to one state for a group. A reply's R^I_l
-    at a later turn l and its R^O are the means over the episodes that went on from it, each reply as likely
+    at a later turn l and its R^O are the means over the episodes that continued from it, each reply as likely
     as the next; K_i is the last turn of the longest of them. A reply without siblings, behind the last
     branching, has the advantage that its turn has in the comparison of the branches: with one turn of
     branching, a tree is a flat group. A reply whose every continuation failed is compared with none, and its
@@ -92,9 +95,9 @@ def tree_advantages(
 
 
 def _turn_rewards(node: Node, ended: str) -> Floats:
-    """(K,) R^I of a reply's turn and of those that follow, means over the episodes that went on from it.
+    """(K,) R^I of a reply's turn and of those that follow, means over the episodes that continued from it.
 
-    K is the last turn of the longest, whose own entry stands for nothing (`mt_grpo` does not read it).
+    K is the last turn of the longest, whose own entry is not read by `mt_grpo`.
     """
     over = 0.0 if ended == "zero" else np.nan
     if not node.children:

@@ -13,22 +13,25 @@ import functools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import Count, Flags, StepArgs, run_command
+from memenvs.baselines.flags import Flags, StepArgs, run_command
 from memenvs.baselines.rollout import RolloutRun, StepLoop
-from memenvs.baselines.update import ProcessGroup, Updates
+from memenvs.baselines.update import Experience, Updates
+from memenvs.core.data import Count
 from memenvs.core.optional import require
 from memenvs.models import Ids, Policy, Reply
 from memenvs.models.policy import Limit
 from memenvs.rollout.records import Episode, Sample, valid
-from memenvs.wrappers.tamtrl import VIEWS
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy
+
+PROMPTS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
+"""Where `info["privileged"]` has what the teacher reads, by the view."""
 
 
 @dataclass
@@ -69,14 +72,10 @@ class DistillArgs(TeacherFlags, StepArgs):
 
 
 class DistillRun(RolloutRun):
-    """A run that learns the distributions of a teacher.
+    """A run that learns the distributions of a teacher; see `ModelRun`.
 
     Attributes:
         teacher: stays as it is.
-
-    Args:
-        args: of the run.
-        processes: that train together.
 
     Raises:
         ValueError: the environment gives no teacher's prompt, or the teacher has another vocabulary.
@@ -84,13 +83,13 @@ class DistillRun(RolloutRun):
 
     args: DistillArgs
 
-    def __init__(self, args: DistillArgs, processes: ProcessGroup) -> None:
-        super().__init__(args, processes)
+    def __init__(self, args: DistillArgs) -> None:
+        super().__init__(args)
         if args.view != "student":
-            _, info = self.make_venv().envs[0].reset(seed=0)
-            if VIEWS[args.view] not in info.get("privileged", {}):
+            _, info = self.venv.unwrapped.envs[0].reset(seed=0)
+            if PROMPTS[args.view] not in info.get("privileged", {}):
                 raise ValueError(
-                    f"{args.env} has no privileged {VIEWS[args.view]}, which the teacher reads with view "
+                    f"{args.env} has no privileged {PROMPTS[args.view]}, which the teacher reads with view "
                     f"{args.view}; give --view student and a --teacher-model"
                 )
         self.teacher = self.load_fixed(args.teacher_model)
@@ -109,7 +108,7 @@ class DistillRun(RolloutRun):
 
 def prepare(args: DistillArgs) -> DistillRun:
     """Load models and environments."""
-    return DistillRun(args, ProcessGroup(args.device))
+    return DistillRun(args)
 
 
 def train(run: DistillRun, args: DistillArgs) -> None:
@@ -130,23 +129,8 @@ def train(run: DistillRun, args: DistillArgs) -> None:
                 for part, weights in updates:
                     updates.backward(*divergence_loss(run.policy, run.teacher, part, weights, args))
                 metrics = updates.metrics()
-            with timer("refresh"):
-                run.refresh_sampler()
-            run.save_episodes(step, "train", episodes)
             metrics["teacher_overlong_prompts"] = float(overlong)
             loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
-
-
-class Lesson(NamedTuple):
-    """A training sequence whose sampled tokens a teacher predicts too.
-
-    Attributes:
-        sample: its N sampled tokens are those of `sample.teacher` in order.
-        group: name of its group.
-    """
-
-    sample: Sample
-    group: int
 
 
 def teacher_samples(episode: Episode, sample: Sample, teacher: Policy, view: str) -> tuple[Sample, ...]:
@@ -166,16 +150,15 @@ def teacher_samples(episode: Episode, sample: Sample, teacher: Policy, view: str
         found = []
         for turn in np.unique(sample.turns[sample.response_mask]).tolist():
             reply = episode.replies[turn]
-            if prompt := episode.turns[turn].before["privileged"][VIEWS[view]]:
+            if prompt := episode.turns[turn].before["privileged"][PROMPTS[view]]:
                 found.append(Sample.prompt(teacher.encode(prompt)).then(reply.ids, reply.logprobs, turn))
     return tuple(one for one in found if teacher.window is None or len(one.ids) <= teacher.window)
 
 
-def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Lesson], int]:
-    """What can be learned of episodes, and the number of turns that the teacher cannot read.
+def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Experience], int]:
+    """What can be learned from episodes, and the number of turns that the teacher cannot read.
 
-    Args:
-        episodes: whose samples have `teacher`.
+    The sampled tokens of each sequence are those of its `teacher` sequences in order.
     """
     lessons, missing = [], 0
     for episode in episodes:
@@ -184,12 +167,12 @@ def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Lesson], int]:
             mask = np.isin(sample.turns, read)
             missing += len(np.unique(sample.turns[sample.response_mask])) - len(read)
             if read:
-                lessons.append(Lesson(replace(sample, response_mask=mask), episode.group))
+                lessons.append(Experience(replace(sample, response_mask=mask), episode.group))
     return lessons, missing
 
 
 def divergence_loss(
-    policy: HFPolicy, teacher: HFPolicy, lessons: Sequence[Lesson], weights: Any, args: DistillArgs
+    policy: HFPolicy, teacher: HFPolicy, lessons: Sequence[Experience], weights: Any, args: DistillArgs
 ) -> tuple[Any, dict[str, Any]]:
     """The weighted divergence () of a micro-batch, and its metrics.
 

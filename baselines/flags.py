@@ -8,18 +8,19 @@ import inspect
 import json
 import shlex
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
+
+from msgspec import Meta
 
 from memenvs.baselines import losses
 from memenvs.cli import USER_ERRORS, read_arguments, reader_may_stop, report_error
-from memenvs.core.checks import Range, check_choice, check_numbers
+from memenvs.core import data
+from memenvs.core.data import Count, Positive, Whole
 from memenvs.core.optional import require
 from memenvs.core.trackers import TrackerError, TrackerName
-from memenvs.wrappers import Curriculum
 from memenvs.wrappers.registry import read_methods
 
 A = TypeVar("A", bound="TrainArgs")
@@ -27,36 +28,30 @@ A = TypeVar("A", bound="TrainArgs")
 RECIPES = Path(__file__).parent / "recipes"
 """Folder of the recipes that ship, one file for each setting of a paper."""
 RESUMABLE = frozenset(
-    "recipe out resume save_every keep device dtype gradient_checkpointing micro_batch_tokens num_envs "
-    "save_episodes track sampler_args eval_every eval_episodes eval_env_args".split()
+    "recipe out resume save_every keep dtype gradient_checkpointing micro_batch_tokens num_envs "
+    "save_episodes track sampler_args eval_every".split()
 )
 """Flags that may differ when a run is resumed, besides its length: they change how it computes or reports.
 
 A checkpoint refuses a `dtype` of another precision than its own, which "auto" can be on another machine."""
 
-Count = Annotated[int, Range(1)]
-Whole = Annotated[int, Range(0)]
-NonNegative = Annotated[float, Range(0)]
-Positive = Annotated[float, Range(above=0)]
-Share = Annotated[float, Range(0, 1)]
-Beta = Annotated[float, Range(0, below=1)]
+NonNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Beta = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class Flags:
     """Base of the groups. A learner's arguments inherit the groups that it needs."""
 
     def check(self) -> None:
-        """Refuse flags that are out of range or contradict each other. Nothing is loaded.
+        """Check all flags before anything is loaded.
 
         Raises:
-            ValueError: with the flags and their values.
+            ValueError: a flag is out of range, or contradicts another.
         """
         for name, hint in get_type_hints(type(self), include_extras=True).items():
-            given = getattr(self, name)
-            for bounds in _ranges(hint):
-                for value in given if isinstance(given, tuple) else (given,):
-                    if isinstance(value, int | float):
-                        check_numbers(bounds, **{name: value})
+            if data.is_plain(hint):
+                data.check(name, getattr(self, name), hint)
 
 
 @dataclass
@@ -81,7 +76,7 @@ class RunFlags(Flags):
 
 @dataclass
 class ModelFlags(Flags):
-    """The model, and how it is computed."""
+    """The model, and how it is computed and optimized (AdamW)."""
 
     model: str = ""
     """Folder of a causal model, or its name on the hub."""
@@ -89,8 +84,6 @@ class ModelFlags(Flags):
     """Arguments of the chat template: enable_thinking=false."""
     lora_rank: Whole = 0
     """Train a new LoRA adapter of this rank instead of the weights; 0 adds none."""
-    device: str | None = None
-    """Device of torch; by default a GPU if there is one."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Precision of the models; auto is the checkpoint's own where the device computes fast in it. In bfloat16
     the optimizer keeps float32 master weights."""
@@ -98,12 +91,6 @@ class ModelFlags(Flags):
     """Recompute activations instead of keeping them."""
     micro_batch_tokens: Count = 8192
     """Most tokens in a forward pass, padding included; bounds memory."""
-
-
-@dataclass
-class OptimizerFlags(Flags):
-    """The optimizer (AdamW)."""
-
     lr: NonNegative = 1e-6
     """Learning rate."""
     lr_warmup: NonNegative = 0
@@ -115,27 +102,10 @@ class OptimizerFlags(Flags):
     weight_decay: NonNegative = 0.0
     """Weight decay."""
 
-    def warmup_steps(self, flag: str, steps: int) -> int:
-        """Steps of a warm-up in a run of `steps` steps; a share of them is rounded down.
-
-        Args:
-            flag: `"lr_warmup"` or `"critic_lr_warmup"`.
-            steps: of the run.
-
-        Raises:
-            ValueError: the flag is no whole number, or longer than the run.
-        """
-        value = float(getattr(self, flag))
-        if value >= 1 and not value.is_integer():
-            raise ValueError(f"{flag} must be a whole number of steps, or a share below 1, got {value!r}")
-        if value > steps:
-            raise ValueError(f"{flag} must be at most the {steps} steps of the run, got {value:g}")
-        return int(value * steps) if value < 1 else int(value)
-
 
 @dataclass
 class PlayFlags(Flags):
-    """The environment, and how replies are sampled."""
+    """The environment, how replies are sampled, and evaluations during training."""
 
     env: str = "MemSokoban-v0"
     """Id of the environment."""
@@ -153,12 +123,6 @@ class PlayFlags(Flags):
     """Engine that samples: the model in training itself, or vLLM with a copy of its weights."""
     sampler_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of vllm.LLM: gpu_memory_utilization=0.4."""
-
-
-@dataclass
-class EvalFlags(Flags):
-    """Evaluations during training, and the episodes that are kept."""
-
     eval_every: Whole = 0
     """Steps between evaluations; 0 for none. The step with the highest success is OUT/best."""
     eval_episodes: Count = 128
@@ -172,7 +136,7 @@ class EvalFlags(Flags):
 
 @dataclass
 class StepFlags(Flags):
-    """The steps, and the tasks that are played at each."""
+    """The steps, the tasks that are played at each, and how their episodes are learned from."""
 
     steps: Count = 100
     """Training steps."""
@@ -183,19 +147,6 @@ class StepFlags(Flags):
     curriculum: dict[str, Any] = field(default_factory=dict)
     """Draw tasks by levels of difficulty, and move on by the mean of a metric: by=hops metric=success
     threshold=0.8 window=64 (tasks of `build mix`)."""
-
-    def check(self) -> None:
-        """See `Flags.check`."""
-        super().check()
-        known = tuple(inspect.signature(Curriculum).parameters)[1:]  # the task set is the environment's
-        for name in self.curriculum:
-            check_choice("a setting of curriculum", name, known)
-
-
-@dataclass
-class UpdateFlags(Flags):
-    """How the episodes of a step are learned from."""
-
     epochs: Count = 1
     """Passes over the episodes of a step."""
     minibatches: Count = 1
@@ -207,14 +158,18 @@ class UpdateFlags(Flags):
 
 
 @dataclass
-class LossFlags(Flags):
-    """The loss of an update by advantages."""
+class RewardFlags(Flags):
+    """Reward methods around the environment, and the loss of an update by advantages."""
 
-    clip: Annotated[float, Range(above=0, below=1)] = 0.2
+    methods: str = "[]"
+    """Reward methods as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
+    scorer: str = "policy"
+    """Model that scores for them: the policy in training, or a fixed one ("hf:MODEL", "lexical")."""
+    clip: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     """The ratio of probabilities is clipped below 1 - clip …"""
     clip_high: Positive | None = None
     """… and above 1 + clip_high (DAPO's clip-higher); equal to clip by default."""
-    dual_clip: Annotated[float, Range(above=1)] | None = None
+    dual_clip: Annotated[float, Meta(gt=1)] | None = None
     """Bound c > 1 on the loss of negative advantages; off by default."""
     kl_coef: NonNegative = 0.0
     """Weight of the divergence from the model that the run began with; 0 loads none."""
@@ -231,6 +186,7 @@ class LossFlags(Flags):
     def check(self) -> None:
         """See `Flags.check`."""
         super().check()
+        read_methods([self.methods])
         if self.kl_coef and self.kl_estimator == "k1" and self.kl_in_loss:
             raise ValueError(
                 "kl_estimator k1 has a mean gradient of 0 as a loss; "
@@ -239,40 +195,7 @@ class LossFlags(Flags):
 
 
 @dataclass
-class RewardFlags(Flags):
-    """Reward methods around the environment."""
-
-    methods: str = "[]"
-    """Reward methods as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
-    scorer: str = "policy"
-    """Model that scores for them: the policy in training, or a fixed one ("hf:MODEL", "lexical")."""
-
-    def check(self) -> None:
-        """See `Flags.check`."""
-        super().check()
-        read_methods([self.methods])
-
-
-@dataclass
-class CriticFlags(Flags):
-    """The critic."""
-
-    critic: Literal["separate", "shared"] = "separate"
-    """A second model, begun as the first, which doubles the memory of training; or a linear layer on the
-    policy's own hidden states, where large rewards need a small value_coef."""
-    critic_lr: NonNegative | None = None
-    """Learning rate of the critic, of the linear layer alone where it is shared; by default ten times lr, as
-    MT-PPO's 1e-5 beside 1e-6."""
-    critic_lr_warmup: NonNegative = 0
-    """As lr_warmup, of the critic."""
-    critic_warmup: Whole = 0
-    """First steps, in which the critic alone learns."""
-    value_coef: Positive = 0.5
-    """Weight of the critic's loss: beside the policy's where it is shared, before clipping where separate."""
-
-
-@dataclass
-class TrainArgs(RunFlags, ModelFlags, OptimizerFlags):
+class TrainArgs(RunFlags, ModelFlags):
     """Arguments of every training, whatever it learns from."""
 
     LENGTH: ClassVar[str]
@@ -301,12 +224,12 @@ class TrainArgs(RunFlags, ModelFlags, OptimizerFlags):
 
 
 @dataclass
-class PlayArgs(PlayFlags, EvalFlags, TrainArgs):
+class PlayArgs(PlayFlags, TrainArgs):
     """Arguments of a learner that trains a policy in an environment."""
 
 
 @dataclass
-class StepArgs(StepFlags, UpdateFlags, PlayArgs):
+class StepArgs(StepFlags, PlayArgs):
     """Arguments of a learner that plays new tasks at every step."""
 
     LENGTH = "steps"
@@ -318,11 +241,10 @@ class StepArgs(StepFlags, UpdateFlags, PlayArgs):
             raise ValueError(
                 f"num_envs must be a multiple of group_size {self.group_size}, got {self.num_envs}"
             )
-        self.warmup_steps("lr_warmup", self.steps)
 
 
 @dataclass
-class RewardArgs(RewardFlags, LossFlags, StepArgs):
+class RewardArgs(RewardFlags, StepArgs):
     """Arguments of a learner that learns from the rewards of its own rollouts."""
 
 
@@ -373,10 +295,9 @@ def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
     given = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
     parser.add_argument("--recipe", default="")
-    recipe, default = parser.parse_known_args(given)[0].recipe, kind()
-    if recipe:
-        flags = recipe_flags(recipe, kind, name.rpartition(".")[2])
-        default = _parse(kind, flags, f"recipe {recipe}", default)
+    default = kind()
+    if recipe := parser.parse_known_args(given)[0].recipe:
+        default = _parse(kind, recipe_flags(recipe), f"recipe {recipe}", default)
     args = _parse(kind, given, f"python -m {name}", default)
     for option in _named(kind):
         own = getattr(args, option)
@@ -389,51 +310,28 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.txt"))
 
 
-def recipe_flags(recipe: str, kind: type[Any], learner: str) -> list[str]:
-    """The flags of a recipe: a line each, as a shell would read it, with `#` comments.
+def recipe_flags(recipe: str) -> list[str]:
+    """The flags in a recipe, which is read as a shell would read it, with `#` comments.
 
     Args:
         recipe: one of `recipe_names()`, or a file.
-        kind: dataclass of the learner's flags.
-        learner: its name, for the error.
 
     Raises:
-        ValueError: there is no such recipe, or a line of it is no flag of this learner.
+        ValueError: there is no such recipe, or a quotation in it does not end.
     """
     names = recipe_names()
     path = RECIPES / f"{recipe}.txt" if recipe in names else Path(recipe)
     if not path.is_file():
         raise ValueError(f"no recipe {recipe!r}; give a file, or one of {', '.join(names)}")
-    known = {f"--{option.name}".replace("_", "-") for option in fields(kind)} - {"--recipe"}
-    known |= {flag.replace("--", "--no-", 1) for flag in known}
-    found: list[str] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError as error:
-            raise ValueError(f"recipe {recipe}, line {number}: {error} in {line.strip()!r}") from error
-        if words and words[0].partition("=")[0].replace("_", "-") not in known:
-            raise ValueError(f"recipe {recipe}, line {number}: {learner} has no flag {words[0]!r}")
-        found += words
-    return found
-
-
-def _ranges(hint: Any) -> Iterator[Range]:
-    """The ranges in a type, wherever in it they stand."""
-    yield from (part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Range))
-    for part in get_args(hint):
-        yield from _ranges(part)
+    return shlex.split(path.read_text(encoding="utf-8"), comments=True)
 
 
 def _parse(kind: type[A], given: Sequence[str], prog: str, default: A) -> A:
     tyro = require("tyro", "train")
-    count = Counter(text.partition("=")[0].replace("_", "-") for text in given)
-    for option in _named(kind):
-        flag = f"--{option}".replace("_", "-")
-        if count[flag] > 1:  # tyro would take only the last
-            raise ValueError(
-                f"{flag} is given {count[flag]} times; give it once: {flag} NAME=VALUE NAME=VALUE"
-            )
+    options = [text.partition("=")[0].replace("_", "-") for text in given]
+    for flag in (f"--{name}".replace("_", "-") for name in _named(kind)):
+        if options.count(flag) > 1:  # tyro would take only the last
+            raise ValueError(f"{flag} is given more than once; give it once: {flag} NAME=VALUE NAME=VALUE")
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(functools.partial(_named_texts, tyro.constructors.PrimitiveConstructorSpec))
     # tyro shows nested dataclasses as groups

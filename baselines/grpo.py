@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from memenvs.baselines.advantages import group_advantages, tree_advantages
-from memenvs.baselines.flags import Count, Flags, NonNegative, RewardArgs, Whole, run_command
+from memenvs.baselines.flags import Flags, NonNegative, RewardArgs, run_command
 from memenvs.baselines.rollout import RewardRun, StepLoop, group_seeds
 from memenvs.baselines.update import (
     Experience,
@@ -27,7 +27,7 @@ from memenvs.baselines.update import (
     score,
     to_experiences,
 )
-from memenvs.core.checks import check_choice, check_numbers
+from memenvs.core.data import Count, Whole
 from memenvs.credit import overlong_penalty
 from memenvs.rollout.engine import Timer
 from memenvs.rollout.records import Episode, Floats, valid
@@ -94,9 +94,6 @@ class GRPOArgs(ComparisonFlags, RewardArgs):
                 f"{self.overlong[1]}"
             )
         self.comparison_settings.check(comparison, self.reward)
-        check_numbers(
-            **{f"component_weights: {name}": weight for name, weight in self.component_weights.items()}
-        )
         if self.reward_args and not isinstance(comparison, RewardMethod):
             raise ValueError(f"reward_args are of a reward method, and --reward is {self.reward}")
         if self.tree_turns:
@@ -119,27 +116,18 @@ class GRPOArgs(ComparisonFlags, RewardArgs):
     def comparison(self) -> Comparison:
         """What `reward` names: a plain comparison, or a reward method with `reward_args`."""
         methods, reward = {name.lower(): name for name in METHODS}, self.reward.lower()
-        check_choice("reward", reward, [*COMPARISONS, *methods])
         if reward in COMPARISONS:
             return COMPARISONS[reward]
+        if reward not in methods:
+            names = ", ".join([*COMPARISONS, *methods])
+            raise ValueError(f"reward must be one of {names}, got {self.reward!r}")
         return make_methods([[methods[reward], self.reward_args]])[0]
 
 
 def prepare(args: GRPOArgs) -> RewardRun:
-    """Load models and environments.
-
-    Raises:
-        ValueError: arguments that do not fit each other, or a weight of a component that there is not.
-    """
+    """Load models and environments."""
     comparison = args.comparison()
-    methods = [comparison] if isinstance(comparison, RewardMethod) else []
-    run = RewardRun(args, ProcessGroup(args.device), methods=methods)
-    known = run.component_names() if args.component_weights else []
-    if unknown := [name for name in args.component_weights if name not in known]:
-        raise ValueError(
-            f"component_weights has {unknown[0]!r}; the components of {args.env} here are {', '.join(known)}"
-        )
-    return run
+    return RewardRun(args, [comparison] if isinstance(comparison, RewardMethod) else [])
 
 
 def train(run: RewardRun, args: GRPOArgs) -> None:
@@ -164,9 +152,6 @@ def train(run: RewardRun, args: GRPOArgs) -> None:
                 metrics |= update(
                     run.policy, run.optimizer, experiences, args, processes=run.processes, seed=seed
                 )
-            with timer("refresh"):
-                run.refresh_sampler()
-            run.save_episodes(step, "train", episodes)
             informative = {one.group for one in experiences if one.advantages.any()}
             metrics["informative"] = len(informative) / len({episode.group for episode in episodes})
             loop.end(metrics, tokens, episodes)
@@ -187,7 +172,7 @@ def update(
     They keep their weight in the loss of the others, and are in no metric but `computed`.
     """
     own = old_logprobs_from(policy, args) == "update"
-    counts = None if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
+    counts = bool if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
     updates = Updates(policy, optimizer, experiences, args, processes=processes, seed=seed, counts=counts)
     for part, weights in updates:
         now = evaluate_in(policy, [one.sample for one in part], entropy=bool(args.entropy_coef))

@@ -17,20 +17,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import Count, CriticFlags, Flags, RewardArgs, Share, run_command
+from memenvs.baselines.flags import Flags, NonNegative, RewardArgs, Share, run_command
 from memenvs.baselines.rollout import RewardRun, StepLoop
 from memenvs.baselines.update import (
     Experience,
     ProcessGroup,
     Updates,
     evaluate_in,
+    flat_tensor,
     old_logprobs_from,
     policy_loss,
     score,
     to_experiences,
-    value_loss,
     values_in,
 )
+from memenvs.core.data import Count, Positive, Whole
 from memenvs.core.optional import require
 from memenvs.credit.tokens import gae, place_rewards, whiten
 from memenvs.rollout.records import Episode, Floats, valid
@@ -57,6 +58,24 @@ class AdvantageFlags(Flags):
 
 
 @dataclass
+class CriticFlags(Flags):
+    """The critic."""
+
+    critic: Literal["separate", "shared"] = "separate"
+    """A second model, a copy of the first, which doubles the memory of training; or a linear layer on the
+    policy's own hidden states, where large rewards need a small value_coef."""
+    critic_lr: NonNegative | None = None
+    """Learning rate of the critic, of the linear layer alone where it is shared; by default ten times lr, as
+    MT-PPO's 1e-5 beside 1e-6."""
+    critic_lr_warmup: NonNegative = 0
+    """As lr_warmup, of the critic."""
+    critic_warmup: Whole = 0
+    """First steps, in which the critic alone learns."""
+    value_coef: Positive = 0.5
+    """Weight of the critic's loss: beside the policy's where it is shared, before clipping where separate."""
+
+
+@dataclass
 class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
     """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed."""
 
@@ -70,7 +89,6 @@ class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
     def check(self) -> None:
         """See `Flags.check`."""
         super().check()
-        self.warmup_steps("critic_lr_warmup", self.steps)
         if self.critic_warmup >= self.steps:
             raise ValueError(
                 f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
@@ -80,12 +98,44 @@ class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
             raise ValueError("kl_in reward says where kl_coef counts; give --kl-coef too")
 
 
-def prepare(args: MTPPOArgs) -> RewardRun:
+class MTPPORun(RewardRun):
+    """A run with a critic; see `RewardRun`.
+
+    Attributes:
+        critic: the policy itself if the critic is a part of it.
+    """
+
+    args: MTPPOArgs
+
+    def load_models(self) -> dict[str, HFPolicy]:
+        """The policy and its critic, which shares the weights of the model below an adapter."""
+        loaded, args = super().load_models(), self.args
+        if args.critic == "shared":
+            self.critic = self.policy.add_value_head(args.seed)
+            return loaded
+        if self.policy.adapter_of is None:
+            self.critic = self.load(args.model, value_head=True)
+        else:
+            self.critic = self.policy.twin().add_value_head(args.seed)
+        return {**loaded, "critic": self.critic}
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The policy's parameters and, with a learning rate of its own, the critic's."""
+        args = self.args
+        own = self.critic.critic_parameters(shared=self.critic is self.policy)
+        rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
+        return [
+            *super().parameter_groups(),
+            {"params": own, "full_lr": rate, "warmup": args.critic_lr_warmup},
+        ]
+
+
+def prepare(args: MTPPOArgs) -> MTPPORun:
     """Load models and environments."""
-    return RewardRun(args, ProcessGroup(args.device))
+    return MTPPORun(args)
 
 
-def train(run: RewardRun, args: MTPPOArgs) -> None:
+def train(run: MTPPORun, args: MTPPOArgs) -> None:
     """Train to the last step, or until SIGTERM."""
     with StepLoop(run, args.steps) as loop:
         for step, timer in loop:
@@ -123,9 +173,6 @@ def train(run: RewardRun, args: MTPPOArgs) -> None:
                     seed=(args.seed, step),
                     critic_only=step <= args.critic_warmup,
                 )
-            with timer("refresh"):
-                run.refresh_sampler()
-            run.save_episodes(step, "train", episodes)
             loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 
 
@@ -178,6 +225,16 @@ def update(
     return updates.metrics()
 
 
+def value_loss(
+    values: Any, experiences: Sequence[Experience], weights: Any, args: MTPPOArgs
+) -> tuple[Any, dict[str, Any]]:
+    """The loss () of a critic's values (N,) of a micro-batch, and its metrics; see `policy_loss`."""
+    returns = flat_tensor([one.returns for one in experiences], values)
+    before = flat_tensor([one.sample.values for one in experiences], values)
+    errors = losses.value_loss(values, before, returns).losses
+    return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
+
+
 def token_advantages(
     episodes: Sequence[Episode],
     *,
@@ -190,7 +247,7 @@ def token_advantages(
 ) -> tuple[list[Floats], list[Floats]]:
     """Advantages and returns (N,) of each episode's sampled tokens by GAE over its critic's values.
 
-    Rewards stand where MT-PPO eq. 9 puts them (`"turn"`), or all at the last token: their sum (`"merged"`,
+    Rewards are placed as in MT-PPO eq. 9 (`"turn"`), or all at the last token: their sum (`"merged"`,
     PPO-MR) or the outcome alone (`"outcome"`, PPO-OR). Time runs over sampled tokens, through all samples.
 
     Args:
@@ -202,9 +259,6 @@ def token_advantages(
         penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.
         marked: (N,) credits of each episode that are advantages already (`Episode.advantage_credits`), which
             are no rewards and are added as they are, but with `"outcome"`; None for none.
-
-    Raises:
-        ValueError: an episode has no values.
     """
     if not episodes:
         return [], []
@@ -212,15 +266,13 @@ def token_advantages(
     mask = np.arange(lengths.max()) < lengths[:, None]
     rewards, values = np.zeros(mask.shape), np.zeros(mask.shape)
     for row, episode in enumerate(episodes):
-        if any(sample.values is None for sample in episode.samples):
-            raise ValueError("an episode has no values; call score() with a critic before")
         # The turns' rewards hold the outcome already.
         outcome = sum(episode.outcome_rewards) if reward == "outcome" else None
         ends = episode.turn_ends
         earned = np.subtract(episode.turn_rewards, episode.turn_advantages)
         placed = place_rewards(earned, ends, episode.tokens, placement=reward, outcome=outcome)
         rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
-        values[row, : episode.tokens] = np.concatenate([sample.values for sample in episode.samples])
+        values[row, : episode.tokens] = np.concatenate([np.asarray(one.values) for one in episode.samples])
     advantages = gae(rewards, values, mask, gamma, lam)
     returns = advantages + values
     if whitened:
@@ -240,17 +292,12 @@ def kl_penalties(episodes: Sequence[Episode], args: RewardArgs) -> list[Floats]:
     Args:
         episodes: with `ref_logprobs` in every sample.
         args: `kl_coef` and `kl_estimator`.
-
-    Raises:
-        ValueError: an episode has no `ref_logprobs`.
     """
     torch = require("torch", "train")
     penalties = []
     for episode in episodes:
-        if any(sample.ref_logprobs is None for sample in episode.samples):
-            raise ValueError("an episode has no ref_logprobs; call score() with a reference model before")
         old = np.concatenate([sample.logprobs[sample.response_mask] for sample in episode.samples])
-        reference = np.concatenate([sample.ref_logprobs for sample in episode.samples])
+        reference = np.concatenate([np.asarray(sample.ref_logprobs) for sample in episode.samples])
         nats = losses.kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), args.kl_estimator)
         penalties.append(args.kl_coef * nats.numpy())
     return penalties

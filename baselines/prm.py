@@ -14,14 +14,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 
-from memenvs.baselines.flags import Count, Flags, NonNegative, TrainArgs, run_command
+from memenvs.baselines.flags import Flags, NonNegative, TrainArgs, run_command
 from memenvs.baselines.rollout import ModelRun, StepLoop, shuffled_batches
-from memenvs.baselines.update import ProcessGroup, apply_gradients
-from memenvs.core.checks import Range
+from memenvs.baselines.update import apply_gradients, flat_tensor
+from memenvs.core.data import Count
 from memenvs.core.optional import require
 from memenvs.rollout.demonstrations import to_demonstration
 from memenvs.rollout.records import Episode, Floats, read_episodes
@@ -30,8 +31,6 @@ from memenvs.wrappers.prm import TurnSequence, sigmoid, to_sequences, turn_logit
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy
 
-Labels = Literal["outcome", "tamtrl"]
-
 
 @dataclass
 class LabelFlags(Flags):
@@ -39,10 +38,10 @@ class LabelFlags(Flags):
 
     episodes: tuple[Path, ...] = ()
     """Files of episodes, as `episodes.jsonl` of `evaluate run --out` and of learners with --save-episodes."""
-    labels: Labels = "outcome"
-    """What a turn is labelled with: whether its episode solved the task, or TAMTRL's p_t of the memory that
-    the turn wrote, and the answer whether it is right."""
-    held_out: Annotated[float, Range(above=0, below=1)] = 0.1
+    labels: str = "outcome"
+    """What a turn is labelled with: whether its episode solved the task, or what a reward method measured at
+    it, from 0 to 1 (tamtrl: p_t of the memory that it wrote), and the last turn whether it did."""
+    held_out: Annotated[float, Meta(gt=0, lt=1)] = 0.1
     """Share of the tasks that are measured on and not learned from."""
     batch_size: Count = 32
     """Training sequences an optimizer step: an episode whose prompts are appended, otherwise a turn."""
@@ -92,14 +91,14 @@ class PRMRun(ModelRun):
             [one for episode in part for one in self._labelled(episode)] for part in self._parts
         )
         known, measured = (
-            np.concatenate([one.labels for one in part] or [np.zeros(0)])
+            np.concatenate([np.zeros(0), *(one.labels for one in part)])
             for part in (self.examples, self.held_out)
         )
         turns = sum(len(episode.turns) for part in self._parts for episode in part)
         overlong = turns - len(known) - len(measured)
-        told = f"{overlong} of {turns} turns do not fit the model's window of {self.policy.window} tokens"
+        said = f"{overlong} of {turns} turns do not fit the model's window of {self.policy.window} tokens"
         if not len(known) or not len(measured):
-            raise ValueError(f"no turn is left to learn from, or to measure on: {told}; take another model")
+            raise ValueError(f"no turn is left to learn from, or to measure on: {said}; take another model")
         if np.ptp(known) == 0:
             raise ValueError(
                 f"all {len(known)} turns to learn from have the label {known[0]:g}, which teaches nothing; "
@@ -110,9 +109,9 @@ class PRMRun(ModelRun):
             sys.stderr.write(
                 f"{len(known)} turns to learn from (mean label {self.prior:.3f}), {len(measured)} of other "
                 f"tasks to measure on (mean label {measured.mean():.3f})\n"
+                + f"warning: {said}; they are left out\n"
+                * bool(overlong)
             )
-            if overlong:
-                sys.stderr.write(f"warning: {told}; they are left out\n")
         super().restore()
 
     def evaluate(self, step: int) -> dict[str, float]:
@@ -132,7 +131,7 @@ class PRMRun(ModelRun):
 
 def prepare(args: PRMArgs) -> PRMRun:
     """Read the episodes and load the model."""
-    return PRMRun(args, ProcessGroup(args.device))
+    return PRMRun(args)
 
 
 def train(run: PRMRun, args: PRMArgs) -> None:
@@ -151,7 +150,8 @@ def train(run: PRMRun, args: PRMArgs) -> None:
             for numbers in run.policy.micro_batches(ids, args.micro_batch_tokens):
                 part = [mine[i] for i in numbers]
                 logits = run.policy.values([ids[i] for i in numbers], [one.sequence.ends for one in part])
-                loss = entropy(logits, _labels(part, logits), reduction="sum") / turns
+                labels = flat_tensor([one.labels for one in part], logits)
+                loss = entropy(logits, labels, reduction="sum") / turns
                 loss.backward()
                 nats += float(loss.detach())
 
@@ -163,50 +163,50 @@ def train(run: PRMRun, args: PRMArgs) -> None:
             loop.end(metrics | {"nonfinite": float(norms is None)}, tokens)
 
 
-def read_usable(files: Sequence[Path], labels: Labels) -> list[Episode]:
+def read_usable(files: Sequence[Path], labels: str) -> list[Episode]:
     """The episodes of files that ended without an error and whose labels were all measured.
 
     Raises:
         ValueError: there are none, one has replies alone, or one has no such labels.
         OSError: a file cannot be read.
     """
-    if not files:
-        raise ValueError("no episodes are given; add --episodes with files of them, such as episodes.jsonl")
     found = [one for file in files for one in read_episodes(file) if one.turns and one.over and not one.error]
     if not found:
-        names = ", ".join(map(str, files))
+        names = ", ".join(map(str, files)) or "--episodes"
         raise ValueError(f"{names}: no episode that ended without an error; record some by --save-episodes")
     for episode in found:
         to_demonstration(episode)  # raises where it has replies alone
     return [episode for episode in found if not np.isnan(turn_labels(episode, labels)).any()]
 
 
-def turn_labels(episode: Episode, labels: Labels) -> Floats:
+def turn_labels(episode: Episode, labels: str) -> Floats:
     """The labels (K,), 0 to 1, of an episode's turns.
 
-    TAMTRL's p_t is a label of the turns that write a memory; the last one, which answers, has none and is
-    labelled by the success. A p_t that could not be measured is NaN.
+    Labels of a method are its signals at the turns before the last, which is labelled by the success. A turn
+    that could not be measured is NaN.
 
     Raises:
-        ValueError: the episode has no signals of TAMTRL, one above 1, or answers several questions.
+        ValueError: the episode has no such signals, one that is no probability, or several questions.
     """
     success = np.full(len(episode.turns), float(episode.success))
     if labels == "outcome":
         return success
-    if "tamtrl" not in episode.signals:
+    if labels not in episode.signals:
+        known = ", ".join(["outcome", *episode.signals])
         raise ValueError(
-            f"task {episode.task} has no signals of TAMTRL for --labels tamtrl; record episodes with "
-            "--methods TAMTRL or grpo --reward tamtrl"
+            f"task {episode.task} has no signals {labels!r} for --labels, only {known}; record episodes with "
+            "--methods and the name of the reward method"
         )
     if len(episode.turns[0].before["privileged"]["answers"]) > 1:
         raise ValueError(
-            f"task {episode.task} has several questions, whose answers have no p_t; give --labels outcome"
+            f"task {episode.task} has several questions, whose answers have no signal; give --labels outcome"
         )
-    scores = np.array([*episode.signals["tamtrl"][:-1], success[-1]])
-    if (scores > 1).any():
+    scores = np.array([*episode.signals[labels][:-1], success[-1]])
+    low, high = np.nanmin(scores), np.nanmax(scores)
+    if low < 0 or high > 1:
         raise ValueError(
-            f"task {episode.task} has a p_t of {np.nanmax(scores):g}, which is no probability; record "
-            "episodes with TAMTRL's length_norm"
+            f"task {episode.task} has signals {labels!r} from {low:g} to {high:g}, which are no "
+            "probabilities; take a method whose signals are"
         )
     return scores
 
@@ -262,12 +262,6 @@ def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
         below = [np.searchsorted(low, logits[right], side) for side in ("left", "right")]
         metrics["auc"] = float(np.mean(below) / len(low))
     return metrics
-
-
-def _labels(part: Sequence[LabelledSequence], logits: Any) -> Any:
-    """The labels (N,) of a micro-batch, where and as its logits are."""
-    torch = require("torch", "train")
-    return torch.from_numpy(np.concatenate([one.labels for one in part])).to(logits)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

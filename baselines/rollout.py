@@ -18,13 +18,12 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs import models
-from memenvs.baselines.checkpoint import EPISODES, LOG, BestEvaluation, Checkpoints, TrainingLog, lines_until
-from memenvs.baselines.flags import CriticFlags, PlayArgs, RewardArgs, StepArgs, TrainArgs
+from memenvs.baselines.checkpoint import EPISODES, BestEvaluation, Checkpoints, TrainingLog
+from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs, TrainArgs
 from memenvs.baselines.update import ProcessGroup, make_optimizer
 from memenvs.cli import check_env_arguments
 from memenvs.core.env import TextEnv
 from memenvs.core.files import hold_folder, write_json
-from memenvs.core.optional import require
 from memenvs.core.trackers import check_clients
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Policy
@@ -35,7 +34,7 @@ from memenvs.wrappers.registry import make_scorer, read_methods
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
 if TYPE_CHECKING:
-    from memenvs.models import HFPolicy, VLLMPolicy
+    from memenvs.models import HFPolicy
 
 T = TypeVar("T")
 
@@ -60,11 +59,12 @@ class ModelRun:
         step: steps done.
         best: the best evaluation so far.
         policy: in training.
+        curriculum: of the tasks that the run learns from; None without one.
         release: lets another run have the folder.
 
     Args:
         args: of the run.
-        processes: that train together.
+        processes: that train together; None: those that were launched.
 
     Raises:
         ValueError: arguments that do not fit each other, or a folder that holds a run already or that another
@@ -72,28 +72,29 @@ class ModelRun:
         FileNotFoundError: there is no such model.
     """
 
-    def __init__(self, args: TrainArgs, processes: ProcessGroup) -> None:
+    def __init__(self, args: TrainArgs, processes: ProcessGroup | None = None) -> None:
         args.check()
         if not args.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
-        check_device(args.device)
-        self.args, self.processes, self.step = args, processes, 0
+        self.args, self.processes = args, processes or ProcessGroup()
+        self.step = 0
+        self.best: BestEvaluation | None = None
+        self.curriculum: Curriculum | None = None
         self.open_data()
-        if processes.is_main:
-            check_clients(args.track)
         self._checkpoints = Checkpoints(args.out, args.keep)
         if self._checkpoints.newest and not args.resume:
             raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
         if changed := self._checkpoints.differences(args.plain(), args.resumable):
-            raise ValueError(f"{args.out} was begun with {changed[0]}; resume with the same, or begin anew")
-        self.best: BestEvaluation | None = None
+            raise ValueError(
+                f"{args.out} was begun with {changed[0]}; resume with the same, or give another --out"
+            )
         self.release: Callable[[], object] = lambda: None
-        if processes.is_main:  # a run that is dropped before its first step lets go of the folder too
+        if self.processes.is_main:
+            check_clients(args.track)
+            # A run that is dropped before its first step releases the folder too.
             self.release = weakref.finalize(self, hold_folder(args.out).close)
-            for name in (LOG, EPISODES):  # a damaged line raises here, before a model is loaded
-                lines_until(args.out / name)
         self._models = self.load_models()
-        self.policy = self._models["policy"]
+        self.policy: HFPolicy = self._models["policy"]
         if args.gradient_checkpointing:
             for model in self._models.values():
                 checkpoint_gradients(model.model)
@@ -110,8 +111,8 @@ class ModelRun:
         raise NotImplementedError
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The optimizer's groups, each with its full learning rate and the flag of it."""
-        return [{"params": self.policy.parameters(), "full_lr": self.args.lr, "flag": "lr"}]
+        """The optimizer's groups, each with its full learning rate and its warm-up (`lr_warmup`)."""
+        return [{"params": self.policy.parameters(), "full_lr": self.args.lr, "warmup": self.args.lr_warmup}]
 
     def restore(self) -> None:
         """Load the newest checkpoint, if there is one."""
@@ -121,23 +122,20 @@ class ModelRun:
             if self.curriculum:
                 self.curriculum.set_state(state["curriculum"])
 
-    @property
-    def curriculum(self) -> Curriculum | None:
-        """The curriculum of the tasks that a run learns from, if it has one."""
-        return None
-
     def evaluate(self, step: int) -> dict[str, float]:
         """Metrics `eval_NAME`; empty unless an evaluation is due at this step."""
         return {}
 
-    def is_best(self, step: int, evaluation: dict[str, float]) -> bool:
-        """Whether an evaluation is better than all before it; a run without a success has no best one."""
-        return False
+    def refresh_sampler(self) -> None:
+        """Give the engine that samples the weights in training, if it has a copy of them."""
+
+    def save_episodes(self, step: int, phase: Literal["train", "eval"], episodes: Sequence[Episode]) -> None:
+        """Append the first episodes to OUT/episodes.jsonl, as many as the arguments say."""
 
     def set_rate(self, step: int, last: int) -> None:
         """Set the learning rates of a step, in a run of `last` steps."""
         for group in self.optimizer.param_groups:
-            rise = self.args.warmup_steps(f"{group['flag']}_warmup", last)
+            rise = int(group["warmup"] * last if group["warmup"] < 1 else group["warmup"])
             fallen = max(0.0, (step - rise) / max(last - rise, 1))
             share = min(1.0, step / max(rise, 1)) * (1 - (1 - self.args.lr_end) * fallen)
             group["lr"] = group["full_lr"] * share
@@ -166,7 +164,7 @@ class ModelRun:
             raise ValueError(
                 f"{model} is in float16, in which gradients vanish; give --dtype bfloat16 or float32"
             )
-        return policy.add_value_head(self.args.seed) if value_head else policy
+        return policy.add_value_head(args.seed) if value_head else policy
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -175,10 +173,9 @@ class ModelRun:
 
 
 class Run(ModelRun):
-    """A policy in training, its optimizer, its checkpoints, its environments and its evaluations.
+    """A policy in training, its environments and its evaluations.
 
     Attributes:
-        critic: the policy itself if the critic is a part of it; None without one.
         sampler: the policy that samples: the one in training, or a vLLM engine with its weights.
     """
 
@@ -197,30 +194,24 @@ class Run(ModelRun):
         self._eval_venv = self.make_venv(args.eval_env_args) if args.eval_every else None
 
     def load_models(self) -> dict[str, HFPolicy]:
-        """The policy and its critic if there is one; the engine that samples is started too."""
+        """The policy; the engine that samples is started too."""
         args = self.args
-        critic = args.critic if isinstance(args, CriticFlags) else ""
-        self.policy = self.load(args.model, value_head=critic == "shared", adapt=True)
-        self.critic: Any = self.policy if critic == "shared" else None
-        loaded = {"policy": self.policy}
-        if critic == "separate":
-            if self.policy.adapter_of is None:
-                self.critic = self.load(args.model, value_head=True)
-            else:  # on the same weights
-                self.critic = self.policy.twin().add_value_head(args.seed)
-            loaded["critic"] = self.critic
-        self._engine = self._start_engine() if args.sampler == "vllm" else None
-        self.sampler: Policy = self._engine or self.policy
-        if self._begun_from_adapter:
-            self.refresh_sampler()  # the engine has the weights without it
-        return loaded
+        self.policy = self.load(args.model, adapt=True)
+        self.sampler: Any = self.policy
+        if args.sampler == "vllm":
+            if self.processes.size > 1:
+                raise ValueError("sampler vllm works in one process; use --sampler hf with several")
+            engine = {"dtype": str(self.policy.model.dtype).removeprefix("torch.")} | args.sampler_args
+            base = self.policy.adapter_of or args.model
+            self.sampler = models.VLLMPolicy(base, engine=engine, **self.model_settings)
+            if self._begun_from_adapter:
+                self.refresh_sampler()  # the engine has the weights without it
+        return {"policy": self.policy}
 
     def restore(self) -> None:
         """Load the newest checkpoint, if there is one."""
         super().restore()
-        if self._checkpoints.newest:
-            if self.best and self.best.measured != self._measured:
-                self.best = None
+        if self.step:
             self.refresh_sampler()
 
     def make_venv(self, different: dict[str, Any] | None = None) -> TextVectorEnv:
@@ -269,9 +260,9 @@ class Run(ModelRun):
         return sorted(self.processes.gather(mine), key=lambda episode: order[episode.group])
 
     def refresh_sampler(self) -> None:
-        """Load the policy's weights into the vLLM engine, if one samples."""
-        if self._engine is not None:
-            self._engine.load_weights(self.policy)
+        """See `ModelRun.refresh_sampler`."""
+        if self.sampler is not self.policy:
+            self.sampler.load_weights(self.policy)
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Metrics `eval_NAME` on fixed tasks; empty unless an evaluation is due at this step."""
@@ -283,7 +274,7 @@ class Run(ModelRun):
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
 
     def save_episodes(self, step: int, phase: Literal["train", "eval"], episodes: Sequence[Episode]) -> None:
-        """Append the first `args.save_episodes` episodes to OUT/episodes.jsonl, in the first process."""
+        """See `ModelRun.save_episodes`."""
         if not self.args.save_episodes or not self.processes.is_main:
             return
         whole = [episode for episode in episodes if episode.turns][: self.args.save_episodes]
@@ -291,38 +282,9 @@ class Run(ModelRun):
             for episode in whole:
                 writer.write(replace(episode, step=step, phase=phase), self.policy)
 
-    def is_best(self, step: int, evaluation: dict[str, float]) -> bool:
-        """Whether an evaluation's success is above all before it; it is then the best from now on.
-
-        An evaluation in which every episode failed is never the best.
-        """
-        value = evaluation.get("eval_success", math.nan)
-        if math.isnan(value) or (self.best is not None and value <= self.best.value):
-            return False
-        self.best = BestEvaluation(step, value, self._measured)
-        return True
-
-    @property
-    def _measured(self) -> list[Any]:
-        """See `BestEvaluation.measured`."""
-        return [self.args.eval_episodes, self.args.eval_env_args]
-
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The policy's parameters and, with a learning rate of its own, the critic's."""
-        args = self.args
-        groups = [{"params": self.policy.model_parameters(), "full_lr": args.lr, "flag": "lr"}]
-        if isinstance(args, CriticFlags) and self.critic is not None:
-            own = self.critic.critic_parameters(shared=self.critic is self.policy)
-            rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
-            groups.append({"params": own, "full_lr": rate, "flag": "critic_lr"})
-        return groups
-
-    def _start_engine(self) -> VLLMPolicy:
-        args = self.args
-        if self.processes.size > 1:
-            raise ValueError("sampler vllm works in one process; use --sampler hf with several")
-        engine = {"dtype": str(self.policy.model.dtype).removeprefix("torch.")} | args.sampler_args
-        return models.VLLMPolicy(self.policy.adapter_of or args.model, engine=engine, **self.model_settings)
+        """The policy's parameters without a value head."""
+        return [{**super().parameter_groups()[0], "params": self.policy.model_parameters()}]
 
     @property
     def _begun_from_adapter(self) -> bool:
@@ -336,25 +298,23 @@ class Run(ModelRun):
 
 
 class RolloutRun(Run):
-    """A run that learns from fresh rollouts at every step.
+    """A run that learns from fresh rollouts at every step; see `ModelRun`.
 
     Attributes:
         venv: the environments, drawn from by the curriculum where there is one.
-
-    Args:
-        args: of the run.
-        processes: that train together.
-
-    Raises:
-        ValueError: arguments that do not fit each other.
     """
 
     args: StepArgs
 
-    def __init__(self, args: StepArgs, processes: ProcessGroup) -> None:
-        super().__init__(args, processes)
+    def open_data(self) -> None:
+        """Make the run's environments, and its curriculum if there is one."""
+        super().open_data()
         self.venv: Any = self.make_venv()
-        if self.curriculum:
+        if self.args.curriculum:
+            env: Any = self.venv.envs[0].unwrapped
+            if not hasattr(env, "tasks"):
+                raise ValueError(f"curriculum is for environments over task sets, and env is {self.args.env}")
+            self.curriculum = Curriculum(env.tasks, **self.args.curriculum)
             self.venv = CurriculumWrapper(self.venv, self.curriculum, update=False)
 
     def rollouts(self, step: int, timer: Timer, part: int = 0) -> list[Episode]:
@@ -376,24 +336,11 @@ class RolloutRun(Run):
     @property
     def player(self) -> Policy:
         """The policy whose rollouts are learned from."""
-        return self.sampler
+        policy: Policy = self.sampler
+        return policy
 
     def read(self, episode: Episode) -> None:
         """Keep what is learned from an episode's turns, which are dropped if no reward method reads them."""
-
-    @functools.cached_property
-    def curriculum(self) -> Curriculum | None:
-        """See `ModelRun.curriculum`.
-
-        Raises:
-            ValueError: the environment has no task set, or the tasks no such levels.
-        """
-        if not self.args.curriculum:
-            return None
-        env: Any = gym.make(self.args.env, disable_env_checker=True, **self.args.env_args).unwrapped
-        if not hasattr(env, "tasks"):
-            raise ValueError(f"curriculum is for environments over task sets, and env is {self.args.env}")
-        return Curriculum(env.tasks, **self.args.curriculum)
 
     def load_fixed(self, name: str = "") -> HFPolicy:
         """A model that stays as it is.
@@ -416,7 +363,6 @@ class RewardRun(RolloutRun):
 
     Args:
         args: of the run.
-        processes: that train together.
         methods: reward methods that the learner itself needs, beside those of the arguments.
 
     Raises:
@@ -425,13 +371,18 @@ class RewardRun(RolloutRun):
 
     args: RewardArgs
 
-    def __init__(self, args: RewardArgs, processes: ProcessGroup, methods: Sequence[Any] = ()) -> None:
-        super().__init__(args, processes)
+    def __init__(self, args: RewardArgs, methods: Sequence[Any] = ()) -> None:
+        super().__init__(args)
         self._methods = read_methods([args.methods])
         self.ref_model = self.load_fixed() if args.kl_coef else None
         self._scorer: TimedScorer | None = None
         if methods := [*self._methods, *methods]:
-            self.venv = self._with_methods(methods)
+            own = args.scorer == "policy"
+            made = make_scorer(HFScorer(self.policy.model, self.policy.tokenizer) if own else args.scorer)
+            self._scorer = TimedScorer(made) if made is not None else None
+            template = self.policy.template if own else None
+            self.venv = VectorRewardWrapper(self.venv, methods, self._scorer, args.group_size, template)
+            self.venv.reset(seed=0)  # raises here, before the run, if a method does not fit this environment
 
     def rollouts(self, step: int, timer: Timer, part: int = 0) -> list[Episode]:
         """See `RolloutRun.rollouts`."""
@@ -439,28 +390,12 @@ class RewardRun(RolloutRun):
             self._scorer.timer = timer
         return super().rollouts(step, timer, part)
 
-    def component_names(self) -> list[str]:
-        """The components of the reward of its environments, those of reward methods and a length penalty."""
-        _, info = self.make_venv().envs[0].reset(seed=0)
-        methods = [method.name for method in getattr(self.venv, "methods", [])]
-        return [*info["rewards"], *methods, "length_penalty"]
-
     @functools.cached_property
     def tree_env(self) -> gym.Env[Any, Any]:
         """One environment with the run's methods, for trees."""
         env: gym.Env[Any, Any] = gym.make(self.args.env, disable_env_checker=True, **self.args.env_args)
         scorer = None if self.args.scorer == "policy" else self.args.scorer
         return RewardWrapper(env, self._methods, scorer) if self._methods else env
-
-    def _with_methods(self, methods: Sequence[Any]) -> Any:
-        policy, own = self.policy, self.args.scorer == "policy"
-        scorer: Any = HFScorer(policy.model, policy.tokenizer) if own else self.args.scorer
-        template = policy.template if own else None
-        if (made := make_scorer(scorer)) is not None:
-            made = self._scorer = TimedScorer(made)
-        host = VectorRewardWrapper(self.venv, methods, made, self.args.group_size, template)
-        host.reset(seed=0)  # raises here, before the run, if a method does not fit this environment
-        return host
 
 
 class StepLoop:
@@ -472,7 +407,7 @@ class StepLoop:
                 loop.end({"loss": 0.5}, tokens=1234)
 
     A step begins by setting the learning rates and ends with `end`. SIGTERM ends the loop after the current
-    step, which is saved; an evaluation that was due then is made when the run is resumed.
+    step, which is saved.
 
     Args:
         run: continues after the steps that it has done.
@@ -488,7 +423,8 @@ class StepLoop:
             write_json(run.args.out / "args.json", config)
         self._step, self._first, self._started = run.step, run.step, time.perf_counter()
         self._step_started, self._timer = self._started, Timer()
-        self._sigterm, self._stopping, self._warned, self._failed = False, False, False, False
+        self._sigterm, self._stopping = False, False
+        self._warned: set[str] = set()
         self._handler: Any = None
 
     def __enter__(self) -> StepLoop:
@@ -496,7 +432,6 @@ class StepLoop:
         return self
 
     def __iter__(self) -> Iterator[tuple[int, Timer]]:
-        self._make_up()
         while self._step < self._last and not self._stopping:
             self._step += 1
             self._run.set_rate(self._step, self._last)
@@ -504,29 +439,36 @@ class StepLoop:
             yield self._step, self._timer
 
     def end(self, metrics: dict[str, float], tokens: int, episodes: Sequence[Episode] = ()) -> None:
-        """Log the step; evaluate and save when they are due.
+        """Refresh the sampler, log the step, and evaluate and save when they are due.
 
         Args:
             metrics: of the step, by name; the seconds of its parts are added.
             tokens: sampled in the step, or learned from, for `tokens_per_second`.
             episodes: played in the step; their `summary` is added, and the first failure is reported once.
         """
-        run, step, seconds = self._run, self._step, time.perf_counter() - self._step_started
-        metrics = (summary(episodes) if episodes else {}) | metrics | timings(self._timer, seconds, tokens)
-        if not self._failed and (failed := [one for one in episodes if one.end == "failed"]):
-            self._failed = True
-            said = f"warning: {len(failed)} of {len(episodes)} episodes failed and are left out, the first: "
-            self._log.show(said + failed[0].error)
-        self._stopping = run.processes.any(self._sigterm)
+        run, step = self._run, self._step
+        with self._timer("refresh"):
+            run.refresh_sampler()
+        run.save_episodes(step, "train", episodes)
+        metrics = (summary(episodes) if episodes else {}) | metrics | self._timings(tokens)
+        if failed := [one for one in episodes if one.end == "failed"]:
+            said = f"{len(failed)} of {len(episodes)} episodes failed and are left out, the first: "
+            self._warn_once("failed", said + failed[0].error)
         if run.curriculum:
             metrics |= {
                 "curriculum_level": run.curriculum.progress.level,
                 "curriculum_mean": run.curriculum.mean,
             }
-        evaluation = {} if self._stopping else run.evaluate(step)
+        self._stopping = run.processes.any(self._sigterm)
+        if self._stopping:
+            run.save(step)  # first: an evaluation may take longer than there is time
+        evaluation = run.evaluate(step)
+        success = evaluation.get("eval_success", math.nan)
+        best = success > (run.best.value if run.best else -math.inf)  # False where all episodes failed
+        if best:
+            run.best = BestEvaluation(step, success)
         self._report(metrics | evaluation)
-        best = run.is_best(step, evaluation)
-        if best or step % run.args.save_every == 0 or step == self._last or self._stopping:
+        if best or step % run.args.save_every == 0 or step == self._last:
             run.save(step)
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
@@ -536,20 +478,18 @@ class StepLoop:
         if kind is None:  # the other processes are not waited for by one that has failed
             self._run.processes.close()
 
-    def _make_up(self) -> None:
-        """Make the evaluation that was due at the last step before SIGTERM."""
-        run, step = self._run, self._step
-        if not step or run.processes.any(any(name.startswith("eval_") for name in self._log.newest)):
-            return
-        if evaluation := run.evaluate(step):
-            self._log.amend(step, evaluation)
-            if run.is_best(step, evaluation):
-                run.save(step)
+    def _timings(self, tokens: int) -> dict[str, float]:
+        """Seconds of the step by their kind, and tokens a second."""
+        seconds, parts = time.perf_counter() - self._step_started, dict(self._timer.seconds)
+        if "environment" in parts:
+            parts["environment"] -= parts.get("scoring", 0.0)
+        named = {f"seconds_{name}": value for name, value in parts.items()}
+        return {**named, "seconds": seconds, "tokens_per_second": tokens / seconds}
 
     def _report(self, metrics: dict[str, float]) -> None:
         """Write a step's metrics, show its line, and warn once about prompts that do not fit the window."""
-        step, log = self._step, self._log
-        log.write(step, metrics)
+        step = self._step
+        self._log.write(step, metrics)
         names = [name for name in SHOWN if name in metrics]
         names += [name for name in PROBLEMS if metrics.get(name)]
         shown = "  ".join(f"{name} {metrics[name]:.4g}" for name in names)
@@ -558,15 +498,20 @@ class StepLoop:
         elapsed, left = (
             datetime.timedelta(seconds=round(seconds)) for seconds in (gone, pace * (self._last - step))
         )
-        log.show(f"step {step}/{self._last}  {shown}  {pace:.1f} s a step, {elapsed} elapsed, {left} left")
-        overlong = metrics.get("overlong_prompts", 0) + metrics.get("eval_overlong_prompts", 0)
-        if overlong and not self._warned:
-            self._warned = True
-            log.show(
-                f"warning: {overlong:g} prompts left no room for a reply in the model's window of "
+        took = f"{pace:.1f} s a step, {elapsed} elapsed, {left} left"
+        self._log.show(f"step {step}/{self._last}  {shown}  {took}")
+        if overlong := metrics.get("overlong_prompts", 0) + metrics.get("eval_overlong_prompts", 0):
+            self._warn_once(
+                "overlong",
+                f"{overlong:g} prompts left no room for a reply in the model's window of "
                 f"{self._run.policy.window} tokens and were answered by an empty one: shorten them by "
-                "--env-args (such as chunk_size, max_memory, k), or take a model with a longer window"
+                "--env-args (such as chunk_size, max_memory, k), or take a model with a longer window",
             )
+
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self._log.show(f"warning: {text}")
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._sigterm = True
@@ -674,30 +619,6 @@ def evidence_in_memory(episode: Episode) -> dict[str, float]:
 def _content(text: str) -> set[str]:
     """The words that say what a text is about, as the report of episodes counts them."""
     return {word for word in WORD.findall(text.lower()) if len(word) > 3 or any(map(str.isdigit, word))}
-
-
-def timings(timer: Timer, seconds: float, tokens: int) -> dict[str, float]:
-    """Seconds of a step by their kind, and tokens a second."""
-    parts = dict(timer.seconds)
-    if "environment" in parts:
-        parts["environment"] -= parts.get("scoring", 0.0)
-    named = {f"seconds_{name}": value for name, value in parts.items()}
-    return {**named, "seconds": seconds, "tokens_per_second": tokens / seconds}
-
-
-def check_device(device: str | None) -> None:
-    """Refuse a device that torch does not know, or does not find here.
-
-    Raises:
-        ValueError: with the device.
-    """
-    torch = require("torch", "train")
-    try:
-        kind = torch.device(device or "cpu").type
-    except RuntimeError as error:
-        raise ValueError(f"device must be one of torch's, as cpu or cuda:0, got {device!r}") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {device!r}, and torch finds no GPU here")
 
 
 def checkpoint_gradients(model: Any) -> None:

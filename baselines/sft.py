@@ -18,9 +18,10 @@ from typing import Literal
 
 import gymnasium as gym
 
-from memenvs.baselines.flags import Count, Flags, NonNegative, PlayArgs, run_command
+from memenvs.baselines.flags import Flags, NonNegative, PlayArgs, run_command
 from memenvs.baselines.rollout import Run, StepLoop, group_seeds, shuffled_batches
-from memenvs.baselines.update import ProcessGroup, apply_gradients, evaluate_in
+from memenvs.baselines.update import apply_gradients, evaluate_in
+from memenvs.core.data import Count
 from memenvs.rollout.demonstrations import (
     Demonstration,
     find_teacher,
@@ -77,7 +78,7 @@ class SFTRun(Run):
 
 def prepare(args: SFTArgs) -> SFTRun:
     """Load the model and the teacher's episodes."""
-    return SFTRun(args, ProcessGroup(args.device))
+    return SFTRun(args)
 
 
 def train(run: SFTRun, args: SFTArgs) -> None:

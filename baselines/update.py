@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import CriticFlags, RewardArgs, StepArgs
+from memenvs.baselines.flags import RewardArgs, StepArgs
 from memenvs.core.batching import lexicographic_order
 from memenvs.core.optional import require
 from memenvs.models import Ids, PolicyOutput
@@ -26,34 +27,19 @@ MAX_GRAD_NORM = 1.0
 """A gradient of a larger norm is scaled down to this."""
 
 
-class Sampled(Protocol):
-    """What `Updates` needs to know of what is learned from."""
-
-    @property
-    def sample(self) -> Sample:
-        """The training sequence."""
-
-    @property
-    def group(self) -> int:
-        """Name of its group; groups are not shared among minibatches."""
-
-
-S = TypeVar("S", bound=Sampled)
-
-
 class Experience(NamedTuple):
-    """A training sequence and the advantages of its tokens.
+    """A training sequence, and what its tokens are learned by.
 
     Attributes:
         sample: the sequence, N tokens of it sampled by the policy.
-        group: name of its group.
-        advantages: (N,).
+        group: name of its group; groups are not shared among minibatches.
+        advantages: (N,); empty in distillation.
         returns: (N,) targets of the critic; None without one.
     """
 
     sample: Sample
     group: int
-    advantages: Floats
+    advantages: Floats = np.zeros(0)
     returns: Floats | None = None
 
 
@@ -125,7 +111,8 @@ def score(
                 columns["ref_logprobs"] = evaluate_in(ref_model, part).logprobs
             cuts = np.cumsum([sample.response_mask.sum() for sample in part])[:-1]
             for name, column in columns.items():
-                for i, values in zip(batch, np.split(_array(column), cuts), strict=True):
+                array = column.float().cpu().numpy().astype(np.float64)
+                for i, values in zip(batch, np.split(array, cuts), strict=True):
                     scores[i][name] = values
     numbered = list(zip(chosen, scores, strict=True))
     everything = numbered if processes is None else processes.gather(numbered)
@@ -152,7 +139,8 @@ def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]
     return [i for i, owner in zip(order, owners, strict=True) if owner == processes.rank]
 
 
-class Updates(Generic[S]):
+@dataclass
+class Updates:
     """All passes over what a step learned from, in micro-batches, with the optimizer's steps.
 
         updates = Updates(policy, optimizer, items, args, processes=processes, seed=(seed, step))
@@ -171,51 +159,61 @@ class Updates(Generic[S]):
         args: `epochs`, `minibatches`, `loss_agg_mode`, `micro_batch_tokens`.
         processes: that train together.
         seed: of the order of groups.
-        trained: parameters whose gradients are clipped together, by the name of their norm in the log; None:
-            the policy's.
+        trained: parameters whose gradients are clipped together, by the name of their norm in the log; by
+            default the policy's.
         fixed: parameters that get no step whatever their gradient.
-        counts: whether an item has a gradient; one without is not computed. None: all have.
+        counts: whether an item has a gradient; one without is not computed.
+
+    Attributes:
+        nonfinite: steps that were not taken.
     """
 
-    def __init__(
-        self,
-        policy: HFPolicy,
-        optimizer: Any,
-        items: Sequence[S],
-        args: StepArgs,
-        *,
-        processes: ProcessGroup,
-        seed: Sequence[int],
-        trained: Mapping[str, Sequence[Any]] | None = None,
-        fixed: Iterable[Any] = (),
-        counts: Callable[[S], bool] | None = None,
-    ) -> None:
-        self._policy, self._optimizer, self._items, self._args = policy, optimizer, items, args
-        self._processes, self._seed, self._fixed, self._counts = processes, seed, fixed, counts
-        self._trained = trained or {"grad_norm": policy.model_parameters()}
-        self._total, self._nonfinite = MeanMetrics(), 0
-        self._seen: list[tuple[dict[str, float], int]] = []  # means over so many tokens, of this minibatch
+    policy: HFPolicy
+    optimizer: Any
+    items: Sequence[Experience]
+    args: StepArgs
+    _: KW_ONLY
+    processes: ProcessGroup
+    seed: Sequence[int]
+    trained: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    fixed: Iterable[Any] = ()
+    counts: Callable[[Experience], bool] = bool
+    nonfinite: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.trained = self.trained or {"grad_norm": self.policy.model_parameters()}
+        # Of metrics: their sums, and what they are means over
+        self._totals, self._sizes = defaultdict[str, float](float), defaultdict[str, float](float)
+        self._seen: list[tuple[dict[str, float], float]] = []  # means over so many tokens, of this minibatch
         self._tokens = 0  # sampled tokens of this micro-batch
 
-    def __iter__(self) -> Iterator[tuple[list[S], Any]]:
-        policy, args = self._policy, self._args
-        for epoch in range(args.epochs if self._items else 0):
-            rng = np.random.default_rng([*self._seed, epoch])
-            for minibatch in _minibatches(self._items, args.minibatches, rng):
-                self._optimizer.zero_grad(set_to_none=True)
-                lengths, self._seen = _token_counts(minibatch), []
+    def __iter__(self) -> Iterator[tuple[list[Experience], Any]]:
+        torch, policy, args = require("torch", "train"), self.policy, self.args
+        for epoch in range(args.epochs if self.items else 0):
+            rng = np.random.default_rng([*self.seed, epoch])
+            for minibatch in _minibatches(self.items, args.minibatches, rng):
+                self.optimizer.zero_grad(set_to_none=True)
+                self._seen = []
+                lengths = torch.tensor([int(one.sample.response_mask.sum()) for one in minibatch])
                 # One is computed in any case, so that the optimizer has gradients to step by.
-                needed = [one for one in minibatch if not self._counts or self._counts(one)] or minibatch[:1]
-                mine = [needed[i] for i in share([one.sample.ids for one in needed], self._processes)]
-                ids = [one.sample.ids for one in mine]
+                needed = [i for i, one in enumerate(minibatch) if self.counts(one)] or [0]
+                chosen = share([minibatch[i].sample.ids for i in needed], self.processes)
+                mine = torch.tensor([needed[i] for i in chosen], dtype=torch.long)
+                ids = [minibatch[i].sample.ids for i in mine]
                 batches = policy.micro_batches(ids, args.micro_batch_tokens)
                 for batch in batches:
-                    part = [mine[i] for i in batch]
-                    weights = _weights(_token_counts(part), lengths, args, policy.device)
+                    part = mine[batch]
+                    weights = losses.token_weights(
+                        torch.repeat_interleave(part, lengths[part]),
+                        lengths,
+                        args.loss_agg_mode,
+                        horizon=args.max_new_tokens,
+                    )
                     self._tokens = len(weights)
-                    yield part, weights
-                even = sum(len(one.sample.ids) for one in minibatch) / self._processes.size
-                self._step({"computed": policy.computed(ids, batches) / even}, even)
+                    yield [minibatch[i] for i in part], weights.to(policy.device, torch.float32)
+                even = sum(len(one.sample.ids) for one in minibatch) / self.processes.size
+                self._seen.append(({"computed": policy.computed(ids, batches) / even}, even))
+                self._step()
 
     def backward(self, loss: Any, metrics: Mapping[str, Any]) -> None:
         """Add the gradient of a loss () of this micro-batch; its metrics are means over its tokens."""
@@ -227,22 +225,27 @@ class Updates(Generic[S]):
 
         `nonfinite` counts the steps that were not. Without an item nothing was done, and `skipped` is 1.
         """
-        if not self._items:
+        if not self.items:
             return {"skipped": 1.0}
-        return {**self._total.means(self._processes), "nonfinite": float(self._nonfinite)}
+        names = sorted(set(self.processes.gather(list(self._totals))))
+        sums = self.processes.sum(*(self._totals[name] for name in names))
+        counts = self.processes.sum(*(self._sizes[name] for name in names))
+        means = {name: total / max(n, 1e-12) for name, total, n in zip(names, sums, counts, strict=True)}
+        return {**means, "nonfinite": float(self.nonfinite)}
 
-    def _step(self, computed: dict[str, float], tokens: float) -> None:
-        for weight in master_weights(self._fixed):
+    def _step(self) -> None:
+        for weight in master_weights(self.fixed):
             weight.grad = None
         finite = all(math.isfinite(value) for numbers, _ in self._seen for value in numbers.values())
-        groups = list(self._trained.values())
-        norms = apply_gradients(self._optimizer, groups, self._processes, finite=finite)
+        groups = list(self.trained.values())
+        norms = apply_gradients(self.optimizer, groups, self.processes, finite=finite)
         if norms is None:
-            self._nonfinite += 1
+            self.nonfinite += 1
             return
-        for numbers, weight in [*self._seen, (dict(zip(self._trained, norms, strict=True)), 1)]:
-            self._total.add(numbers, weight)
-        self._total.add(computed, tokens)
+        for numbers, weight in [*self._seen, (dict(zip(self.trained, norms, strict=True)), 1)]:
+            for name, value in numbers.items():
+                self._totals[name] += value * weight
+                self._sizes[name] += weight
 
 
 def policy_loss(
@@ -258,9 +261,9 @@ def policy_loss(
         own: compare the policy with itself in this pass: the only one before the optimizer's step.
     """
     samples = [one.sample for one in experiences]
-    sampled = _tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
+    sampled = flat_tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
     old = now.logprobs.detach() if own else sampled
-    advantages = _tensor([one.advantages for one in experiences], now.logprobs)
+    advantages = flat_tensor([one.advantages for one in experiences], now.logprobs)
     clipped = losses.policy_loss(
         now.logprobs, old, advantages, clip=args.clip, clip_high=args.clip_high, dual_clip=args.dual_clip
     )
@@ -274,7 +277,7 @@ def policy_loss(
     if own:
         metrics["kl_sampler"] = (sampled - old).mean()
     if args.kl_coef:
-        reference = _tensor([_scored(sample.ref_logprobs) for sample in samples], now.logprobs)
+        reference = flat_tensor([sample.ref_logprobs for sample in samples], now.logprobs)
         penalty = losses.kl_penalty(now.logprobs, reference, args.kl_estimator)
         metrics["kl_ref"] = penalty.mean()
         if args.kl_in_loss:
@@ -282,16 +285,6 @@ def policy_loss(
     if args.entropy_coef:
         loss = loss - args.entropy_coef * (weights * now.entropy).sum()
     return loss, metrics
-
-
-def value_loss(
-    values: Any, experiences: Sequence[Experience], weights: Any, args: CriticFlags
-) -> tuple[Any, dict[str, Any]]:
-    """The loss () of a critic's values (N,) of a micro-batch, and its metrics; see `policy_loss`."""
-    returns = _tensor([_scored(one.returns) for one in experiences], values)
-    before = _tensor([_scored(one.sample.values) for one in experiences], values)
-    errors = losses.value_loss(values, before, returns).losses
-    return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
 
 
 def apply_gradients(
@@ -408,15 +401,15 @@ class ProcessGroup:
         device: of torch, this process's own.
 
     Args:
-        device: of torch, for a single process; None: a GPU if there is one.
+        device: of torch; None: a GPU if there is one.
     """
 
     def __init__(self, device: str | None = None) -> None:
         torch = require("torch", "train")
         self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
-        local = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if cuda else "cpu"
-        self.device = device if device and self.size == 1 else local
+        own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+        self.device = device or own
+        cuda = self.device.startswith("cuda")
         if cuda and self.size > 1:
             torch.cuda.set_device(self.device)
         if self.size > 1 and not torch.distributed.is_initialized():
@@ -474,26 +467,9 @@ class ProcessGroup:
             require("torch.distributed", "train").destroy_process_group()
 
 
-class MeanMetrics:
-    """Weighted means of named numbers."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, float]] = {}
-
-    def add(self, metrics: dict[str, float], weight: float) -> None:
-        """Count numbers that are means over `weight` things."""
-        for name, value in metrics.items():
-            total, count = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = (total + value * weight, count + weight)
-
-    def means(self, processes: ProcessGroup) -> dict[str, float]:
-        """The means over all processes."""
-        names = sorted({name for names in processes.gather([list(self._sums)]) for name in names})
-        sums = processes.sum(*(number for name in names for number in self._sums.get(name, (0.0, 0.0))))
-        return {name: sums[2 * i] / max(sums[2 * i + 1], 1e-12) for i, name in enumerate(names)}
-
-
-def _minibatches(items: Sequence[S], count: int, rng: np.random.Generator) -> Iterator[list[S]]:
+def _minibatches(
+    items: Sequence[Experience], count: int, rng: np.random.Generator
+) -> Iterator[list[Experience]]:
     """Items in `count` parts of about as many groups each, in random order."""
     groups = rng.permutation(sorted({one.group for one in items}))
     for part in np.array_split(groups, min(count, len(groups))):
@@ -501,41 +477,7 @@ def _minibatches(items: Sequence[S], count: int, rng: np.random.Generator) -> It
         yield [one for one in items if one.group in chosen]
 
 
-def _token_counts(items: Sequence[Sampled]) -> list[int]:
-    return [int(one.sample.response_mask.sum()) for one in items]
-
-
-def _weights(own: Sequence[int], lengths: Sequence[int], args: StepArgs, device: Any) -> Any:
-    """(N,) the weight of each token in the loss of its minibatch.
-
-    Args:
-        own: sampled tokens of each sequence of a micro-batch, N in all.
-        lengths: those of the minibatch.
-        args: how losses are averaged.
-        device: of torch.
-    """
-    # A token's weight asks for the length of its own sequence and for sums over all: the sequences of this
-    # micro-batch are numbered first, and the others stand behind them.
-    others = list((Counter(lengths) - Counter(own)).elements())
-    torch = require("torch", "train")
-    rows, counts = torch.repeat_interleave(torch.arange(len(own)), torch.tensor(own)), [*own, *others]
-    weights = losses.token_weights(
-        rows, torch.tensor(counts), args.loss_agg_mode, horizon=args.max_new_tokens
-    )
-    return weights.to(device, torch.float32)
-
-
-def _tensor(parts: Sequence[Floats], like: Any) -> Any:
+def flat_tensor(parts: Sequence[Any], like: Any) -> Any:
+    """Arrays (N_i,) as one tensor (N,), where `like` is."""
     torch = require("torch", "train")
     return torch.from_numpy(np.concatenate(parts)).to(like.device, torch.float32)
-
-
-def _array(values: Any) -> Floats:
-    array: Floats = values.float().cpu().numpy().astype(np.float64)
-    return array
-
-
-def _scored(values: Floats | None) -> Floats:
-    if values is None:
-        raise ValueError("a sample has not been scored; call score() before update()")
-    return values

@@ -247,10 +247,6 @@ class TestTokens:
         (advantages,), _ = token_advantages([one], reward="turn", gamma=0.5, whitened=False)
         assert advantages.tolist() == [0.5, 1.0]
 
-    def test_an_episode_without_values_is_refused(self, pair):
-        with pytest.raises(ValueError, match="no values"):
-            token_advantages(pair)
-
 
 class TestTree:
     def test_the_cost_is_every_reply_of_every_turn(self):

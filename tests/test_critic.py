@@ -145,10 +145,3 @@ def test_a_penalty_is_taken_off_the_reward_of_its_own_token():
     _, (returns,) = token_advantages([played], whitened=False, penalties=penalties)
     # rewards -0.1 and 1 - 0.2; with gamma 1 the first return is their sum
     np.testing.assert_allclose(returns, [0.7, 0.8])
-
-
-def test_an_episode_without_a_reference_has_no_kl_penalty():
-    played = episode([0.0], [0.0], 1.0)
-    played.samples[0].ref_logprobs = None
-    with pytest.raises(ValueError, match="has no ref_logprobs"):
-        kl_penalties([played], MTPPOArgs(kl_coef=0.1))

@@ -188,9 +188,9 @@ class TestPrompts:
         short = Sample.prompt(np.arange(3)).then(ids[6:9], np.zeros(3), 1)
         sample = Sample(ids, turns >= 0, np.zeros(10), turns, teacher=(short,))
         episode = Episode(samples=[sample], group=7)
-        ((lesson, group),), missing = distill.to_lessons([episode])
-        assert (group, missing) == (7, 1)
-        np.testing.assert_array_equal(np.flatnonzero(lesson.response_mask), [6, 7, 8])
+        (lesson,), missing = distill.to_lessons([episode])
+        assert (lesson.group, missing) == (7, 1)
+        np.testing.assert_array_equal(np.flatnonzero(lesson.sample.response_mask), [6, 7, 8])
 
 
 class TestTraining:
@@ -260,7 +260,7 @@ def plain(name):
 
 class TestRefusals:
     def refusal(self, tiny_model, tmp_path, capsys, *flags):
-        given = ["--model", str(tiny_model), "--env", "MemChunkQA-v0", "--device", "cpu"]
+        given = ["--model", str(tiny_model), "--env", "MemChunkQA-v0"]
         assert distill.main([*given, "--out", str(tmp_path / "run"), *flags]) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
         return line

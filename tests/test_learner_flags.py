@@ -24,57 +24,28 @@ def refusal(learner, flags, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("learner", "flags", "message"),
     [
-        (grpo, "--kl-coef nan", "kl_coef must be at least 0, got nan"),
-        (mt_ppo, "--gamma 1.5", "gamma must be at least 0 and at most 1, got 1.5"),
+        (grpo, "--kl-coef nan", "kl_coef must be a number, at least 0, got nan"),
+        (grpo, "--steps 0", "steps must be a whole number, at least 1, got 0"),
+        (mt_ppo, "--gamma 1.5", "gamma must be a number, at least 0 and at most 1, got 1.5"),
+        (grpo, "--dual-clip 0.5", "dual_clip must be a number, above 1, or null, got 0.5"),
         (grpo, "--kl-coef 0.1 --kl-estimator k1", "kl_estimator k1 has a mean gradient of 0 as a loss"),
-        (
-            grpo,
-            "--normalize components",
-            "reward outcome uses estimator, scale; leave out normalize components",
-        ),
-        (
-            grpo,
-            "--reward turn-pool --estimator rloo",
-            "reward turn-pool uses no setting; leave out estimator rloo",
-        ),
         (grpo, "--reward rememr1 --estimator rloo", "reward rememr1 uses scale; leave out estimator rloo"),
+        (grpo, "--reward outcome --ended skip", "reward outcome uses estimator, scale; leave out ended skip"),
         (grpo, "--reward tamtrl --scale none", "reward tamtrl uses no setting; leave out scale none"),
         (grpo, "--reward tamtrll", "reward must be one of outcome, merged, turn, turn-pool, tamtrl, "),
+        (grpo, "--reward infomem --reward-args betta=1", "its arguments: beta,"),
+        (grpo, "--reward-args beta=1", "reward_args are of a reward method"),
         (grpo, "--tree-turns 1", "trees are for --reward turn and --estimator grpo, got outcome and grpo"),
-        (
-            grpo,
-            "--reward turn --tree-turns 1 --estimator rloo",
-            "trees are for --reward turn and --estimator grpo, got turn and rloo",
-        ),
+        (grpo, "--reward turn --tree-turns 9", "the budget is 10,000"),
         (grpo, "--reward merged --normalize components --scale none", "leave estimator grpo and scale std"),
-        (
-            grpo,
-            "--reward merged --component-weights format=0.5",
-            "component_weights are for normalize components",
-        ),
-        (
-            grpo,
-            "--reward merged --normalize components --component-weights format=much",
-            "component_weights: format must be a finite number, got 'much'",
-        ),
-        (grpo, "--steps 10 --lr-warmup 11", "lr_warmup must be at most the 10 steps of the run, got 11"),
         (grpo, "--num-envs 12", "num_envs must be a multiple of group_size 8, got 12"),
+        (grpo, "--group-size 1", "a group compares at least 2 episodes"),
+        (grpo, "--overlong 8 9", "the second number of overlong must be at most the first, got 8 and 9"),
         (grpo, "--methods {}", "methods must be a JSON list, got '{}'"),
-        (grpo, "--lr-warmup 1.5", "lr_warmup must be a whole number of steps, or a share below 1, got 1.5"),
-        (mt_ppo, "--critic-lr-warmup 101", "critic_lr_warmup must be at most the 100 steps"),
-        (
-            mt_ppo,
-            "--kl-in reward --kl-estimator k1",
-            "kl_in reward says where kl_coef counts; give --kl-coef too",
-        ),
-        (mt_ppo, "--kl-coef 0.1 --kl-estimator k1", "or to mt_ppo --kl-in reward"),
+        (grpo, '--methods ["Nobody"]', "no method 'Nobody'"),
         (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup must be below steps 10"),
         (distill, "--view student", "view student leaves the model as its own teacher nothing to teach"),
-        (
-            distill,
-            "--rollouts teacher --sampler vllm",
-            "sampler vllm has the student's weights, and rollouts are the teacher's; give --sampler hf",
-        ),
+        (distill, "--rollouts teacher --sampler vllm", "sampler vllm has the student's weights"),
     ],
 )
 def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, message, tmp_path, capsys):
@@ -102,9 +73,8 @@ runpy.run_module("memenvs.baselines.{learner}", run_name="__main__", alter_sys=T
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ)
 
 
-@pytest.mark.parametrize("learner", ["grpo", "mt_ppo", "sft", "distill"])
-def test_help_needs_no_torch(learner):
-    done = without("torch", learner, ["--help"])
+def test_help_needs_no_torch():
+    done = without("torch", "mt_ppo", ["--help"])
     assert done.returncode == 0, done.stderr
     assert "--max-new-tokens" in done.stdout
 
@@ -141,7 +111,7 @@ def plain_model(tiny_model, tmp_path):
 
 def test_a_model_without_a_chat_template_reads_plain_text(plain_model, tmp_path):
     flags = ["--model", str(plain_model), "--teacher", "gold", "--episodes", "1", "--epochs", "1"]
-    assert sft.main([*flags, "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    assert sft.main([*flags, "--out", str(tmp_path / "run")]) == 0
     policy = HFPolicy(tmp_path / "run" / "last" / "policy", device="cpu")
     assert policy.chat is False
     assert policy.tokenizer.decode(policy.encode("a moth")) == "a moth"

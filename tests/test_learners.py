@@ -1,10 +1,9 @@
-"""The learners learn an easy game, stop and go on bit for bit, and share one curve between two processes."""
+"""The learners learn an easy game, resume bit for bit, and have one curve in one process and in two."""
 
 import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import get_type_hints
 import easy_sokoban
 import numpy as np
 import pytest
+from launching import launch, run_together
 
 pytest.importorskip("torch")
 pytest.importorskip("tyro")
@@ -24,12 +24,10 @@ from safetensors.torch import load_file
 from memenvs.baselines import distill, grpo, mt_ppo, sft
 from memenvs.baselines.checkpoint import Checkpoints
 from memenvs.baselines.flags import read_args
-from memenvs.evaluation.run import run_parser
 from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
-from memenvs.rollout.engine import Timer
 
-TESTS = Path(__file__).parent
 SMALL = {"max_new_tokens": 5, "num_envs": 64}
+ANY_MOVE = {"teacher": "easy_sokoban:any_move", "learn_from": "all"}
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +36,17 @@ def game(tmp_path_factory):
     folder = tmp_path_factory.mktemp("easy")
     env_args = easy_sokoban.save_levels(folder)
     model = easy_sokoban.save_model(folder / "model", env_args)
-    args = sft.SFTArgs(
-        model=str(model), out=folder / "sft", env_args=env_args, teacher="easy_sokoban:any_move",
-        learn_from="all", episodes=256, epochs=6, lr=3e-3, lr_warmup=5, save_every=1000, **SMALL,
-    )  # fmt: skip
-    sft.train(sft.prepare(args), args)
+    options = {**ANY_MOVE, "episodes": 256, "epochs": 6, "lr": 3e-3, "lr_warmup": 5, "save_every": 1000}
+    run(sft, (env_args, str(model)), folder / "sft", **options)
     return env_args, str(folder / "sft" / "last" / "policy")
+
+
+@pytest.fixture(scope="module")
+def teacher(game, tmp_path_factory):
+    """A model that solves every board."""
+    out = tmp_path_factory.mktemp("gold") / "run"
+    run(sft, game, out, teacher="gold", episodes=128, epochs=3)
+    return str(out / "last" / "policy")
 
 
 def arguments(learner, game, out, **options):
@@ -102,28 +105,14 @@ class TestLearning:
 
     @pytest.mark.parametrize(
         "options",
-        [
-            {"divergence": "forward"},
-            {"divergence": "reverse"},
-            {"divergence": "jsd"},
-            {"rollouts": "teacher"},
-            {"dtype": "bfloat16"},
-        ],
+        [{"divergence": "forward"}, {"divergence": "jsd"}, {"rollouts": "teacher", "dtype": "bfloat16"}],
         ids=lambda options: "-".join(map(str, options.values())),
     )
-    def test_a_student_learns_what_its_teacher_knows(self, options, game, tmp_path):
-        env_args, model = game
-        args = sft.SFTArgs(
-            model=model, out=tmp_path / "teacher", env_args=env_args, teacher="gold", episodes=128, epochs=3,
-            lr=2e-3, **SMALL,
-        )  # fmt: skip
-        sft.train(sft.prepare(args), args)
-        teacher = str(tmp_path / "teacher" / "last" / "policy")
-        options = {"teacher_model": teacher, "groups": 64, "eval_every": 1, "eval_episodes": 64, **options}
-        lines = run(distill, game, tmp_path / "run", steps=12, **options)
+    def test_a_student_learns_what_its_teacher_knows(self, options, game, teacher, tmp_path):
+        options = {"teacher_model": teacher, "groups": 64, "eval_every": 11, "eval_episodes": 64, **options}
+        lines = run(distill, game, tmp_path / "run", steps=11, **options)
         assert lines[0]["divergence"] > 4 * lines[-1]["divergence"] > 0
-        assert lines[0]["eval_success"] < 0.6  # any move solves one board in four
-        assert lines[-1]["eval_success"] > 0.8
+        assert lines[-1]["eval_success"] > 0.8  # any move solves one board in four
 
     def test_a_long_episode_is_penalised_by_the_tokens_beyond_the_limit(self, game, tmp_path):
         # From 3 tokens on the penalty rises, and at 4 it is 1: a reply alone has up to 5.
@@ -143,25 +132,17 @@ class TestLearning:
 
     def test_the_model_can_be_its_own_teacher(self, game, tmp_path):
         # STaR: what solved its task is learned from; success rises above the quarter of any move.
-        env_args, model = game
-        args = sft.SFTArgs(
-            model=model, out=tmp_path / "run", env_args=env_args, teacher="self", episodes=256, epochs=6,
-            lr=1e-3, eval_every=6, **SMALL,
-        )  # fmt: skip
-        sft.train(sft.prepare(args), args)
-        lines = [line for line in read(tmp_path / "run") if "eval_success" in line]
+        options = {"teacher": "self", "episodes": 256, "epochs": 6, "lr": 1e-3, "eval_every": 6}
+        lines = [line for line in run(sft, game, tmp_path / "run", **options) if "eval_success" in line]
         assert lines[-1]["eval_success"] > 0.6
 
     @pytest.mark.parametrize("shuffle", [True, False])
     def test_sequences_are_learned_from_in_their_order_if_asked(self, shuffle, game, tmp_path, monkeypatch):
-        env_args, model = game
         file, seen = tmp_path / "lessons.jsonl", []
         lessons = [Demonstration([(f"Say {i}.", str(i))], "rewrite", True) for i in range(12)]
         write_demonstrations(file, lessons)
-        args = sft.SFTArgs(
-            model=model, out=tmp_path / "run", env_args=env_args, teacher=str(file),
-            episodes=12, batch_size=4, shuffle=shuffle, **SMALL,
-        )  # fmt: skip
+        options = {"teacher": str(file), "episodes": 12, "batch_size": 4, "shuffle": shuffle}
+        args = arguments(sft, game, tmp_path / "run", **options)
         run = sft.prepare(args)
         read_part = sft.evaluate_in
         monkeypatch.setattr(
@@ -197,31 +178,13 @@ class TestHardSteps:
         assert re.match(r"warning: (\d+) of \1 episodes failed and are left out, the first: \S", warning)
 
     def test_a_tree_outlives_its_environment(self, game, tmp_path):
-        env_args, model = game
-        args = grpo.GRPOArgs(
-            model=model, out=tmp_path / "run", env_args=env_args, steps=1, groups=2, reward="turn",
-            tree_turns=1, **SMALL,
-        )  # fmt: skip
+        options = {"steps": 1, "groups": 2, "reward": "turn", "tree_turns": 1}
+        args = arguments(grpo, game, tmp_path / "run", **options)
         training = grpo.prepare(args)
         training.tree_env.unwrapped._play = broken
         grpo.train(training, args)
         (line,) = read(tmp_path / "run")
         assert (line["failed"], line["skipped"]) == (16, 1.0)
-
-    def test_a_trees_advantages_are_divided_by_std_unless_scale_is_none(self, game, tmp_path):
-        env_args, model = game
-        found = []
-        for scale in ("std", "none"):
-            args = grpo.GRPOArgs(
-                model=model, out=tmp_path / scale, env_args=env_args, steps=1, groups=8, reward="turn",
-                tree_turns=1, scale=scale, **SMALL,
-            )  # fmt: skip
-            args.check()
-            experiences, _, _ = grpo.sample_trees(grpo.prepare(args), args, 1, Timer())
-            found.append(np.concatenate([one.advantages for one in experiences]))
-        np.testing.assert_array_equal(np.sign(found[0]), np.sign(found[1]))
-        assert np.ptp(found[0]) > 0
-        assert not np.allclose(*found)
 
     @pytest.mark.parametrize("learner", [mt_ppo, grpo])
     def test_an_episode_that_outgrows_the_window_is_trained_on_to_its_last_reply(
@@ -270,11 +233,7 @@ class TestReports:
     def test_turns_of_a_teacher_that_do_not_fit_cause_a_warning(self, game, tmp_path, capsys):
         longer = {**game[0], "max_turns": 3}
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
-        args = sft.SFTArgs(
-            model=model, out=tmp_path / "run", env_args=longer, teacher="easy_sokoban:any_move",
-            learn_from="all", episodes=8, **SMALL,
-        )  # fmt: skip
-        sft.train(sft.prepare(args), args)
+        run(sft, (longer, model), tmp_path / "run", **ANY_MOVE, episodes=8)
         (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
         assert re.match(r"warning: \d+ of \d+ turns do not fit the model's window of 128 tokens", warning)
 
@@ -285,18 +244,13 @@ class TestResuming:
         [
             (mt_ppo, {"critic": "separate", "kl_coef": 0.1}),
             (mt_ppo, {"critic": "shared"}),
-            (grpo, {}),
             (grpo, {"dtype": "bfloat16"}),
             (grpo, {"lora_rank": 2, "kl_coef": 0.1}),
             (mt_ppo, {"lora_rank": 2, "critic": "separate", "dtype": "bfloat16"}),
-            (distill, {}),
             (distill, {"rollouts": "teacher", "dtype": "bfloat16", "epochs": 2, "minibatches": 2}),
             (distill, {"lora_rank": 2, "divergence": "reverse"}),
         ],
-        ids=[
-            *("separate", "shared", "grpo", "bfloat16", "lora", "lora-separate"),
-            *("distill", "distill-bfloat16", "distill-lora"),
-        ],
+        ids=["separate", "shared", "bfloat16", "lora", "lora-separate", "distill", "distill-lora"],
     )
     def test_a_resumed_run_is_the_run_that_was_not_stopped(self, learner, own, game, tmp_path):
         options = {"groups": 8, "group_size": 4, **own}
@@ -310,21 +264,24 @@ class TestResuming:
             one, other = (tmp_path / run / "last" / name for run in ("whole", "parts"))
             assert one.read_bytes() == other.read_bytes()
 
-    def test_cloning_an_adapter_goes_on_as_the_run_that_was_not_stopped(self, game, tmp_path):
-        def clone(out, **options):
-            args = sft.SFTArgs(
-                model=game[1], out=out, env_args=game[0], teacher="easy_sokoban:any_move", lora_rank=2,
-                learn_from="all", episodes=64, batch_size=32, lr=1e-3, **options, **SMALL,
-            )  # fmt: skip
-            cloning = sft.prepare(args)
-            sft.train(cloning, args)
-            return (out / "last" / "policy" / "adapter_model.safetensors").read_bytes()
+    @pytest.mark.parametrize(
+        ("own", "weights"),
+        [
+            ({**ANY_MOVE, "lora_rank": 2, "episodes": 64}, "adapter_model"),
+            ({"teacher": "self", "episodes": 128, "batch_size": 8}, "model"),
+        ],
+        ids=["adapter", "self"],
+    )
+    def test_a_resumed_cloning_is_the_run_that_was_not_stopped(self, own, weights, game, tmp_path):
+        def clone(name, **options):
+            run(sft, game, tmp_path / name, **own, **options)
+            return (tmp_path / name / "last" / "policy" / f"{weights}.safetensors").read_bytes()
 
-        whole = clone(tmp_path / "whole", epochs=2)
-        clone(tmp_path / "parts", epochs=1)
-        assert clone(tmp_path / "parts", epochs=2, resume=True) == whole
+        whole = clone("whole", epochs=2)
+        clone("parts", epochs=1)
+        assert clone("parts", epochs=2, resume=True) == whole
 
-    def test_an_evaluation_that_sigterm_prevented_is_made_when_the_run_goes_on(
+    def test_sigterm_ends_a_run_after_its_step_which_is_evaluated_and_saved(
         self, game, tmp_path, monkeypatch
     ):
         options = {"groups": 8, "eval_every": 2, "eval_episodes": 8}
@@ -338,8 +295,7 @@ class TestResuming:
 
         monkeypatch.setattr(grpo, "update", interrupted)
         stopped = run(grpo, game, tmp_path / "parts", steps=3, **options)
-        assert [line["step"] for line in stopped] == [1, 2]
-        assert "eval_success" not in stopped[-1]
+        assert curve(stopped) == curve(whole)[:2]
         monkeypatch.undo()
         parts = run(grpo, game, tmp_path / "parts", steps=3, resume=True, **options)
         assert curve(parts) == curve(whole)
@@ -354,18 +310,6 @@ class TestResuming:
         lines = run(grpo, game, out, steps=3, groups=8, resume=True)
         assert [line["step"] for line in lines] == [1, 2, 3]
         assert lines[-1]["success"] <= 1.0
-
-    @pytest.mark.parametrize("name", ["log.jsonl", "episodes.jsonl"])
-    @pytest.mark.parametrize("line", [b'{"stez": 1}', b'{"step": null}', b"7", b'{"step": \xff}', b"{"])
-    def test_a_damaged_line_is_named_before_a_model_is_loaded_and_the_file_stays(
-        self, name, line, tmp_path, capsys
-    ):
-        text = b'{"step": 1}\n' + line + b'\n{"step": 2'
-        (tmp_path / name).write_bytes(text)
-        assert grpo.main(["--model", "/nowhere", "--out", str(tmp_path)]) == 2
-        (error,) = capsys.readouterr().err.splitlines()
-        assert f"{tmp_path / name}:2 is not a line of a run (" in error
-        assert (tmp_path / name).read_bytes() == text
 
     def test_a_folder_with_a_run_is_not_written_over(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "run", steps=1, groups=8)
@@ -397,35 +341,11 @@ class TestResuming:
         assert "was begun with seed 0, now 3" in capsys.readouterr().err
         assert grpo.main([*flags, "--steps", "2"]) == 0
 
-    def test_a_model_that_teaches_itself_goes_on_with_the_same_episodes(self, game, tmp_path):
-        env_args, model = game
-
-        def clone(out, **options):
-            args = sft.SFTArgs(
-                model=model, out=out, env_args=env_args, teacher="self", episodes=128, batch_size=8, lr=1e-3,
-                **options, **SMALL,
-            )  # fmt: skip
-            cloning = sft.prepare(args)
-            sft.train(cloning, args)
-            return curve(read(out))
-
-        whole = clone(tmp_path / "whole", epochs=2)
-        clone(tmp_path / "parts", epochs=1)
-        assert clone(tmp_path / "parts", epochs=2, resume=True) == whole
-
     def test_sigterm_saves_and_exits_with_0(self, game, tmp_path):
         command = [sys.executable, "-m", "memenvs.baselines.grpo", "--model", game[1]]
-        command += [
-            "--env-args",
-            json.dumps(game[0]),
-            "--out",
-            str(tmp_path / "run"),
-            "--steps",
-            "100000",
-            "--max-new-tokens",
-            "5",
-        ]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment())
+        command += ["--env-args", json.dumps(game[0]), "--out", str(tmp_path / "run")]
+        command += ["--steps", "100000", "--max-new-tokens", "5"]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         log = tmp_path / "run" / "log.jsonl"
         for _ in range(600):
             if log.exists() and log.read_text().count("\n") >= 2:
@@ -543,12 +463,10 @@ class TestRates:
 
 
 class TestCheckpoints:
-    def test_the_last_ones_are_kept_under_the_names_that_evaluation_offers(self, game, tmp_path):
+    def test_the_last_ones_are_kept(self, game, tmp_path):
         run(grpo, game, tmp_path / "run", steps=5, groups=2, save_every=1, keep=2)
         assert names(tmp_path / "run") == ["step-4", "step-5"]
         assert (tmp_path / "run" / "last").resolve().name == "step-5"
-        offered = re.search(r"hf:\S+/(checkpoints/step-)\d+(/policy)\s", run_parser().epilog)
-        assert (tmp_path / "run" / f"{offered[1]}4{offered[2]}" / "config.json").exists()
 
     def test_the_best_evaluation_is_kept_the_earliest_of_equal_ones(self, game, tmp_path):
         play(game, tmp_path / "run", [0.2, 0.5, 0.5, 0.3])
@@ -563,19 +481,14 @@ class TestCheckpoints:
         assert (tmp_path / "run" / "best").resolve().name == "step-4"
         assert names(tmp_path / "run") == ["step-4"]
 
-    def test_another_evaluation_is_not_compared_with_the_best_of_before(self, game, tmp_path):
-        play(game, tmp_path / "run", [0.9, 0.8])
-        play(game, tmp_path / "run", [0.9, 0.8, 0.1], resume=True, eval_episodes=9)
-        assert (tmp_path / "run" / "best").resolve().name == "step-3"
+    def test_another_evaluation_is_no_resumption(self, game, tmp_path):
+        play(game, tmp_path / "run", [0.9])
+        with pytest.raises(ValueError, match="was begun with eval_episodes 128, now 9"):
+            play(game, tmp_path / "run", [0.9, 0.8], resume=True, eval_episodes=9)
 
     def test_an_evaluation_in_which_everything_broke_is_not_the_best(self, game, tmp_path):
         play(game, tmp_path / "run", [0.1], name="failed")
         assert not (tmp_path / "run" / "best").exists()
-
-    def test_a_folder_in_the_place_of_a_link_is_refused_before_the_first_step(self, game, tmp_path, capsys):
-        (tmp_path / "run" / "last").mkdir(parents=True)
-        assert grpo.main(["--model", game[1], "--out", str(tmp_path / "run")]) == 2
-        assert "last is not a link to a checkpoint; move it away" in capsys.readouterr().err
 
     @pytest.mark.parametrize("learner", [mt_ppo, grpo, sft, distill])
     def test_a_step_whose_gradient_is_no_number_spoils_no_checkpoint(self, learner, game, tmp_path):
@@ -613,36 +526,31 @@ def names(out):
 
 def play(game, out, values, name="success", **options):
     """A run with an evaluation after every step, whose numbers are given."""
-    env_args, model = game
-    args = grpo.GRPOArgs(
-        model=model, out=out, env_args=env_args, steps=len(values), groups=2, keep=1, save_every=10,
-        eval_every=1, **SMALL, **options,
-    )  # fmt: skip
+    shared = {"steps": len(values), "groups": 2, "keep": 1, "save_every": 10, "eval_every": 1}
+    args = arguments(grpo, game, out, **shared, **options)
     training = grpo.prepare(args)
     training.evaluate = lambda step: {f"eval_{name}": values[step - 1]}
     grpo.train(training, args)
 
 
 @pytest.mark.parametrize(
-    ("module", "own"),
+    ("learner", "own"),
     [
         ("mt_ppo", []),
         ("mt_ppo", ["--critic", "shared"]),
         ("grpo", []),
         ("distill", ["--view", "student", "--teacher-model", "{before_cloning}"]),
-        ("distill", ["--view", "student", "--teacher-model", "{before_cloning}", "--rollouts", "teacher"]),
     ],
-    ids=["separate", "shared", "grpo", "distill", "distill-teacher"],
+    ids=["separate", "shared", "grpo", "distill"],
 )
-def test_two_processes_have_the_curve_of_one(module, own, game, tmp_path):
+def test_two_processes_have_the_curve_of_one(learner, own, game, tmp_path):
     own = [flag.format(before_cloning=before_cloning(game)) for flag in own]
     env_args, model = game
     flags = ["--model", model, "--env-args", json.dumps(env_args), "--steps", "3", "--groups", "8"]
-    flags += ["--group-size", "4"]
-    flags += ["--num-envs", "16", "--max-new-tokens", "5", "--lr", "2e-3", "--minibatches", "2", *own]
-    for count, out in ((1, tmp_path / "one"), (2, tmp_path / "two")):
-        launch(module, [*flags, "--out", str(out)], count)
-    for one, two in zip(curve(read(tmp_path / "one")), curve(read(tmp_path / "two")), strict=True):
+    flags += ["--group-size", "4", "--num-envs", "16", "--max-new-tokens", "5", "--lr", "2e-3"]
+    flags += ["--minibatches", "2", *own]
+    curves = [curve(launch(learner, [*flags, "--out", str(tmp_path / str(n))], n)) for n in (1, 2)]
+    for one, two in zip(*curves, strict=True):
         assert one.keys() == two.keys()
         # Padding is each process's own; sums of floats are added in another order.
         for name in one.keys() - {"computed"}:
@@ -660,7 +568,7 @@ processes.close()
 names = [task.joinpath("comm").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
 assert not [name for name in names if "gloo" in name], names
 """
-    run_together([sys.executable, "-c", script], 2)
+    run_together(script, 2)
 
 
 class TestArguments:
@@ -670,70 +578,24 @@ class TestArguments:
         told = capsys.readouterr().out
         assert "critic options" in told
         assert "--critic-warmup" in told
-        assert told.count("python -m memenvs.baselines.mt_ppo --model") == 3  # the examples
         assert "First steps, in which the critic alone learns" in told
+        assert "python -m memenvs.baselines.mt_ppo --model" in told  # the examples
 
     @pytest.mark.parametrize(
         ("flags", "message"),
         [
-            ([], "no model is given; add --model"),
-            (["--model", "nowhere"], "no model 'nowhere'"),
-            (
-                ["--model", "{model}", "--num-envs", "12"],
-                "num_envs must be a multiple of group_size 8, got 12",
-            ),
-            (
-                ["--model", "nowhere", "--env-args", "max_turn=2"],
-                "MemSokoban-v0 has no argument 'max_turn'; its arguments: max_turns, ",
-            ),
-            (
-                ["--model", "nowhere", "--env-args", "max_turns=two"],
-                "max_turns of MemSokoban-v0 must be a whole number, at least 1, got 'two'",
-            ),
-            (
-                ["--model", "nowhere", "--env-args", "max_turns=0"],
-                "max_turns of MemSokoban-v0 must be a whole number",
-            ),
-            (["--model", "nowhere", "--eval-env-args", "level_split=tset"], "tset"),
-            (["--model", "nowhere", "--env", "MemChunkQA-v0", "--env-args", "tasks=nothing"], "no task set"),
-            (["--model", "{model}", "--methods", "{}"], "methods must be a JSON list, got '{}'"),
-            (["--model", "{model}", "--steps", "0"], "steps must be at least 1, got 0"),
-            (
-                ["--model", "{model}", "--tree-turns", "9"],
-                "trees are for --reward turn and --estimator grpo, got outcome",
-            ),
-            (
-                ["--model", "{model}", "--ended", "skip"],
-                "reward outcome uses estimator, scale; leave out ended skip",
-            ),
-            (["--model", "{model}", "--reward", "turn", "--alpha", "-1"], "alpha must be at least 0"),
-            (["--model", "{model}", "--tree-turns", "9", "--reward", "turn"], "the budget is 10,000"),
-            (["--model", "{model}", "--clip", "1.5"], "clip must be above 0 and below 1, got 1.5"),
-            (["--model", "{model}", "--dual-clip", "0.5"], "dual_clip must be above 1, got 0.5"),
-            (["--model", "{model}", "--temperature", "0"], "temperature must be above 0"),
-            (["--model", "{model}", "--group-size", "1"], "a group compares at least 2 episodes"),
-            (
-                ["--model", "{model}", "--overlong", "8", "9"],
-                "the second number of overlong must be at most the first, got 8 and 9",
-            ),
-            (["--model", "{model}", "--reward-args", "beta=1"], "reward_args are of a reward method"),
-            (
-                ["--model", "{model}", "--reward", "tamtrl", "--estimator", "rloo"],
-                "reward tamtrl uses no setting; leave out estimator rloo",
-            ),
-            (["--model", "nowhere", "--env", "Nope-v0"], "Nope"),
-            (["--model", "nowhere", "--methods", '["Nobody"]'], "no method 'Nobody'"),
-            (
-                ["--model", "nowhere", "--reward", "infomem", "--reward-args", "betta=1"],
-                "its arguments: beta,",
-            ),
-            (["--model", "nowhere", "--env", "CartPole-v1"], "an environment of texts"),
-            (["--model", "{model}", "--device", "tpu"], "device must be one of torch's"),
+            ("", "no model is given; add --model"),
+            ("--model nowhere", "no model 'nowhere'"),
+            ("--model nowhere --env-args max_turn=2", "MemSokoban-v0 has no argument 'max_turn'"),
+            ("--model nowhere --env-args max_turns=0", "max_turns of MemSokoban-v0 must be a whole number"),
+            ("--model nowhere --eval-env-args level_split=tset", "tset"),
+            ("--model nowhere --env MemChunkQA-v0 --env-args tasks=nothing", "no task set"),
+            ("--model nowhere --env Nope-v0", "Nope"),
+            ("--model nowhere --env CartPole-v1", "an environment of texts"),
         ],
     )
-    def test_what_cannot_be_is_one_line(self, flags, message, game, tmp_path, capsys):
-        given = [flag.replace("{model}", game[1]) for flag in flags]
-        assert grpo.main([*given, "--out", str(tmp_path / "run")]) == 2
+    def test_what_cannot_be_is_one_line(self, flags, message, tmp_path, capsys):
+        assert grpo.main([*flags.split(), "--out", str(tmp_path / "run")]) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
         assert message in line
 
@@ -741,8 +603,7 @@ class TestArguments:
         ("flags", "message"),
         [
             (["--env-args", "max_turns"], "must be NAME=VALUE …, or one JSON object, got 'max_turns'"),
-            (["--env-args", "{"], "must be NAME=VALUE …, or one JSON object, got '{'"),
-            (["--env-args", "k=1", "--env-args", "k=2"], "--env-args is given 2 times; give it once"),
+            (["--env-args", "k=1", "--env-args", "k=2"], "--env-args is given more than once; give it once"),
             (["--reward-args", "beta=1", "beta=2"], "beta is given twice, 1 and 2"),
         ],
     )
@@ -764,35 +625,4 @@ class TestArguments:
 
 
 def broken(reply):
-    raise ConnectionError("the retriever is away")
-
-
-def launch(module, flags, count):
-    """Run a learner in processes."""
-    run_together([sys.executable, "-m", f"memenvs.baselines.{module}", *flags], count)
-
-
-def run_together(command, count):
-    """Run processes that find each other as under `accelerate launch`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    processes = [
-        subprocess.Popen(
-            command,
-            stderr=subprocess.PIPE,
-            env={
-                **environment(),
-                **({"RANK": str(rank), "WORLD_SIZE": str(count)} if count > 1 else {}),
-                **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-            },
-        )
-        for rank in range(count)
-    ]
-    for process in processes:
-        _, told = process.communicate(timeout=240)
-        assert process.returncode == 0, told.decode()[-2000:]
-
-
-def environment():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    raise ConnectionError("the retriever is unreachable")

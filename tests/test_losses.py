@@ -224,30 +224,6 @@ def test_a_batch_without_a_written_token_has_loss_zero(mode):
     assert aggregate(torch.zeros(0), torch.zeros(0, dtype=torch.long), mode, horizon=4).item() == 0.0
 
 
-ZERO = torch.zeros(1)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: policy_loss(ZERO, ZERO, torch.zeros(1, 1)),
-        lambda: policy_loss(ZERO, ZERO, ZERO, clip=-0.1),
-        lambda: policy_loss(ZERO, ZERO, ZERO, clip_high=-0.1),
-        lambda: policy_loss(ZERO, ZERO, ZERO, dual_clip=1.0),
-        lambda: value_loss(ZERO, ZERO, torch.zeros(2)),
-        lambda: value_loss(ZERO, ZERO, ZERO, clip=-1.0),
-        lambda: kl_penalty(ZERO, torch.zeros(2)),
-        lambda: kl_penalty(ZERO, ZERO, "k4"),
-        lambda: aggregate(ZERO, torch.zeros(2, dtype=torch.long)),
-        lambda: token_weights(torch.zeros(1, dtype=torch.long), torch.ones(1), "mean"),
-        lambda: token_weights(torch.zeros(1, dtype=torch.long), torch.ones(1), "seq-mean-token-sum-norm"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(call):
-    with pytest.raises(ValueError, match="got"):
-        call()
-
-
 def distributions(*shape):
     """Two batches of log-probabilities."""
     draws = np.random.default_rng(0)
@@ -262,19 +238,6 @@ def test_divergences_by_hand():
     halves = 0.25 * math.log(2 / 3) + 0.75 * math.log(1.2) + 0.5 * math.log(4 / 3) + 0.5 * math.log(0.8)
     for kind, value in {"forward": forward, "reverse": reverse, "jsd": halves / 2}.items():
         close(divergence(student, teacher, kind), [value], **NEAR)
-
-
-def test_divergences_are_those_of_numpy():
-    student, teacher = distributions(7, 50)
-    q, p = np.exp(student.numpy()), np.exp(teacher.numpy())
-    m = (p + q) / 2
-    wanted = {
-        "forward": (p * np.log(p / q)).sum(1),
-        "reverse": (q * np.log(q / p)).sum(1),
-        "jsd": ((p * np.log(p / m)).sum(1) + (q * np.log(q / m)).sum(1)) / 2,
-    }
-    for kind in DIVERGENCES:
-        close(divergence(student, teacher, kind), wanted[kind], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", DIVERGENCES)
@@ -294,8 +257,3 @@ def test_a_token_that_neither_writes_adds_nothing_to_a_divergence(kind):
     close(found.detach(), divergence(student, teacher, kind))
     found.sum().backward()
     assert bool(longer[0].grad.isfinite().all())
-
-
-def test_a_divergence_that_there_is_not_is_refused():
-    with pytest.raises(ValueError, match="divergence must be one of forward, reverse, jsd, got 'kl'"):
-        divergence(*distributions(1, 2), "kl")

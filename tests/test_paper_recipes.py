@@ -283,28 +283,20 @@ def test_a_recipe_may_be_a_file(tmp_path):
     assert (args.steps, args.stop, args.dtype) == (3, ("</a>", "# b"), "bfloat16")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "no recipe '{path}'; give a file, or one of deep_researcher_search, infomem_reading, "),
-        ("--steps 3\n--lamda 1\n", "recipe {path}, line 2: mt_ppo has no flag '--lamda'"),
-        ("steps 3\n", "recipe {path}, line 1: mt_ppo has no flag 'steps'"),
-        ("--recipe other\n", "recipe {path}, line 1: mt_ppo has no flag '--recipe'"),
-        ("--env '{\n", 'recipe {path}, line 1: No closing quotation in "--env \'{{"'),
-    ],
-)
-def test_what_is_no_recipe_is_refused_in_one_line(text, message, tmp_path, capsys):
-    path = tmp_path / "mine.txt"
-    if text is not None:
-        path.write_text(text)
-    assert mt_ppo.main(["--recipe", str(path)]) == 2
+def test_a_recipe_that_there_is_not_is_one_line(tmp_path, capsys):
+    assert mt_ppo.main(["--recipe", str(tmp_path / "mine.txt")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"memenvs baselines.mt_ppo: error: {message.format(path=path)}")
+    assert line.endswith(
+        f"no recipe '{tmp_path / 'mine.txt'}'; give a file, or one of {', '.join(recipe_names())}"
+    )
 
 
-def test_a_recipe_of_another_learner_is_refused_by_its_first_foreign_flag():
-    with pytest.raises(ValueError, match="grpo has no flag '--gamma'"):
+def test_a_recipe_of_another_learner_is_refused_with_its_foreign_flags(capsys):
+    with pytest.raises(SystemExit):
         read("grpo", "--recipe", "mt_ppo_search")
+    said = capsys.readouterr().err
+    assert "recipe mt_ppo_search" in said
+    assert "--gamma" in said
 
 
 def test_a_run_records_its_recipe_and_every_flag_as_it_stands(tmp_path):

@@ -150,12 +150,6 @@ def test_minibatches_keep_groups_together(policy, items):
     assert metrics["nonfinite"] == 1
 
 
-def test_a_sample_that_was_not_scored_is_refused(policy, items):
-    items[0].sample.ref_logprobs = None
-    with pytest.raises(ValueError, match="has not been scored"):
-        weights_after(policy, items, kl_coef=0.1)
-
-
 def test_what_another_engine_sampled_is_scored_again(policy, items):
     samples = [item.sample for item in items]
     for sample in samples:

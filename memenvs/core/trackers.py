@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from memenvs.core.checks import error_line
 from memenvs.core.files import read_json, write_json
@@ -21,31 +21,17 @@ PROJECT = "memenvs"
 """Project, or experiment, of the runs, unless a variable of the tracker names another."""
 IDS = "trackers.json"
 """File in a run's folder: the id of each tracker's run, with which a resumed run continues it."""
-FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0  # seconds until a tracker that failed is tried again
+RETRY = 60.0
+"""Seconds until a tracker that failed is tried again."""
 
 
 class TrackerError(ValueError):
     """A tracker cannot begin; raised before a run's first step."""
 
 
-class TrackedRun(NamedTuple):
-    """What a tracker is told about a run.
-
-    Attributes:
-        folder: of the run; its name is the run's.
-        config: the run's arguments, plain data.
-        step: steps done before.
-        id: of the tracker's own run, where it is resumed; otherwise empty.
-    """
-
-    folder: Path
-    config: Mapping[str, Any]
-    step: int = 0
-    id: str = ""
-
-
-class Tracker(NamedTuple):
-    """A tracker's run, begun or resumed.
+@dataclass
+class Tracker:
+    """A tracker's run, and the numbers that it has not been sent.
 
     Attributes:
         log: sends the numbers of a step.
@@ -56,6 +42,9 @@ class Tracker(NamedTuple):
     log: Callable[[int, dict[str, float]], object]
     close: Callable[[bool], object]
     id: str = ""
+    waiting: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    retry_at: float = 0.0
+    failed: bool = False
 
 
 def check_clients(names: Iterable[TrackerName]) -> None:
@@ -72,102 +61,83 @@ def check_clients(names: Iterable[TrackerName]) -> None:
 class Trackers:
     """Sends a run's numbers to several trackers, and survives any that fails.
 
-    Numbers that could not be sent are kept and sent later: after 10 seconds, then after twice as long each
-    time. The first failure of each tracker is reported.
+    Numbers that could not be sent are kept, and sent again with those of a step at least `RETRY` seconds
+    later. The first failure of each tracker is reported.
 
     Args:
         names: of trackers.
-        run: what they are told; its `id` is read from `trackers.json` in its folder.
-        tell: is given each line for the screen.
-        clock: seconds.
+        folder: of the run, which gives it its name.
+        config: the run's arguments, plain data.
+        step: steps done before; above 0 the trackers' runs are continued.
+        show: is given each line for the screen.
 
     Raises:
-        ImportError: a client is not installed; the message names the command that installs it.
         TrackerError: a tracker refuses to begin.
     """
 
     def __init__(
         self,
         names: Sequence[TrackerName],
-        run: TrackedRun,
-        tell: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
+        folder: Path,
+        config: Mapping[str, Any],
+        step: int,
+        show: Callable[[str], None],
     ) -> None:
-        file = run.folder / IDS
-        known: dict[str, Any] = {}
-        if run.step and file.exists():
-            known = read_json(file, f"delete it, and {', '.join(names)} begin a new run")
-        self._outboxes: list[_Outbox] = []
-        for name in dict.fromkeys(names):
+        self._show, self._trackers = show, dict[str, Tracker]()
+        file = folder / IDS
+        ids = read_json(file) if step and file.exists() else {}
+        for name in names:
             try:
-                tracker = _TRACKERS[name](run._replace(id=str(known.get(name, ""))))
+                self._trackers[name] = _TRACKERS[name](folder, config, step, ids.get(name, ""))
             except Exception as error:
                 self.close(failed=True)
-                if isinstance(error, ImportError):
-                    raise
                 raise TrackerError(f"--track {name} cannot begin: {error_line(error)}") from error
-            self._outboxes.append(_Outbox(name, tracker, tell, clock))
-            known |= {name: tracker.id} if tracker.id else {}
-        if known:
-            write_json(file, known)
+        if ids := ids | {name: one.id for name, one in self._trackers.items() if one.id}:
+            write_json(file, ids)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the numbers of a step to every tracker, or keep them for later."""
-        for outbox in self._outboxes:
-            outbox.waiting.append((step, dict(metrics)))
-            if outbox.clock() >= outbox.again:
-                outbox.flush()
+        for name, tracker in self._trackers.items():
+            tracker.waiting.append((step, dict(metrics)))
+            if time.monotonic() >= tracker.retry_at:
+                self._send(name)
 
     def close(self, failed: bool = False) -> None:
         """Send what is left and end the trackers' runs; nothing is raised."""
-        for outbox in self._outboxes:
-            outbox.flush()
-            outbox.attempt(lambda tracker: tracker.close(failed))
-            if left := len(outbox.waiting):
-                outbox.tell(f"warning: {left} steps were not sent to {outbox.name}; log.jsonl has them")
+        for name, tracker in self._trackers.items():
+            self._send(name)
+            self._attempt(name, tracker.close, failed)
+            if tracker.waiting:
+                left = len(tracker.waiting)
+                self._show(f"warning: {left} steps were not sent to {name}; log.jsonl has them")
 
+    def _send(self, name: str) -> None:
+        tracker = self._trackers[name]
+        while tracker.waiting and self._attempt(name, tracker.log, *tracker.waiting[0]):
+            del tracker.waiting[0]
 
-@dataclass
-class _Outbox:
-    """A tracker and the numbers that it has not been sent."""
-
-    name: str
-    tracker: Tracker
-    tell: Callable[[str], None]
-    clock: Callable[[], float]
-    waiting: list[tuple[int, dict[str, float]]] = field(default_factory=list)
-    wait: float = FIRST_WAIT
-    again: float = -float("inf")
-    told: bool = False
-
-    def flush(self) -> None:
-        while self.waiting and self.attempt(lambda tracker: tracker.log(*self.waiting[0])):
-            del self.waiting[0]
-        if self.waiting:
-            self.again, self.wait = self.clock() + self.wait, min(2 * self.wait, LONGEST_WAIT)
-        else:
-            self.wait = FIRST_WAIT
-
-    def attempt(self, call: Callable[[Tracker], object]) -> bool:
+    def _attempt(self, name: str, call: Callable[..., object], *given: Any) -> bool:
+        tracker = self._trackers[name]
         try:
-            call(self.tracker)
+            call(*given)
         except Exception as error:
-            if not self.told:
-                self.tell(
-                    f"warning: {self.name} fails ({error_line(error)}); the training goes on, what could not "
-                    "be sent is tried again later, and log.jsonl has everything"
+            tracker.retry_at = time.monotonic() + RETRY
+            if not tracker.failed:
+                self._show(
+                    f"warning: {name} fails ({error_line(error)}); the training continues, what could not be "
+                    "sent is tried again later, and log.jsonl has everything"
                 )
-            self.told = True
+            tracker.failed = True
             return False
         return True
 
 
-def _tensorboard(run: TrackedRun) -> Tracker:
+def _tensorboard(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tracker:
     """Event files in the run's folder; steps that will be played again are purged."""
     board = require("torch.utils.tensorboard", "train")
-    writer = board.SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.step + 1)
-    if not run.step:
-        writer.add_text("arguments", f"```json\n{json.dumps(run.config, indent=2)}\n```")
+    writer = board.SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+    if not step:
+        writer.add_text("arguments", f"```json\n{json.dumps(config, indent=2)}\n```")
 
     def log(step: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -177,48 +147,46 @@ def _tensorboard(run: TrackedRun) -> Tracker:
     return Tracker(log, lambda failed: writer.close())
 
 
-def _wandb(run: TrackedRun) -> Tracker:
+def _wandb(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tracker:
     """Files in the run's folder. Steps that the tracker already has are left as they are."""
     wandb = require("wandb", "wandb")
-    id = run.id or uuid.uuid4().hex[:8]
     begun = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
-        name=os.environ.get("WANDB_NAME", run.folder.name),
-        id=id,
+        name=os.environ.get("WANDB_NAME", folder.name),
+        id=id or uuid.uuid4().hex[:8],
         resume="allow",
-        dir=str(run.folder),
-        config=dict(run.config),
+        dir=str(folder),
+        config=dict(config),
         settings=wandb.Settings(finish_timeout=300.0),  # without a network it would never return
     )
     return Tracker(
         lambda step, metrics: begun.log(metrics, step=step),
         lambda failed: begun.finish(exit_code=int(failed)),
-        id,
+        begun.id,
     )
 
 
-def _mlflow(run: TrackedRun) -> Tracker:
+def _mlflow(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tracker:
     """SQLite in the run's folder, or the server that `MLFLOW_TRACKING_URI` names."""
     # By default an unreachable server is asked for minutes; what is not sent is tried again later.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     mlflow, entities = require("mlflow", "mlflow"), require("mlflow.entities", "mlflow")
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it reports each table that it makes
-    folder = (run.folder / "mlflow").resolve()
+    files = (folder / "mlflow").resolve()
     address, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
     if not address:
-        folder.mkdir(parents=True, exist_ok=True)
-        address, artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+        files.mkdir(parents=True, exist_ok=True)
+        address, artifacts = f"sqlite:///{files / 'mlflow.db'}", (files / "artifacts").as_uri()
     client = mlflow.MlflowClient(tracking_uri=address)
-    id = run.id
     if id:
         client.update_run(id, status="RUNNING")
     else:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         known = client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else client.create_experiment(name, artifacts)
-        id = client.create_run(experiment, run_name=run.folder.name).info.run_id
-        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in run.config.items()}
+        id = client.create_run(experiment, run_name=folder.name).info.run_id
+        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in config.items()}
         client.log_batch(id, params=[entities.Param(name, text) for name, text in texts.items()])
 
     def log(step: int, metrics: dict[str, float]) -> None:
@@ -229,15 +197,15 @@ def _mlflow(run: TrackedRun) -> Tracker:
     return Tracker(log, lambda failed: client.set_terminated(id, "FAILED" if failed else "FINISHED"), id)
 
 
-def _trackio(run: TrackedRun) -> Tracker:
+def _trackio(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tracker:
     """This machine (`TRACKIO_DIR`), or the space that `TRACKIO_SPACE_ID` names."""
     trackio = require("trackio", "trackio")
-    id = run.id or f"{run.folder.name}-{uuid.uuid4().hex[:8]}"  # Trackio knows a run by its name
-    begun = trackio.init(project=PROJECT, name=id, resume="allow", config=dict(run.config), embed=False)
+    id = id or f"{folder.name}-{uuid.uuid4().hex[:8]}"  # Trackio knows a run by its name
+    begun = trackio.init(project=PROJECT, name=id, resume="allow", config=dict(config), embed=False)
     return Tracker(lambda step, metrics: begun.log(metrics, step=step), lambda failed: begun.finish(), id)
 
 
-_TRACKERS: dict[TrackerName, Callable[[TrackedRun], Tracker]] = {
+_TRACKERS: dict[str, Callable[[Path, Mapping[str, Any], int, str], Tracker]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": _mlflow,

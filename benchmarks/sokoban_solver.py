@@ -5,8 +5,7 @@ import time
 
 import numpy as np
 
-from memenvs.sokoban import LevelSet, solve
-from memenvs.sokoban.solver import replay
+from memenvs.sokoban import Board, LevelSet, solve
 
 TIMES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0)
 
@@ -25,8 +24,9 @@ def main() -> None:
         start = time.perf_counter()
         solution = solve(level.board, arguments.objective, seconds=arguments.seconds)
         took = time.perf_counter() - start
-        pushed, solved = replay(level.board, solution.moves)
-        if solution.status == "solved" and solved:  # the engine has the last word
+        board = Board(level.board)
+        pushed = sum(board.step(move).moved_box for move in solution.moves)
+        if solution.status == "solved" and board.solved:  # the engine has the last word
             seconds.append(took)
             lengths.append(len(solution.moves))
             pushes.append(pushed)

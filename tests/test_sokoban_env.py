@@ -9,7 +9,7 @@ from reference_values import cases
 
 import memenvs
 from memenvs.core.text import first_pair, in_order
-from memenvs.envs.sokoban import MoveReader, SokobanEnv, Weights
+from memenvs.envs.sokoban import SokobanEnv, Weights, read_moves
 
 # One box: right, then down, down puts it on the target; the box could also go on along the row.
 LEVEL = """\
@@ -20,7 +20,6 @@ LEVEL = """\
 #     #
 #######
 """
-NAMES = ("Up", "Down", "Left", "Right")
 
 
 @pytest.fixture
@@ -153,13 +152,13 @@ def test_weights_may_be_given_one_by_one(make):
     ],
 )
 def test_a_reply_is_read_forgivingly_and_its_form_strictly(text, actions, well_formed):
-    moves = MoveReader(NAMES, "||", 3).read(text)
+    moves = read_moves(text, 3)
     assert (moves.actions, moves.well_formed) == (actions, well_formed)
     assert bool(moves.remark) != well_formed
 
 
 def test_moves_beyond_a_turn_are_not_made_and_are_no_fault():
-    moves = MoveReader(NAMES, "||", 3).read(reply(*["Up"] * 5))
+    moves = read_moves(reply(*["Up"] * 5), 3)
     assert moves.actions == (0, 0, 0)
     assert moves.well_formed
     assert "first 3" in moves.remark
@@ -238,7 +237,7 @@ def test_where_ragen_drops_an_unknown_word_our_list_ends(case):
     number = {name: i for i, name in enumerate(("up", "down", "left", "right"))}
     text, most = case["input"]["response"], case["input"]["max_actions_per_turn"]
     words = [word.lower() for word in case["output"]["actions"]]
-    ours = MoveReader(NAMES, "||", most).read(text)
+    ours = read_moves(text, most)
     known = list(itertools.takewhile(number.__contains__, words))
     assert ours.actions == tuple(number[word] for word in known)[:most]
     assert ours.well_formed == (not case["output"]["format_penalty_applied"])
@@ -250,14 +249,6 @@ def test_a_level_that_is_lost_from_the_start_is_reported_before_any_move(make):
     assert info["privileged"]["deadlocked"] is True
 
 
-def test_other_symbols_and_words_can_be_used(make):
-    env = make(vocabulary="WfTBbPp", action_names=("N", "S", "W", "E"), separator=";")
-    observation, _ = env.reset(seed=0)
-    assert "WPbTffW" in observation
-    assert "#" not in observation
-    assert env.step("<think></think><answer>e</answer>")[2]
-
-
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
@@ -266,9 +257,7 @@ def test_other_symbols_and_words_can_be_used(make):
         ({"max_turns": 0}, "max_turns"),
         ({"max_actions": -1}, "max_actions"),
         ({"min_solution": 50, "levels": "sokoban_6x6_1box", "level_split": "train"}, "5 to 21"),
-        ({"action_names": ("Up", "up", "Left", "Right")}, "action_names"),
-        ({"separator": " "}, "separator"),
-        ({"vocabulary": "####"}, "vocabulary"),
+        ({"render_mode": "human"}, "render_mode"),
     ],
 )
 def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said):
@@ -299,16 +288,6 @@ def test_rgb_frames_are_rendered():
     env = gym.make("MemSokoban-v0", render_mode="rgb_array")
     env.reset(seed=0)
     assert env.render().shape == (192, 192, 3)
-
-
-def test_a_window_shows_the_board(monkeypatch):
-    pytest.importorskip("pygame", reason="pygame is not installed")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    env = gym.make("MemSokoban-v0", render_mode="human")
-    env.reset(seed=0)
-    env.render()
-    assert env.unwrapped._window._screen.get_size() == (288, 288)
-    env.close()
 
 
 def test_weights_sum_the_same_one_by_one_and_together():

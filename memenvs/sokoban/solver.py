@@ -1,4 +1,4 @@
-"""Shortest solutions by moves or by pushes, within a budget of nodes, and boards that are lost for certain.
+"""Shortest solutions by moves or by pushes, within a budget of nodes, and boards that are certainly lost.
 
 `objective="moves"` finds a solution with the fewest moves, pushes included: A* over waves of player squares.
 A node is a set of boxes with all the squares, in one mask, that the player can first stand on after g moves.
@@ -12,7 +12,7 @@ player can walk in. The order is pushes so far + weight x bound: weight 1 finds 
 greater one finds a solution sooner.
 
 A level is solved when every box stands on a target. `is_deadlocked` looks for boxes on dead squares and for
-frozen ones: what it finds is lost, what passes it may be lost too.
+frozen ones. A board that it finds is lost; others may be lost too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
-from memenvs.core.checks import check_choice
-from memenvs.sokoban.board import BOX, FAR, BoardLayout, Grid, read_masks, squares
-from memenvs.sokoban.engine import Board
+from memenvs.sokoban.board import FAR, BoardLayout, Grid, read_masks, squares
 
 Objective = Literal["moves", "pushes", "any"]
 Status = Literal["solved", "unsolvable", "limit"]
@@ -33,7 +31,7 @@ _WEIGHT = {"pushes": 1, "any": 3}
 
 
 class Solution(NamedTuple):
-    """What a search came to: `status` is "unsolvable" if it saw everything, "limit" if it was cut."""
+    """The result of a search: `status` is "unsolvable" if it saw everything, "limit" if it was cut."""
 
     status: Status
     moves: tuple[int, ...]  # actions: 0 up, 1 down, 2 left, 3 right; empty unless solved
@@ -47,7 +45,6 @@ def solve(
 
     A limit in nodes gives the same result on every machine.
     """
-    check_choice("objective", objective, ("moves", "pushes", "any"))
     layout, boxes, player = read_masks(board)
     return solve_masks(layout, boxes, player, objective, Budget(nodes, seconds))
 
@@ -55,7 +52,7 @@ def solve(
 def solve_masks(
     layout: BoardLayout, boxes: int, player: int, objective: Objective, budget: Budget
 ) -> Solution:
-    """`solve` for what is a layout and masks already."""
+    """`solve` for a board given as a layout and masks."""
     try:
         if objective == "moves":
             actions = MoveSearch(layout, budget).run(boxes, player)
@@ -68,18 +65,12 @@ def solve_masks(
     return Solution("solved", tuple(actions), budget.expanded)
 
 
-def replay(board: Grid, moves: tuple[int, ...]) -> tuple[int, bool]:
-    """Play moves with the engine: how many were pushes, and whether all boxes end on targets."""
-    state = Board(board)
-    pushes = sum(state.step(move).moved_box for move in moves)
-    return pushes, BOX not in state.cells
-
-
 def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
     """Mask of the boxes that no push can free.
 
     A box is stopped along an axis by a wall or a frozen box on either side, or by dead squares on both; it is
-    frozen when it is stopped along both. Start from all boxes, and drop those that can move until none can.
+    frozen when it is stopped along both axes. Start from all boxes, and drop those that can move until none
+    can.
     """
     width = layout.width
     across, along = layout.stuck
@@ -92,22 +83,22 @@ def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
 
 
 def lost(layout: BoardLayout, boxes: int) -> bool:
-    """Whether the boxes rule a solution out: one stands on a dead square, or frozen off the targets."""
+    """Whether the boxes rule a solution out: one is on a dead square, or frozen off the targets."""
     return bool(boxes & ~layout.live or frozen_boxes(layout, boxes) & ~layout.targets)
 
 
 def is_deadlocked(board: Grid) -> bool:
-    """Whether a board (H, W) is lost for certain; walls and targets are looked up after the first time."""
+    """Whether a board (H, W) is certainly lost; its walls and targets are analysed once and kept."""
     layout, boxes, _ = read_masks(board)
     return lost(layout, boxes)
 
 
 class BudgetSpent(Exception):
-    """A search was cut before it came to an end."""
+    """A search reached its limit."""
 
 
 class Budget:
-    """Count the nodes of a search, and cut it at a limit; None is no limit.
+    """Counts the nodes of a search, and stops it at a limit; None is no limit.
 
     Attributes:
         expanded: nodes expanded so far.
@@ -252,7 +243,7 @@ def _actions(layout: BoardLayout, nodes: list[_Node], index: int) -> list[int]:
     actions: list[int] = []
     directions = (-layout.width, layout.width, -1, 1)
     for (boxes, player, _, _), (pushed, after, _, _) in zip(chain[::-1], chain[-2::-1], strict=False):
-        delta = (pushed & ~boxes).bit_length() - after.bit_length()  # the player stands where the box was
+        delta = (pushed & ~boxes).bit_length() - after.bit_length()  # the player is where the box was
         start = after >> delta if delta > 0 else after << -delta
         actions += walk(layout, boxes, player, start)
         actions.append(directions.index(delta))
@@ -325,7 +316,7 @@ class MoveSearch:
             while landing:
                 to = landing & -landing
                 landing ^= to
-                left = _shift(to, -delta)  # the box left this square, and the player stands there now
+                left = _shift(to, -delta)  # the box left this square, and the player is there now
                 pushed = boxes ^ left ^ to
                 bound = known.get(pushed)
                 if bound is None:

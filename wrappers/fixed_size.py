@@ -20,7 +20,7 @@ from memenvs.core.env import Info
 from memenvs.core.state import State, check_keys, get_state, set_state
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.sokoban import SokobanEnv
+from memenvs.envs.sokoban import MOVES, SokobanEnv
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.tasks.metrics import gold_answer, grade_answer, wrap_answer
 
@@ -200,7 +200,7 @@ def tool_replies(env: ToolQAEnv, answers: Sequence[str]) -> list[str]:
 
 def move_replies(env: SokobanEnv, answers: Sequence[str]) -> list[str]:
     """One move each."""
-    return [f"<think></think><answer>{name}</answer>" for name in env.action_names]
+    return [f"<think></think><answer>{name}</answer>" for name in MOVES]
 
 
 REPLIES: dict[type, Callable[[Any, Sequence[str]], list[str]]] = {

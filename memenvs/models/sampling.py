@@ -19,7 +19,7 @@ from memenvs.models.prefixes import PackedBatch, can_read_packed, pack_batches, 
 torch = require("torch", "train")
 DynamicLayer: Any = require("transformers", "train").cache_utils.DynamicLayer
 
-SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch goes on
+SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch continues
 PREFILL = 16_384  # tokens of prompts in a forward pass, padding included; a longer prompt is read alone
 PREFILL_ALIKE = 0.9  # at most a tenth of such a pass is padding
 
@@ -27,7 +27,7 @@ PREFILL_ALIKE = 0.9  # at most a tenth of such a pass is padding
 class TokenSampler:
     """Samples replies, each from its own uniform numbers, so that none depends on the others in its batch.
 
-    The last bits of float sums do depend on the batch: where a uniform number falls within 1e-6 of the border
+    Only the last bits of float sums depend on the batch: where a uniform number is within 1e-6 of the border
     between two tokens, a reply may differ.
 
     Args:

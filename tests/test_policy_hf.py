@@ -153,12 +153,6 @@ def test_a_stop_string_ends_a_reply(policy, model):
         assert "e" not in before
 
 
-def test_spans_cover_sampled_text_exactly(policy):
-    for reply in replies(policy, 200):
-        spans = policy.spans(reply.ids)
-        assert sorted({i for start, end in spans for i in range(start, end)}) == list(range(len(reply.text)))
-
-
 def test_logits_that_are_no_numbers_are_refused_in_one_line(policy, model):
     sick = transformers.Qwen3ForCausalLM(model.config)
     found = HFPolicy(sick, policy.tokenizer, chat=False)

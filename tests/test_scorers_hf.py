@@ -46,7 +46,7 @@ def test_it_is_a_scorer_that_knows_its_spans(scorer):
     assert isinstance(scorer, SpanScorer)
 
 
-@pytest.mark.parametrize("budget", [7, 100, None])
+@pytest.mark.parametrize("budget", [7, None])
 def test_scores_are_those_of_each_request_alone(tiny_model, budget):
     scorer = HFScorer(str(tiny_model), max_batch_tokens=budget)
     asked = requests()
@@ -54,13 +54,6 @@ def test_scores_are_those_of_each_request_alone(tiny_model, budget):
     assert len(scores) == len(asked)
     for pair, found in zip(scorer.pairs(asked), scores, strict=True):
         np.testing.assert_allclose(found, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
-
-
-def test_any_order_of_requests_gives_the_same_scores(scorer):
-    asked = requests()
-    forward, backward = scorer.logprobs(asked), scorer.logprobs(asked[::-1])[::-1]
-    for a, b in zip(forward, backward, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
 
 
 def test_probabilities_of_all_next_tokens_sum_to_one(scorer):
@@ -77,13 +70,8 @@ def test_scores_are_float64_one_a_token_of_the_continuation_alone(scorer):
 
 
 def test_an_empty_continuation_gives_an_empty_array(scorer):
-    assert [scores.shape for scores in scorer.logprobs([ScoreRequest("Ada", ""), ScoreRequest("", "")])] == [
-        (0,),
-        (0,),
-    ]
-
-
-def test_no_requests_give_no_scores(scorer):
+    found = scorer.logprobs([ScoreRequest("Ada", ""), ScoreRequest("", "")])
+    assert [scores.shape for scores in found] == [(0,), (0,)]
     assert scorer.logprobs([]) == []
 
 
@@ -132,7 +120,7 @@ def padding(scorer, monkeypatch):
     return scorer
 
 
-@pytest.mark.parametrize("budget", [7, 100, None])
+@pytest.mark.parametrize("budget", [7, None])
 def test_padded_scores_are_those_of_each_request_alone(tiny_model, budget, monkeypatch):
     scorer = HFScorer(str(tiny_model), max_batch_tokens=budget)
     monkeypatch.setattr(scorer, "_packs", False)
@@ -186,12 +174,6 @@ def test_each_module_is_left_in_its_mode(tiny_model):
     assert model.training
     assert model.model.layers[1].mlp.training
     assert not model.model.layers[0].mlp.training
-
-
-def test_dropout_of_a_model_in_training_is_not_scored(tiny_model):
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, attention_dropout=0.5).train()
-    scorer = HFScorer(model)
-    np.testing.assert_array_equal(scorer.logprobs(requests()[:1])[0], scorer.logprobs(requests()[:1])[0])
 
 
 def test_a_model_in_memory_is_scored_by_its_present_weights(tiny_model):
@@ -249,17 +231,6 @@ def test_arguments_out_of_range_are_refused(tiny_model, arguments, reason):
         HFScorer(str(tiny_model), **arguments)
 
 
-def test_a_missing_model_is_named():
-    with pytest.raises(FileNotFoundError, match="no model '/nowhere'"):
-        HFScorer("/nowhere")
-
-
-def test_a_model_in_memory_is_not_moved(tiny_model):
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model)
-    with pytest.raises(ValueError, match="move a model in memory yourself"):
-        HFScorer(model, device="cpu")
-
-
 def test_a_model_without_a_head_is_refused(tiny_model):
     with pytest.raises(ValueError, match="not a causal language model"):
         HFScorer(transformers.AutoModel.from_pretrained(tiny_model))
@@ -276,10 +247,6 @@ def test_naming_a_scorer_loads_no_torch():
     code = "import sys, memenvs.wrappers.scorers as s; s.HFScorer; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
-
-
-def test_the_tiny_model_has_fewer_than_a_million_parameters(scorer):
-    assert scorer.model.num_parameters() < 1_000_000
 
 
 def test_the_tiny_model_is_the_same_each_time(tiny_model, tmp_path):

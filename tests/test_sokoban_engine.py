@@ -54,6 +54,10 @@ def replay_reference(case: dict, text_key: str) -> None:
         reward = classic_reward(step._replace(pushed_on=gained == 1, pushed_off=gained == -1))
         assert reward == pytest.approx(expected["reward"], abs=1e-5)
         assert expected["done"] == (step.solved or number >= given_["max_steps"])
+        info = expected.get("info", {})
+        if "action.moved_player" in info:
+            moved = info["action.moved_player"], info["action.moved_box"]
+            assert (step.moved_player, step.moved_box) == moved
         if number > 1:
             assert gained == step.pushed_on - step.pushed_off
         if expected["done"]:
@@ -65,36 +69,13 @@ def bordered(name: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("case", bordered("gym_sokoban_transitions"))
-def test_boards_and_rewards_are_those_of_gym_sokoban(case):
+def test_boards_rewards_and_moves_are_those_of_gym_sokoban(case):
     replay_reference(case, "board")
 
 
 @pytest.mark.parametrize("case", bordered("ragen_sokoban_transitions"))
 def test_boards_and_rewards_are_those_of_ragen(case):
     replay_reference(case, "obs")
-
-
-@pytest.mark.parametrize("case", bordered("gym_sokoban_transitions"))
-def test_moved_player_and_moved_box_are_those_of_gym_sokoban(case):
-    board = board_of(case["input"]["board"])
-    for expected in case["output"]:
-        step = reference_step(board, expected["action"])
-        if "action.moved_player" in expected["info"]:
-            assert step.moved_player == expected["info"]["action.moved_player"]
-            assert step.moved_box == expected["info"]["action.moved_box"]
-        if expected["done"]:
-            return
-
-
-def test_pushing_a_box_onto_the_target_is_worth_its_three_parts():
-    board = board_of("#####\n#PXO#\n#####")
-    # -0.1 for the step + 1 for the box + 10 for the level
-    assert classic_reward(board.step(RIGHT)) == pytest.approx(10.9)
-
-
-def test_pushing_a_box_off_its_target_costs_one():
-    board = board_of("######\n#P√_O#\n#_X__#\n######")
-    assert classic_reward(board.step(RIGHT)) == pytest.approx(-1.1)
 
 
 def test_a_box_from_target_to_target_is_neither_on_nor_off():
@@ -149,7 +130,7 @@ def boards(draw):
     return stack
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(boards(), st.lists(st.integers(0, 3), min_size=1, max_size=60), st.randoms(use_true_random=False))
 def test_one_board_and_a_batch_agree_on_every_step(stack, actions, random):
     batch, singles = BoardBatch(stack), [Board(board) for board in stack]

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.core.batching import lexicographic_order, micro_batches
-from memenvs.core.checks import check_whole
 from memenvs.core.optional import require
 from memenvs.models.chat import Ids
 from memenvs.models.loading import cache_inputs, can_reuse_cache
@@ -105,7 +104,6 @@ def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
         sequences: (T,) ids each.
         budget: tokens, shared prefixes counted once; at least 1.
     """
-    check_whole(budget=budget)
     parts: list[tuple[int, list[int]]] = []  # tokens to compute, and numbers of sequences
     for prefix, rows in group_by_prefix(sequences):
         tokens, part = prefix, list[int]()

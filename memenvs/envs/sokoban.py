@@ -122,7 +122,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         `deadlocked` (no solution can be reached; found without a search), `solution` (moves from the start),
         `state` (the board now, as text), and the scoring fields (see `TextEnv`): `question` is the goal and
         the board at the start, `target` the moves of a shortest solution from there (empty where none is
-        known), which a teacher reads behind the observation. There are no `answers`: a level has many
+        known), which a teacher reads after the observation. There are no `answers`: a level has many
         solutions.
 
     Args:

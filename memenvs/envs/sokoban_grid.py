@@ -27,7 +27,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass
 class _Played:
-    """What a state holds beside its identity."""
+    """A state without its identity."""
 
     level: int
     moves: list[Annotated[int, Meta(ge=0, le=3)]]

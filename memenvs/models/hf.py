@@ -236,7 +236,7 @@ class HFPolicy(ChatPolicy):
         return PolicyOutput(torch.cat(logprobs), torch.cat(spreads) if entropy else None, values)
 
     def _logprobs(self, hidden: Any, tokens: Any, entropy: bool) -> tuple[Any, Any]:
-        """Log-probabilities (N,) of tokens behind hidden states (N, H), and entropies (N,) or None."""
+        """Log-probabilities (N,) of the tokens after hidden states (N, H), and entropies (N,) or None."""
         logprobs = self._distributions(hidden, self._vocabulary)
         chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
         return chosen, entropy_of(logprobs) if entropy else None

@@ -213,7 +213,7 @@ def empty_cache() -> Any:
 
 
 def cache_inputs(model: Any, cache: Any) -> dict[str, Any]:
-    """Arguments with which a model reads behind a cache and fills it."""
+    """Arguments with which a model reads after a cache and fills it."""
     return {_cache_name(model): cache, "use_cache": True}
 
 

@@ -86,7 +86,7 @@ def add_adapter(model: Any, lora: LoRA, base: str = "") -> Any:
 
 
 def is_adapter(folder: str | Path) -> bool:
-    """Whether a folder holds an adapter, and not a whole model."""
+    """Whether a folder has an adapter, not a whole model."""
     return (Path(folder) / CONFIG).is_file()
 
 
@@ -96,7 +96,7 @@ def has_adapter(model: Any) -> bool:
 
 
 def model_reference(model: str | Path) -> str:
-    """A model's name as an adapter elsewhere can give it: of a folder the absolute path, else as it is."""
+    """A model's name as an adapter in another folder can give it: the absolute path of a folder."""
     if isinstance(model, str) and model in MODELS:
         return model
     return os.path.abspath(model) if Path(model).is_dir() else str(model)

@@ -25,7 +25,7 @@ ATTENTION = "memenvs_packed"  # name of `attend` among the attention implementat
 PREFIX = 32  # tokens that a shared prefix must save: about what one more row of a pass costs
 ALIKE = 0.75  # shortest to longest segment of one attention call; nothing else is padded
 CALL = 16_384  # tokens of one attention call, padding and each row's prefix included; bounds its memory
-BLOCK = 128  # queries whose scores are computed at once, against no key behind them
+BLOCK = 128  # queries whose scores are computed at once, against no later key
 UNKNOWN = ("s_aux", "position_bias", "cache")  # parts of attention that only other implementations have
 LONG = 2_048  # tokens from which on scores kept for a gradient would take most of the memory
 
@@ -146,7 +146,7 @@ class AttentionCall(NamedTuple):
 
     Attributes:
         segments: at least one.
-        prefix: number of the segment that stands before each of them; None: nothing does.
+        prefix: number of the segment that precedes each of them; None: none.
     """
 
     segments: list[Segment]
@@ -159,16 +159,16 @@ class AttentionCall(NamedTuple):
 
 
 class PackedBatch:
-    """Sequences as one row of N tokens: the segments of each attention call, one behind the other.
+    """Sequences as one row of N tokens: the segments of each attention call, one after the other.
 
     Attributes:
         calls: of attention; those of shared prefixes and of sequences that share nothing come first.
         lengths: tokens of each segment.
         ids: (N,) tokens.
         positions: (N,) position of each token in its sequence.
-        index: (M,) which of the N tokens stands at each place of the padded calls; padding repeats one.
+        index: (M,) which of the N tokens is at each place of the padded calls; padding repeats one.
         inverse: (N,) of each token, its place in the padded calls.
-        places: of each sequence, where its tokens (T,) stand among the N.
+        places: of each sequence, where its tokens (T,) are among the N.
 
     Args:
         sequences: (T,) ids each, not all empty.
@@ -329,7 +329,7 @@ def _attention(
     """Attention (B, heads, S, D) of scaled queries, the last S of T tokens; keys and values are (B, K, T, D).
 
     On a CPU two matrix products and a softmax for blocks of queries are three times as fast, forward and
-    backward, as `scaled_dot_product_attention`, which computes scores anew in the backward pass; but where
+    backward, as `scaled_dot_product_attention`, which computes scores again in the backward pass; but where
     sequences are long these scores would fill the memory.
     """
     (count, heads, queries, _), (_, key_heads, total, _) = q.shape, k.shape
@@ -350,7 +350,7 @@ def _attention(
     blocks = []
     for start in range(0, queries, BLOCK):
         first, last = total - queries + start, total - queries + min(start + BLOCK, queries)
-        # The heads that share keys stand one behind the other, so that keys are not repeated.
+        # The heads that share keys follow each other, so that keys are not repeated.
         block = q[:, :, start : start + BLOCK].reshape(count * key_heads, -1, q.shape[-1])
         mask = packed.mask(first, last, window, q).repeat(shared, 1)
         seen = k[:, :last].transpose(1, 2)

@@ -92,7 +92,7 @@ class VLLMPolicy(ChatPolicy):
         return replies
 
     def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
-        """Begin a reply, beside those under way; see `memenvs.rollout.engine.StreamingPolicy`."""
+        """Begin a reply while others are under way; see `memenvs.rollout.engine.StreamingPolicy`."""
         settings = self._settings(int(rng.integers(2**31)), max_new_tokens)
         self._keys[add_request(self.llm, prompt.tolist(), settings)] = key
 

@@ -239,7 +239,7 @@ def test_a_model_without_a_head_is_refused(tiny_model):
 def test_a_model_made_in_memory_wants_a_tokenizer(tiny_model):
     config = transformers.AutoConfig.from_pretrained(tiny_model)
     config._name_or_path = ""
-    with pytest.raises(ValueError, match="give tokenizer="):
+    with pytest.raises(FileNotFoundError, match="give one as tokenizer="):
         HFScorer(transformers.Qwen3ForCausalLM(config))
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +26,9 @@ from memenvs.tasks.metrics import wrap_answer
 
 BUNDLED = "sokoban_6x6_1box"
 GOAL = "Push every box onto a target."
+Rewards = Literal["mt_ppo", "classic", "outcome", "bounded"] | dict[str, float]
+"""`REWARDS` by name, or the fields of `Weights`."""
+
 MOVES = ("Up", "Down", "Left", "Right")  # by action
 SEPARATOR = "||"  # between two moves of a reply
 LEGEND = ", ".join(
@@ -160,7 +163,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         max_turns: Count = 3,
         max_actions: Count = 3,
         max_steps: Count = 100,
-        rewards: str | dict[str, float] = "mt_ppo",
+        rewards: Rewards = "mt_ppo",
         render_mode: str | None = None,
     ) -> None:
         self.max_turns, self.max_actions, self.max_steps = max_turns, max_actions, max_steps
@@ -426,20 +429,18 @@ REWARDS = {
 }
 
 
-def read_weights(rewards: str | dict[str, float]) -> Weights:
+def read_weights(rewards: Rewards) -> Weights:
     """Weights by name, or by the fields of `Weights`.
 
     Raises:
-        ValueError: no such name or field.
+        ValueError: there is no such field.
     """
-    if isinstance(rewards, dict):
-        known = asdict(Weights())
-        if unknown := sorted(set(rewards) - set(known)):
-            raise ValueError(f"rewards has no field {unknown[0]!r}; its fields are {', '.join(known)}")
-        return Weights(**rewards)
-    if rewards not in REWARDS:
-        raise ValueError(f"rewards must be one of {', '.join(REWARDS)} or a dictionary, got {rewards!r}")
-    return REWARDS[rewards]
+    if not isinstance(rewards, dict):
+        return REWARDS[rewards]
+    known = asdict(Weights())
+    if unknown := sorted(set(rewards) - set(known)):
+        raise ValueError(f"rewards has no field {unknown[0]!r}; its fields are {', '.join(known)}")
+    return Weights(**rewards)
 
 
 @functools.lru_cache(maxsize=16)

@@ -17,7 +17,15 @@ from memenvs.core.checks import check_task
 from memenvs.core.data import Count, checked
 from memenvs.core.state import Stateful, from_plain, generator_state
 from memenvs.core.vector import one_each, read_mask, read_seeds
-from memenvs.envs.sokoban import BUNDLED, choose_levels, levels_hash, open_levels, read_weights, replay
+from memenvs.envs.sokoban import (
+    BUNDLED,
+    Rewards,
+    choose_levels,
+    levels_hash,
+    open_levels,
+    read_weights,
+    replay,
+)
 from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
 from memenvs.sokoban.board import CELLS
 
@@ -81,7 +89,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         min_solution: int = 1,
         max_solution: int | None = None,
         max_steps: Count = 100,
-        rewards: str | dict[str, float] = "mt_ppo",
+        rewards: Rewards = "mt_ppo",
         channels_first: bool = False,
         render_mode: Literal["ansi", "rgb_array"] | None = None,
     ) -> None:

@@ -118,15 +118,9 @@ class ChatTokens(TokenText):
         ends: Sequence[int] = (),
         chat_args: Mapping[str, Any] | None = None,
     ):
-        has_template = bool(getattr(tokenizer, "chat_template", None))
-        if chat and not has_template:
-            raise ValueError(
-                f"chat=True needs a chat template, and {type(tokenizer).__name__} has none; "
-                "set tokenizer.chat_template or pass chat=False"
-            )
         super().__init__(copy_backend(tokenizer), ends)
         self.tokenizer = tokenizer
-        self.chat = has_template if chat is None else bool(chat)
+        self.chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
         self.chat_args = dict(chat_args or {})
         template = tokenizer.get_chat_template() if self.chat else ""
         for name in self.chat_args:

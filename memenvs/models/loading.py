@@ -94,16 +94,13 @@ def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
     """The given tokenizer of transformers, the one of the given name, or with None the one beside the model.
 
     Raises:
-        FileNotFoundError: there is no tokenizer of that name.
-        ValueError: none is given, and the model was made in memory.
+        FileNotFoundError: there is no tokenizer of that name, or none beside the model.
     """
     if tokenizer is not None and not isinstance(tokenizer, str) and hasattr(tokenizer, "encode"):
         return tokenizer
     name = str(resolve(tokenizer)) if tokenizer is not None else model.config._name_or_path
     if lora.is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
         name = str(resolve(lora.base_of(name)))
-    if not name:
-        raise ValueError("a model made in memory has no tokenizer beside it; give tokenizer=")
     try:
         return require("transformers", "train").AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except OSError as error:

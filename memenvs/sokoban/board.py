@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 FLOOR, WALL, BOX, TARGET, PLAYER = 0, 1, 2, 4, 8
-UP, DOWN, LEFT, RIGHT = range(4)
 MAX_SIDE = 64  # squares
 
 CELLS = (WALL, FLOOR, TARGET, BOX | TARGET, BOX, PLAYER, PLAYER | TARGET)

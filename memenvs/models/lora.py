@@ -6,12 +6,12 @@ import copy
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memenvs.core.data import Count, Positive, checked
+from memenvs.core.data import Count, checked
 from memenvs.core.files import damage_in_one_line, read_json, write_json
 from memenvs.core.optional import require
 from memenvs.models.packaged import MODELS, resolve
@@ -19,27 +19,23 @@ from memenvs.models.packaged import MODELS, resolve
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = "default"  # of the adapter inside the model
 PREFIX = "base_model.model."  # of every weight in peft's files
-ALL_LINEAR = ("all-linear",)
+SCALE = 2  # alpha / rank of a fresh adapter
 
 
 @checked
 @dataclass(frozen=True)
 class LoRA:
-    """An adapter to be trained instead of the model: W x becomes W x + alpha / rank * B A x (its eq. 3).
+    """An adapter to be trained instead of the model: W x becomes W x + 2 B A x (its eq. 3 with alpha = 2 r).
 
-    B starts as 0, so that the model's outputs do not change by a bit. Dropout is 0.
+    Every linear layer but the lm_head gets one. B starts as 0, so that the model's outputs do not change by a
+    bit. Dropout is 0.
 
     Args:
         rank: r, rows of A and columns of B.
-        alpha: None: 2 * rank.
-        targets: the linear layers that get one, by the last parts of their names, such as `q_proj`; or
-            `all-linear`, all of them but the lm_head.
         seed: of A.
     """
 
     rank: Count
-    alpha: Positive | None = None
-    targets: Sequence[str] = ALL_LINEAR
     seed: int = 0
 
 
@@ -51,23 +47,16 @@ def add_adapter(model: Any, lora: LoRA, base: str = "") -> Any:
     Args:
         model: of transformers.
         lora: what to add.
-        base: the name that the model is loaded by where the adapter is; "": its own.
+        base: the name that the adapter's users load the model by; "": the model's own.
 
     Raises:
-        ValueError: the targets name no linear layer; the message lists what there is.
         ImportError: peft is not installed.
     """
     torch, peft = require("torch", "train"), require("peft", "lm")
-    layers = linear_layers(model)
-    names = sorted({name.rpartition(".")[2] for name in layers})
-    targets = list(layers) if tuple(lora.targets) == ALL_LINEAR else list(lora.targets)
-    for target in targets:
-        if not any(name == target or name.endswith(f".{target}") for name in layers):
-            raise ValueError(f"targets must be all-linear or some of {', '.join(names)}, got {target!r}")
     config = peft.LoraConfig(
         r=lora.rank,
-        lora_alpha=2 * lora.rank if lora.alpha is None else lora.alpha,
-        target_modules=names if tuple(lora.targets) == ALL_LINEAR else targets,
+        lora_alpha=SCALE * lora.rank,
+        target_modules=sorted({name.rpartition(".")[2] for name in linear_layers(model)}),
         base_model_name_or_path=base or model.config._name_or_path,
         task_type="CAUSAL_LM",
         inference_mode=True,  # as it is saved

@@ -57,18 +57,15 @@ def forbid(*_):
     raise AssertionError("converted again")
 
 
-@pytest.mark.parametrize("given", ["Qwen/Qwen3-4B", "./small", "/data/small", Path("small"), object(), None])
+@pytest.mark.parametrize("given", ["Qwen/Qwen3-4B", "./small", Path("small"), None])
 def test_whatever_is_no_packaged_models_name_is_given_back_as_it_is(small, given):
     assert resolve(given) is given
 
 
-def test_a_name_is_the_folder_of_the_converted_model(small, tmp_path):
-    assert resolve("small") == tmp_path / "cache" / f"small-{small.sha256[:12]}"
-    assert (resolve("small") / "model.safetensors").read_bytes() == GGUF
-
-
 def test_it_is_converted_once_and_says_so_in_one_line(small, capsys, monkeypatch):
     folder = resolve("small")
+    assert folder.name == f"small-{small.sha256[:12]}"
+    assert (folder / "model.safetensors").read_bytes() == GGUF
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"converting Small-1M into {folder}, once")
     monkeypatch.setattr(packaged, "_convert", forbid)
@@ -90,12 +87,6 @@ def test_a_conversion_that_was_damaged_is_made_again(small, name):
     assert (resolve("small") / name).read_bytes() == before
 
 
-def test_a_damaged_conversion_is_used_where_the_check_is_switched_off(small, monkeypatch):
-    (resolve("small") / "model.safetensors").write_bytes(bytes(len(GGUF)))
-    monkeypatch.setenv("MEMENVS_VERIFY", "0")
-    assert (resolve("small") / "model.safetensors").read_bytes() == bytes(len(GGUF))
-
-
 def test_a_model_of_another_file_has_another_folder(small, tmp_path, monkeypatch):
     first = resolve("small")
     (tmp_path / "site" / small.file).write_bytes(b"other")
@@ -104,17 +95,6 @@ def test_a_model_of_another_file_has_another_folder(small, tmp_path, monkeypatch
     assert resolve("small") != first
     assert (first / "model.safetensors").read_bytes() == GGUF
     assert (resolve("small") / "model.safetensors").read_bytes() == b"other"
-
-
-def test_a_conversion_that_fails_leaves_nothing(small, tmp_path, monkeypatch):
-    def fail(model, file, folder):
-        write(model, file, folder)
-        raise RuntimeError("killed")
-
-    monkeypatch.setattr(packaged, "_convert", fail)
-    with pytest.raises(RuntimeError, match="killed"):
-        resolve("small")
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f".small-{small.sha256[:12]}.lock"]
 
 
 TWO = """
@@ -320,13 +300,6 @@ def test_an_evaluation_goes_on_after_the_model_was_converted_again(tiny, tmp_pat
     shutil.rmtree(tmp_path / "cache")
     assert main([*arguments, "--task", "0:2"]) == 0
     assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
-
-
-def test_play_shows_its_episode(tiny, capsys):
-    from memenvs.play import main
-
-    assert main(["MemSokoban-v0", "--policy", "hf:small", "--max-new-tokens", "2", "--task", "0"]) == 0
-    assert "success 0" in capsys.readouterr().out
 
 
 def test_the_list_names_the_command_that_installs_it(small, capsys):

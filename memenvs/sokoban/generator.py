@@ -134,7 +134,7 @@ class Generator:
             key = canonical(board)
             if split_of(key) != split:
                 continue
-            solution = solve_masks(layout, boxes, player, "moves", Budget(NODES))
+            solution = solve_masks(layout, boxes, player, Budget(NODES))
             if solution.status == "limit":
                 return None
             if self.min_solution <= len(solution.moves) <= (self.max_solution or FAR):

@@ -1,17 +1,11 @@
-"""Shortest solutions by moves or by pushes, within a budget of nodes, and boards that are certainly lost.
+"""Shortest solutions, within a budget of nodes or seconds, and boards that are certainly lost.
 
-`objective="moves"` finds a solution with the fewest moves, pushes included: A* over waves of player squares.
-A node is a set of boxes with all the squares, in one mask, that the player can first stand on after g moves.
-The bound depends on the boxes alone, so that a wave has one f = g + bound, and it spreads in one shift,
-whatever its size. Walking raises f by 1; a push by 0 or more.
+The search for the fewest moves, pushes included, is A* over waves of player squares. A node is a set of
+boxes with all the squares, in one mask, that the player can first reach after g moves. The bound depends on
+the boxes alone, so a wave has one f = g + bound, and it spreads in one shift, whatever its size. Walking
+raises f by 1; a push by 0 or more.
 
-`objective="pushes"` finds one with the fewest pushes, and walks the shortest way between them (of all
-solutions with as few pushes, not always the one with the fewest moves); `objective="any"` the first that a
-greedy search comes to: best-first search over pushes. A node is a set of boxes with the region that the
-player can walk in. The order is pushes so far + weight x bound: weight 1 finds the fewest pushes (A*), a
-greater one finds a solution sooner.
-
-A level is solved when every box stands on a target. `is_deadlocked` looks for boxes on dead squares and for
+A level is solved when every box is on a target. `is_deadlocked` looks for boxes on dead squares and for
 frozen ones. A board that it finds is lost; others may be lost too.
 """
 
@@ -20,14 +14,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
 from memenvs.sokoban.board import FAR, BoardLayout, Grid, read_masks, squares
 
-Objective = Literal["moves", "pushes", "any"]
 Status = Literal["solved", "unsolvable", "limit"]
-_WEIGHT = {"pushes": 1, "any": 3}
 
 
 class Solution(NamedTuple):
@@ -38,26 +29,24 @@ class Solution(NamedTuple):
     expanded: int  # search nodes
 
 
-def solve(
-    board: Grid, objective: Objective = "moves", nodes: int | None = None, seconds: float | None = None
-) -> Solution:
-    """Solve a bordered board (H, W) within `nodes` expanded or `seconds`; None is no limit.
+def solve(board: Grid, nodes: int | None = None, seconds: float | None = None) -> Solution:
+    """A solution of a bordered board (H, W) with the fewest moves, within a budget; None is no limit.
 
     A limit in nodes gives the same result on every machine.
+
+    Args:
+        board: cell codes; see `memenvs.sokoban.board`.
+        nodes: search nodes to expand.
+        seconds: of the wall clock.
     """
     layout, boxes, player = read_masks(board)
-    return solve_masks(layout, boxes, player, objective, Budget(nodes, seconds))
+    return solve_masks(layout, boxes, player, Budget(nodes, seconds))
 
 
-def solve_masks(
-    layout: BoardLayout, boxes: int, player: int, objective: Objective, budget: Budget
-) -> Solution:
+def solve_masks(layout: BoardLayout, boxes: int, player: int, budget: Budget) -> Solution:
     """`solve` for a board given as a layout and masks."""
     try:
-        if objective == "moves":
-            actions = MoveSearch(layout, budget).run(boxes, player)
-        else:
-            actions = search_pushes(layout, boxes, player, _WEIGHT[objective], budget)
+        actions = MoveSearch(layout, budget).run(boxes, player)
     except BudgetSpent:
         return Solution("limit", (), budget.expanded)
     if actions is None:
@@ -181,91 +170,6 @@ def assignment(costs: Sequence[Sequence[int]]) -> int:
             holder[column] = holder[previous] if previous >= 0 else entering
             column = previous
     return sum(costs[row][c] for c, row in enumerate(holder) if row >= 0)
-
-
-# Boxes, the player's square after the push, index of the node before, pushes.
-_Node = tuple[int, int, int, int]
-
-_LAST = (1 << 40) - 1
-
-
-def search_pushes(
-    layout: BoardLayout, boxes: int, player: int, weight: int, budget: Budget
-) -> list[int] | None:
-    """The actions of a solution, None if there is none. Raises BudgetSpent. Masks as in `BoardLayout`."""
-    bound = PushBound(layout)
-    if bound(boxes) >= FAR:
-        return None
-    nodes: list[_Node] = [(boxes, player, -1, 0)]
-    # One integer orders the heap: the priority, then the newest node first.
-    heap, opened, closed = [_LAST], {(boxes, player)}, set()
-    while heap:
-        index = _LAST - (heappop(heap) & _LAST)
-        boxes, player, _, pushes = nodes[index]
-        region = layout.reach(player, boxes)
-        if (boxes, region) in closed:
-            continue
-        closed.add((boxes, region))
-        budget.spend()
-        if not boxes & ~layout.targets:
-            return _actions(layout, nodes, index)
-        for child in _pushes(layout, boxes, region):
-            estimate = bound(child[0])
-            if estimate < FAR and child not in opened:
-                opened.add(child)
-                heappush(heap, (pushes + 1 + weight * estimate) << 40 | _LAST - len(nodes))
-                nodes.append((*child, index, pushes + 1))
-    return None
-
-
-def _pushes(layout: BoardLayout, boxes: int, region: int) -> list[tuple[int, int]]:
-    """All pushes of a player in `region` that end on live squares: boxes after, player after."""
-    children, room = [], layout.live & ~boxes
-    for delta in (layout.width, 1):
-        down, up = (region << delta & boxes) << delta & room, (region >> delta & boxes) >> delta & room
-        while down:
-            to = down & -down
-            down ^= to
-            children.append((boxes ^ to ^ to >> delta, to >> delta))
-        while up:
-            to = up & -up
-            up ^= to
-            children.append((boxes ^ to ^ to << delta, to << delta))
-    return children
-
-
-def _actions(layout: BoardLayout, nodes: list[_Node], index: int) -> list[int]:
-    """The actions along the nodes to `index`: the shortest walk to each push, then the push."""
-    chain = []
-    while index >= 0:
-        chain.append(nodes[index])
-        index = nodes[index][2]
-    actions: list[int] = []
-    directions = (-layout.width, layout.width, -1, 1)
-    for (boxes, player, _, _), (pushed, after, _, _) in zip(chain[::-1], chain[-2::-1], strict=False):
-        delta = (pushed & ~boxes).bit_length() - after.bit_length()  # the player is where the box was
-        start = after >> delta if delta > 0 else after << -delta
-        actions += walk(layout, boxes, player, start)
-        actions.append(directions.index(delta))
-    return actions
-
-
-def walk(layout: BoardLayout, boxes: int, start: int, end: int) -> list[int]:
-    """The actions of a shortest walk round the boxes; `end`, a mask of one square, must be in reach."""
-    width, free = layout.width, layout.floor & ~boxes
-    waves, wave, seen = [start], start, start
-    while not wave & end:
-        wave = (wave << 1 | wave >> 1 | wave << width | wave >> width) & free & ~seen
-        seen |= wave
-        waves.append(wave)
-    actions = []
-    for earlier in waves[-2::-1]:
-        for action, before in enumerate((end << width, end >> width, end << 1, end >> 1)):
-            if before & earlier:
-                actions.append(action)
-                end = before
-                break
-    return actions[::-1]
 
 
 class MoveSearch:

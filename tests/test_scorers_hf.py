@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 
 import torch
 import transformers
+from model_families import build
 from tiny_model import plain_logprobs, save_tiny_model
 
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, SpanScorer
@@ -57,8 +58,9 @@ def test_scores_are_those_of_each_request_alone(tiny_model, budget):
 
 
 def test_probabilities_of_all_next_tokens_sum_to_one(scorer):
-    pairs = [TokenPair([5, 6, 7], [token]) for token in range(scorer.model.config.vocab_size)]
-    total = np.exp(np.concatenate(scorer.token_logprobs(pairs))).sum()
+    small = HFScorer(build("Llama"), transformers.AutoTokenizer.from_pretrained(scorer.model.name_or_path))
+    pairs = [TokenPair([5, 6, 7], [token]) for token in range(small.model.config.vocab_size)]
+    total = np.exp(np.concatenate(small.token_logprobs(pairs))).sum()
     assert total == pytest.approx(1.0, abs=1e-5)
 
 

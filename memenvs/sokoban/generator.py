@@ -101,7 +101,8 @@ class Generator:
         """
         kept = [level for split, count in counts.items() for level in self._different(split, count, workers)]
         boards, moves = np.stack([level.board for level in kept]), [level.moves for level in kept]
-        return LevelSet(boards, moves, dict(counts), {"generator": asdict(self)})
+        splits = {str(split): count for split, count in counts.items()}
+        return LevelSet(boards, moves, splits, {"generator": asdict(self)})
 
     def _different(self, split: Split, count: int, workers: int) -> Collection[Level]:
         make, numbers = partial(_chunk, self, split), range(sys.maxsize)

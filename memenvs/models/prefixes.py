@@ -42,28 +42,23 @@ class PrefixGroup(NamedTuple):
     rows: list[int]
 
 
-def group_by_prefix(
-    sequences: Sequence[Ids], most: Sequence[int] | None = None, least: int = PREFIX
-) -> list[PrefixGroup]:
+def group_by_prefix(sequences: Sequence[Ids], least: int = PREFIX) -> list[PrefixGroup]:
     """Partition sequences into groups such that reading each group's prefix once saves the most tokens.
 
     A group of n sequences with a common prefix of p tokens saves p (n - 1), less `least` for its own row. In
     lexicographic order the best groups are runs of neighbours, which dynamic programming finds exactly.
 
-    Both readers of shared prompts use it: a batch of prompts before sampling, and training sequences of an
-    update, whose prefix ends before the reply. Prompts that are equal in full share all but their last token
-    with `most` one less than their length, so that each row still has a token to read.
+    Prompts before sampling and training sequences of an update are grouped by it. A prefix is at least one
+    token shorter than each of its sequences, so that each row has a token to read.
 
     Args:
         sequences: (T,) ids each.
-        most: the longest prefix of each sequence that may be shared; None: one token less than its length.
         least: tokens that a group must save.
 
     Returns:
         Groups in lexicographic order of their sequences; every sequence is in exactly one.
     """
-    ends = [max(0, len(ids) - 1) for ids in sequences] if most is None else list(most)
-    starts = [np.ascontiguousarray(ids[:end]) for ids, end in zip(sequences, ends, strict=True)]
+    starts = [np.ascontiguousarray(ids[:-1]) for ids in sequences]
     order = lexicographic_order(starts)
     shared = np.array([_common(starts[a], starts[b]) for a, b in itertools.pairwise(order)])
     saved = np.zeros(len(order) + 1)  # by the first j sequences in that order
@@ -173,12 +168,10 @@ class PackedBatch:
     Args:
         sequences: (T,) ids each, not all empty.
         device: of torch.
-        groups: of the sequences; None: those of `group_by_prefix`.
     """
 
-    def __init__(self, sequences: Sequence[Ids], device: Any, groups: Sequence[PrefixGroup] | None = None):
-        groups = group_by_prefix(sequences) if groups is None else groups
-        groups = [group for group in groups if len(sequences[group.rows[0]])]
+    def __init__(self, sequences: Sequence[Ids], device: Any):
+        groups = [group for group in group_by_prefix(sequences) if len(sequences[group.rows[0]])]
         first = [Segment(rows[0], 0, prefix or len(sequences[rows[0]])) for prefix, rows in groups]
         self.calls = [AttentionCall(segments, None) for segments in _alike(first)]
         numbers = {one.row: i for i, one in enumerate(one for call in self.calls for one in call.segments)}

@@ -165,7 +165,7 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check \
-		-c .venv-lowest/constraints.txt -e ".[human,lm,plots,search,testing,train]"
+		-c .venv-lowest/constraints.txt -e ".[lm,plots,search,testing,train]"
 	touch $@
 
 clean:

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from memenvs.envs.sokoban import REWARDS
 from memenvs.sokoban import (
     Board,
     BoardBatch,
     Generator,
     LevelSet,
-    classic_reward,
-    classic_rewards,
     rgb,
     solve,
     to_text,
@@ -27,6 +26,7 @@ from memenvs.sokoban.board import BOX, CELLS, PLAYER, TARGET, WALL, _layout
 from memenvs.sokoban.render import paint
 
 LEVELS = LevelSet.load(Path(__file__).parents[1] / "data" / "sokoban_6x6_1box.npz")
+CLASSIC = REWARDS["classic"]
 DELTAS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
@@ -110,7 +110,7 @@ def step_rates() -> list[tuple[str, float, float]]:
 
     def lean() -> int:
         for action in many:
-            classic_reward(board.step(action))
+            sum(CLASSIC.components(board.step(action)))
         return len(many)
 
     def text() -> int:
@@ -132,7 +132,7 @@ def step_rates() -> list[tuple[str, float, float]]:
 
     def together() -> int:
         for row in actions:
-            classic_rewards(batch.step(row))
+            CLASSIC.totals(batch.step(row))
         return actions.size
 
     slow = rate(plain)

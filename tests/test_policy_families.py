@@ -10,35 +10,23 @@ pytest.importorskip("transformers")
 
 import torch
 import transformers
+from model_families import build
 
 from memenvs.models import HFPolicy
 
-SMALL = {
-    "vocab_size": 4096,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.3,
-    "max_position_embeddings": 96,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-FAMILIES = {
-    "Llama": {},
-    "GPT2": {},
-    "Gemma2": {"head_dim": 16, "sliding_window": 16, "final_logit_softcapping": 2.0},
-    "Mistral": {"sliding_window": 16},
-    "Qwen2": {},
-    "Qwen3": {"head_dim": 16},
-    "Cohere": {"logit_scale": 0.3},
-    "Granite": {"logits_scaling": 4.0},
-    "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 16},
-    "Bloom": {"n_head": 4},
-    "GPTNeoX": {},
-}
+FAMILIES = [
+    "Llama",
+    "GPT2",
+    "GPTNeoX",
+    "Gemma2",
+    "Mistral",
+    "Qwen2",
+    "Qwen3",
+    "Cohere",
+    "Granite",
+    "OPT",
+    "Bloom",
+]
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +34,9 @@ def tokenizer(tiny_model):
     return transformers.AutoTokenizer.from_pretrained(tiny_model)
 
 
-def build(family, **changes):
-    config = getattr(transformers, f"{family}Config")(**SMALL | FAMILIES.get(family, {}) | changes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return transformers.AutoModelForCausalLM.from_config(config).eval()
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_padded_rows_with_a_cache_give_what_reading_at_once_gives(family, tokenizer):
-    policy = HFPolicy(build(family), tokenizer, chat=False)
+    policy = HFPolicy(build(family, vocab_size=4096, max_position_embeddings=96), tokenizer, chat=False)
     rng = np.random.default_rng(0)
     prompts = [rng.integers(3, 4096, length) for length in (3, 40, 17, 40, 3, 5)]
     prompts[4:] = [np.concatenate([prompts[1][:38], own]) for own in prompts[4:]]  # three share a prefix
@@ -70,13 +51,8 @@ def test_padded_rows_with_a_cache_give_what_reading_at_once_gives(family, tokeni
 
 
 def test_a_model_without_keys_and_values_is_refused(tokenizer):
-    rwkv = transformers.RwkvForCausalLM(
-        transformers.RwkvConfig(
-            vocab_size=4096, hidden_size=32, attention_hidden_size=32, num_hidden_layers=2
-        )
-    )
     with pytest.raises(ValueError, match="another state than keys and values"):
-        HFPolicy(rwkv, tokenizer, chat=False)
+        HFPolicy(build("Rwkv", vocab_size=4096), tokenizer, chat=False)
 
 
 def test_a_tokenizer_of_more_tokens_than_the_model_knows_is_refused(tokenizer):
@@ -85,7 +61,9 @@ def test_a_tokenizer_of_more_tokens_than_the_model_knows_is_refused(tokenizer):
 
 
 def test_a_model_in_half_precision_samples_what_it_evaluates(tokenizer):
-    policy = HFPolicy(build("Llama").to(torch.bfloat16), tokenizer, chat=False).add_value_head()
+    policy = HFPolicy(
+        build("Llama", vocab_size=4096).to(torch.bfloat16), tokenizer, chat=False
+    ).add_value_head()
     prompts = [np.arange(100, 140), np.arange(200, 210)]
     found = policy.sample(prompts, [np.random.default_rng(i) for i in range(2)], 20)
     sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]

@@ -67,12 +67,6 @@ def test_a_reply_does_not_depend_on_what_is_beside_it(policy):
     same(together, alone)
 
 
-def test_the_order_of_prompts_does_not_matter(policy):
-    prompts = [policy.encode(text) for text in TEXTS]
-    turned = policy.sample(prompts[::-1], rngs()[::-1], 40)
-    same(replies(policy), turned[::-1])
-
-
 def test_the_size_of_batches_does_not_matter(policy, model):
     small = HFPolicy(model, policy.tokenizer, chat=False, max_batch_tokens=300)
     same(replies(policy), replies(small))
@@ -127,7 +121,7 @@ def test_no_temperature_takes_the_likeliest_token_and_says_its_chance_at_one(pol
 
 
 def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
-    ended = [reply for reply in replies(policy, 300, ["Ada"] * 64) if reply.finished]
+    ended = [reply for reply in replies(policy, 300, ["Ada"] * 16) if reply.finished]
     assert ended
     for reply in ended:
         assert reply.ids[-1] == END
@@ -148,13 +142,6 @@ def test_a_reply_ends_at_the_window(policy):
     assert not found[0].finished
 
 
-def test_rows_that_end_early_leave_those_beside_them_alone(policy):
-    prompts, limits = [policy.encode(text) for text in TEXTS], [3, 50, 9, 1, 33]
-    together = policy.sample(prompts, rngs(), limits)
-    alone = [policy.sample([p], [d], n)[0] for p, d, n in zip(prompts, rngs(), limits, strict=True)]
-    same(together, alone)
-
-
 def test_a_stop_string_ends_a_reply(policy, model):
     stop = ["e", "\ufffd"]  # likely in any text
     stopping = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(stop=stop))
@@ -164,12 +151,6 @@ def test_a_stop_string_ends_a_reply(policy, model):
         assert any(one in cut.text for one in stop)
         before = policy._tokens.decode(cut.ids[:-1])
         assert "e" not in before
-
-
-def test_spans_cover_sampled_text_exactly(policy):
-    for reply in replies(policy, 200):
-        spans = policy.spans(reply.ids)
-        assert sorted({i for start, end in spans for i in range(start, end)}) == list(range(len(reply.text)))
 
 
 def test_logits_that_are_no_numbers_are_refused_in_one_line(policy, model):
@@ -264,27 +245,9 @@ def test_evaluate_of_nothing_is_empty(policy):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "masks", "message"),
-    [
-        ([3], [], r"sequences have \[3\] tokens and masks \[\]"),
-        ([3], [[0, 1]], r"sequences have \[3\] tokens and masks \[2\]"),
-        ([3, 2], [[0, 1, 1], [1, 1]], "token 0 of sequence 1 is in the response mask"),
-        ([1025], [[0] * 1025], "1,025 tokens and the window is 1,024"),
-    ],
+    ("settings", "message"), [({"max_batch_tokens": 0}, "max_batch_tokens"), ({"device": "cpu"}, "by name")]
 )
-def test_evaluate_refuses_what_does_not_fit(policy, lengths, masks, message):
-    with pytest.raises(ValueError, match=message):
-        policy.forward([np.full(n, 100) for n in lengths], [np.array(mask, bool) for mask in masks])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_batch_tokens": 0}, "max_batch_tokens must be a whole number, at least 1"),
-        ({"device": "cpu"}, "for a model by name"),
-    ],
-)
-def test_settings_out_of_range_are_refused(policy, model, settings, message):
+def test_settings_that_cannot_be_used_are_refused(policy, model, settings, message):
     with pytest.raises(ValueError, match=message):
         HFPolicy(model, policy.tokenizer, **settings)
 
@@ -292,11 +255,13 @@ def test_settings_out_of_range_are_refused(policy, model, settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
+        ({"temperature": -1.0}, "temperature must be a number, at least 0, got -1.0"),
         ({"temperature": float("nan")}, "temperature must be"),
-        ({"top_p": 0.0}, "top_p must be above 0"),
-        ({"top_k": -1}, "top_k must be a whole number, at least 0"),
-        ({"stop": "</search>"}, "list of strings"),
+        ({"top_p": 0.0}, "top_p must be"),
+        ({"top_k": -1}, "top_k must be"),
+        ({"min_p": 1.1}, "min_p must be"),
+        ({"stop": "</search>"}, "stop must be a list"),
+        ({"stop": [""]}, "stop"),
     ],
 )
 def test_sampling_parameters_out_of_range_are_refused(settings, message):
@@ -319,19 +284,6 @@ def test_loading_takes_other_settings_than_those_saved(policy, tmp_path):
     assert HFPolicy.load(tmp_path / "policy", temperature=0.0, device="cpu").sampling_params.temperature == 0
 
 
-def test_a_policy_saved_without_a_value_head_can_be_given_one(policy, tmp_path):
-    HFPolicy(policy.model, policy.tokenizer).save(tmp_path / "policy")
-    assert HFPolicy.load(tmp_path / "policy", device="cpu").value_head is None
-    assert HFPolicy.load(tmp_path / "policy", device="cpu").add_value_head().value_head is not None
-
-
-def test_a_value_head_that_was_saved_and_lost_is_an_error(policy, tmp_path):
-    policy.save(tmp_path / "policy")
-    (tmp_path / "policy" / "value_head.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="value_head"):
-        HFPolicy.load(tmp_path / "policy", device="cpu")
-
-
 def test_saving_again_replaces_the_whole_folder(policy, tmp_path):
     policy.save(tmp_path / "policy")
     (tmp_path / "policy" / "left-over").touch()
@@ -342,7 +294,7 @@ def test_saving_again_replaces_the_whole_folder(policy, tmp_path):
 
 def test_saving_does_not_replace_what_is_no_policy(policy, tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ValueError, match="holds no policy"):
+    with pytest.raises(ValueError, match="no policy"):
         policy.save(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
 

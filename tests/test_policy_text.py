@@ -11,7 +11,7 @@ from tiny_model import CHAT_TEMPLATE
 from tokenizers import Tokenizer, decoders, models
 
 from memenvs.data import bundled
-from memenvs.models import SamplingParams, ScriptedPolicy
+from memenvs.models import ScriptedPolicy
 from memenvs.models.chat import TokenText
 from memenvs.models.policy import reply_limits
 from memenvs.models.sampling import StoppingCriteria
@@ -166,7 +166,7 @@ def test_without_a_template_text_stays_as_it_is(chat):
 
 
 def test_a_chat_without_a_template_is_refused(chat):
-    with pytest.raises(ValueError, match=r"set tokenizer\.chat_template or pass chat=False"):
+    with pytest.raises(ValueError, match="chat_template is not set"):
         chat(template=None, chat=True)
 
 
@@ -201,20 +201,15 @@ def test_a_demonstration_does_not_open_the_thought_again(chat):
     assert tokens.decode(chat().reply("<think>Ada?</think>Ada")[:-1]) == "<think>Ada?</think>Ada"
 
 
-def test_an_argument_that_the_template_does_not_read_is_named_with_those_it_reads(chat):
-    with pytest.raises(ValueError, match="reads no argument 'enable_thoughts'; it reads enable_thinking"):
-        chat(SWITCH, chat_args={"enable_thoughts": False})
-
-
-@pytest.mark.parametrize("name", ["messages", "add_generation_prompt"])
-def test_what_a_policy_gives_a_template_itself_is_no_argument(chat, name):
-    with pytest.raises(ValueError, match=f"reads no argument '{name}'"):
+@pytest.mark.parametrize("name", ["enable_thoughts", "messages"])
+def test_an_argument_that_a_user_cannot_give_the_template_is_refused(chat, name):
+    with pytest.raises(ValueError, match=f"the chat template reads no argument '{name}'"):
         chat(SWITCH, chat_args={name: False})
 
 
 @pytest.mark.parametrize("plain", [{"template": None}, {"chat": False}])
 def test_arguments_of_a_template_without_one_are_refused(chat, plain):
-    with pytest.raises(ValueError, match=r"chat_args .* are for a chat template"):
+    with pytest.raises(ValueError, match="prompts are plain text here"):
         chat(chat_args={"enable_thinking": False}, **plain)
 
 
@@ -267,12 +262,6 @@ def test_a_long_stop_string_is_found_whole(world):
     assert stop in world.decode(ids[:count])
 
 
-@pytest.mark.parametrize("stop", ["</search>", [""], [3]])
-def test_stop_strings_that_are_none_are_refused(stop):
-    with pytest.raises(ValueError, match="list of strings that are not empty"):
-        SamplingParams(stop=stop)
-
-
 def test_a_scripted_policy_replies_to_the_whole_prompt():
     policy = ScriptedPolicy(lambda text: text.upper())
     first = policy.encode("héllo")
@@ -305,38 +294,12 @@ def test_a_reply_may_have_what_the_window_leaves():
     assert reply_limits([8, 10], 2, [5, 6], None) == [5, 6]
 
 
-def test_prompts_generators_and_limits_are_of_one_number():
-    with pytest.raises(ValueError, match="2 prompts, 1 generators and 2 limits"):
-        reply_limits([1, 1], 1, 4, None)
-
-
 def test_an_empty_prompt_is_refused_by_its_number():
     with pytest.raises(ValueError, match="prompt 1 is empty"):
         reply_limits([1, 0], 2, 4, None)
-
-
-def test_a_negative_limit_is_refused():
-    with pytest.raises(ValueError, match="at least 0, got -1 for prompt 0"):
-        reply_limits([1], 1, -1, None)
 
 
 def test_naming_what_flows_loads_no_torch():
     code = "import sys, memenvs.models as p; p.ScriptedPolicy, p.Reply; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
-
-
-def test_a_policy_that_there_is_not_is_an_attribute_error():
-    import memenvs.models
-
-    with pytest.raises(AttributeError, match="no attribute 'TGIPolicy'"):
-        _ = memenvs.models.TGIPolicy
-
-
-def test_new_weights_are_refused_where_vllm_would_keep_the_old_lm_head():
-    from memenvs.models.vllm import check_lm_head
-
-    check_lm_head(on_cpu=True, tied=False)
-    check_lm_head(on_cpu=False, tied=True)
-    with pytest.raises(ValueError, match="keeps the old lm_head"):
-        check_lm_head(on_cpu=True, tied=True)

@@ -137,7 +137,7 @@ def test_the_target_of_a_level_is_a_shortest_solution_in_the_words_of_its_moves(
     _, info = env.reset(seed=3)
     told = info["privileged"]
     assert told["target_wrapped"] == f"<answer>{told['target']}</answer>"
-    assert told["question"] == f"Push every box onto a target.\n\n{to_text(env.board, env.vocabulary)}"
+    assert told["question"] == f"Push every box onto a target.\n\n{to_text(env.board)}"
     assert env.step(f"<think></think>{told['target_wrapped']}")[2]
 
 

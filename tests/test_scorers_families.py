@@ -8,52 +8,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import torch
 import transformers
+from model_families import build
 from tiny_model import plain_logprobs
 
 from memenvs.wrappers.scorers import HFScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
 
-SMALL = {
-    "vocab_size": 101,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.3,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10_000.0,
-    "short_factor": [1.0] * 4,
-    "long_factor": [4.0] * 4,
-    "original_max_position_embeddings": 32,
-}
-FAMILIES = {
-    "Llama": {},
-    "Gemma2": {
-        "head_dim": 16,
-        "sliding_window": 16,
-        "final_logit_softcapping": 2.0,
-        "attn_logit_softcapping": 5.0,
-    },
-    "Mistral": {"sliding_window": 16},
-    "Cohere": {"logit_scale": 0.3},
-    "Granite": {"logits_scaling": 4.0},  # divides logits by it
-    "HyperCLOVAX": {"logits_scaling": 4.0},  # multiplies them
-    "Phi3": {
-        "rope_parameters": LONGROPE,
-        "original_max_position_embeddings": 32,
-        "max_position_embeddings": 512,
-    },
-    "Rwkv": {"attention_hidden_size": 32},
-    "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 16},
-}
+FAMILIES = ["Llama", "Gemma2", "Mistral", "Cohere", "Granite", "HyperCLOVAX", "Phi3", "Rwkv", "OPT"]
 
 
 def pairs():
@@ -71,12 +33,6 @@ def pairs():
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model):
     return transformers.AutoTokenizer.from_pretrained(tiny_model)
-
-
-def build(family):
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**SMALL | FAMILIES[family])
-    return getattr(transformers, f"{family}ForCausalLM")(config)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

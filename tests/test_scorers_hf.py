@@ -109,7 +109,7 @@ def padding(scorer, monkeypatch):
     return scorer
 
 
-@pytest.mark.parametrize("budget", [7, 100, None])
+@pytest.mark.parametrize("budget", [7, None])
 def test_padded_scores_are_those_of_each_request_alone(tiny_model, budget, monkeypatch):
     scorer = HFScorer(str(tiny_model), max_batch_tokens=budget)
     monkeypatch.setattr(scorer, "_packs", False)
@@ -150,12 +150,6 @@ def test_each_module_is_left_in_its_mode(tiny_model):
     assert model.training
     assert model.model.layers[1].mlp.training
     assert not model.model.layers[0].mlp.training
-
-
-def test_dropout_of_a_model_in_training_is_not_scored(tiny_model):
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model, attention_dropout=0.5).train()
-    scorer = HFScorer(model)
-    np.testing.assert_array_equal(scorer.logprobs(requests()[:1])[0], scorer.logprobs(requests()[:1])[0])
 
 
 def test_a_model_in_memory_is_scored_by_its_present_weights(tiny_model):
@@ -220,5 +214,5 @@ def test_a_model_without_a_head_is_refused(tiny_model):
 def test_a_model_made_in_memory_wants_a_tokenizer(tiny_model):
     config = transformers.AutoConfig.from_pretrained(tiny_model)
     config._name_or_path = ""
-    with pytest.raises(ValueError, match="give tokenizer="):
+    with pytest.raises(FileNotFoundError, match="give one as tokenizer="):
         HFScorer(transformers.Qwen3ForCausalLM(config))

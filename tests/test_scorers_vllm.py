@@ -64,8 +64,3 @@ def test_an_engine_in_this_process_says_how_long_a_request_may_be(engine):
 def test_an_engine_that_is_made_already_is_used(engine, wanted):
     assert isinstance(engine, SpanScorer)
     check(VLLMScorer(engine.llm).logprobs(REQUESTS), wanted)
-
-
-def test_an_engine_that_is_made_already_takes_no_arguments(engine):
-    with pytest.raises(ValueError, match="made already"):
-        VLLMScorer(engine.llm, engine={"dtype": "float32"})

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from reference_values import cases
 
-import memenvs
-from memenvs.core.text import first_pair, in_order
-from memenvs.envs.sokoban import MoveReader, SokobanEnv, Weights
+from memenvs.core.text import in_order
+from memenvs.envs.sokoban import SokobanEnv, Weights, read_moves
 
 # One box: right, then down, down puts it on the target; the box could also go on along the row.
 LEVEL = """\
@@ -20,7 +19,6 @@ LEVEL = """\
 #     #
 #######
 """
-NAMES = ("Up", "Down", "Left", "Right")
 
 
 @pytest.fixture
@@ -92,13 +90,6 @@ def test_a_box_pushed_on_and_off_and_on_again_pays_once_in_bounded_rewards(make,
     assert info["rewards"]["placement"] == placement
 
 
-def test_classic_rewards_are_those_of_gym_sokoban(make):
-    env = make(rewards="classic", max_actions=5)
-    env.reset(seed=0)
-    info = env.step(reply("Right"))[4]
-    assert sum(info["rewards"].values()) == pytest.approx(10.9)
-
-
 TWO_BOXES = """\
 #######
 #.    #
@@ -136,7 +127,6 @@ def test_weights_may_be_given_one_by_one(make):
     [
         (reply("Up"), (0,), True),
         (reply("up", " RIGHT ", "lEfT"), (0, 3, 2), True),
-        ("<think>t</think>\n\n<answer>Up||Down</answer>", (0, 1), True),
         ("<think></think><answer>\nUp\n||\nDown\n</answer>\n", (0, 1), True),
         ("<think>t</think><answer>Up || || Down ||</answer>", (0, 1), True),
         (reply("Up", "Jump", "Down"), (0,), False),
@@ -147,19 +137,18 @@ def test_weights_may_be_given_one_by_one(make):
         ("<think>t</think><answer>Up</answer> done", (0,), False),
         ("<think>t<answer>Up</answer></think><answer>Down</answer>", (1,), True),
         ("<think>t</think><answer>Up", (), False),
-        ("<THINK>t</THINK><ANSWER>Up</ANSWER>", (), False),
         ("Up", (), False),
         ("", (), False),
     ],
 )
 def test_a_reply_is_read_forgivingly_and_its_form_strictly(text, actions, well_formed):
-    moves = MoveReader(NAMES, "||", 3).read(text)
+    moves = read_moves(text, 3)
     assert (moves.actions, moves.well_formed) == (actions, well_formed)
     assert bool(moves.remark) != well_formed
 
 
 def test_moves_beyond_a_turn_are_not_made_and_are_no_fault():
-    moves = MoveReader(NAMES, "||", 3).read(reply(*["Up"] * 5))
+    moves = read_moves(reply(*["Up"] * 5), 3)
     assert moves.actions == (0, 0, 0)
     assert moves.well_formed
     assert "first 3" in moves.remark
@@ -183,13 +172,6 @@ def test_the_next_observation_is_this_one_the_reply_and_the_feedback():
         assert following == observation + text + info["feedback"]
         assert "The board is now" in info["feedback"]
         observation = following
-
-
-def test_a_board_in_a_reply_is_never_read_as_a_move(make):
-    env = make()
-    env.reset(seed=0)
-    env.step("<think>I would say <answer>Right</answer> but no</think>")
-    assert not env._board.solved
 
 
 def test_the_turn_limit_truncates():
@@ -238,7 +220,7 @@ def test_where_ragen_drops_an_unknown_word_our_list_ends(case):
     number = {name: i for i, name in enumerate(("up", "down", "left", "right"))}
     text, most = case["input"]["response"], case["input"]["max_actions_per_turn"]
     words = [word.lower() for word in case["output"]["actions"]]
-    ours = MoveReader(NAMES, "||", most).read(text)
+    ours = read_moves(text, most)
     known = list(itertools.takewhile(number.__contains__, words))
     assert ours.actions == tuple(number[word] for word in known)[:most]
     assert ours.well_formed == (not case["output"]["format_penalty_applied"])
@@ -250,14 +232,6 @@ def test_a_level_that_is_lost_from_the_start_is_reported_before_any_move(make):
     assert info["privileged"]["deadlocked"] is True
 
 
-def test_other_symbols_and_words_can_be_used(make):
-    env = make(vocabulary="WfTBbPp", action_names=("N", "S", "W", "E"), separator=";")
-    observation, _ = env.reset(seed=0)
-    assert "WPbTffW" in observation
-    assert "#" not in observation
-    assert env.step("<think></think><answer>e</answer>")[2]
-
-
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
@@ -266,16 +240,12 @@ def test_other_symbols_and_words_can_be_used(make):
         ({"max_turns": 0}, "max_turns"),
         ({"max_actions": -1}, "max_actions"),
         ({"min_solution": 50, "levels": "sokoban_6x6_1box", "level_split": "train"}, "5 to 21"),
-        ({"action_names": ("Up", "up", "Left", "Right")}, "action_names"),
-        ({"separator": " "}, "separator"),
-        ({"vocabulary": "####"}, "vocabulary"),
+        ({"render_mode": "human"}, "render_mode"),
     ],
 )
-def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said):
-    with pytest.raises(ValueError) as error:
+def test_a_wrong_argument_is_refused(make, kwargs, said):
+    with pytest.raises(ValueError, match=said):
         make(**kwargs)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_every_level_of_the_default_can_be_solved_within_its_turns():
@@ -301,16 +271,6 @@ def test_rgb_frames_are_rendered():
     assert env.render().shape == (192, 192, 3)
 
 
-def test_a_window_shows_the_board(monkeypatch):
-    pytest.importorskip("pygame", reason="pygame is not installed")
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    env = gym.make("MemSokoban-v0", render_mode="human")
-    env.reset(seed=0)
-    env.render()
-    assert env.unwrapped._window._screen.get_size() == (288, 288)
-    env.close()
-
-
 def test_weights_sum_the_same_one_by_one_and_together():
     from memenvs.sokoban import BatchStep, Step
 
@@ -318,14 +278,3 @@ def test_weights_sum_the_same_one_by_one_and_together():
     batch = BatchStep(*(np.array(column, bool) for column in zip(*cases, strict=True)))
     weights = Weights(outcome=10.0, placed=2.0, removed=-3.0, step=-0.1, last_step=-0.2)
     assert weights.totals(batch).tolist() == pytest.approx([sum(weights.components(step)) for step in cases])
-
-
-def test_tags_are_found_in_order_and_nothing_else_beside_them():
-    assert first_pair("a<x>b</x>", "x") == ("b", 1, 9)
-    assert first_pair("</x><x>", "x") is None
-    assert [pair.text for pair in in_order(" <a>1</a>\n<b>2</b> ", "a", "b")] == ["1", "2"]
-    assert in_order("<a>1</a><c/><b>2</b>", "a", "b") is None
-
-
-def test_the_environment_registers_its_ids():
-    assert {"MemSokoban-v0", "MemSokobanImage-v0"} <= set(memenvs.ENV_IDS)

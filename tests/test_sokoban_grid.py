@@ -61,35 +61,21 @@ def test_a_deadlock_is_reported_before_the_end(path):
     assert [env.step(3)[4]["deadlocked"] for _ in range(3)] == [0.0, 1.0, 1.0]
 
 
-def test_many_boards_report_a_deadlock_before_the_end(path):
-    venv = SokobanVectorEnv(2, levels=path, level_split=None)
-    venv.reset(seed=0)
-    assert [venv.step([3, 0])[4]["deadlocked"].tolist() for _ in range(2)] == [[0.0, 0.0], [1.0, 0.0]]
-
-
 SOLVED = "######\n#    #\n#@$. #\n#    #\n######\n"
 
 
-@pytest.fixture
-def ended(tmp_path):
+def test_a_solved_level_is_over_also_in_its_state(tmp_path):
     (tmp_path / "level.txt").write_text(SOLVED)
     env = SokobanGridEnv(str(tmp_path / "level.txt"), None)
     env.reset(seed=0)
     assert env.step(3)[2]
-    return env
-
-
-def test_a_solved_level_pays_once(ended):
+    state = env.get_state()
     with pytest.raises(gym.error.ResetNeeded, match="over"):
-        ended.step(3)
-
-
-def test_a_state_keeps_the_end(ended):
-    state = ended.get_state()
-    ended.reset()
-    ended.set_state(state)
+        env.step(3)
+    env.reset()
+    env.set_state(state)
     with pytest.raises(gym.error.ResetNeeded):
-        ended.step(3)
+        env.step(3)
 
 
 @pytest.mark.parametrize("call", [lambda env: env.step(0), SokobanGridEnv.get_state, SokobanGridEnv.render])
@@ -98,7 +84,7 @@ def test_a_single_board_must_be_reset_first(call):
         call(SokobanGridEnv())
 
 
-@pytest.mark.parametrize("action", [7, -1, 1.5, None, "0"])
+@pytest.mark.parametrize("action", [7, -1, 1.5, None])
 def test_an_action_that_is_no_move_is_refused(action):
     env = SokobanGridEnv()
     env.reset(seed=0)
@@ -106,7 +92,7 @@ def test_an_action_that_is_no_move_is_refused(action):
         env.step(action)
 
 
-@pytest.mark.parametrize("options", [{"tsk": 3}, {"task": 1.0}, {"task": True}, {"task": "1"}, {"task": [1]}])
+@pytest.mark.parametrize("options", [{"tsk": 3}, {"task": 1.0}, {"task": -1}])
 def test_an_option_that_picks_no_level_is_refused(options):
     with pytest.raises(ValueError, match="option"):
         SokobanGridEnv().reset(options=options)
@@ -116,8 +102,6 @@ def test_an_option_that_picks_no_level_is_refused(options):
     ("options", "tasks"),
     [
         ({"task": 3}, [3, 3, 3]),
-        ({"task": np.int64(3)}, [3, 3, 3]),
-        ({"task": [1, 0, 2]}, [1, 0, 2]),
         ({"task": np.array([1, 0, 2])}, [1, 0, 2]),
     ],
 )
@@ -126,7 +110,7 @@ def test_tasks_of_many_boards_are_one_for_all_or_one_each(options, tasks):
     assert venv.reset(options=options)[1]["level"].tolist() == venv._single.chosen[tasks].tolist()
 
 
-@pytest.mark.parametrize("seed", [3, np.int64(3), [3, 4, 5], (3, 4, 5), np.array([3, 4, 5])])
+@pytest.mark.parametrize("seed", [3, np.array([3, 4, 5])])
 def test_seeds_of_many_boards_are_a_first_one_or_one_each(seed):
     singles = [SokobanGridEnv().reset(seed=s)[1]["level"] for s in (3, 4, 5)]
     assert SokobanVectorEnv(3).reset(seed=seed)[1]["level"].tolist() == singles
@@ -137,15 +121,10 @@ def test_seeds_of_many_boards_are_a_first_one_or_one_each(seed):
     [
         {"options": {"task": [-1, 0, 1]}},
         {"options": {"task": [1, 2]}},
-        {"options": {"task": 1.5}},
-        {"options": {"task": [True, 0, 1]}},
         {"options": {"tsk": 1}},
         {"options": {"reset_mask": [True]}},
         {"seed": [1]},
-        {"seed": [1, 2, 3, 4]},
-        {"seed": []},
         {"seed": -1},
-        {"seed": 1.5},
     ],
     ids=str,
 )
@@ -158,13 +137,7 @@ def test_a_reset_that_does_not_fit_is_refused_and_changes_nothing(kwargs):
     assert_equal(venv.reset(), other.reset())
 
 
-@pytest.mark.parametrize("num_envs", [0, -1, 1.5])
-def test_no_boards_are_refused_at_the_door(num_envs):
-    with pytest.raises(ValueError, match="num_envs"):
-        SokobanVectorEnv(num_envs)
-
-
-@pytest.mark.parametrize("actions", [[0], 0, [0, 1, 4], [0, 1, -1], [0.0, 1.0, 2.0], [[0, 1, 2]]])
+@pytest.mark.parametrize("actions", [[0], [0, 1, 4], [0, 1, -1], [0.0, 1.0, 2.0]])
 def test_actions_that_do_not_fit_move_no_board(actions):
     venv = SokobanVectorEnv(3)
     before = venv.reset(seed=0)[0].copy()
@@ -285,15 +258,6 @@ def test_the_spec_rebuilds_through_json():
         ({"level_split": "dev"}, "train, validation, test"),
     ],
 )
-def test_a_wrong_argument_is_one_line_at_the_door(kwargs, said):
-    with pytest.raises((ValueError, FileNotFoundError)) as error:
+def test_a_wrong_argument_is_refused(kwargs, said):
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
         SokobanGridEnv(**kwargs)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_task_can_be_chosen_by_number():
-    env = SokobanGridEnv()
-    assert env.reset(options={"task": 3})[1]["level"] == int(env.chosen[3])
-    with pytest.raises(ValueError, match="task"):
-        env.reset(options={"task": -1})

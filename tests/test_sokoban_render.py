@@ -3,7 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from memenvs.sokoban import LETTERS, Board, check_vocabulary, parse, rgb, to_text
+from memenvs.sokoban import LETTERS, Board, parse, rgb, to_text
 from memenvs.sokoban.board import CELLS
 from memenvs.sokoban.render import tiles
 
@@ -24,7 +24,7 @@ def test_every_square_shows_the_tile_of_its_cell():
         np.testing.assert_array_equal(square, tiles(8)[cell])
 
 
-@pytest.mark.parametrize("tile", range(4, 65, 4))
+@pytest.mark.parametrize("tile", [4, 8, 16, 32, 64])
 def test_the_seven_tiles_can_be_told_apart_at_every_size(tile):
     pictures = tiles(tile).astype(float)
     for one, other in combinations(CELLS, 2):
@@ -48,12 +48,6 @@ def test_a_picture_is_not_tied_to_the_tiles():
     assert rgb(BOARD, 16).any()
 
 
-@pytest.mark.parametrize("tile", [3, 257])
-def test_a_tile_too_small_or_too_large_is_refused(tile):
-    with pytest.raises(ValueError, match=f"tile must be .* at least 4 and at most 256, got {tile}"):
-        rgb(BOARD, tile)
-
-
 def test_text_shows_the_letters_by_default():
     assert to_text(BOARD) == "######\n#S_X_#\n#_P√O#\n######"
 
@@ -67,9 +61,3 @@ def test_a_stepped_board_writes_itself_as_its_grid_is_written():
 def test_text_takes_symbols_of_more_than_a_character():
     words = ["W ", ". ", "T ", "D ", "B ", "P ", "Q "]
     assert to_text(parse("####\n#S_#\n####", LETTERS), words) == "W W W W \nW Q . W \nW W W W "
-
-
-@pytest.mark.parametrize("vocabulary", ["#_O", "#_O√XPP", ["#", "_", "O", "", "X", "P", "S"]])
-def test_a_vocabulary_that_is_ambiguous_is_refused(vocabulary):
-    with pytest.raises(ValueError, match="a vocabulary is seven different symbols"):
-        check_vocabulary(vocabulary)

@@ -8,14 +8,22 @@ from reference_values import cases
 
 from memenvs.sokoban import LETTERS, Board, Generator, LevelSet, is_deadlocked, parse, solve
 from memenvs.sokoban.board import BOX, FAR, PLAYER, TARGET, read_masks
-from memenvs.sokoban.solver import PushBound, assignment, replay
+from memenvs.sokoban.solver import PushBound, assignment
 
 BOXOBAN = Path(__file__).parents[2] / "shared" / "data" / "sokoban" / "boxoban_medium_valid_000.txt"
 SHIPPED = Path(__file__).parents[1] / "data" / "sokoban_6x6_1box.npz"
 
 
-def plain_search(board: np.ndarray, walk: int = 1) -> int | None:
-    """Fewest moves, or pushes if a walk costs 0, by a slow search over engine boards."""
+def solves(board: np.ndarray, moves: tuple[int, ...]) -> bool:
+    """Whether all boxes end on targets; there may be more targets."""
+    state = Board(board)
+    for move in moves:
+        state.step(move)
+    return BOX not in state.cells
+
+
+def plain_search(board: np.ndarray) -> int | None:
+    """Fewest moves by a slow search over engine boards; None where there is no solution."""
     seen, queue = set(), deque([(Board(board), 0)])
     while queue:
         state, cost = queue.popleft()
@@ -26,11 +34,8 @@ def plain_search(board: np.ndarray, walk: int = 1) -> int | None:
         seen.add(bytes(state.cells))
         for action in range(4):
             after = state.copy()
-            step = after.step(action)
-            if step.moved_box or (step.moved_player and walk):
+            if after.step(action).moved_player:
                 queue.append((after, cost + 1))
-            elif step.moved_player:
-                queue.appendleft((after, cost))
     return None
 
 
@@ -52,42 +57,26 @@ def test_the_fewest_moves_are_those_of_the_reference_search(case):
     board = parse(case["input"]["board"], LETTERS)
     moves = solve(board).moves
     assert len(moves) == len(case["output"])
-    assert not moves or replay(board, moves)[1]
+    assert not moves or solves(board, moves)
 
 
-@pytest.mark.parametrize(("boxes", "size", "count"), [(1, (6, 6), 120), (2, (6, 6), 25), (3, (6, 7), 6)])
+@pytest.mark.parametrize(("boxes", "size", "count"), [(1, (6, 6), 60), (2, (6, 6), 15), (3, (6, 7), 4)])
 def test_moves_are_as_few_as_a_plain_search_finds(boxes, size, count):
     generator = Generator(size, boxes, min_solution=3, max_solution=20, seed=11)
     for level in generator.levels({"test": count}):
         assert plain_search(level.board) == len(solve(level.board).moves)
 
 
-def test_pushes_are_as_few_as_a_plain_search_finds():
-    for level in Generator((6, 7), 2, min_solution=5, seed=2).levels({"train": 40}):
-        pushes, _ = replay(level.board, solve(level.board, "pushes").moves)
-        assert pushes == plain_search(level.board, walk=0)
-
-
-@pytest.mark.parametrize("objective", ["moves", "pushes", "any"])
-def test_boards_at_random_are_solved_or_not_as_a_plain_search_says(objective):
-    for board in random_boards(150):
+def test_boards_at_random_are_solved_or_not_as_a_plain_search_says():
+    for board in random_boards(80):
         expected = "unsolvable" if plain_search(board) is None else "solved"
-        assert solve(board, objective).status == expected
+        assert solve(board).status == expected
 
 
 def test_a_board_that_is_deadlocked_has_no_solution():
     lost = [board for board in random_boards(300) if is_deadlocked(board)]
     assert len(lost) > 50
     assert all(plain_search(board) is None for board in lost)
-
-
-def test_no_objective_is_beaten_at_its_own_measure():
-    for level in Generator((7, 7), 2, min_solution=8, seed=2).levels({"train": 40}):
-        few_moves, few_pushes, first = (solve(level.board, o) for o in ("moves", "pushes", "any"))
-        pushes = [replay(level.board, solution.moves) for solution in (few_moves, few_pushes, first)]
-        assert all(solved for _, solved in pushes)
-        assert pushes[1][0] <= min(pushes[0][0], pushes[2][0])
-        assert len(few_moves.moves) <= min(len(few_pushes.moves), len(first.moves))
 
 
 def test_a_box_in_a_corner_is_unsolvable():
@@ -104,11 +93,6 @@ def test_a_solved_board_takes_no_moves():
 
 def test_a_search_with_too_few_nodes_says_so():
     assert solve(parse("######\n#@$ .#\n######"), nodes=1).status == "limit"
-
-
-def test_an_objective_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="got 'best'"):
-        solve(parse("#####\n#@* #\n#####"), "best")
 
 
 def test_assignment_is_the_least_over_all_permutations():
@@ -132,13 +116,11 @@ def test_every_shipped_level_is_solved_by_its_moves_and_by_no_fewer():
     levels = LevelSet.load(SHIPPED)
     assert levels.splits == {"train": 4000, "validation": 512, "test": 512}
     for level in levels:
-        assert replay(level.board, level.moves)[1]
+        assert solves(level.board, level.moves)
         assert len(solve(level.board).moves) == len(level.moves)
 
 
 @pytest.mark.skipif(not BOXOBAN.is_file(), reason=f"no Boxoban levels at {BOXOBAN}")
-@pytest.mark.parametrize("objective", ["moves", "pushes", "any"])
-def test_boxoban_levels_of_four_boxes_are_solved(objective):
-    for level in list(LevelSet.load(BOXOBAN))[:30]:
-        solution = solve(level.board, objective)
-        assert replay(level.board, solution.moves)[1]
+def test_boxoban_levels_of_four_boxes_are_solved():
+    for level in list(LevelSet.load(BOXOBAN))[:15]:
+        assert solves(level.board, solve(level.board).moves)

@@ -13,7 +13,7 @@ from memenvs.baselines.advantages import group_advantages
 from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.optional import check_version, require
 from memenvs.envs.searching import several
-from memenvs.envs.sokoban import legend
+from memenvs.envs.sokoban import LEGEND
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
@@ -380,10 +380,10 @@ class SokobanTools(ToolEnv):
     def _prompt(self) -> str:
         env = self._env.unwrapped
         return SOKOBAN.format(
-            board=to_text(env.board, env.vocabulary),
+            board=to_text(env.board),
             turns=env.max_turns,
             actions=env.max_actions,
-            legend=legend(env.vocabulary),
+            legend=LEGEND,
         )
 
 

@@ -6,38 +6,40 @@ import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
-from memenvs.core.optional import require
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
 from memenvs.core.text import Template, first_pair, in_order
 from memenvs.data import bundled
 from memenvs.envs.render import block, reward_line
-from memenvs.sokoban import (
-    LETTERS,
-    BatchStep,
-    Board,
-    Level,
-    LevelSet,
-    Step,
-    check_vocabulary,
-    is_deadlocked,
-    rgb,
-    solve,
-    to_text,
-)
+from memenvs.sokoban import LETTERS, BatchStep, Board, LevelSet, Step, is_deadlocked, rgb, solve, to_text
 from memenvs.sokoban.board import Grid
 from memenvs.tasks.metrics import wrap_answer
 
 BUNDLED = "sokoban_6x6_1box"
 GOAL = "Push every box onto a target."
+Rewards = Literal["mt_ppo", "classic", "outcome", "bounded"] | dict[str, float]
+"""`REWARDS` by name, or the fields of `Weights`."""
+
+MOVES = ("Up", "Down", "Left", "Right")  # by action
+SEPARATOR = "||"  # between two moves of a reply
+LEGEND = ", ".join(
+    f"{symbol} {name}"
+    for symbol, name in zip(
+        LETTERS,
+        ("wall", "floor", "target", "box on target", "box", "you", "you on target"),
+        strict=True,
+    )
+)
+"""What each symbol of a board means."""
 
 PROMPT = Template(
     """\
@@ -94,11 +96,10 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     Action:
         `<think>…</think><answer>Up || Right || Up</answer>`. Letter case and spaces are forgiven; a word that
-        is no move ends the list. Moves after the level is solved are not made.
+        is not a move ends the list. Moves after the level is solved are not made.
 
     Observation:
-        The rules and the board, then all that was replied and what came of it. `info["context"]` is
-        `"append"`.
+        The rules and the board, then all replies and what each of them did. `info["context"]` is `"append"`.
 
     Reward:
         `outcome`, `placement`, `format` and `step`, weighted by `rewards`:
@@ -124,7 +125,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         `deadlocked` (no solution can be reached; found without a search), `solution` (moves from the start),
         `state` (the board now, as text), and the scoring fields (see `TextEnv`): `question` is the goal and
         the board at the start, `target` the moves of a shortest solution from there (empty where none is
-        known), which a teacher reads behind the observation. There are no `answers`: a level has many
+        known), which a teacher reads after the observation. There are no `answers`: a level has many
         solutions.
 
     Args:
@@ -136,10 +137,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         max_actions: moves a turn.
         max_steps: moves an episode.
         rewards: see Reward.
-        separator: between two moves.
-        action_names: of up, down, left and right.
-        vocabulary: seven symbols: wall, floor, target, box on target, box, player, player on target.
-        render_mode: `"ansi"`, `"rgb_array"`, `"human"` (needs pygame) or None.
+        render_mode: `"ansi"`, `"rgb_array"` or None.
 
     Version:
         v0: first.
@@ -147,7 +145,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     episode_class = SokobanEpisode
     unhashed = ("render_mode", "levels")
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 2}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
     components = ("outcome", "placement", "format", "step")
     metric_names = (
         *("success", "effective_player", "effective_box", "format"),
@@ -165,79 +163,70 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         max_turns: Count = 3,
         max_actions: Count = 3,
         max_steps: Count = 100,
-        rewards: str | dict[str, float] = "mt_ppo",
-        separator: str = "||",
-        action_names: tuple[str, str, str, str] = ("Up", "Down", "Left", "Right"),
-        vocabulary: str | Sequence[str] = LETTERS,
+        rewards: Rewards = "mt_ppo",
         render_mode: str | None = None,
     ) -> None:
-        self._reader = MoveReader(action_names, separator, max_actions)
-        check_vocabulary(vocabulary)
         self.max_turns, self.max_actions, self.max_steps = max_turns, max_actions, max_steps
-        self.separator, self.action_names, self.vocabulary = separator, tuple(action_names), tuple(vocabulary)
         self.weights = read_weights(rewards)
-        self._window = Window("memenvs Sokoban")
         self.levels, self._levels_name = open_levels(levels, level_split), Path(levels).name
         most = min(max_turns * max_actions, max_steps) if max_solution is None else max_solution
         self.chosen = choose_levels(self.levels, min_solution, most)
+        example = listed((0, 3, 0))
         self._prompt = functools.partial(
-            PROMPT.fill,
-            legend=legend(self.vocabulary),
-            turns=max_turns,
-            actions=max_actions,
-            example=f" {separator} ".join((self.action_names[0], self.action_names[3], self.action_names[0])),
+            PROMPT.fill, legend=LEGEND, turns=max_turns, actions=max_actions, example=example
         )
-        first = self._level(0)
-        start = self._prompt(board=to_text(first.board, self.vocabulary))
-        text = len(start) + first.board.size * max(map(len, self.vocabulary))
+        first = self.levels.boards[self.chosen[0]]
+        text = len(self._prompt(board=to_text(first))) + first.size
         super().__init__(len(self.chosen), text + max_turns * (MAX_REPLY_CHARS + text + 200), render_mode)
 
     def gold_reply(self) -> str:
         """The next moves of a shortest solution from here; an empty list where there is none."""
         solution = solve(self._board.grid).moves
-        return f"<think></think><answer>{self._listed(solution[: self.max_actions])}</answer>"
+        return f"<think></think><answer>{listed(solution[: self.max_actions])}</answer>"
 
     def n_choices(self, n_answers: int) -> int:
         """The length of `choices`."""
-        return len(self.action_names)
+        return len(MOVES)
 
     def choices(self, answers: Sequence[str]) -> list[str]:
         """Replies of one move each."""
-        return [f"<think></think><answer>{name}</answer>" for name in self.action_names]
+        return [f"<think></think><answer>{name}</answer>" for name in MOVES]
 
     def render(self) -> Any:
-        """The turn as text, the board as an RGB array, or a window."""
+        """The turn as text, or the board as an RGB array."""
         if self.render_mode == "rgb_array":
             return rgb(self._board.grid, 32)
-        if self.render_mode == "human":
-            self._window.show(rgb(self._board.grid, 48), self.metadata["render_fps"])
+        if self.render_mode is None:
             return None
-        return self._ansi() if self.render_mode == "ansi" else None
-
-    def close(self) -> None:
-        """Close the window, if there is one."""
-        self._window.close()
-
-    def _ansi(self) -> str:
         episode = self.episode
         lines = [f"level {self._task_id()}, {episode.turn} of {self.max_turns} turns played"]
         if self._last.reply is not None:
             lines += block("replied", self._last.reply, limit=400)
             lines += self.earned_or(reward_line(self._last.rewards))
-        return "\n".join([*lines, to_text(self._board.grid, self.vocabulary), episode.end])
+        return "\n".join([*lines, self._board.text(), episode.end])
+
+    def task_set(self) -> tuple[str, str]:
+        """The level set's file and the hash of its levels."""
+        return self._levels_name, levels_hash(self.levels)
+
+    @property
+    def board(self) -> Grid:
+        """The board now, cell codes (H, W) uint8, a copy."""
+        return self._board.grid
 
     def _begin(self, task: int) -> SokobanEpisode:
-        level = self._open(task)
-        self._board, self._deadlocked = Board(level.board), is_deadlocked(level.board)
+        self._open(task, ())
         return SokobanEpisode(task, history=self._start)
 
-    def _level(self, task: int) -> Level:
-        return self.levels[int(self.chosen[task])]
+    def _restored(self) -> None:
+        self._open(self.episode.task, self.episode.moves)
 
-    def _open(self, task: int) -> Level:
-        """Make the numbered task the one that is played: its first prompt, and what of it never changes."""
-        level = self._level(task)
-        board, target = to_text(level.board, self.vocabulary), self._listed(level.moves or ())
+    def _open(self, task: int, moves: Sequence[int]) -> None:
+        """Play a task from the board after some moves."""
+        level = self.levels[int(self.chosen[task])]
+        self._board = replay(level.board, moves)
+        self._deadlocked = is_deadlocked(self._board.grid)
+        board, target = to_text(level.board), listed(level.moves or ())
         self._start = self._prompt(board=board)
         self._evidence = f"\nA shortest solution from the start: {target}\n" if target else ""
         self._fixed = {
@@ -245,32 +234,13 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             "target": target,
             "target_wrapped": wrap_answer(target, "tag"),
         }
-        return level
-
-    def _listed(self, moves: Sequence[int]) -> str:
-        return f" {self.separator} ".join(self.action_names[move] for move in moves)
-
-    def task_set(self) -> tuple[str, str]:
-        """The level set's file and the hash of its levels."""
-        return self._levels_name, levels_hash(self.levels)
-
-    def _restored(self) -> None:
-        episode = self.episode
-        board = replay(self._level(episode.task).board, episode.moves)
-        self._open(episode.task)
-        self._board, self._deadlocked = board, is_deadlocked(board.grid)
-
-    @property
-    def board(self) -> Grid:
-        """The board now, cell codes (H, W) uint8, a copy."""
-        return self._board.grid
 
     def _observe(self) -> str:
         return self.episode.history
 
     def _play(self, reply: str) -> dict[str, float]:
         episode, board = self.episode, self._board
-        moves = self._reader.read(reply)
+        moves = read_moves(reply, self.max_actions)
         pushes = episode.moved_box
         rewards = self._move(moves)
         turns = self.max_turns - episode.turn - 1
@@ -281,7 +251,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             episode.end, left = "truncated", "No turns are left."
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
-        self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=board.text(self.vocabulary), left=left)
+        self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=board.text(), left=left)
         episode.history += reply + self._last_feedback
         return rewards
 
@@ -321,8 +291,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     def _privileged(self) -> dict[str, Any]:
         return {
             "deadlocked": self._deadlocked,
-            "solution": list(self._level(self.episode.task).moves or ()),
-            "state": self._board.text(self.vocabulary),
+            "solution": list(self.levels[int(self.chosen[self.episode.task])].moves or ()),
+            "state": self._board.text(),
             **self._fixed,
             **self._appended_fields(self._start, self.episode.history, self._evidence),
         }
@@ -348,7 +318,7 @@ class SokobanImageEnv(SokobanEnv):
     """
 
     @checked
-    def __init__(self, tile: Count = 32, **kwargs: Any) -> None:
+    def __init__(self, tile: Annotated[int, Meta(ge=4, le=256)] = 32, **kwargs: Any) -> None:
         self.tile = tile
         super().__init__(**kwargs)
 
@@ -376,67 +346,48 @@ class Moves(NamedTuple):
     remark: str
 
 
-class MoveReader:
-    """Reads `<think>…</think><answer>Up || Right</answer>`.
+def listed(moves: Sequence[int]) -> str:
+    """Moves as a reply lists them.
 
-    Letter case and spaces are forgiven, empty places too. A word that is no move ends the list. A list
+    >>> listed((0, 3))
+    'Up || Right'
+    """
+    return f" {SEPARATOR} ".join(MOVES[move] for move in moves)
+
+
+_ACTIONS = {name.lower(): action for action, name in enumerate(MOVES)}
+
+
+def read_moves(reply: str, most: int) -> Moves:
+    """The moves of a reply, `<think>…</think><answer>Up || Right</answer>`, at most `most`.
+
+    Letter case and spaces are forgiven, empty places too. A word that is not a move ends the list. A list
     without a thought, or with text around it, is played but is not well formed. Moves beyond `most` are not
     played and are no fault.
-
-    Args:
-        names: words for up, down, left and right.
-        separator: between two moves.
-        most: moves a turn.
     """
-
-    def __init__(self, names: Sequence[str], separator: str, most: int) -> None:
-        self._actions = {name.strip().lower(): action for action, name in enumerate(names)}
-        if len(self._actions) != 4 or not all(self._actions) or not separator.strip():
-            raise ValueError(
-                f"action_names must be four different words and separator some characters, got {names!r} and "
-                f"{separator!r}"
-            )
-        self._separator, self._most = separator, most
-
-    def read(self, reply: str) -> Moves:
-        """The moves of a reply."""
-        pairs = in_order(reply, "think", "answer")
-        if pairs:
-            return self._listed(pairs[1].text, "")
+    remark, pairs = "", in_order(reply, "think", "answer")
+    if pairs:
+        answer = pairs[1]
+    else:
         thought = first_pair(reply, "think")
-        answer = first_pair(reply, "answer", thought.end if thought else 0)
-        if answer is None:
+        found = first_pair(reply, "answer", thought.end if thought else 0)
+        if found is None:
             return Moves((), False, "There was no <answer>…</answer> with moves in your reply. ")
-        remark = "Write one thought and one list of moves, and nothing beside them. "
-        return self._listed(answer.text, remark)._replace(well_formed=False)
-
-    def _listed(self, text: str, remark: str) -> Moves:
-        most = self._most
-        actions: list[int] = []
-        for word in text.split(self._separator):
-            action = self._actions.get(word.strip().lower())
-            if action is not None:
-                actions.append(action)
-            elif word.strip():
-                ended = f"{remark}{_short(word.strip())!r} is no move, so the list ended there. "
-                return Moves(tuple(actions[:most]), False, ended)
-        if not actions:
-            return Moves((), False, remark + "Your list of moves was empty. ")
-        if len(actions) > most:
-            remark += f"Only the first {most} moves were made. "
-        return Moves(tuple(actions[:most]), True, remark)
-
-
-_NAMES = ("wall", "floor", "target", "box on target", "box", "you", "you on target")
-
-
-def legend(vocabulary: Sequence[str]) -> str:
-    """What each symbol of a board stands for."""
-    return ", ".join(f"{symbol} {name}" for symbol, name in zip(vocabulary, _NAMES, strict=True))
-
-
-def _short(word: str) -> str:
-    return word if len(word) <= 20 else word[:20] + "…"
+        answer, remark = found, "Write one thought and one list of moves, and nothing beside them. "
+    actions: list[int] = []
+    for word in map(str.strip, answer.text.split(SEPARATOR)):
+        action = _ACTIONS.get(word.lower())
+        if action is not None:
+            actions.append(action)
+        elif word:
+            shown = word if len(word) <= 20 else word[:20] + "…"
+            ended = f"{remark}{shown!r} is no move, so the list ended there. "
+            return Moves(tuple(actions[:most]), False, ended)
+    if not actions:
+        return Moves((), False, remark + "Your list of moves was empty. ")
+    if len(actions) > most:
+        remark += f"Only the first {most} moves were made. "
+    return Moves(tuple(actions[:most]), bool(pairs), remark)
 
 
 @dataclass(frozen=True)
@@ -486,26 +437,24 @@ REWARDS = {
 }
 
 
-def read_weights(rewards: str | dict[str, float]) -> Weights:
+def read_weights(rewards: Rewards) -> Weights:
     """Weights by name, or by the fields of `Weights`.
 
     Raises:
-        ValueError: no such name or field.
+        ValueError: there is no such field.
     """
-    if isinstance(rewards, dict):
-        known = asdict(Weights())
-        if unknown := sorted(set(rewards) - set(known)):
-            raise ValueError(f"rewards has no field {unknown[0]!r}; its fields are {', '.join(known)}")
-        return Weights(**rewards)
-    if rewards not in REWARDS:
-        raise ValueError(f"rewards must be one of {', '.join(REWARDS)} or a dictionary, got {rewards!r}")
-    return REWARDS[rewards]
+    if not isinstance(rewards, dict):
+        return REWARDS[rewards]
+    known = asdict(Weights())
+    if unknown := sorted(set(rewards) - set(known)):
+        raise ValueError(f"rewards has no field {unknown[0]!r}; its fields are {', '.join(known)}")
+    return Weights(**rewards)
 
 
 @functools.lru_cache(maxsize=16)
 def open_levels(name: str, split: str | None) -> LevelSet:
     """A level set by bundled name or by file, read once a process; `split` None takes all of it."""
-    return LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, split, fill=True)
+    return LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, split)
 
 
 def levels_hash(levels: LevelSet) -> str:
@@ -536,38 +485,3 @@ def choose_levels(levels: LevelSet, least: int, most: int | None) -> NDArray[np.
             f"{lengths.max()}: change min_solution or max_solution, or allow more turns"
         )
     return chosen
-
-
-class Window:
-    """A window that opens with its first frame.
-
-    Args:
-        title: of the window.
-    """
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._pygame: Any = None
-
-    def show(self, frame: NDArray[np.uint8], fps: float) -> None:
-        """Show a frame (H, W, 3) and wait 1 / `fps` seconds.
-
-        Raises:
-            ImportError: pygame is not installed.
-        """
-        if self._pygame is None:
-            self._pygame = require("pygame", "human")
-            self._pygame.init()
-            self._screen = self._pygame.display.set_mode((frame.shape[1], frame.shape[0]))
-            self._pygame.display.set_caption(self._title)
-        surface = self._pygame.surfarray.make_surface(frame.swapaxes(0, 1))
-        self._screen.blit(surface, (0, 0))
-        self._pygame.event.pump()
-        self._pygame.display.flip()
-        self._pygame.time.wait(round(1000 / fps))
-
-    def close(self) -> None:
-        """Close the window."""
-        if self._pygame is not None:
-            self._pygame.display.quit()
-            self._pygame = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -18,7 +17,15 @@ from memenvs.core.checks import check_task
 from memenvs.core.data import Count, checked
 from memenvs.core.state import Stateful, from_plain, generator_state
 from memenvs.core.vector import one_each, read_mask, read_seeds
-from memenvs.envs.sokoban import BUNDLED, choose_levels, levels_hash, open_levels, read_weights, replay
+from memenvs.envs.sokoban import (
+    BUNDLED,
+    Rewards,
+    choose_levels,
+    levels_hash,
+    open_levels,
+    read_weights,
+    replay,
+)
 from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
 from memenvs.sokoban.board import CELLS
 
@@ -28,7 +35,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass
 class _Played:
-    """What a state holds beside its identity."""
+    """A state without its identity."""
 
     level: int
     moves: list[Annotated[int, Meta(ge=0, le=3)]]
@@ -82,7 +89,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         min_solution: int = 1,
         max_solution: int | None = None,
         max_steps: Count = 100,
-        rewards: str | dict[str, float] = "mt_ppo",
+        rewards: Rewards = "mt_ppo",
         channels_first: bool = False,
         render_mode: Literal["ansi", "rgb_array"] | None = None,
     ) -> None:
@@ -120,9 +127,10 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         board = self._board
         if self._over:
             raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
-        move = _read_action(action)
-        step = board.step(move)
-        self._moves.append(move)
+        if not self.action_space.contains(action):
+            raise ValueError(f"an action is 0 up, 1 down, 2 left or 3 right, got {action!r}")
+        step = board.step(int(action))
+        self._moves.append(int(action))
         if step.moved_box:
             self._deadlocked = is_deadlocked(board.grid)
         reward = sum(self.weights.components(step))
@@ -141,7 +149,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         return {**self.identity(), **state, "np_random": self.np_random.bit_generator.state}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state of `get_state`.
+        """Resume from a state of `get_state`.
 
         Raises:
             ValueError: a state of another environment, or of other types; nothing has changed then.
@@ -159,17 +167,13 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         return draw(self._board.grid, self.render_mode)
 
     def read_task(self, options: dict[str, Any]) -> int | None:
-        """The level that a reset's options pick; None where one is to be drawn.
-
-        Raises:
-            ValueError: an unknown option, or a task that is no number of a level.
-        """
+        """The level that a reset's options pick; None where one is to be drawn."""
         task = options.get("task")
         check_task({**options, "task": 0 if task is None else task}, len(self.chosen))
         return None if task is None else int(task)
 
     def starts_deadlocked(self, level: int) -> bool:
-        """Whether a level is lost at its start; one whose solution is known is not, without a look."""
+        """Whether a level cannot be solved from its start; one with a known solution is not searched."""
         return bool(self.levels.lengths[level] < 0) and is_deadlocked(self.levels.boards[level])
 
     @property
@@ -254,7 +258,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         return self._observe(), self._infos(mask)
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
-        """Move every board; what a board's end does is the autoreset mode's to say.
+        """Move every board; the autoreset mode says what happens to a board that is over.
 
         Raises:
             ResetNeeded: before the first reset, and in mode "Disabled" where a board is over.
@@ -266,16 +270,19 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             raise gym.error.ResetNeeded(
                 f"board {int(over.argmax())} is over; reset it by options={{'reset_mask': mask}}"
             )
-        moves = self._read_actions(actions)
-        starting = over if mode is AutoresetMode.NEXT_STEP else None
-        active = None if starting is None or not starting.any() else ~starting
-        step = boards.step(moves, active)
+        moves: NDArray[np.integer] = np.asarray(actions)
+        if moves.shape != (self.num_envs,) or moves.dtype.kind not in "iu" or (moves & ~3).any():
+            raise ValueError(
+                f"actions are ({self.num_envs},) integers, 0 up, 1 down, 2 left, 3 right, got {actions!r}"
+            )
+        starting = over if mode is AutoresetMode.NEXT_STEP and over.any() else None
+        step = boards.step(moves, None if starting is None else ~starting)
         rewards = self._single.weights.totals(step)
         self._steps += 1
         for row in np.flatnonzero(step.moved_box):
             self._deadlocked[row] = is_deadlocked(boards.cells[row])
         terminated, truncated = step.solved.copy(), ~step.solved & (self._steps >= self._single.max_steps)
-        if starting is not None and starting.any():
+        if starting is not None:
             self._begin(np.flatnonzero(starting))
             rewards[starting] = 0.0
             terminated &= ~starting
@@ -296,14 +303,6 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         if self._boards is None:
             raise gym.error.ResetNeeded("no levels yet; call reset() first")
         return self._boards
-
-    def _read_actions(self, actions: Any) -> NDArray[np.integer]:
-        moves = np.asarray(actions)
-        if moves.shape != (self.num_envs,) or moves.dtype.kind not in "iu" or (moves & ~3).any():
-            raise ValueError(
-                f"actions are ({self.num_envs},) integers, 0 up, 1 down, 2 left, 3 right, got {actions!r}"
-            )
-        return moves
 
     def _begin(self, rows: NDArray[np.intp], tasks: list[int | None] | None = None) -> None:
         """Put new levels in these rows: those of `tasks` (N,), or drawn ones where there is None."""
@@ -328,7 +327,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         return self._drawn[row].pop()
 
     def _restart(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Start anew what is over; the final observations and infos go under their own keys."""
+        """Restart the boards that are over; their final observations and infos have their own keys."""
         over = self._over
         finals, observed = np.full(self.num_envs, None, object), self._observe()
         for row in np.flatnonzero(over):
@@ -350,12 +349,8 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
     def _infos(self, mask: Mask, terminated: Mask | None = None) -> dict[str, Any]:
         """The infos of the single environments as arrays, with Gymnasium's `_key` masks."""
         success = np.zeros(self.num_envs) if terminated is None else terminated.astype(np.float64)
-        values = {
-            "level": self._level.copy(),
-            "steps": self._steps.copy(),
-            "success": success,
-            "deadlocked": self._deadlocked.copy(),
-        }
+        values = {"level": self._level, "steps": self._steps, "success": success}
+        values = {name: value.copy() for name, value in {**values, "deadlocked": self._deadlocked}.items()}
         return {**values, **{f"_{name}": mask.copy() for name in values}}
 
 
@@ -380,13 +375,3 @@ def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:
     if render_mode == "rgb_array":
         return rgb(board, 32)
     return to_text(board) if render_mode == "ansi" else None
-
-
-def _read_action(action: Any) -> int:
-    try:
-        move = operator.index(action)
-    except TypeError:
-        move = -1
-    if not 0 <= move <= 3:
-        raise ValueError(f"an action is 0 up, 1 down, 2 left or 3 right, got {action!r}")
-    return move

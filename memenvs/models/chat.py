@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,18 +17,18 @@ from memenvs.core.spaces import replace_surrogates
 from memenvs.tasks.tokens import TextTokenizer
 
 Ids = NDArray[np.int64]
-BROKEN = "\ufffd"  # decoded from bytes that are no character
-REPLY = "the-reply-stands-here"  # a placeholder, searched for in the rendered chat
+BROKEN = "\ufffd"  # decoded from bytes that are not a character
+REPLY = "the-reply-is-here"  # a placeholder, searched for in the rendered chat
 OWN_ARGS = ("messages", "add_generation_prompt")  # given to the template by `ChatTokens` itself
 OPENING, CLOSING = "<think>", "\n</think>\n\n"
 
 
 class TokenText:
-    """Encoding and decoding by one tokenizer; special tokens in a text are read and shown as such.
+    """Encoding and decoding by one tokenizer; special tokens in a text are encoded and decoded as such.
 
     Args:
         backend: its truncation and padding must be off.
-        ends: ids that end a reply and are no part of its text.
+        ends: ids that end a reply and are not part of its text.
     """
 
     def __init__(self, backend: Tokenizer, ends: Sequence[int] = ()):
@@ -40,7 +41,7 @@ class TokenText:
         return np.array(encoding.ids, dtype=np.int64)
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
-        """The text of ids; bytes that are no character become U+FFFD."""
+        """The text of ids; bytes that are not a character become U+FFFD."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def reply_text(self, ids: Ids) -> str:
@@ -48,13 +49,14 @@ class TokenText:
         return self.decode(ids[: self._text_length(ids)])
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Start and end (T, 2), in characters of a reply's text, of what each token stands for.
+        """Start and end (T, 2) of each token's text, in characters of a reply's text.
 
         The spans are in order and cover the text. Tokens that share a character all include it; an end token,
         and any other that decodes to nothing, has an empty span.
         """
         count = self._text_length(reply)
-        find = self._spans_of_bytes if self._byte_level else self._spans_of_prefixes
+        byte_level = type(self.backend.decoder).__name__ == "ByteLevel"
+        find = self._spans_of_bytes if byte_level else self._spans_of_prefixes
         spans = find(reply[:count])
         end = spans[-1, 1] if count else 0
         return np.concatenate([spans, np.full((len(reply) - count, 2), end, dtype=np.int64)])
@@ -62,11 +64,6 @@ class TokenText:
     def _text_length(self, ids: Ids) -> int:
         """Number of tokens before the end token."""
         return len(ids) - int(len(ids) > 0 and int(ids[-1]) in self.ends)
-
-    @functools.cached_property
-    def _byte_level(self) -> bool:
-        decoder = self.backend.decoder
-        return decoder is not None and decoder.__class__.__name__ == "ByteLevel"
 
     def _spans_of_bytes(self, ids: Ids) -> NDArray[np.int64]:
         """Spans (T, 2) under a byte-level tokenizer: the characters that each token's bytes are in."""
@@ -79,7 +76,7 @@ class TokenText:
         return spans
 
     def _bytes(self, token: int) -> bytes:
-        """The bytes that a byte-level token stands for; an added token's are those of its text."""
+        """The bytes of a byte-level token; an added token's are those of its text."""
         name = self.backend.id_to_token(token) or ""
         try:
             return bytes(map(_byte_of_letter().__getitem__, name))
@@ -93,7 +90,7 @@ class TokenText:
         start = 0
         for i in range(len(ids)):
             prefix = self.backend.decode(listed[: i + 1], skip_special_tokens=False)
-            end = max(start, _common_prefix(prefix, text))
+            end = max(start, len(os.path.commonprefix([prefix, text])))  # noqa: RUF071
             partly = len(prefix) > end and prefix.endswith(BROKEN)  # it has some bytes of the next character
             spans[i] = start, min(end + partly, len(text))
             start = end
@@ -106,12 +103,12 @@ class ChatTokens(TokenText):
     Args:
         tokenizer: of transformers, backed by the tokenizers library.
         chat: whether an observation is a user's message; None: if the tokenizer has a template.
-        ends: ids that end a reply, beside the tokenizer's own and the one that closes a message.
+        ends: ids that end a reply, in addition to the tokenizer's own and the one that closes a message.
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
 
     Raises:
-        ValueError: the tokenizer cannot be used; or it has no template, or one that leaves an assistant's
-            message out, or one that does not read one of `chat_args`.
+        ValueError: the tokenizer cannot be used; or it has no template, or one that leaves out an assistant's
+            message or does not read one of `chat_args`.
     """
 
     def __init__(
@@ -121,18 +118,15 @@ class ChatTokens(TokenText):
         ends: Sequence[int] = (),
         chat_args: Mapping[str, Any] | None = None,
     ):
-        has_template = bool(getattr(tokenizer, "chat_template", None))
-        if chat and not has_template:
-            raise ValueError(
-                f"chat=True wants a chat template, and {type(tokenizer).__name__} has none; "
-                "set tokenizer.chat_template or pass chat=False"
-            )
         super().__init__(copy_backend(tokenizer), ends)
         self.tokenizer = tokenizer
-        self.chat = has_template if chat is None else bool(chat)
+        self.chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
         self.chat_args = dict(chat_args or {})
-        if self.chat_args:
-            self._check_chat_args()
+        template = tokenizer.get_chat_template() if self.chat else ""
+        for name in self.chat_args:
+            if name in OWN_ARGS or not re.search(rf"\b{re.escape(name)}\b", template):
+                what = "the chat template reads" if self.chat else "prompts are plain text here, which read"
+                raise ValueError(f"{what} no argument {name!r}; leave it out of chat_args")
         self._first = _bos(tokenizer)
         own_ends = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         if self.chat and (tail := self._tail("")).size and int(tail[0]) in tokenizer.all_special_ids:
@@ -140,29 +134,17 @@ class ChatTokens(TokenText):
         self._end = own_ends[-1] if own_ends else None
         self.ends |= frozenset(own_ends)
 
-    def _check_chat_args(self) -> None:
-        if not self.chat:
-            raise ValueError(
-                f"chat_args {self.chat_args} are for a chat template, and prompts are plain text here: "
-                "leave them out, or give a tokenizer with a template and chat=True"
-            )
-        variables = template_arguments(self.tokenizer.get_chat_template())
-        for name in self.chat_args:
-            if name in OWN_ARGS or (variables is not None and name not in variables):
-                reads = ", ".join(sorted((variables or set()) - set(OWN_ARGS))) or "none"
-                raise ValueError(f"the chat template reads no argument {name!r}; it reads {reads}")
-
     @functools.cached_property
     def opens_thought(self) -> bool:
-        """Whether a prompt ends in `<think>`, so that a reply holds the rest of a thought and `</think>`."""
+        """Whether a prompt ends in `<think>`, so that a reply continues the thought and closes it."""
         return self.chat and self._render([("user", "?")]).rstrip().endswith(OPENING)
 
     @property
     def template(self) -> str | None:
-        """A chat around `{prompt}` behind which an answer stands; None without chat.
+        """A chat around `{prompt}` after which an answer follows; None without chat.
 
         Where the prompt opens a thought, the template closes it empty, as templates do with thinking switched
-        off: an answer behind it would be scored as a thought otherwise.
+        off; otherwise the answer would be scored as a thought.
         """
         if not self.chat:
             return None
@@ -192,9 +174,9 @@ class ChatTokens(TokenText):
         return np.append(ids, self._end)
 
     def feedback(self, text: str, reply: Ids) -> Ids:
-        """What stands behind a reply (T,): the text, or the chat template's text up to the next reply.
+        """What follows a reply (T,): the text, or the chat template's text up to the next reply.
 
-        An end token that the reply has already is not repeated.
+        An end token that the reply already has is not repeated.
         """
         if not self.chat:
             return self.encode(text)
@@ -207,8 +189,8 @@ class ChatTokens(TokenText):
         _, reply, tail = rendered.partition(REPLY)
         if not reply:
             raise ValueError(
-                "the chat template does not show what the assistant said, so nothing can be put behind it; "
-                "pass chat=False"
+                "the chat template does not show what the assistant said, so nothing can follow it; pass "
+                "chat=False"
             )
         return self.encode(tail)
 
@@ -219,7 +201,7 @@ class ChatTokens(TokenText):
                 chat, tokenize=False, add_generation_prompt=True, **self.chat_args
             )
         except require("jinja2", "train").TemplateError as error:
-            raise ValueError(f"the chat template fails: {error}; pass chat=False, or mend it") from error
+            raise ValueError(f"the chat template fails: {error}; pass chat=False, or fix it") from error
 
 
 class ChatPolicy:
@@ -242,11 +224,11 @@ class ChatPolicy:
         return self._tokens.prompt(observation)
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What stands behind a reply (T,); see `Policy.encode_feedback`."""
+        """What follows a reply (T,); see `Policy.encode_feedback`."""
         return self._tokens.feedback(text, reply)
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Characters (T, 2) of the reply's text that each token stands for; see `TokenText.spans`."""
+        """Start and end (T, 2) of each token's text in the reply's; see `TokenText.spans`."""
         return self._tokens.spans(reply)
 
 
@@ -264,27 +246,14 @@ def copy_backend(tokenizer: Any) -> Tokenizer:
     return TextTokenizer(Tokenizer.from_str(backend.to_str()), "copy").backend
 
 
-def template_arguments(template: str) -> set[str] | None:
-    """Names of the variables that a chat template reads; None where Jinja alone cannot parse it."""
-    jinja2 = require("jinja2", "train")
-    plain = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", template)  # a tag of transformers' own
-    try:
-        tree = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(plain)
-    except jinja2.TemplateSyntaxError:
-        return None
-    names: set[str] = require("jinja2.meta", "train").find_undeclared_variables(tree)
-    return names
-
-
 def _bos(tokenizer: Any) -> Ids:
-    """The beginning-of-sequence token, if the tokenizer puts it before every text."""
+    """The beginning-of-sequence token (1,), if the tokenizer puts it before every text; otherwise (0,)."""
     first = tokenizer("")["input_ids"][:1]
-    wanted = tokenizer.bos_token_id is not None and list(first) == [tokenizer.bos_token_id]
-    return np.array(first if wanted else [], dtype=np.int64)
+    return np.array(first if first == [tokenizer.bos_token_id] else [], dtype=np.int64)
 
 
 def _characters(data: bytes) -> NDArray[np.int64]:
-    """(bytes + 1,) the index of the character that each byte belongs to, in `data` decoded with U+FFFD."""
+    """(bytes + 1,) the index of each byte's character in `data` decoded with U+FFFD."""
     numbers = np.empty(len(data) + 1, dtype=np.int64)
     at = count = 0
     while at < len(data):
@@ -303,20 +272,9 @@ def _characters(data: bytes) -> NDArray[np.int64]:
     return numbers
 
 
-def _common_prefix(a: str, b: str) -> int:
-    """Length of the longest common prefix."""
-    size = min(len(a), len(b))
-    if a[:size] == b[:size]:
-        return size
-    return next(i for i in range(size) if a[i] != b[i])
-
-
 @functools.cache
 def _byte_of_letter() -> dict[str, int]:
-    """The byte that each letter of a byte-level token stands for.
-
-    A printable byte is its own letter; the others have letters from 256 on.
-    """
+    """The byte of each letter of a byte-level token: itself if printable; other letters start at 256."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

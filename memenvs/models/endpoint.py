@@ -14,8 +14,8 @@ class Completion(NamedTuple):
     Attributes:
         text: of the message.
         finish: why it ended: `"stop"`, `"length"` or another word of the server's.
-        stop: the stop string that ended it, where the server tells; it is not part of the text.
-        tells_stop: whether this server tells which stop string ended a reply.
+        stop: the stop string that ended it, where the server says so; it is not part of the text.
+        tells_stop: whether this server says which stop string ended a reply.
         prompt_tokens: of the messages, by the model's tokenizer; None where the server does not count.
         reply_tokens: of the reply, likewise; what the model thought unseen is included.
     """
@@ -50,14 +50,14 @@ def served_models(client: JSONClient) -> list[str]:
 def read_completion(found: Any) -> Completion:
     """The first choice of a completion.
 
-    A message of thoughts alone, which a server with a reasoning parser keeps apart (`reasoning_content`,
-    `reasoning`), is an empty reply: the model wrote no other.
+    A message of thoughts alone, which a server with a reasoning parser separates (`reasoning_content`,
+    `reasoning`), is an empty reply.
 
     Args:
         found: the JSON of the answer.
 
     Raises:
-        KeyError, TypeError, …: it is no completion, or its message holds neither text nor thoughts.
+        KeyError, TypeError, …: it is not a completion, or its message has neither text nor thoughts.
         ServerError: the message is a native tool call without text.
     """
     choice = found["choices"][0]

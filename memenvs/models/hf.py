@@ -1,9 +1,8 @@
-"""A policy by a model of transformers: it samples, and gives log-probabilities with gradients."""
+"""A policy that samples from a transformers model, and gives log-probabilities with gradients."""
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -13,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches, pad_right, padded_tokens
-from memenvs.core.checks import check_whole
-from memenvs.core.files import damage_in_one_line, whole_folder
+from memenvs.core.data import Count, checked
+from memenvs.core.files import damage_in_one_line, read_json, whole_folder, write_json
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
 from memenvs.models.loading import (
@@ -56,9 +55,9 @@ SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 class HFPolicy(ChatPolicy):
     """A causal language model of Hugging Face transformers as a policy; `add_value_head` gives it values.
 
-    Its present weights sample, so that after an update nothing has to be copied. It samples in evaluation
+    It samples with its present weights, so nothing has to be copied after an update. It samples in evaluation
     mode; `forward` leaves the mode to the learner (dropout makes its log-probabilities differ from those
-    of sampling; gradient checkpointing wants training mode).
+    of sampling; gradient checkpointing needs training mode).
 
     Args:
         model: a folder, a name on the hub (safetensors only, no code of the model is run) or of a packaged
@@ -66,15 +65,15 @@ class HFPolicy(ChatPolicy):
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         sampling_params: how it samples; None: from the whole distribution at temperature 1. The temperature
             is also that of all log-probabilities (1 where it is 0), which are of the whole distribution
-            whatever is left out of it.
+            even where sampling is truncated.
         chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
-        lora: an adapter to train in the place of the model, whose weights are shared and frozen; None: that
-            of the model's folder, if it is an adapter's. On a CPU its sum with the weights samples, which
-            computes faster and is rounded anew.
+        lora: an adapter to train instead of the model, whose weights are shared and frozen; None: that of the
+            model's folder, if it is an adapter's. On a CPU its sum with the weights samples, which computes
+            faster and rounds differently.
         device: of torch, for a model by name; None: a GPU if there is one.
-        dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it, else
-            float32 (see `memenvs.models.loading.load_model`).
+        dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it,
+            otherwise float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens of prompts and replies that are sampled together; bounds the memory of
             their keys and values.
 
@@ -83,6 +82,7 @@ class HFPolicy(ChatPolicy):
         ValueError: the model, its tokenizer or a number cannot be used; the message says why.
     """
 
+    @checked
     def __init__(
         self,
         model: Any,
@@ -94,33 +94,21 @@ class HFPolicy(ChatPolicy):
         lora: LoRA | None = None,
         device: str | None = None,
         dtype: Dtype = "auto",
-        max_batch_tokens: int = BATCH,
+        max_batch_tokens: Count = BATCH,
     ):
-        check_whole(max_batch_tokens=max_batch_tokens)
         self.sampling_params = sampling_params or SamplingParams()
-        if chat_args and not hasattr(model, "config"):  # a mistyped name is refused before a model loads
-            ChatTokens(load_hf_tokenizer(tokenizer or model, None), chat, chat_args=chat_args)
         self.model = load_model(model, device, dtype, merge_adapter=False)
-        if lora is not None and has_adapter(self.model):
-            raise ValueError(
-                "lora adds an adapter, and this model has one, which keeps learning as it is; leave lora "
-                "out, or give what HFPolicy.load(FOLDER).merged().save(OTHER) writes"
-            )
         if lora is not None:
+            if has_adapter(self.model):
+                raise ValueError(
+                    "lora adds an adapter, and this model has one, which continues to learn; leave lora out, "
+                    "or give what HFPolicy.load(FOLDER).merged().save(OTHER) writes"
+                )
             base = "" if hasattr(model, "config") else model_reference(model)
             self.model = add_adapter(self.model, lora, base)
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         self._parts = split_model(self.model)
         super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
-        config = self.model.config.get_text_config()
-        self._check_model(config)
-        self._packs = can_read_packed(self._parts.backbone)
-        self.window: int | None = getattr(config, "max_position_embeddings", None)
-        self._max_batch_tokens = max_batch_tokens
-        self.value_head: Any = None
-
-    def _check_model(self, config: Any) -> None:
-        """Raise a one-line `ValueError` unless the model embeds all ids and can go on from a cache."""
         ids = self.model.get_input_embeddings().weight.shape[0]
         if len(self.tokenizer) > ids:
             raise ValueError(
@@ -132,6 +120,11 @@ class HFPolicy(ChatPolicy):
                 f"{type(self.model).__name__} keeps another state than keys and values of each token, which "
                 "HFPolicy cannot resume from; sample with VLLMPolicy"
             )
+        self._packs = can_read_packed(self._parts.backbone)
+        config = self.model.config.get_text_config()
+        self.window: int | None = getattr(config, "max_position_embeddings", None)
+        self._max_batch_tokens = max_batch_tokens
+        self.value_head: Any = None
 
     def add_value_head(self, seed: int = 0) -> HFPolicy:
         """Add a linear layer from hidden states to values, in float32; its first values are near 0.
@@ -153,14 +146,14 @@ class HFPolicy(ChatPolicy):
 
     @functools.cached_property
     def _merged(self) -> MergedModel | None:
-        """What samples in the place of an adapter; on a GPU nothing, where it would cost scarce memory."""
+        """The model that samples instead of an adapted one; None on a GPU, where it would take memory."""
         return MergedModel(self.model) if has_adapter(self.model) and self.device.type == "cpu" else None
 
     @functools.cached_property
     def _sampler(self) -> TokenSampler:
         parts = self._parts if self._merged is None else split_model(self._merged.model)
-        params, vocabulary = self.sampling_params, self._vocabulary
-        stopping = StoppingCriteria(self._tokens, params.stop, vocabulary)
+        params = self.sampling_params
+        stopping = StoppingCriteria(self._tokens, params.stop, self._vocabulary)
         return TokenSampler(parts, self.device, params, stopping, self.window, self._max_batch_tokens)
 
     @property
@@ -169,7 +162,7 @@ class HFPolicy(ChatPolicy):
         return self.model.get_input_embeddings().weight.device
 
     def parameters(self) -> list[Any]:
-        """All that can be trained: the model's parameters, then the value head's."""
+        """All parameters that can be trained: the model's, then the value head's."""
         return [*self.model_parameters(), *self.critic_parameters(shared=True)]
 
     def model_parameters(self) -> list[Any]:
@@ -180,7 +173,7 @@ class HFPolicy(ChatPolicy):
         """The parameters of the value function that can be trained: those of the value head.
 
         Args:
-            shared: the actor trains the backbone; False: the critic does, and its parameters are given too.
+            shared: the actor trains the backbone; False: the critic does, so its parameters are included.
         """
         heads = [] if self.value_head is None else list(self.value_head.parameters())
         backbone = [] if shared else list(self._parts.backbone.parameters())
@@ -201,10 +194,10 @@ class HFPolicy(ChatPolicy):
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
-        """A reply to each prompt; one that leaves the window no room gets an empty reply, not finished.
+        """A reply to each prompt; a prompt that fills the window gets an empty reply, not finished.
 
-        As many numbers are drawn from each generator as its reply may have tokens, so that a reply depends on
-        no other, and starts the same under a longer limit.
+        Each generator draws as many numbers as its reply may have tokens, so that a reply depends on no other
+        and starts the same under a longer limit.
 
         Raises:
             FloatingPointError: the model's logits are NaN or infinite.
@@ -223,19 +216,15 @@ class HFPolicy(ChatPolicy):
     ) -> PolicyOutput:
         """Log-probabilities, entropies and values at response tokens, with gradients where torch keeps them.
 
-        One forward pass over all sequences, in which a prefix that several begin with is read once, and
-        nothing is padded; a model that `can_read_packed` refuses, or one with gradient checkpointing, reads
-        them as rows padded at the right. Logits are made at response tokens alone. The N response tokens are
-        those of the first sequence in order, then those of the next.
+        One forward pass over all sequences reads a prefix that several of them share once, without padding; a
+        model that `can_read_packed` refuses, or one with gradient checkpointing, reads them as rows padded at
+        the right. Logits are made at response tokens alone. The N response tokens are those of the first
+        sequence in order, then those of the next.
 
         Args:
-            sequences: (T,) ids each, prompts and replies.
+            sequences: (T,) ids each, prompts and replies, within the window.
             response_masks: (T,) each, True at tokens that the policy sampled; never at the first.
             entropy: whether to compute the entropies too.
-
-        Raises:
-            ValueError: a sequence and its mask differ in length, do not fit the window, or begin with a
-                response token.
         """
         if not any(map(len, sequences)):
             return PolicyOutput(*[torch.zeros(0, device=self.device)] * 3)
@@ -247,19 +236,19 @@ class HFPolicy(ChatPolicy):
         return PolicyOutput(torch.cat(logprobs), torch.cat(spreads) if entropy else None, values)
 
     def _logprobs(self, hidden: Any, tokens: Any, entropy: bool) -> tuple[Any, Any]:
-        """Log-probabilities (N,) of tokens behind hidden states (N, H), and entropies (N,) or None."""
+        """Log-probabilities (N,) of the tokens after hidden states (N, H), and entropies (N,) or None."""
         logprobs = self._distributions(hidden, self._vocabulary)
         chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
         return chosen, entropy_of(logprobs) if entropy else None
 
     def _distributions(self, hidden: Any, tokens: int) -> Any:
-        """Log-probabilities (N, tokens), nats, of the first so many tokens of the vocabulary."""
+        """Log-probabilities (N, tokens), nats, of the first `tokens` of the vocabulary."""
         logits = self._parts.lm_head(hidden)[:, :tokens]
         return scale_logits(logits, self.sampling_params.temperature).log_softmax(-1)
 
     @property
     def _vocabulary(self) -> int:
-        """Numbers in the logits of a token; a few more than the tokenizer has tokens, in some models."""
+        """The width of the logits, which in some models exceeds the tokenizer's tokens by a few."""
         size: int = self.model.get_output_embeddings().weight.shape[0]
         return size
 
@@ -271,21 +260,18 @@ class HFPolicy(ChatPolicy):
         states: Any,
         measure: Callable[[Any, Any], Any],
     ) -> Any:
-        """What a measure makes (N,) of the distributions of this policy and another at N response tokens.
+        """A measure (N,) of the distributions of this policy and another at N response tokens.
 
         The distributions are over the whole vocabulary, each at its policy's temperature, and differentiable
-        in this policy alone. They are made for a part of the tokens at a time, and anew in the backward pass.
+        in this policy alone. They are made for some of the tokens at a time, and again in the backward pass.
 
         Args:
             sequences: as in `forward`.
             response_masks: as in `forward`.
-            other: a policy of the same vocabulary. Where one of the two models has logits beyond it, the
-                surplus is left out of both.
+            other: a policy of the same vocabulary. Where one of the two models has logits beyond it, both
+                leave them out.
             states: (N, H) of `other.states`, for the same tokens in the same order.
-            measure: is given log-probabilities (n, V) of this policy and of the other, in nats; makes (n,).
-
-        Raises:
-            ValueError: as `forward`.
+            measure: takes log-probabilities (n, V) of this policy and of the other, in nats; returns (n,).
         """
         size = min(self._vocabulary, other._vocabulary)
 
@@ -298,21 +284,11 @@ class HFPolicy(ChatPolicy):
         return torch.cat(by_slices(compute, (hidden, states), self._vocabulary + other._vocabulary))
 
     def states(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
-        """Hidden states (N, H) that response tokens are predicted from, in the order of `forward`.
-
-        Raises:
-            ValueError: as `forward`.
-        """
+        """Hidden states (N, H) that response tokens are predicted from, in the order of `forward`."""
         return self._states_before(sequences, response_masks)[0]
 
     def values(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
-        """The value head's values (N,) alone, as `forward` gives them; no logits are made.
-
-        Raises:
-            ValueError: as `forward`, or there is no value head.
-        """
-        if self.value_head is None:
-            raise ValueError("the policy has no value head; call add_value_head")
+        """The value head's values (N,) alone, as `forward` gives them; no logits are made."""
         return self.value_head(self.states(sequences, response_masks).float())[:, 0]
 
     @property
@@ -324,7 +300,7 @@ class HFPolicy(ChatPolicy):
     def micro_batches(self, sequences: Sequence[Ids], budget: int) -> list[list[int]]:
         """Numbers of sequences in batches for `forward`, each of at most `budget` tokens that it computes.
 
-        Sequences that begin alike come together; otherwise those of like length.
+        Sequences that share a prefix come together; otherwise those of similar length.
 
         Args:
             sequences: (T,) ids each.
@@ -342,7 +318,6 @@ class HFPolicy(ChatPolicy):
 
     def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
         """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""
-        check_masks(sequences, masks, self.window)
         if self.packs and any(mask.any() for mask in masks):
             ends = [int(np.flatnonzero(mask)[-1]) if mask.any() else 0 for mask in masks]
             read = [ids[:end] for ids, end in zip(sequences, ends, strict=True)]
@@ -359,17 +334,17 @@ class HFPolicy(ChatPolicy):
         return states[rows, places - 1], inputs[rows, places]
 
     def save(self, folder: str | Path) -> None:
-        """Write weights, tokenizer, settings and value head; a policy that is there is replaced whole.
+        """Write weights, tokenizer, settings and value head; a policy in the folder is replaced as a whole.
 
-        Of a model with an adapter the adapter is written, which names the model, and no weights of the model;
-        the tokenizer only if it is not the model's own.
+        Of a model with an adapter only the adapter is written, which names the model; the tokenizer only if
+        it is not the model's own.
 
         Raises:
             ValueError: the folder holds something else than a policy.
         """
         path = Path(folder)
         if path.exists() and not (path / SETTINGS).is_file() and any(path.iterdir()):
-            raise ValueError(f"{folder} is there and holds no policy; choose another folder or remove it")
+            raise ValueError(f"{folder} holds files but no policy; choose another folder or remove it")
         with whole_folder(path) as fresh:
             if has_adapter(self.model):
                 save_adapter(self.model, fresh)
@@ -377,27 +352,20 @@ class HFPolicy(ChatPolicy):
                 self.model.save_pretrained(fresh)
             if not (has_adapter(self.model) and belongs_to(self.model, self.tokenizer.name_or_path)):
                 self.tokenizer.save_pretrained(fresh)
-            settings = {
-                **asdict(self.sampling_params),
-                "chat": self.chat,
-                "chat_args": self._tokens.chat_args,
-                "value_head": self.value_head is not None,
-            }
-            (fresh / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+            settings = {"chat": self.chat, "chat_args": self._tokens.chat_args}
+            value_head = {"value_head": self.value_head is not None}
+            write_json(fresh / SETTINGS, {**asdict(self.sampling_params), **settings, **value_head})
             if self.value_head is not None:
                 weights = self.value_head.state_dict()
                 require("safetensors.torch", "train").save_file(weights, fresh / VALUE_HEAD)
 
     def merged(self) -> HFPolicy:
-        """A policy without an adapter, whose model has it added to its weights; no value head.
-
-        Without an adapter it has the very same model.
-        """
+        """A policy whose model has the adapter added to its weights, or the same model; no value head."""
         return self._with(MergedModel(self.model).model if has_adapter(self.model) else self.model)
 
     @property
     def adapter_of(self) -> str | None:
-        """The name of the model that an adapter is trained beside; None without an adapter."""
+        """The name of the model that the adapter belongs to; None without an adapter."""
         return self.model.peft_config[NAME].base_model_name_or_path if has_adapter(self.model) else None
 
     def twin(self) -> HFPolicy:
@@ -427,27 +395,19 @@ class HFPolicy(ChatPolicy):
         )
 
     def load_weights(self, folder: str | Path) -> None:
-        """Load the weights that `save` wrote, in place: optimizers and scorers keep their references.
+        """Load the weights that `save` wrote for a model of this form, in place, where optimizers see them.
 
         Raises:
             FileNotFoundError: there is no policy in the folder.
-            ValueError: the weights are of a model of another form.
         """
-        adapter = has_adapter(self.model) and is_adapter(folder)
-        saved = None if adapter else load_model(folder, str(self.device), merge_adapter=False)
-        if (self.value_head is not None) != (Path(folder) / VALUE_HEAD).is_file():
-            raise ValueError("one of the two policies has a value head, the other has none")
-        if saved is None:
+        if has_adapter(self.model) and is_adapter(folder):
             read_adapter(self.model, folder)
         else:
-            try:
-                self.model.load_state_dict(saved.state_dict())
-            except RuntimeError as error:
-                raise ValueError(f"the weights are of a model of another form: {error}") from error
+            saved = load_model(folder, str(self.device), merge_adapter=False)
+            self.model.load_state_dict(saved.state_dict())
         self._read_value_head(folder)
 
     def _read_value_head(self, folder: str | Path) -> None:
-        """Read the weights that a folder has for the value head; without one nothing is read."""
         if self.value_head is not None:
             path = Path(folder) / VALUE_HEAD
             with damage_in_one_line(path):
@@ -455,7 +415,7 @@ class HFPolicy(ChatPolicy):
 
     @classmethod
     def load(cls, model: str | Path, **changes: Any) -> HFPolicy:
-        """A policy with the settings that `save` wrote; of any other model, with those of the constructor.
+        """A policy with the settings that `save` wrote, or any other model with the constructor's defaults.
 
         Args:
             model: a folder or a name, as in the constructor.
@@ -465,7 +425,7 @@ class HFPolicy(ChatPolicy):
             FileNotFoundError: there is no such model.
         """
         path = Path(resolve(model))
-        saved = json.loads((path / SETTINGS).read_text("utf-8")) if (path / SETTINGS).is_file() else {}
+        saved = read_json(path / SETTINGS) if (path / SETTINGS).is_file() else {}
         settings = saved | changes
         value_head = settings.pop("value_head", False)
         names = [field.name for field in fields(SamplingParams) if field.name in settings]
@@ -476,33 +436,16 @@ class HFPolicy(ChatPolicy):
         return policy
 
 
-def check_masks(sequences: Sequence[Ids], masks: Masks, window: int | None) -> None:
-    """Raise a one-line `ValueError` unless sequences and masks agree, fit, and begin with a prompt."""
-    lengths, own = [len(ids) for ids in sequences], [len(mask) for mask in masks]
-    if lengths != own:
-        raise ValueError(f"sequences have {lengths} tokens and masks {own}; give each a mask of its length")
-    for i, (sequence, mask) in enumerate(zip(sequences, masks, strict=True)):
-        if window is not None and len(sequence) > window:
-            raise ValueError(
-                f"sequence {i} has {len(sequence):,} tokens and the window is {window:,}; shorten it"
-            )
-        if len(mask) and mask[0]:
-            raise ValueError(
-                f"token 0 of sequence {i} is in the response mask, but nothing predicts it; "
-                "put a prompt before it"
-            )
-
-
 def by_slices(compute: Callable[..., Any], columns: Sequence[Any], width: int) -> list[Any]:
-    """What a function makes of slices of columns (N, …), of at most `LOGITS` numbers each.
+    """Apply a function to slices of columns (N, …) that give at most `LOGITS` numbers each.
 
-    Where there are several and torch keeps gradients, a slice is computed again in the backward pass: kept,
-    logits would take most of the memory.
+    Where there are several and torch keeps gradients, a slice is computed again in the backward pass, since
+    kept logits would take most of the memory.
 
     Args:
-        compute: given a slice of each column.
+        compute: called with a slice of each column.
         columns: tensors of one length.
-        width: numbers that it makes of a row.
+        width: numbers that it computes of a row.
     """
     rows = max(1, LOGITS // width)
     parts = list(zip(*(column.split(rows) for column in columns), strict=True))
@@ -521,7 +464,7 @@ def entropy_of(logprobs: Any) -> Any:
     return -(logprobs.exp() * finite).sum(dim=-1)
 
 
-def _end_ids(model: Any) -> tuple[int, ...]:
+def _end_ids(model: Any) -> list[int]:
     """The end tokens of the model's generation config."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (int(ends),)
+    return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [int(ends)]

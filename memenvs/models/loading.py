@@ -8,18 +8,19 @@ import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
-from memenvs.core.checks import check_choice
+from memenvs.core.data import checked
 from memenvs.core.files import damage_in_one_line
 from memenvs.core.optional import require
 from memenvs.models import lora
 from memenvs.models.packaged import resolve
 
 Dtype = Literal["auto", "bfloat16", "float32"]
-"""What a model by name computes in; `load_model` says what `"auto"` is."""
+"""What a model by name computes in; see `load_model`."""
 
 
+@checked
 def load_model(
     model: Any, device: str | None = None, dtype: Dtype = "auto", *, merge_adapter: bool = True
 ) -> Any:
@@ -27,27 +28,30 @@ def load_model(
 
     Args:
         model: a folder, a name on the hub or one of `memenvs.models.packaged`; or a model in
-            memory, which is given back as it is. The folder of a LoRA adapter names the model that it belongs
+            memory, which is returned as it is. The folder of a LoRA adapter names the model that it belongs
             to, which is loaded with it.
         device: of torch; None: a GPU if there is one.
-        dtype: of `Dtype`. `"auto"` is the checkpoint's own where the device computes in it at least as
-            fast as in float32, and else float32: float16 on a CPU, and bfloat16 on one without instructions
-            for it (AVX512-BF16 or AMX) or on a GPU that only emulates it.
+        dtype: `"auto"` is the checkpoint's own where the device computes in it at least as fast as in
+            float32, and otherwise float32: instead of float16 on a CPU, and of bfloat16 on a CPU without
+            instructions for it (AVX512-BF16 or AMX) or on a GPU that only emulates it.
         merge_adapter: add an adapter to the model's weights; False: keep it beside them, to be trained.
 
     Raises:
         FileNotFoundError: there is no such model.
         ImportError: the package of a packaged model is not installed.
-        ValueError: another dtype; a device or a dtype is given for a model in memory; or weights are damaged.
+        ValueError: a device or a dtype is given for a model in memory, or weights are damaged.
     """
-    check_choice("dtype", dtype, get_args(Dtype))
     if hasattr(model, "config"):
         if device is not None or dtype != "auto":
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
         return model
     name = str(resolve(model))
     if lora.is_adapter(name):
-        return _load_adapted(name, device, dtype, merge_adapter)
+        adapted = lora.load_adapter(load_model(lora.base_of(name), device, dtype), name)
+        if merge_adapter:
+            adapted = lora.MergedModel(adapted).model
+        adapted.config._name_or_path = name  # which may have a tokenizer
+        return adapted
     torch = require("torch", "train")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     loaded = _read_model(name, dtype)
@@ -67,23 +71,8 @@ def computes_fast(device: Any, dtype: Any) -> bool:
         return dtype != torch.bfloat16 or torch.cuda.is_bf16_supported(including_emulation=False)
     if dtype != torch.bfloat16:
         return False
-    # Of torch's private names the ones that are there in every version from 2.6 on.
+    # Private names that every torch from 2.6 on has.
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def _load_adapted(folder: str, device: str | None, dtype: Dtype, merge: bool) -> Any:
-    base = lora.base_of(folder)
-    try:
-        model = load_model(base, device, dtype)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"the adapter in {folder} belongs to a model that is not here: {error}"
-        ) from error
-    adapted = lora.load_adapter(model, folder)
-    if merge:
-        adapted = lora.MergedModel(adapted).model
-    adapted.config._name_or_path = folder  # where a tokenizer may stand
-    return adapted
 
 
 def _read_model(name: str, dtype: str) -> Any:
@@ -102,19 +91,16 @@ def _read_model(name: str, dtype: str) -> Any:
 
 
 def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
-    """A tokenizer of transformers: the one given, the one of that name or model, or the one beside the model.
+    """The given tokenizer of transformers, the one of the given name, or with None the one beside the model.
 
     Raises:
-        FileNotFoundError: there is no tokenizer of that name.
-        ValueError: none is given, and the model was not loaded from anywhere.
+        FileNotFoundError: there is no tokenizer of that name, or none beside the model.
     """
     if tokenizer is not None and not isinstance(tokenizer, str) and hasattr(tokenizer, "encode"):
         return tokenizer
     name = str(resolve(tokenizer)) if tokenizer is not None else model.config._name_or_path
     if lora.is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
         name = str(resolve(lora.base_of(name)))
-    if not name:
-        raise ValueError("a model that was made in memory has no tokenizer beside it; give tokenizer=")
     try:
         return require("transformers", "train").AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except OSError as error:
@@ -171,7 +157,7 @@ class LMHead:
 
 
 class _GivenStates:
-    """What the copy calls in the place of a backbone or its decoder: gives the states that it is given."""
+    """Replaces a backbone or its decoder: returns the states that it is given."""
 
     def __init__(self, backbone: Any):
         self._backbone, self.decoder = backbone, self
@@ -180,25 +166,19 @@ class _GivenStates:
         return getattr(self._backbone, name)
 
     def __call__(self, *_args: Any, inputs_embeds: Any, **_kwargs: Any) -> _Output:
-        return _Output(inputs_embeds)
+        return _Output([inputs_embeds])
 
 
-class _Output:
-    """An output of a backbone that holds hidden states and nothing else."""
+class _Output(list[Any]):
+    """An output of a backbone: the hidden states come first, every other field is None."""
 
-    def __init__(self, last_hidden_state: Any):
-        self.last_hidden_state = last_hidden_state
-
-    def __getitem__(self, index: int) -> Any:
-        return (self.last_hidden_state,)[index]
-
-    def __getattr__(self, name: str) -> None:
-        return None
+    def __getattr__(self, name: str) -> Any:
+        return self[0] if name == "last_hidden_state" else None
 
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Put every module of the model in evaluation mode, and afterwards back into its own."""
+    """Put every module of the model in evaluation mode, and restore each one's own mode afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -225,23 +205,17 @@ def depends_on_length(config: Any) -> bool:
 
 
 def empty_cache() -> Any:
-    """A cache to be filled by a model; made without its config, it keeps also what a sliding window hides.
-
-    The model's mask still hides it.
-    """
+    """A cache to be filled by a model; made without its config, it also keeps what a sliding window masks."""
     return require("transformers", "train").DynamicCache()
 
 
 def cache_inputs(model: Any, cache: Any) -> dict[str, Any]:
-    """What a model is called with so that it reads behind a cache and fills it."""
+    """Arguments with which a model reads after a cache and fills it."""
     return {_cache_name(model): cache, "use_cache": True}
 
 
 def _cache_name(model: Any) -> str:
-    """The argument of a model's cache; "" where it has none.
-
-    It is `cache` since transformers 5.24, which warns of the older `past_key_values`.
-    """
+    """The name of a model's argument for a cache, `cache` since transformers 5.24; "" where it has none."""
     names = inspect.signature(model.forward).parameters
     return next((name for name in ("cache", "past_key_values") if name in names), "")
 
@@ -258,12 +232,12 @@ def copy_cache(cache: Any, length: int, rows: int) -> Any:
 class PackedLinears:
     """Linear layers that multiply by weights in the order in which oneDNN reads them.
 
-    On a CPU a product with few rows waits for its weights: `torch.nn.functional.linear` puts them into that
-    order anew each time. Here they are kept in it, in a second copy of the weights, made when they are first
-    used and again for a layer whose weights have changed. Products are the same but for the order of sums.
+    On a CPU a product with few rows waits for its weights: `torch.nn.functional.linear` reorders them each
+    time. Here a second copy of the weights keeps that order, made when they are first used and again for a
+    layer whose weights have changed. Products differ by the order of sums alone.
 
-    Layers are left as they are where this does not apply: on another device, in another dtype than float32
-    or bfloat16, with a forward method of their own, and from `PACKED` bytes on.
+    Layers on another device, in another dtype than float32 or bfloat16, with a forward method of their own,
+    or beyond `PACKED` bytes do not change.
 
     Args:
         modules: whose layers, those inside them included; each layer is packed once.
@@ -277,7 +251,7 @@ class PackedLinears:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Use the packed weights; only under `torch.no_grad()`, and while the weights stay as they are."""
+        """Use the packed weights; only under `torch.no_grad()`, and while no weight changes."""
         used, room = [], PACKED
         for layer in self._layers:
             room -= layer.weight.nbytes
@@ -296,8 +270,8 @@ class PackedLinears:
                 del layer.forward
 
 
-PACKED = 2**33  # bytes of weights that are kept a second time
-PACKED_FOR = 16  # rows for which oneDNN chooses the order; it serves any number
+PACKED = 2**33  # bytes of weights that have a second copy
+PACKED_FOR = 16  # rows for which oneDNN chooses the order; any number may be multiplied
 
 
 class _PackedWeight:
@@ -309,10 +283,7 @@ class _PackedWeight:
         self._weight = self._torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR)
 
     def is_of(self, weight: Any) -> bool:
-        """Whether the weight is still the one that was packed.
-
-        Some in-place changes count no version, so the bits are summed: as much to read as for one token.
-        """
+        """Whether the weight is still the one that was packed; in-place changes may leave its version."""
         return self._state(weight) == (self._version, self._sum)
 
     def _state(self, weight: Any) -> tuple[Any, int]:

@@ -6,12 +6,12 @@ import copy
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memenvs.core.checks import Range, check_numbers, check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.files import damage_in_one_line, read_json, write_json
 from memenvs.core.optional import require
 from memenvs.models.packaged import MODELS, resolve
@@ -19,45 +19,24 @@ from memenvs.models.packaged import MODELS, resolve
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = "default"  # of the adapter inside the model
 PREFIX = "base_model.model."  # of every weight in peft's files
-ALL_LINEAR = ("all-linear",)
-# Settings of peft under which an adapter is more than B A beside linear layers.
-OTHER_PARTS = (
-    "use_dora",
-    "lora_bias",
-    "modules_to_save",
-    "layer_replication",
-    "target_parameters",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-)
+SCALE = 2  # alpha / rank of a fresh adapter
 
 
+@checked
 @dataclass(frozen=True)
 class LoRA:
-    """An adapter to be trained in the place of the model: W x becomes W x + alpha / rank * B A x (its eq. 3).
+    """An adapter to be trained instead of the model: W x becomes W x + 2 B A x (its eq. 3 with alpha = 2 r).
 
-    B begins as 0, so that the model computes as before to the last bit. Dropout is 0.
+    Every linear layer but the lm_head gets one. B starts as 0, so that the model's outputs do not change by a
+    bit. Dropout is 0.
 
     Args:
         rank: r, rows of A and columns of B.
-        alpha: None: 2 * rank.
-        targets: the linear layers that get one, by the last parts of their names, such as `q_proj`; or
-            `all-linear`, all of them but the lm_head.
         seed: of A.
-
-    Raises:
-        ValueError: a number is out of range.
     """
 
-    rank: int
-    alpha: float | None = None
-    targets: Sequence[str] = ALL_LINEAR
+    rank: Count
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_whole(Range(1), lora_rank=self.rank)
-        if self.alpha is not None:
-            check_numbers(Range(above=0), lora_alpha=self.alpha)
 
 
 def add_adapter(model: Any, lora: LoRA, base: str = "") -> Any:
@@ -68,26 +47,19 @@ def add_adapter(model: Any, lora: LoRA, base: str = "") -> Any:
     Args:
         model: of transformers.
         lora: what to add.
-        base: the name that the model is loaded by where the adapter is; "": its own.
+        base: the name that the adapter's users load the model by; "": the model's own.
 
     Raises:
-        ValueError: the targets name no linear layer; the message lists what there is.
         ImportError: peft is not installed.
     """
     torch, peft = require("torch", "train"), require("peft", "lm")
-    layers = linear_layers(model)
-    names = sorted({name.rpartition(".")[2] for name in layers})
-    targets = list(layers) if tuple(lora.targets) == ALL_LINEAR else list(lora.targets)
-    for target in targets:
-        if not any(name == target or name.endswith(f".{target}") for name in layers):
-            raise ValueError(f"lora_targets must be all-linear or some of {', '.join(names)}, got {target!r}")
     config = peft.LoraConfig(
         r=lora.rank,
-        lora_alpha=2 * lora.rank if lora.alpha is None else lora.alpha,
-        target_modules=names if tuple(lora.targets) == ALL_LINEAR else targets,
+        lora_alpha=SCALE * lora.rank,
+        target_modules=sorted({name.rpartition(".")[2] for name in linear_layers(model)}),
         base_model_name_or_path=base or model.config._name_or_path,
         task_type="CAUSAL_LM",
-        inference_mode=True,  # how it is saved
+        inference_mode=True,  # as it is saved
     )
     adapted = _inject(model, config)
     generator = torch.Generator().manual_seed(lora.seed)
@@ -103,7 +75,7 @@ def add_adapter(model: Any, lora: LoRA, base: str = "") -> Any:
 
 
 def is_adapter(folder: str | Path) -> bool:
-    """Whether a folder holds an adapter, and not a whole model."""
+    """Whether a folder has an adapter, not a whole model."""
     return (Path(folder) / CONFIG).is_file()
 
 
@@ -113,7 +85,7 @@ def has_adapter(model: Any) -> bool:
 
 
 def model_reference(model: str | Path) -> str:
-    """A model's name as an adapter elsewhere can give it: of a folder the absolute path, else as it is."""
+    """A model's name as an adapter in another folder can give it: the absolute path of a folder."""
     if isinstance(model, str) and model in MODELS:
         return model
     return os.path.abspath(model) if Path(model).is_dir() else str(model)
@@ -126,44 +98,25 @@ def belongs_to(model: Any, name: str) -> bool:
 
 
 def base_of(folder: str | Path) -> str:
-    """The model that a folder's adapter belongs to, as `load_model` takes it.
-
-    Raises:
-        ValueError: the adapter is of another kind than LoRA, or names no model.
-    """
-    path = Path(folder) / CONFIG
-    config = read_json(path)
-    kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
-    extra = [name for name in OTHER_PARTS if config.get(name)]
-    if kind != "LORA" or extra or config.get("bias", "none") != "none":
-        found = f"peft_type {kind}" + "".join(f" with {name}" for name in extra)
-        raise ValueError(f"{path} is of {found}, which is not plain LoRA; merge it into its model with peft")
-    if not base:
-        raise ValueError(f"{path} names no base_model_name_or_path; write the model's name there")
-    return str(base)
+    """The model that a folder's adapter belongs to, as `load_model` takes it."""
+    return str(read_json(Path(folder) / CONFIG).get("base_model_name_or_path") or "")
 
 
-def load_adapter(model: Any, folder: str | Path, base: str = "", *, trainable: bool = True) -> Any:
+def load_adapter(model: Any, folder: str | Path, *, trainable: bool = True) -> Any:
     """A copy of a causal model with the adapter in a folder, of `save_adapter` or peft; see `add_adapter`.
 
     Args:
         model: what the adapter belongs to.
         folder: of the adapter, or the name of one that ships.
-        base: as in `add_adapter`; "": as in the folder.
         trainable: False: the adapter is frozen too.
 
     Raises:
-        ValueError: the adapter is of another model.
+        ValueError: the adapter is of another model, or not LoRA alone.
         ImportError: peft is not installed.
     """
     folder = resolve(folder)
     config = require("peft", "lm").LoraConfig.from_pretrained(str(folder))
-    config.base_model_name_or_path = base or config.base_model_name_or_path
-    try:
-        adapted = _inject(model, config)
-    except ValueError as error:
-        named = config.base_model_name_or_path
-        raise ValueError(f"the adapter in {folder} is of another model than {named}: {error}") from error
+    adapted = _inject(model, config)
     read_adapter(adapted, folder)
     for weight in _adapter_weights(adapted).values():
         weight.requires_grad_(trainable)
@@ -188,15 +141,9 @@ def read_adapter(model: Any, folder: str | Path) -> None:
 
     Raises:
         FileNotFoundError: the folder has no weights.
-        ValueError: they are damaged, of another form, or scaled otherwise.
+        ValueError: they are damaged, of another model, or more than A and B of linear layers (DoRA, biases).
     """
-    torch, path = require("torch", "train"), Path(folder) / WEIGHTS
-    there, here = read_json(Path(folder) / CONFIG), model.peft_config[NAME]
-    for name in ("lora_alpha", "use_rslora", "alpha_pattern"):
-        if there.get(name, getattr(here, name)) != getattr(here, name):
-            raise ValueError(
-                f"the adapter in {folder} has {name} {there[name]!r}, and this one {getattr(here, name)!r}"
-            )
+    path = Path(folder) / WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(f"no {WEIGHTS} in {folder}; only safetensors are read")
     with damage_in_one_line(folder):
@@ -207,16 +154,16 @@ def read_adapter(model: Any, folder: str | Path) -> None:
         ours, theirs = (tuple(one[name].shape) if name in one else "nothing" for one in (own, saved))
         if ours != theirs:
             raise ValueError(
-                f"the adapter in {folder} is of another model, or of other layers: {name} is {theirs} there "
-                f"and {ours} here"
+                f"the adapter in {folder} is of another model, of other layers, or not plain LoRA: {name} is "
+                f"{theirs} there and {ours} here"
             )
-    with torch.no_grad():
+    with require("torch", "train").no_grad():
         for name, weight in own.items():
             weight.copy_(saved[name])
 
 
 def linear_layers(model: Any) -> dict[str, Any]:
-    """The linear layers of a model but its lm_head, by their names."""
+    """The linear layers of a model except its lm_head, by their names."""
     torch = require("torch", "train")
     kinds = (torch.nn.Linear, require("transformers.pytorch_utils", "train").Conv1D)
     head = model.get_output_embeddings()
@@ -224,7 +171,7 @@ def linear_layers(model: Any) -> dict[str, Any]:
 
 
 def twin(model: Any) -> Any:
-    """A copy of a model that shares what is frozen, and has the rest, as an adapter, once more."""
+    """A copy of a model that shares its frozen weights; the rest, such as an adapter, is copied."""
     shared = [weight for weight in model.parameters() if not weight.requires_grad]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*shared, *model.buffers())})
 
@@ -239,7 +186,7 @@ def without_adapter(model: Any) -> Any:
 
 
 class MergedModel:
-    """A copy of a model whose adapter is added to its weights; all else is shared.
+    """A copy of a model with its adapter added to the weights; everything else is shared.
 
     It decodes without the adapter's small products. The sums are rounded to the model's dtype.
 
@@ -247,7 +194,7 @@ class MergedModel:
         model: the copy.
 
     Args:
-        adapted: the model with the adapter, which is left as it is.
+        adapted: the model with the adapter, which does not change.
     """
 
     def __init__(self, adapted: Any):
@@ -260,7 +207,7 @@ class MergedModel:
         self.refresh()
 
     def refresh(self) -> None:
-        """Add the adapter's present weights where they have changed; the copy's tensors stay the same."""
+        """Add the adapter's present weights where they have changed, in the copy's own tensors."""
         torch = require("torch", "train")
         for number, (layer, plain) in enumerate(self._layers):
             now = [parts[NAME].weight.detach() for parts in (layer.lora_A, layer.lora_B)]
@@ -279,7 +226,7 @@ def _inject(model: Any, config: Any) -> Any:
     torch, peft = require("torch", "train"), require("peft", "lm")
     adapted = _sharing(model)
     with torch.random.fork_rng(), warnings.catch_warnings():
-        # peft turns the weights of Conv1D (GPT-2) round by itself, and says so.
+        # peft transposes the weights of Conv1D (GPT-2) by itself, and warns of it.
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
         peft.inject_adapter_in_model(config, adapted, NAME)
     return adapted
@@ -298,6 +245,7 @@ def _adapted_layers(model: Any) -> list[tuple[str, Any]]:
 
 
 def _adapter_weights(model: Any) -> dict[str, Any]:
-    """The adapter's weights by their names in peft's files, which do not tell the adapter's own name."""
+    """A and B of each layer by their names in peft's files, which leave out the adapter's own name."""
     named: Iterator[tuple[str, Any]] = model.named_parameters()
-    return {name.replace(f".{NAME}.", "."): weight for name, weight in named if ".lora_" in name}
+    ends = (f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight")
+    return {name.replace(f".{NAME}.", "."): weight for name, weight in named if name.endswith(ends)}

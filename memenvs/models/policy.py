@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from memenvs.core.checks import Range, check_numbers, check_whole
+from memenvs.core.data import Whole, checked
 from memenvs.core.spaces import replace_surrogates
 from memenvs.models.chat import Ids, TokenText
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
@@ -18,35 +19,27 @@ Limit = int | Sequence[int]
 """Tokens, one number for all prompts or one for each."""
 
 
+@checked
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are sampled: from what `top_k`, then `top_p`, then `min_p` leave, by their probabilities.
+    """How tokens are sampled: by probability, from what `top_k`, then `top_p`, then `min_p` leave.
 
     Args:
         temperature: at least 0; 0 takes the likeliest token.
         top_p: in (0, 1]; only the likeliest tokens that together have this probability are sampled.
-        top_k: only so many of the likeliest tokens are sampled; 0: all.
+        top_k: only this many of the likeliest tokens are sampled; 0: all.
         min_p: in [0, 1]; only tokens at least this share as likely as the likeliest one are sampled.
         stop: strings that end a reply; the token that completes one is the reply's last, and what it shows
             beyond the string stays.
-
-    Raises:
-        ValueError: a number is out of its range, a stop string is empty, or `stop` is one string.
     """
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    stop: Sequence[str] = ()
+    temperature: Annotated[float, Meta(ge=0)] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    top_k: Whole = 0
+    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    stop: Sequence[Annotated[str, Meta(min_length=1)]] = ()
 
     def __post_init__(self) -> None:
-        check_numbers(Range(0), temperature=self.temperature)
-        check_numbers(Range(above=0, most=1), top_p=self.top_p)
-        check_whole(Range(0), top_k=self.top_k)
-        check_numbers(Range(0, 1), min_p=self.min_p)
-        if isinstance(self.stop, str) or not all(isinstance(one, str) and one for one in self.stop):
-            raise ValueError(f"stop must be a list of strings that are not empty, got {self.stop!r}")
         object.__setattr__(self, "stop", tuple(self.stop))
 
     @property
@@ -56,13 +49,13 @@ class SamplingParams:
 
 
 class Reply(NamedTuple):
-    """What a policy sampled behind a prompt.
+    """What a policy sampled after a prompt.
 
     Attributes:
-        text: decoded, without the end token; what the environment is given.
-        ids: (T,) as sampled and never tokenised again, the end token included where it was sampled.
+        text: decoded, without the end token; the environment's action.
+        ids: (T,) as sampled and never tokenised again, including the end token if it was sampled.
         logprobs: (T,) nats, under the distribution at the policy's temperature (at 1 where that is 0).
-        finished: it ended by the end token or a stop string; False: it was cut at its limit or the window.
+        finished: ended by the end token or a stop string; False: cut off at its limit or the window.
     """
 
     text: str
@@ -98,7 +91,7 @@ class Policy(Protocol):
         """A fresh prompt (T,), in the chat template where the policy has one."""
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What stands behind a reply (T,) in an episode that appends: `text`, or the chat around it."""
+        """What follows a reply (T,) in an episode that appends: `text`, or the chat around it."""
 
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
@@ -106,7 +99,7 @@ class Policy(Protocol):
         """A reply to each prompt, sampled from its own generator alone."""
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Characters (T, 2) of the reply's text that each of its tokens stands for."""
+        """Start and end (T, 2) of each token's text, in characters of the reply's text."""
 
 
 class ScriptedPolicy:
@@ -134,12 +127,12 @@ class ScriptedPolicy:
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
-        """The function's reply to each prompt; `rngs` are not used. One that is cut is not finished."""
+        """The function's reply to each prompt; `rngs` are not used. One that is cut off is not finished."""
         limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
         return [self._one(prompt, limit) for prompt, limit in zip(prompts, limits, strict=True)]
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Characters (T, 2) of the reply's text that each of its tokens stands for."""
+        """Start and end (T, 2) of each token's text, in characters of the reply's text."""
         return self._tokens.spans(reply)
 
     def _one(self, prompt: Ids, limit: int) -> Reply:
@@ -153,7 +146,7 @@ class ScriptedPolicy:
 
 
 def reply_limits(lengths: Sequence[int], rngs: int, limit: Limit, window: int | None) -> list[int]:
-    """Tokens that the reply to each prompt may have: its limit, or what the window leaves; 0 at the least.
+    """The most tokens of the reply to each prompt: its limit, or what the window leaves; at least 0.
 
     Args:
         lengths: tokens of each prompt.
@@ -162,19 +155,17 @@ def reply_limits(lengths: Sequence[int], rngs: int, limit: Limit, window: int | 
         window: as in `Policy`.
 
     Raises:
-        ValueError: prompts, generators and limits are not of one number, a prompt is empty, or a limit is
-            negative.
+        ValueError: prompts, generators and limits differ in number, or a prompt is empty.
     """
     limits = [limit] * len(lengths) if isinstance(limit, int | np.integer) else list(limit)
     if not len(lengths) == rngs == len(limits):
         raise ValueError(
             f"{len(lengths)} prompts, {rngs} generators and {len(limits)} limits; give each prompt one"
         )
-    for i, (length, most) in enumerate(zip(lengths, limits, strict=True)):
-        if length == 0:
-            raise ValueError(f"prompt {i} is empty, so nothing predicts its reply; give at least one token")
-        if most < 0:
-            raise ValueError(f"max_new_tokens must be at least 0, got {most!r} for prompt {i}")
-    if window is None:
-        return [int(most) for most in limits]
-    return [max(0, min(int(most), window - n)) for most, n in zip(limits, lengths, strict=True)]
+    if 0 in lengths:
+        raise ValueError(
+            f"prompt {lengths.index(0)} is empty, so nothing predicts its reply; give at least one token"
+        )
+    if window is not None:
+        limits = [min(most, window - length) for most, length in zip(limits, lengths, strict=True)]
+    return [max(0, int(most)) for most in limits]

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.core.batching import lexicographic_order, micro_batches
-from memenvs.core.checks import check_whole
 from memenvs.core.optional import require
 from memenvs.models.chat import Ids
 from memenvs.models.loading import cache_inputs, can_reuse_cache
@@ -26,7 +25,7 @@ ATTENTION = "memenvs_packed"  # name of `attend` among the attention implementat
 PREFIX = 32  # tokens that a shared prefix must save: about what one more row of a pass costs
 ALIKE = 0.75  # shortest to longest segment of one attention call; nothing else is padded
 CALL = 16_384  # tokens of one attention call, padding and each row's prefix included; bounds its memory
-BLOCK = 128  # queries whose scores are computed at once, against no key behind them
+BLOCK = 128  # queries whose scores are computed at once, against no later key
 UNKNOWN = ("s_aux", "position_bias", "cache")  # parts of attention that only other implementations have
 LONG = 2_048  # tokens from which on scores kept for a gradient would take most of the memory
 
@@ -43,28 +42,23 @@ class PrefixGroup(NamedTuple):
     rows: list[int]
 
 
-def group_by_prefix(
-    sequences: Sequence[Ids], most: Sequence[int] | None = None, least: int = PREFIX
-) -> list[PrefixGroup]:
+def group_by_prefix(sequences: Sequence[Ids], least: int = PREFIX) -> list[PrefixGroup]:
     """Partition sequences into groups such that reading each group's prefix once saves the most tokens.
 
     A group of n sequences with a common prefix of p tokens saves p (n - 1), less `least` for its own row. In
     lexicographic order the best groups are runs of neighbours, which dynamic programming finds exactly.
 
-    Both readers of shared prompts use it: a batch of prompts before sampling, and training sequences of an
-    update, whose prefix ends before the reply. Prompts that are equal in full share all but their last token
-    with `most` one less than their length, so that each row still has a token to read.
+    Prompts before sampling and training sequences of an update are grouped by it. A prefix is at least one
+    token shorter than each of its sequences, so that each row has a token to read.
 
     Args:
         sequences: (T,) ids each.
-        most: the longest prefix of each sequence that may be shared; None: one token less than its length.
         least: tokens that a group must save.
 
     Returns:
         Groups in lexicographic order of their sequences; every sequence is in exactly one.
     """
-    ends = [max(0, len(ids) - 1) for ids in sequences] if most is None else list(most)
-    starts = [np.ascontiguousarray(ids[:end]) for ids, end in zip(sequences, ends, strict=True)]
+    starts = [np.ascontiguousarray(ids[:-1]) for ids in sequences]
     order = lexicographic_order(starts)
     shared = np.array([_common(starts[a], starts[b]) for a, b in itertools.pairwise(order)])
     saved = np.zeros(len(order) + 1)  # by the first j sequences in that order
@@ -105,7 +99,6 @@ def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
         sequences: (T,) ids each.
         budget: tokens, shared prefixes counted once; at least 1.
     """
-    check_whole(budget=budget)
     parts: list[tuple[int, list[int]]] = []  # tokens to compute, and numbers of sequences
     for prefix, rows in group_by_prefix(sequences):
         tokens, part = prefix, list[int]()
@@ -148,7 +141,7 @@ class AttentionCall(NamedTuple):
 
     Attributes:
         segments: at least one.
-        prefix: number of the segment that stands before each of them; None: nothing does.
+        prefix: number of the segment that precedes each of them; None: none.
     """
 
     segments: list[Segment]
@@ -161,26 +154,24 @@ class AttentionCall(NamedTuple):
 
 
 class PackedBatch:
-    """Sequences as one row of N tokens: the segments of each attention call, one behind the other.
+    """Sequences as one row of N tokens: the segments of each attention call, one after the other.
 
     Attributes:
         calls: of attention; those of shared prefixes and of sequences that share nothing come first.
         lengths: tokens of each segment.
         ids: (N,) tokens.
         positions: (N,) position of each token in its sequence.
-        index: (M,) which of the N tokens stands at each place of the padded calls; padding repeats one.
+        index: (M,) which of the N tokens is at each place of the padded calls; padding repeats one.
         inverse: (N,) of each token, its place in the padded calls.
-        places: of each sequence, where its tokens (T,) stand among the N.
+        places: of each sequence, where its tokens (T,) are among the N.
 
     Args:
         sequences: (T,) ids each, not all empty.
         device: of torch.
-        groups: of the sequences; None: those of `group_by_prefix`.
     """
 
-    def __init__(self, sequences: Sequence[Ids], device: Any, groups: Sequence[PrefixGroup] | None = None):
-        groups = group_by_prefix(sequences) if groups is None else groups
-        groups = [group for group in groups if len(sequences[group.rows[0]])]
+    def __init__(self, sequences: Sequence[Ids], device: Any):
+        groups = [group for group in group_by_prefix(sequences) if len(sequences[group.rows[0]])]
         first = [Segment(rows[0], 0, prefix or len(sequences[rows[0]])) for prefix, rows in groups]
         self.calls = [AttentionCall(segments, None) for segments in _alike(first)]
         numbers = {one.row: i for i, one in enumerate(one for call in self.calls for one in call.segments)}
@@ -331,7 +322,7 @@ def _attention(
     """Attention (B, heads, S, D) of scaled queries, the last S of T tokens; keys and values are (B, K, T, D).
 
     On a CPU two matrix products and a softmax for blocks of queries are three times as fast, forward and
-    backward, as `scaled_dot_product_attention`, which computes scores anew in the backward pass; but where
+    backward, as `scaled_dot_product_attention`, which computes scores again in the backward pass; but where
     sequences are long these scores would fill the memory.
     """
     (count, heads, queries, _), (_, key_heads, total, _) = q.shape, k.shape
@@ -352,7 +343,7 @@ def _attention(
     blocks = []
     for start in range(0, queries, BLOCK):
         first, last = total - queries + start, total - queries + min(start + BLOCK, queries)
-        # The heads that share keys stand one behind the other, so that keys are not repeated.
+        # The heads that share keys follow each other, so that keys are not repeated.
         block = q[:, :, start : start + BLOCK].reshape(count * key_heads, -1, q.shape[-1])
         mask = packed.mask(first, last, window, q).repeat(shared, 1)
         seen = k[:, :last].transpose(1, 2)

@@ -19,7 +19,7 @@ from memenvs.models.prefixes import PackedBatch, can_read_packed, pack_batches, 
 torch = require("torch", "train")
 DynamicLayer: Any = require("transformers", "train").cache_utils.DynamicLayer
 
-SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch goes on
+SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch continues
 PREFILL = 16_384  # tokens of prompts in a forward pass, padding included; a longer prompt is read alone
 PREFILL_ALIKE = 0.9  # at most a tenth of such a pass is padding
 
@@ -27,7 +27,7 @@ PREFILL_ALIKE = 0.9  # at most a tenth of such a pass is padding
 class TokenSampler:
     """Samples replies, each from its own uniform numbers, so that none depends on the others in its batch.
 
-    The last bits of float sums do depend on the batch: where a uniform number falls within 1e-6 of the border
+    Only the last bits of float sums depend on the batch: where a uniform number is within 1e-6 of the border
     between two tokens, a reply may differ.
 
     Args:
@@ -71,20 +71,31 @@ class TokenSampler:
         return replies
 
     def _sample(self, prompts: Sequence[Ids], uniforms: Sequence[NDArray[np.float64]]) -> list[Reply]:
-        limits, numbers = np.array([len(own) for own in uniforms]), pad_right(uniforms, np.float64)
-        replies = _Replies(*numbers.shape)
+        numbers = pad_right(uniforms, np.float64)
+        ids, logprobs = np.zeros(numbers.shape, dtype=np.int64), np.zeros(numbers.shape)
+        lengths = np.array([len(own) for own in uniforms])
+        finished = np.zeros(len(prompts), dtype=bool)
         active = _ActiveRows(self, prompts, numbers.shape[1])
         for step in range(numbers.shape[1]):
             rows = active.rows
             chance = torch.from_numpy(numbers[rows, step]).to(self.device)
-            tokens, logprobs = sample_tokens(self.model.lm_head(active.hidden), chance, self._params)
-            replies.write(rows, step, tokens.cpu().numpy(), logprobs.cpu().numpy())
-            ended = self._stopping.ended(replies.ids, rows, step)
-            replies.end(rows, step, ended, limits[rows] == step + 1)
-            if not replies.open.any():
+            tokens, nats = sample_tokens(self.model.lm_head(active.hidden), chance, self._params)
+            ids[rows, step], logprobs[rows, step] = tokens.cpu().numpy(), nats.cpu().numpy()
+            if not np.isfinite(logprobs[rows, step]).all():
+                raise FloatingPointError(
+                    f"the model's logits are not numbers at token {step} of a reply (NaN or infinite): "
+                    "its weights have diverged, or its dtype is too narrow; load an earlier checkpoint"
+                )
+            ended = rows[self._stopping.ended(ids, rows, step) & (lengths[rows] > step)]
+            lengths[ended], finished[ended] = step + 1, True
+            if lengths.max() == step + 1:
                 break
-            active.read(tokens, replies.open[rows])
-        return replies.finish(self._stopping.text)
+            active.read(tokens, lengths[rows] > step + 1)
+        written = [(ids[i, :n].copy(), logprobs[i, :n].copy()) for i, n in enumerate(lengths)]
+        return [
+            Reply(self._stopping.text.reply_text(own), own, said, bool(done))
+            for (own, said), done in zip(written, finished, strict=True)
+        ]
 
 
 class StoppingCriteria:
@@ -274,40 +285,8 @@ def _read_padded(backbone: Any, prompts: Sequence[Ids], device: Any) -> ReadProm
     return hidden, layers, [i * ids.shape[1] + np.arange(len(prompt)) for i, prompt in enumerate(prompts)]
 
 
-class _Replies:
-    """Replies to B prompts while they are sampled; `open` (B,) is True where one is not over."""
-
-    def __init__(self, rows: int, room: int):
-        self.ids = np.zeros((rows, room), dtype=np.int64)
-        self.open = np.ones(rows, dtype=bool)
-        self._logprobs = np.zeros((rows, room))
-        self._finished = np.zeros(rows, dtype=bool)
-        self._lengths = np.zeros(rows, dtype=np.int64)
-
-    def write(self, rows: Ids, step: int, ids: Ids, logprobs: NDArray[np.floating[Any]]) -> None:
-        if not np.isfinite(logprobs).all():
-            raise FloatingPointError(
-                f"the model's logits are not numbers at token {step} of a reply (NaN or infinite): "
-                "its weights have diverged, or its dtype is too narrow; load an earlier checkpoint"
-            )
-        self.ids[rows, step], self._logprobs[rows, step] = ids, logprobs
-
-    def end(self, rows: Ids, step: int, ended: NDArray[np.bool_], cut: NDArray[np.bool_]) -> None:
-        over = rows[(ended | cut) & self.open[rows]]
-        self._lengths[over] = step + 1
-        self._finished[rows] |= ended & self.open[rows]
-        self.open[over] = False
-
-    def finish(self, text: TokenText) -> list[Reply]:
-        replies = []
-        for row, (length, finished) in enumerate(zip(self._lengths, self._finished, strict=True)):
-            ids, logprobs = self.ids[row, :length].copy(), self._logprobs[row, :length].copy()
-            replies.append(Reply(text.reply_text(ids), ids, logprobs, bool(finished)))
-        return replies
-
-
 class _ActiveRows:
-    """The rows of a batch that the model still reads, with their cache; those that ended are removed."""
+    """The rows of a batch that the model still reads, with their cache; rows that have ended are removed."""
 
     def __init__(self, sampler: TokenSampler, prompts: Sequence[Ids], room: int):
         self.rows = np.arange(len(prompts))
@@ -319,16 +298,16 @@ class _ActiveRows:
         self._padding = lengths.max() - lengths
         self._used = int(lengths.max())
         self._positions = torch.from_numpy(lengths).to(self.hidden.device)
-        slots = np.arange(self._used + room)
-        self._mask = torch.from_numpy(slots >= self._padding[:, None]).to(self.hidden.device)
+        places = np.arange(self._used + room)
+        self._mask = torch.from_numpy(places >= self._padding[:, None]).to(self.hidden.device)
 
     def read(self, tokens: Any, active: NDArray[np.bool_]) -> None:
-        """Read the tokens (B,) just sampled; `active` (B,) says which rows go on."""
+        """Read the tokens (B,) just sampled; `active` (B,) says which rows continue."""
         if active.mean() <= SHRINK:
             tokens = self._shrink(tokens, active)
         self._used += 1
         positions = self._positions[:, None]
-        if self._window is not None:  # rows that have ended go on past the last position
+        if self._window is not None:  # rows that have ended run past the last position
             positions = positions.clamp(max=self._window - 1)
         self.hidden = self._backbone(
             input_ids=tokens[:, None],

@@ -1,4 +1,4 @@
-"""vLLM in this process: its engine, and a policy that samples by it."""
+"""vLLM in this process: its engine, and a policy that samples with it."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0  # seconds that a thread of an engine has to end
 
-_ended: MutableMapping[Any, dict[str, Any]] = weakref.WeakKeyDictionary()  # outputs that wait, by engine
+_ended: MutableMapping[Any, dict[str, Any]] = weakref.WeakKeyDictionary()  # outputs to be fetched, by engine
 
 
 class VLLMPolicy(ChatPolicy):
     """A vLLM engine as a policy that samples; learners evaluate with `HFPolicy`.
 
-    Each request has a seed of its own, the first number of its generator, so that a reply depends on what is
-    beside it only through the last bits of floats. Log-probabilities are the engine's, which differ from
+    Each request has its own seed, the first number of its generator, so that a reply depends on the rest of
+    its batch only through the last bits of floats. Log-probabilities are the engine's, which differ from
     those of transformers by the precision of both.
 
     Args:
         model: a folder, a name on the hub or of a packaged model, loaded here; or a `vllm.LLM`.
         tokenizer: a name, a folder or a fast tokenizer; None: the engine's own.
-        sampling_params: as in `HFPolicy`. At a temperature other than 0 and 1 it must leave no token out:
-            the engine would give log-probabilities of what is left.
+        sampling_params: as in `HFPolicy`. At a temperature other than 0 and 1 it must not truncate: the
+            engine would give log-probabilities of the rest.
         chat: None: where the tokenizer has a template.
         chat_args: of the template.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
 
     Raises:
-        ValueError: a number is out of range, or an engine that is made already cannot do what is asked.
+        ValueError: the engine cannot give log-probabilities of the whole distribution.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class VLLMPolicy(ChatPolicy):
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
-        """A reply to each prompt; one that leaves the window no room gets an empty reply, not finished.
+        """A reply to each prompt; a prompt that fills the window gets an empty reply, not finished.
 
         Raises:
             ValueError: a prompt is empty, or the arguments are not of one length.
@@ -92,7 +92,7 @@ class VLLMPolicy(ChatPolicy):
         return replies
 
     def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
-        """Begin a reply, beside those under way; see `memenvs.rollout.engine.StreamingPolicy`."""
+        """Begin a reply while others are under way; see `memenvs.rollout.engine.StreamingPolicy`."""
         settings = self._settings(int(rng.integers(2**31)), max_new_tokens)
         self._keys[add_request(self.llm, prompt.tolist(), settings)] = key
 
@@ -116,9 +116,13 @@ class VLLMPolicy(ChatPolicy):
             ValueError: the engine runs on a CPU and ties the lm_head to the embeddings, and the policy has no
                 adapter, which leaves both as they are.
         """
-        if not has_adapter(policy.model):
-            tied = self.llm.llm_engine.model_config.hf_config.tie_word_embeddings
-            check_lm_head(self._vllm.platforms.current_platform.is_cpu(), bool(tied))
+        # vLLM 0.32 packs the lm_head on a CPU when it loads a model, and never again if it is the embeddings
+        on_cpu = self._vllm.platforms.current_platform.is_cpu()
+        if on_cpu and not has_adapter(policy.model) and policy.model.config.tie_word_embeddings:
+            raise ValueError(
+                "vLLM on a CPU keeps the old lm_head when a model with tied embeddings gets new weights; "
+                "sample with HFPolicy, on a GPU, or with a model whose tie_word_embeddings is false"
+            )
         with tempfile.TemporaryDirectory(prefix="memenvs-weights-") as fresh:
             policy.merged().model.save_pretrained(fresh)
             self.llm.collective_rpc("reload_weights", kwargs={"weights_path": fresh})
@@ -150,27 +154,22 @@ class VLLMPolicy(ChatPolicy):
 
 
 def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any) -> Any:
-    """A `vllm.LLM` that is shut down when the interpreter ends.
-
-    Without that its threads outlive the interpreter, which now and then aborts a process that has done its
-    work.
+    """A `vllm.LLM` that is shut down before the interpreter ends, which its threads could otherwise abort.
 
     Args:
-        model: a folder, a name on the hub or of a packaged model; or a `vllm.LLM`, given back as it is.
+        model: a folder, a name on the hub or of a packaged model; or a `vllm.LLM`, returned as it is.
         arguments: of `vllm.LLM`; None: none but the defaults.
         **defaults: of `vllm.LLM`, where `arguments` have none of the name.
 
     Raises:
-        ValueError: arguments are given for an engine that is made already, or the folder holds an adapter.
+        ValueError: the folder holds an adapter.
     """
     if hasattr(model, "generate"):
-        if arguments is not None:
-            raise ValueError("engine holds arguments for a model by name; this one is made already")
         return model
     name = str(resolve(model))
     if is_adapter(name):
         raise ValueError(
-            f"vLLM is given whole models here, and {name} holds an adapter; give the folder that "
+            f"vLLM needs a whole model, and {name} holds an adapter; give the folder that "
             f"HFPolicy({name!r}).merged().save(FOLDER) writes"
         )
     before = set(threading.enumerate())
@@ -181,16 +180,16 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
 
 
 def add_request(llm: Any, prompt: list[int], params: Any) -> str:
-    """Begin to sample behind a prompt of token ids; the number of the request."""
+    """Begin to sample after a prompt of token ids; returns the number of the request."""
     number = str(next(llm.request_counter))
     llm.llm_engine.add_request(number, {"prompt_token_ids": prompt}, params)
     return number
 
 
 def wait(llm: Any, numbers: Collection[str]) -> dict[str, Any]:
-    """Outputs by the numbers of those requests that have ended; waits for at least one if there are any.
+    """Outputs by number of the requests that have ended; waits for at least one if there are any.
 
-    `LLM.generate` gives its caller the outputs of all requests. Here those of others are kept for them: a
+    `LLM.generate` returns the outputs of all requests. Here those of other callers are kept for them: a
     scorer may use the engine of a policy whose replies are still being sampled.
     """
     ended = _ended.setdefault(llm, {})
@@ -208,7 +207,7 @@ def drop(llm: Any, numbers: Collection[str]) -> None:
 
 
 def generate(llm: Any, prompts: Sequence[list[int]], params: Sequence[Any]) -> list[Any]:
-    """The output of each prompt of token ids; requests that others have begun go on beside them."""
+    """The output of each prompt of token ids; requests of other callers continue meanwhile."""
     numbers: list[str] = []
     outputs: dict[str, Any] = {}
     left: set[str] = set()
@@ -231,22 +230,6 @@ def stop_engine(engine: weakref.ref[Any], threads: Sequence[threading.Thread]) -
         core.shutdown()
     for thread in threads:
         thread.join(PATIENCE)
-
-
-def check_lm_head(on_cpu: bool, tied: bool) -> None:
-    """Refuse new weights where vLLM would keep the old lm_head.
-
-    On a CPU it packs the lm_head when it loads a model, and never again where they are the embeddings'
-    (0.32). On a GPU nothing is packed.
-
-    Raises:
-        ValueError: it would.
-    """
-    if on_cpu and tied:
-        raise ValueError(
-            "vLLM on a CPU keeps the old lm_head when a model with tied embeddings gets new weights; "
-            "sample with HFPolicy, on a GPU, or with a model whose tie_word_embeddings is false"
-        )
 
 
 def _logprobs_mode(params: SamplingParams) -> str:

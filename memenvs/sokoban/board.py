@@ -1,8 +1,8 @@
 """Boards: cells, moves, and the walls around a room.
 
 A mask is an integer with bit `row * width + column` set for a square. A shift moves all squares of a mask at
-once: `<< 1` right, `>> 1` left, `<< width` down, `>> width` up. The wall all round a board keeps what a shift
-carries over an edge out of the floor.
+once: `<< 1` right, `>> 1` left, `<< width` down, `>> width` up. The wall around a board keeps squares that a
+shift carries over an edge out of the floor.
 
 A board is a (H, W) uint8 array. Each cell is a sum of bits: WALL 1, BOX 2, TARGET 4, PLAYER 8; floor is 0.
 """
@@ -16,14 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 FLOOR, WALL, BOX, TARGET, PLAYER = 0, 1, 2, 4, 8
-UP, DOWN, LEFT, RIGHT = range(4)
-ACTIONS = ("up", "down", "left", "right")
 MAX_SIDE = 64  # squares
 
 CELLS = (WALL, FLOOR, TARGET, BOX | TARGET, BOX, PLAYER, PLAYER | TARGET)
 """The seven cells a board is made of, in the order that a vocabulary names them."""
 
-_IS_CELL = np.isin(np.arange(256), CELLS)
 FAR = 1 << 30  # pushes: more than any board takes
 
 _IS_WALL, _IS_BOX, _IS_TARGET, _IS_PLAYER = (
@@ -41,47 +38,26 @@ Grid = npt.NDArray[np.uint8]
 
 
 class LevelError(ValueError):
-    """A level or a level file that cannot be played: the message says what, the value and the mend."""
+    """A level or a level file that cannot be played; the message says why, and what to do."""
 
 
-def check_vocabulary(vocabulary: Vocabulary) -> None:
-    """Raise ValueError unless `vocabulary` has seven different, non-empty symbols."""
-    if len(vocabulary) != len(CELLS) or len(set(vocabulary)) != len(CELLS) or not all(vocabulary):
-        raise ValueError(
-            f"a vocabulary is seven different symbols, got {vocabulary!r}; name wall, floor, target, "
-            "box on target, box, player, player on target"
-        )
-
-
-def parse(text: str, vocabulary: Vocabulary = XSB, fill: bool = False) -> Grid:
-    """Read one board, a row a line, in one-character symbols; no rule of play is checked.
-
-    `fill` completes short rows with walls.
+def parse(text: str, vocabulary: Vocabulary = XSB) -> Grid:
+    """Read one board, a row a line, in one-character symbols; walls complete short rows.
 
     Raises:
-        LevelError: an unknown symbol, ragged rows, or a board over 64 squares a side.
+        LevelError: an unknown symbol, or a board over 64 squares a side. No rule of play is checked.
     """
     codes = dict(zip(vocabulary, CELLS, strict=True))
     rows = text.strip("\n").split("\n")
-    if fill:
-        longest = max(map(len, rows))
-        rows = [row.ljust(longest, vocabulary[0]) for row in rows]
+    width = max(map(len, rows))
+    if not width or max(len(rows), width) > MAX_SIDE:
+        raise LevelError(f"a board has 1 to {MAX_SIDE} squares a side, got {len(rows)} x {width}; cut it")
     for number, row in enumerate(rows, 1):
-        unknown = next((symbol for symbol in row if symbol not in codes), None)
-        if unknown is not None:
+        if unknown := [symbol for symbol in row if symbol not in codes]:
             raise LevelError(
-                f"row {number} has {unknown!r}; write rows in the symbols {''.join(vocabulary)!r}"
+                f"row {number} has {unknown[0]!r}; write rows in the symbols {''.join(vocabulary)!r}"
             )
-        if len(row) != len(rows[0]):
-            raise LevelError(
-                f"ragged rows: row {number} has {len(row)} squares, row 1 has {len(rows[0])}; "
-                "complete the short rows with walls, or pass fill=True"
-            )
-    if not rows[0] or max(len(rows), len(rows[0])) > MAX_SIDE:
-        raise LevelError(
-            f"a board has 1 to {MAX_SIDE} squares a side, got {len(rows)} x {len(rows[0])}; cut it"
-        )
-    return np.array([[codes[symbol] for symbol in row] for row in rows], np.uint8)
+    return np.array([[codes[symbol] for symbol in row.ljust(width, vocabulary[0])] for row in rows], np.uint8)
 
 
 def to_text(board: Grid, vocabulary: Vocabulary = LETTERS) -> str:
@@ -90,7 +66,7 @@ def to_text(board: Grid, vocabulary: Vocabulary = LETTERS) -> str:
 
 
 def rows_to_text(cells: bytes | bytearray, width: int, vocabulary: Vocabulary) -> str:
-    """`to_text` for codes that stand row by row."""
+    """`to_text` of cell codes, row by row."""
     symbol = _symbols(vocabulary if isinstance(vocabulary, str) else tuple(vocabulary)).__getitem__
     return "\n".join(["".join(map(symbol, cells[i : i + width])) for i in range(0, len(cells), width)])
 
@@ -98,36 +74,24 @@ def rows_to_text(cells: bytes | bytearray, width: int, vocabulary: Vocabulary) -
 @lru_cache
 def _symbols(vocabulary: Vocabulary) -> list[str]:
     """The symbol of each cell code."""
-    check_vocabulary(vocabulary)
     symbols = [""] * 16
     for cell, symbol in zip(CELLS, vocabulary, strict=True):
         symbols[cell] = symbol
     return symbols
 
 
-def check_playable(boards: Grid) -> None:
-    """Raise LevelError unless each board of (N, H, W) has one player and walls all round."""
+def check_levels(boards: Grid) -> None:
+    """Raise LevelError unless each board of (N, H, W) has walls around it, one player and a target a box."""
     edge = (boards & WALL) == 0
     edge[:, 1:-1, 1:-1] = False
     if edge.any():
         _, row, column = np.argwhere(edge)[0]
         raise LevelError(
-            f"the edge is open at row {row + 1}, column {column + 1}; put walls all round the board"
+            f"the edge is open at row {row + 1}, column {column + 1}; put walls around the board"
         )
-    players = np.count_nonzero(boards & PLAYER, axis=(1, 2))
+    players, boxes, targets = (np.count_nonzero(boards & bit, axis=(1, 2)) for bit in (PLAYER, BOX, TARGET))
     if (players != 1).any():
-        raise LevelError(
-            f"a board has one player, this one has {players[players != 1][0]}; put one on the board"
-        )
-
-
-def check_levels(boards: Grid) -> None:
-    """Raise LevelError unless each board of (N, H, W) is playable, with a target a box."""
-    check_playable(boards)
-    strange = boards[~_IS_CELL.take(boards)]
-    if len(strange):
-        raise LevelError(f"cell codes are {sorted(CELLS)}, got {strange[0]}; write boards in these codes")
-    boxes, targets = (np.count_nonzero(boards & bit, axis=(1, 2)) for bit in (BOX, TARGET))
+        raise LevelError(f"a board has one player, this one has {players[players != 1][0]}; put one on it")
     uneven = np.flatnonzero((boxes != targets) | (boxes == 0))
     if len(uneven):
         raise LevelError(
@@ -145,12 +109,12 @@ def squares(mask: int) -> Iterator[int]:
 
 
 class BoardLayout:
-    """Walls and targets of a bordered board, with what follows from them alone.
+    """Walls and targets of a bordered board, and what depends on them alone.
 
     Attributes:
         width: squares in a row.
         size: squares on the board.
-        floor: mask of the squares that are no wall.
+        floor: mask of the squares that are not walls.
         targets: mask of the targets.
     """
 
@@ -187,9 +151,9 @@ class BoardLayout:
 
     @cached_property
     def stuck(self) -> tuple[int, int]:
-        """Masks of the squares where a box is stopped for good: left and right, then up and down.
+        """Masks of the squares where a box can never move left or right, and never up or down.
 
-        A wall on one side is enough, for a push needs both; dead squares must be on both.
+        A wall on one side is enough, since a push needs both sides free; dead squares must be on both.
         """
         width, wall, dead = self.width, ~self.floor, self.floor & ~self.live
         across = wall << 1 | wall >> 1 | (dead << 1 & dead >> 1)
@@ -208,7 +172,7 @@ class BoardLayout:
         return region
 
     def _pulled(self, boxes: int) -> int:
-        """Where one pull takes a lone box from any square of `boxes`: the player needs room behind."""
+        """Squares that one pull takes a lone box to from any square of `boxes`."""
         width, floor = self.width, self.floor
         return (
             (boxes << 1 & floor & floor >> 1)

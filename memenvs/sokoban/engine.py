@@ -1,7 +1,7 @@
 """Moves of many boards at once.
 
-The rules stand once, in `_effect`. One table made from it (`KIND`) drives both `Board`, a lean pure-Python
-path for one board, and `BoardBatch`, which moves N boards in a dozen array operations.
+`_effect` has the rules. A table made from it (`KIND`) drives both `Board`, one board in plain Python, and
+`BoardBatch`, which moves N boards in a dozen array operations.
 
 Dynamics and rewards are those of gym-sokoban on bordered boards. An action is an integer: 0 up, 1 down, 2
 left, 3 right. A player who cannot move stays; that is a step too.
@@ -22,7 +22,6 @@ from memenvs.sokoban.board import (
     WALL,
     Grid,
     Vocabulary,
-    check_playable,
     rows_to_text,
 )
 
@@ -32,7 +31,7 @@ STAY, MOVE, PUSH, PUSH_ON, PUSH_OFF = range(5)
 
 def _effect(ahead: int, beyond: int) -> int:
     """What a step does, from the cell ahead of the player and the one beyond it (both cell codes)."""
-    if ahead & (WALL | PLAYER):  # a delta of 0, which stands for "no step", finds the player ahead
+    if ahead & (WALL | PLAYER):  # a delta of 0, no step, finds the player ahead
         return STAY
     if not ahead & BOX:
         return MOVE
@@ -79,19 +78,6 @@ _STEPS = tuple(
 )
 
 
-def classic_reward(step: Step) -> float:
-    """Reward of a step in gym-sokoban: -0.1, +1 for a box pushed on, -1 for one off, +10 when solved."""
-    return -0.1 + step.pushed_on - step.pushed_off + 10.0 * step.solved
-
-
-def classic_rewards(step: BatchStep) -> npt.NDArray[np.float64]:
-    """`classic_reward` of N boards, (N,)."""
-    rewards = step.pushed_on - np.float64(0.1)
-    rewards -= step.pushed_off
-    rewards += 10.0 * step.solved
-    return rewards
-
-
 def _deltas(width: int) -> tuple[int, int, int, int]:
     """Offsets of up, down, left and right in a board laid out row by row."""
     return -width, width, -1, 1
@@ -101,7 +87,7 @@ class Board:
     """One board, stepped in plain Python.
 
     Attributes:
-        cells: the codes row by row, in a bytearray with one more row of walls (nothing to see there).
+        cells: the codes row by row, in a bytearray with one more row of walls that is not shown.
         shape: height and width in squares.
         player: the player's index in `cells`.
         placed: boxes on targets.
@@ -114,7 +100,6 @@ class Board:
     __slots__ = ("_delta", "cells", "placed", "player", "shape", "targets")
 
     def __init__(self, board: Grid) -> None:
-        check_playable(board[None])
         self.shape: tuple[int, int] = (board.shape[0], board.shape[1])
         # Below a wall of the last row the cell beyond is looked up, and must exist.
         self.cells = bytearray(board.tobytes() + bytes([WALL]) * board.shape[1])
@@ -189,7 +174,6 @@ class BoardBatch:
 
     def replace(self, rows: npt.NDArray[np.intp], boards: Grid) -> None:
         """Put new boards (R, H, W), bordered and with one player, in the places `rows` (R,)."""
-        check_playable(boards)
         self.cells[rows] = boards
         flat = boards.reshape(len(boards), -1)
         self._player[rows] = self._start[rows] + (flat & PLAYER).argmax(1)
@@ -197,13 +181,10 @@ class BoardBatch:
         self.targets[rows] = ((flat & TARGET) != 0).sum(1)
 
     def step(self, actions: npt.NDArray[np.integer], active: Bools | None = None) -> BatchStep:
-        """Move the player of each board where `active` (all by default); the others stay as they are.
+        """Move the player of each board where `active` (all by default); the other boards do not change.
 
-        `actions` and `active` are (N,). Raises ValueError for an action that is not 0 to 3.
+        `actions`, 0 to 3, and `active` are (N,).
         """
-        if (actions & ~3).any():
-            wrong = actions[(actions & ~3) != 0][0]
-            raise ValueError(f"actions are 0 up, 1 down, 2 left, 3 right, got {wrong}")
         flat, player = self._flat, self._player
         delta = self._delta.take(actions)
         if active is not None:

@@ -1,10 +1,10 @@
 """Random solvable levels.
 
-A level is made backwards. Draw a room (walls at random, cut down to one connected part) and its targets,
-put the boxes on the targets, and pull them about; then draw one of the positions reached and a square for
-the player. The solver proves the fewest moves, and the level counts if they lie between `min_solution` and
-`max_solution`. A level that takes the solver more than `NODES` nodes is not used, so that many boxes in a
-large room give levels of middling difficulty. No box starts on a target. A room gives one level at most.
+A level is made backwards. Draw a room (random walls, reduced to one connected part) and its targets, put the
+boxes on the targets, and pull them around; then draw one of the positions reached and a square for the
+player. The solver proves the fewest moves, and the level counts if they are between `min_solution` and
+`max_solution`. A level that takes the solver more than `NODES` nodes is not used, so many boxes in a large
+room give levels of medium difficulty. No box starts on a target. A room gives one level at most.
 
 Two boards are the same level if turning or mirroring makes them equal. A hash of the board, the same for
 all its eight pictures, says which split it belongs to, whatever the seed: half of all boards are train, a
@@ -20,28 +20,33 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import chain
+from typing import Annotated, Literal, get_args
 
 import numpy as np
+from msgspec import Meta
 
-from memenvs.core.checks import check_choice, check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.processes import map_in_processes
 from memenvs.sokoban.board import FAR, MAX_SIDE, BoardLayout, Grid, LevelError, squares, to_board
 from memenvs.sokoban.levels import Level, LevelSet
 from memenvs.sokoban.solver import Budget, solve_masks
 
-SPLITS = ("train", "validation", "test")
+Split = Literal["train", "validation", "test"]
+SPLITS = get_args(Split)
+Side = Annotated[int, Meta(ge=4, le=MAX_SIDE)]
 NODES = 20_000  # search nodes to prove one level; 4 boxes on 10x10 take about 10,000
 _ROOMS = 200  # rooms to try for one item
 _TRIES = 16  # levels to try in a room
 _CHUNK = 128  # items a worker makes at once
 _PATIENCE = 1000  # items in a row without a new level before we give up
-_EMPTY = 50  # of them that one item counts for which 200 rooms held no level for
+_EMPTY = 50  # how many of these an item without any level counts for
 _WALLS = (0.15, 0.45)  # least and most share of inner squares that are walls, before the room is cut down
-_POSITIONS = 256  # positions to pull on from in a room; one box on 6x6 has 30 or so
+_POSITIONS = 256  # positions of a room that boxes are pulled from; one box on 6x6 has about 30
 
 _Item = tuple[bytes, Level] | None
 
 
+@checked
 @dataclass(frozen=True)
 class Generator:
     """A seeded source of levels: item i of a split is always the same, whoever makes it.
@@ -54,29 +59,26 @@ class Generator:
         seed: item i of split number s draws from `SeedSequence([seed, s, i])`.
     """
 
-    size: tuple[int, int] = (6, 6)
-    boxes: int = 1
-    min_solution: int = 1
+    size: tuple[Side, Side] = (6, 6)
+    boxes: Count = 1
+    min_solution: Count = 1
     max_solution: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         height, width = self.size
-        if not (4 <= height <= MAX_SIDE and 4 <= width <= MAX_SIDE):
-            raise ValueError(f"size is 4 to {MAX_SIDE} squares a side, got {height} x {width}")
         room = (height - 2) * (width - 2)
-        if not 1 <= self.boxes <= room // 3:
+        if self.boxes > room // 3:
             raise ValueError(
                 f"boxes is 1 to {room // 3} in a room of {room} squares, got {self.boxes}; enlarge size"
             )
-        if self.min_solution < 1 or (self.max_solution or self.min_solution) < self.min_solution:
+        if self.max_solution is not None and self.max_solution < self.min_solution:
             raise ValueError(
-                f"need 1 <= min_solution <= max_solution, got {self.min_solution} and {self.max_solution}"
+                f"max_solution must be at least min_solution, got {self.max_solution} and {self.min_solution}"
             )
 
-    def item(self, split: str, index: int) -> _Item:
+    def item(self, split: Split, index: int) -> _Item:
         """Item `index` of a split, with its canonical key; None in the rare case that no room gives one."""
-        check_choice("split", split, SPLITS)
         rng = np.random.default_rng(np.random.SeedSequence([self.seed, SPLITS.index(split), index]))
         for _ in range(_ROOMS):
             layout = draw_room(rng, *self.size, self.boxes)
@@ -85,7 +87,8 @@ class Generator:
                 return item
         return None
 
-    def levels(self, counts: Mapping[str, int], workers: int = 1) -> LevelSet:
+    @checked
+    def levels(self, counts: Mapping[Split, Count], workers: int = 1) -> LevelSet:
         """The first different levels of each split; the same on any number of processes.
 
         Args:
@@ -96,14 +99,12 @@ class Generator:
             LevelError: the generator finds no more levels before there are as many.
             ValueError: no such split, a count below 1, or a worker process was killed.
         """
-        for split, count in counts.items():
-            check_choice("split", split, SPLITS)
-            check_whole(levels=count)
         kept = [level for split, count in counts.items() for level in self._different(split, count, workers)]
         boards, moves = np.stack([level.board for level in kept]), [level.moves for level in kept]
-        return LevelSet(boards, moves, counts, {"generator": asdict(self)})
+        splits = {str(split): count for split, count in counts.items()}
+        return LevelSet(boards, moves, splits, {"generator": asdict(self)})
 
-    def _different(self, split: str, count: int, workers: int) -> Collection[Level]:
+    def _different(self, split: Split, count: int, workers: int) -> Collection[Level]:
         make, numbers = partial(_chunk, self, split), range(sys.maxsize)
         in_turn = (make(number) for number in numbers)
         levels_by_key: dict[bytes, Level] = {}
@@ -123,8 +124,8 @@ class Generator:
                     )
         return levels_by_key.values()
 
-    def _level(self, rng: np.random.Generator, layout: BoardLayout, split: str) -> _Item:
-        """A level of the room, in the split, with a solution as long as asked; None if a few tries miss."""
+    def _level(self, rng: np.random.Generator, layout: BoardLayout, split: Split) -> _Item:
+        """A level of the room, in the split, with a solution of a length in range; None if none is found."""
         positions = pull_about(rng, layout)
         for place, spot in rng.random((_TRIES if positions else 0, 2)).tolist():
             boxes, region = positions[int(place * len(positions))]
@@ -134,7 +135,7 @@ class Generator:
             key = canonical(board)
             if split_of(key) != split:
                 continue
-            solution = solve_masks(layout, boxes, player, "moves", Budget(NODES))
+            solution = solve_masks(layout, boxes, player, Budget(NODES))
             if solution.status == "limit":
                 return None
             if self.min_solution <= len(solution.moves) <= (self.max_solution or FAR):
@@ -142,7 +143,7 @@ class Generator:
         return None
 
 
-def _chunk(generator: Generator, split: str, number: int) -> list[_Item]:
+def _chunk(generator: Generator, split: Split, number: int) -> list[_Item]:
     return [generator.item(split, index) for index in range(number * _CHUNK, (number + 1) * _CHUNK)]
 
 

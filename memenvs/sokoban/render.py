@@ -11,10 +11,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from memenvs.core.checks import Range, check_whole
 from memenvs.sokoban.board import BOX, CELLS, PLAYER, TARGET, WALL, Grid
-
-SMALLEST, LARGEST = 4, 256  # pixels a tile
 
 SAND, SEAM, MORTAR, BRICK = (238, 230, 214), (226, 216, 197), (54, 61, 79), (80, 91, 115)
 RED, PINK, WHITE = (214, 72, 74), (246, 184, 174), (255, 255, 255)
@@ -23,7 +20,7 @@ INK, BLUE, SKIN = (30, 64, 130), (52, 106, 196), (250, 214, 176)
 
 
 def rgb(board: Grid, tile: int = 16) -> npt.NDArray[np.uint8]:
-    """The picture of a board (H, W), (H * tile, W * tile, 3) uint8; `tile` is 4 to 256 pixels a square."""
+    """The picture of a board (H, W), (H * tile, W * tile, 3) uint8; `tile` is pixels a square, from 4 on."""
     height, width = board.shape
     pictures = tiles(tile)[board]  # (H, W, tile, tile, 3)
     return pictures.transpose(0, 2, 1, 3, 4).reshape(height * tile, width * tile, 3)
@@ -32,7 +29,6 @@ def rgb(board: Grid, tile: int = 16) -> npt.NDArray[np.uint8]:
 @lru_cache
 def tiles(pixels: int) -> npt.NDArray[np.uint8]:
     """The tile of each cell code, (16, t, t, 3), painted once a size; codes that no board has are black."""
-    check_whole(Range(SMALLEST, LARGEST), tile=pixels)
     pictures = np.zeros((16, pixels, pixels, 3), np.uint8)
     for cell in CELLS:
         pictures[cell] = paint(cell, pixels)

@@ -1,18 +1,12 @@
-"""Shortest solutions by moves or by pushes, within a budget of nodes, and boards that are lost for certain.
+"""Shortest solutions, within a budget of nodes or seconds, and boards that are certainly lost.
 
-`objective="moves"` finds a solution with the fewest moves, pushes included: A* over waves of player squares.
-A node is a set of boxes with all the squares, in one mask, that the player can first stand on after g moves.
-The bound depends on the boxes alone, so that a wave has one f = g + bound, and it spreads in one shift,
-whatever its size. Walking raises f by 1; a push by 0 or more.
+The search for the fewest moves, pushes included, is A* over waves of player squares. A node is a set of
+boxes with all the squares, in one mask, that the player can first reach after g moves. The bound depends on
+the boxes alone, so a wave has one f = g + bound, and it spreads in one shift, whatever its size. Walking
+raises f by 1; a push by 0 or more.
 
-`objective="pushes"` finds one with the fewest pushes, and walks the shortest way between them (of all
-solutions with as few pushes, not always the one with the fewest moves); `objective="any"` the first that a
-greedy search comes to: best-first search over pushes. A node is a set of boxes with the region that the
-player can walk in. The order is pushes so far + weight x bound: weight 1 finds the fewest pushes (A*), a
-greater one finds a solution sooner.
-
-A level is solved when every box stands on a target. `is_deadlocked` looks for boxes on dead squares and for
-frozen ones: what it finds is lost, what passes it may be lost too.
+A level is solved when every box is on a target. `is_deadlocked` looks for boxes on dead squares and for
+frozen ones. A board that it finds is lost; others may be lost too.
 """
 
 from __future__ import annotations
@@ -20,47 +14,39 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
-from memenvs.core.checks import check_choice
-from memenvs.sokoban.board import BOX, FAR, BoardLayout, Grid, read_masks, squares
-from memenvs.sokoban.engine import Board
+from memenvs.sokoban.board import FAR, BoardLayout, Grid, read_masks, squares
 
-Objective = Literal["moves", "pushes", "any"]
 Status = Literal["solved", "unsolvable", "limit"]
-_WEIGHT = {"pushes": 1, "any": 3}
 
 
 class Solution(NamedTuple):
-    """What a search came to: `status` is "unsolvable" if it saw everything, "limit" if it was cut."""
+    """The result of a search: `status` is "unsolvable" if it saw everything, "limit" if it was cut."""
 
     status: Status
     moves: tuple[int, ...]  # actions: 0 up, 1 down, 2 left, 3 right; empty unless solved
     expanded: int  # search nodes
 
 
-def solve(
-    board: Grid, objective: Objective = "moves", nodes: int | None = None, seconds: float | None = None
-) -> Solution:
-    """Solve a bordered board (H, W) within `nodes` expanded or `seconds`; None is no limit.
+def solve(board: Grid, nodes: int | None = None, seconds: float | None = None) -> Solution:
+    """A solution of a bordered board (H, W) with the fewest moves, within a budget; None is no limit.
 
     A limit in nodes gives the same result on every machine.
+
+    Args:
+        board: cell codes; see `memenvs.sokoban.board`.
+        nodes: search nodes to expand.
+        seconds: of the wall clock.
     """
-    check_choice("objective", objective, ("moves", "pushes", "any"))
     layout, boxes, player = read_masks(board)
-    return solve_masks(layout, boxes, player, objective, Budget(nodes, seconds))
+    return solve_masks(layout, boxes, player, Budget(nodes, seconds))
 
 
-def solve_masks(
-    layout: BoardLayout, boxes: int, player: int, objective: Objective, budget: Budget
-) -> Solution:
-    """`solve` for what is a layout and masks already."""
+def solve_masks(layout: BoardLayout, boxes: int, player: int, budget: Budget) -> Solution:
+    """`solve` for a board given as a layout and masks."""
     try:
-        if objective == "moves":
-            actions = MoveSearch(layout, budget).run(boxes, player)
-        else:
-            actions = search_pushes(layout, boxes, player, _WEIGHT[objective], budget)
+        actions = MoveSearch(layout, budget).run(boxes, player)
     except BudgetSpent:
         return Solution("limit", (), budget.expanded)
     if actions is None:
@@ -68,18 +54,12 @@ def solve_masks(
     return Solution("solved", tuple(actions), budget.expanded)
 
 
-def replay(board: Grid, moves: tuple[int, ...]) -> tuple[int, bool]:
-    """Play moves with the engine: how many were pushes, and whether all boxes end on targets."""
-    state = Board(board)
-    pushes = sum(state.step(move).moved_box for move in moves)
-    return pushes, BOX not in state.cells
-
-
 def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
     """Mask of the boxes that no push can free.
 
     A box is stopped along an axis by a wall or a frozen box on either side, or by dead squares on both; it is
-    frozen when it is stopped along both. Start from all boxes, and drop those that can move until none can.
+    frozen when it is stopped along both axes. Start from all boxes, and drop those that can move until none
+    can.
     """
     width = layout.width
     across, along = layout.stuck
@@ -92,22 +72,22 @@ def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
 
 
 def lost(layout: BoardLayout, boxes: int) -> bool:
-    """Whether the boxes rule a solution out: one stands on a dead square, or frozen off the targets."""
+    """Whether the boxes rule a solution out: one is on a dead square, or frozen off the targets."""
     return bool(boxes & ~layout.live or frozen_boxes(layout, boxes) & ~layout.targets)
 
 
 def is_deadlocked(board: Grid) -> bool:
-    """Whether a board (H, W) is lost for certain; walls and targets are looked up after the first time."""
+    """Whether a board (H, W) is certainly lost; its walls and targets are analysed once and kept."""
     layout, boxes, _ = read_masks(board)
     return lost(layout, boxes)
 
 
 class BudgetSpent(Exception):
-    """A search was cut before it came to an end."""
+    """A search reached its limit."""
 
 
 class Budget:
-    """Count the nodes of a search, and cut it at a limit; None is no limit.
+    """Counts the nodes of a search, and stops it at a limit; None is no limit.
 
     Attributes:
         expanded: nodes expanded so far.
@@ -192,91 +172,6 @@ def assignment(costs: Sequence[Sequence[int]]) -> int:
     return sum(costs[row][c] for c, row in enumerate(holder) if row >= 0)
 
 
-# Boxes, the player's square after the push, index of the node before, pushes.
-_Node = tuple[int, int, int, int]
-
-_LAST = (1 << 40) - 1
-
-
-def search_pushes(
-    layout: BoardLayout, boxes: int, player: int, weight: int, budget: Budget
-) -> list[int] | None:
-    """The actions of a solution, None if there is none. Raises BudgetSpent. Masks as in `BoardLayout`."""
-    bound = PushBound(layout)
-    if bound(boxes) >= FAR:
-        return None
-    nodes: list[_Node] = [(boxes, player, -1, 0)]
-    # One integer orders the heap: the priority, then the newest node first.
-    heap, opened, closed = [_LAST], {(boxes, player)}, set()
-    while heap:
-        index = _LAST - (heappop(heap) & _LAST)
-        boxes, player, _, pushes = nodes[index]
-        region = layout.reach(player, boxes)
-        if (boxes, region) in closed:
-            continue
-        closed.add((boxes, region))
-        budget.spend()
-        if not boxes & ~layout.targets:
-            return _actions(layout, nodes, index)
-        for child in _pushes(layout, boxes, region):
-            estimate = bound(child[0])
-            if estimate < FAR and child not in opened:
-                opened.add(child)
-                heappush(heap, (pushes + 1 + weight * estimate) << 40 | _LAST - len(nodes))
-                nodes.append((*child, index, pushes + 1))
-    return None
-
-
-def _pushes(layout: BoardLayout, boxes: int, region: int) -> list[tuple[int, int]]:
-    """All pushes of a player in `region` that end on live squares: boxes after, player after."""
-    children, room = [], layout.live & ~boxes
-    for delta in (layout.width, 1):
-        down, up = (region << delta & boxes) << delta & room, (region >> delta & boxes) >> delta & room
-        while down:
-            to = down & -down
-            down ^= to
-            children.append((boxes ^ to ^ to >> delta, to >> delta))
-        while up:
-            to = up & -up
-            up ^= to
-            children.append((boxes ^ to ^ to << delta, to << delta))
-    return children
-
-
-def _actions(layout: BoardLayout, nodes: list[_Node], index: int) -> list[int]:
-    """The actions along the nodes to `index`: the shortest walk to each push, then the push."""
-    chain = []
-    while index >= 0:
-        chain.append(nodes[index])
-        index = nodes[index][2]
-    actions: list[int] = []
-    directions = (-layout.width, layout.width, -1, 1)
-    for (boxes, player, _, _), (pushed, after, _, _) in zip(chain[::-1], chain[-2::-1], strict=False):
-        delta = (pushed & ~boxes).bit_length() - after.bit_length()  # the player stands where the box was
-        start = after >> delta if delta > 0 else after << -delta
-        actions += walk(layout, boxes, player, start)
-        actions.append(directions.index(delta))
-    return actions
-
-
-def walk(layout: BoardLayout, boxes: int, start: int, end: int) -> list[int]:
-    """The actions of a shortest walk round the boxes; `end`, a mask of one square, must be in reach."""
-    width, free = layout.width, layout.floor & ~boxes
-    waves, wave, seen = [start], start, start
-    while not wave & end:
-        wave = (wave << 1 | wave >> 1 | wave << width | wave >> width) & free & ~seen
-        seen |= wave
-        waves.append(wave)
-    actions = []
-    for earlier in waves[-2::-1]:
-        for action, before in enumerate((end << width, end >> width, end << 1, end >> 1)):
-            if before & earlier:
-                actions.append(action)
-                end = before
-                break
-    return actions[::-1]
-
-
 class MoveSearch:
     """One search for a solution with the fewest moves."""
 
@@ -325,7 +220,7 @@ class MoveSearch:
             while landing:
                 to = landing & -landing
                 landing ^= to
-                left = _shift(to, -delta)  # the box left this square, and the player stands there now
+                left = _shift(to, -delta)  # the box left this square, and the player is there now
                 pushed = boxes ^ left ^ to
                 bound = known.get(pushed)
                 if bound is None:

@@ -119,7 +119,7 @@ class TestStructured:
     def test_only_so_many_operations_are_carried_out_at_a_time(self):
         memory, _ = write("structured", "\n".join(f"ADD: {i}" for i in range(MAX_LINES + 5)), limit=1000)
         assert len(memory.entries) == MAX_LINES
-        assert f"only {MAX_LINES} operations" in memory.notice
+        assert f"only {MAX_LINES} lines are read" in memory.notice
 
 
 class TestNotes:
@@ -353,9 +353,8 @@ def test_a_state_holds_the_memory():
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"memory_mode": "notes"}, "rewrite, callback, mem1, structured, a_mem, react"),
         ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
-        ({"memory_mode": "callback", "template": "short"}, "is a wording for memory_mode='rewrite'"),
+        ({"memory_mode": "callback", "template": "short"}, "with memory_mode='rewrite'"),
         ({"memory_mode": "callback", "template": {"read": "{question}{memory}{chunk}"}}, "{recalled}"),
     ],
 )

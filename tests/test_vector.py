@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_refused(call):
 def test_one_text_is_not_taken_for_a_reply_a_character():
     venv = TextVectorEnv("MemSokoban-v0", 2)
     venv.reset(seed=0)
-    with pytest.raises(TypeError, match="got one text 'ab'; put it in a list"):
+    with pytest.raises(ValueError, match="step takes a sequence of 2 replies, got 'ab'"):
         venv.step("ab")
 
 

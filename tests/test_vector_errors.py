@@ -280,26 +280,6 @@ def test_after_a_truncation_the_next_step_begins_an_episode_where_they_begin_by_
     assert [info["turn"] for info in venv.infos_list] == [2, 0]
 
 
-def test_an_episode_that_is_over_is_not_truncated():
-    venv = mortal({}, {"steps": [0]})
-    venv.reset(seed=0)
-    venv.step(["Up"] * 2)
-    with pytest.raises(ValueError, match="environment 1 cannot be truncated: its episode is over"):
-        venv.truncate(1, "gone")
-
-
-def test_where_errors_are_raised_no_episode_is_truncated():
-    venv = mortal({}, errors="raise")
-    venv.reset(seed=0)
-    with pytest.raises(ValueError, match="its errors are raised"):
-        venv.truncate(0, "gone")
-
-
-def test_an_unknown_way_to_treat_errors_is_refused():
-    with pytest.raises(ValueError, match="ignore"):
-        TextVectorEnv("MemSokoban-v0", 2, errors="ignore")
-
-
 def test_an_error_without_a_message_has_its_kind():
     assert error_line(TimeoutError()) == "TimeoutError"
 

@@ -10,19 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from memenvs.core.checks import check_choice, check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
-from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
-from memenvs.envs.memory import (
-    MAX_NOTICE,
-    MODES,
-    RECALLED,
-    THOUGHT_KEPT,
-    Memory,
-    Shown,
-)
+from memenvs.core.text import Template, Thoughts, replace_templates, thought_end
+from memenvs.envs.memory import MAX_NOTICE, MODES, RECALLED, Memory, ModeName, Shown
 from memenvs.envs.render import reading_turn, reward_line
-from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
+from memenvs.tasks.context import Chunk, Context, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
 from memenvs.tasks.taskset import Task, open_tasks, tokenizer_of
 from memenvs.tasks.tokens import HEAD_CHARS
@@ -135,10 +128,6 @@ WORDINGS = {
 """Other wordings by name. `short` asks for no more than a small model needs. The chunk comes first, so
 that the episodes of a group, and several questions about one text, share what is read of it."""
 
-
-ASKS = ("together", "each", "later")
-"""When the questions of a task are asked; see `ChunkQAEnv`."""
-
 UNSEEN = "It is not known yet: {count} will be asked about the text when you have read it all."
 
 
@@ -248,49 +237,35 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         *("memory_overflow", "turns", "prompt_tokens", "prompt_tokens_peak"),
     )
 
+    @checked
     def __init__(
         self,
         tasks: str = "world-train",
-        chunk_size: int = 5000,
-        max_memory: int = 1024,
-        max_answer: int = 1024,
+        chunk_size: Count = 5000,
+        max_memory: Count = 1024,
+        max_answer: Count = 1024,
         tokenizer: str | None = None,
-        cut_at: str = "token",
-        n_documents: int | None = None,
+        cut_at: Literal["token", "document"] = "token",
+        n_documents: Count | None = None,
         template: dict[str, str] | str | None = None,
-        answer_format: str = "boxed",
-        thoughts: str = "strip",
+        answer_format: Literal["boxed", "tag"] = "boxed",
+        thoughts: Thoughts = "strip",
         metric: str | None = None,
-        ask: str = "together",
-        memory_mode: str = "rewrite",
+        ask: Literal["together", "each", "later"] = "together",
+        memory_mode: ModeName = "rewrite",
         render_mode: str | None = None,
     ) -> None:
-        check_choice("ask", ask, ASKS)
-        check_choice("memory_mode", memory_mode, MODES)
-        if memory_mode == "mem1" and thoughts == "keep":
-            raise ValueError(THOUGHT_KEPT)
-        check_whole(chunk_size=chunk_size, max_memory=max_memory, max_answer=max_answer)
-        check_choice("cut_at", cut_at, CUTS)
-        check_choice("thoughts", thoughts, THOUGHTS)
-        if not isinstance(tasks, str):
-            raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
         self.tasks = open_tasks(tasks)
         if not self.tasks.n_documents:
-            raise ValueError(
-                f"{tasks} has nothing to read; play its questions in MemSearchQA-v0 by a retriever"
-            )
+            raise ValueError(f"{tasks} has no documents; play its questions in MemSearchQA-v0")
         self.tokenizer = tokenizer_of(self.tasks, tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.thoughts = thoughts
         self.cut_at, self.answer_format = cut_at, answer_format
         self.metric = self.tasks.metric if metric is None else metric
         check_scoring(self.metric, answer_format)
-        if n_documents is not None:
-            check_whole(n_documents=n_documents)
-            if n_documents < (most := self.tasks.card.counts["max_evidence"]):
-                raise ValueError(
-                    f"n_documents={n_documents} does not hold the {most} evidence documents of a task"
-                )
+        if n_documents is not None and n_documents < (most := self.tasks.card.counts["max_evidence"]):
+            raise ValueError(f"n_documents={n_documents} is below the {most} evidence documents of a task")
         self.n_documents = n_documents
         self.ask = ask
         if ask != "together" and (joined := self.tasks.inseparable):
@@ -299,14 +274,14 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
                 "use ask='together', or join single questions with `python -m memenvs.build multi`"
             )
         self.memory_mode = memory_mode
-        self.mode = MODES[memory_mode](self.tokenizer, max_memory)
+        self.mode = MODES[memory_mode](self.tokenizer, max_memory, thoughts)
         self.context = "append" if self.mode.appends else "rewrite"
         self._rule = self.mode.rule.format(text="Your whole reply", limit=max_memory)
         if isinstance(template, str):
-            check_choice("template", template, tuple(WORDINGS))
-            if memory_mode != "rewrite":
+            if template not in WORDINGS or memory_mode != "rewrite":
                 raise ValueError(
-                    f"template={template!r} is a wording for memory_mode='rewrite', not for {memory_mode!r}"
+                    f"template must be 'short', with memory_mode='rewrite', or a dictionary of texts, got "
+                    f"{template!r} with {memory_mode!r}"
                 )
             template = WORDINGS[template]
         self._templates = replace_templates(templates_of(memory_mode), template)
@@ -351,7 +326,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             chunk=reading.section(turn) if turn < len(reading.chunks) else None,
             evidence=reading.evidence_in(turn),
             reply=self._last.reply,
-            earned=self.earned_or(reward_line(self._last.rewards)),
+            earned=self.reward_lines(reward_line(self._last.rewards)),
             end=episode.end,
         )
 
@@ -535,9 +510,15 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     # The rules.
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode, start = self.episode, thought_end(reply, self.thoughts)
+        episode, reading = self.episode, self._reading
+        start = thought_end(reply, self.thoughts)
         if self.answering:
-            outcome = self._answer(reply, start)
+            self.mode.answered(episode.memory, reply)
+            episode.memory_span, episode.written = None, ""
+            episode.replies.append(self.tokenizer.head(reply[start:], self.max_answer)[0])
+            episode.end = "terminated" if episode.turn + 1 == reading.turns else ""
+            _, answers = reading.asked(episode.turn)
+            outcome = {"outcome": self._grade(episode.replies[-1], answers).outcome / len(reading.questions)}
         else:
             outcome = {}
             done = self.mode.read(episode.memory, reply, start)
@@ -546,17 +527,6 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         following = Shown() if episode.end else self._show(episode.turn + 1)
         episode.shown.append("\n".join(filter(None, following)))
         return outcome
-
-    def _answer(self, reply: str, start: int) -> dict[str, float]:
-        """Take a reply, behind its thought, as an answer; what it earns."""
-        episode, reading = self.episode, self._reading
-        self.mode.answered(episode.memory, reply)
-        episode.memory_span, episode.written = None, ""
-        episode.replies.append(self.tokenizer.head(reply[start:], self.max_answer)[0])
-        if episode.turn + 1 == reading.turns:
-            episode.end = "terminated"
-        _, answers = reading.asked(episode.turn)
-        return {"outcome": self._grade(episode.replies[-1], answers).outcome / len(reading.questions)}
 
     def _metrics(self) -> dict[str, float]:
         """Scores are means over the questions; `format` is the least of them."""

@@ -26,7 +26,7 @@ def reading_turn(
     """A turn of chunked reading: the last reply and its reward, then what the agent now has before it.
 
     The chunk is shown by its beginning, its end and the evidence inside it, which is highlighted; `earned`
-    are the lines of the reward (`TextEnv.earned_or`).
+    are the lines of the reward (`TextEnv.reward_lines`).
     """
     lines = [f"{_BOLD}{title}{_RESET}"]
     if reply is not None:

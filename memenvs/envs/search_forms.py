@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from memenvs.core.text import Template, first_pair
-from memenvs.envs.searching import Move, SearchForm, in_form, move_of
+from memenvs.envs.searching import Move, SearchForm, in_form
 from memenvs.tasks.metrics import last_boxed, strip_boxed, wrap_answer
 
 MAX_QUERIES = 5
@@ -64,12 +64,13 @@ class ReSearchForm(SearchForm):
     def read(self, reply: str, *, thought: bool = False) -> Move:
         """See `SearchForm.read`."""
         if search := first_pair(reply, "search"):
-            return move_of("search", search.text.strip(), in_form(reply, "search", thought))
+            query = search.text.strip()
+            return Move("search", query, in_form(reply, "search", thought), (query,))
         if given := first_pair(reply, "answer"):
             content = _boxed(given.text)
             formed = content is not None and in_form(reply, "answer", thought)
             return Move("answer", (content or "").strip(), formed)
-        return Move("", "", False)
+        return Move()
 
     def answer(self, text: str) -> str:
         """An answer in its box."""
@@ -105,8 +106,8 @@ class DeepResearcherForm(SearchForm):
         if call := first_pair(reply, "tool_call"):
             queries = _queries(call.text)
             if queries:
-                return move_of("search", queries[0], in_form(reply, "tool_call", thought), queries)
-        return Move("", "", False)
+                return Move("search", queries[0], in_form(reply, "tool_call", thought), queries)
+        return Move()
 
     def call(self, query: str) -> str:
         """A call that searches for a query."""

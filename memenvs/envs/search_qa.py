@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal
 
-from memenvs.core.checks import check_choice, check_whole
-from memenvs.core.env import MAX_REPLY_CHARS, Info
-from memenvs.core.text import THOUGHTS, Tagged, Template, first_pair, replace_templates, thought_end
+from memenvs.core.data import Count, checked
+from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.text import Tagged, Template, Thoughts, first_pair, replace_templates, thought_end
 from memenvs.envs.memory import (
     MAX_NOTICE,
     MODES,
     RECALLED,
-    THOUGHT_KEPT,
     Memory,
     MemoryMode,
+    ModeName,
     Written,
     thought_inside,
 )
@@ -73,7 +73,7 @@ Question: {question}
 IN_MEM = "Open every reply with <mem>…</mem>. {rule} Behind it think inside <think>…</think>."
 """How a prompt asks for a memory that is not a thought."""
 
-SHOWN = {
+SHOWN: dict[Literal[1, 3, "all"], str] = {
     1: "your own memory and your last turn, nothing else",
     3: "your own memory and your last 3 turns, nothing else",
     "all": "your own memory and every turn",
@@ -184,8 +184,6 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         max_turns: turns in which a search is run; by default 4, and 16 with a memory.
         final_answer_turn: allow one more turn, for an answer only (the papers' code does).
         max_information: tokens of passages a search.
-        max_answer: tokens of the answer that count, for each of the task's questions: a list of all that it
-            might be is cut.
         memory_mode: `"react"` (ReAct): no memory, the prompt grows. `"rewrite"` (MemPO): every reply rewrites
             the memory, and each turn has a fresh prompt, as with `"callback"`, `"mem1"` (the thought that
             opens a reply is the memory; there is no `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
@@ -210,39 +208,33 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     """
 
     episode_class = SearchEpisode
-    event_names = ("searched", "retrieved", "retrieved_new", "well_formed")
+    event_names = ("searched", "retrieved", "retrieved_new", "well_formed", "searches")
     metric_names = (
         *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
         *("memory_overflow", "searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
     )
 
+    @checked
     def __init__(
         self,
         tasks: str = "world-train",
         retriever: str | None = None,
-        k: int = 3,
-        max_turns: int | None = None,
+        k: Count = 3,
+        max_turns: Count | None = None,
         final_answer_turn: bool = True,
-        max_information: int = 500,
-        max_answer: int = 64,
-        memory_mode: str = "react",
-        keep_turns: int | Literal["all"] = 1,
-        max_memory: int = 1024,
-        thoughts: str = "strip",
-        form: str = "search_r1",
+        max_information: Count = 500,
+        memory_mode: ModeName = "react",
+        keep_turns: Literal[1, 3, "all"] = 1,
+        max_memory: Count = 1024,
+        thoughts: Thoughts = "strip",
+        form: Literal["search_r1", "research", "deep_researcher"] = "search_r1",
         template: dict[str, str] | None = None,
         tokenizer: str | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_choice("memory_mode", memory_mode, SEARCH_MODES)
         appends = SEARCH_MODES[memory_mode].appends
-        max_turns = (4 if appends else 16) if max_turns is None else max_turns
-        check_whole(max_turns=max_turns, max_information=max_information, max_memory=max_memory)
-        if keep_turns not in SHOWN or isinstance(keep_turns, (bool, float)):
-            raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
-        check_choice("thoughts", thoughts, THOUGHTS)
-        check_choice("form", form, FORMS)
+        max_turns = max_turns or (4 if appends else 16)
         if not appends and form != "search_r1":
             raise ValueError(f"form {form!r} has no place for a memory; use memory_mode='react'")
         self.form: SearchForm = FORMS[form]
@@ -251,9 +243,8 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         self.keep_turns, self.thoughts = keep_turns, thoughts
         self.context = "append" if appends else "rewrite"
         self.memory_mode = memory_mode
-        self.mode = SEARCH_MODES[memory_mode](tokenizer_of(open_questions(tasks), tokenizer), max_memory)
-        if self.mode.in_thought and thoughts == "keep":
-            raise ValueError(THOUGHT_KEPT)
+        counter = tokenizer_of(open_questions(tasks), tokenizer)
+        self.mode = SEARCH_MODES[memory_mode](counter, max_memory, thoughts)
         rule = self.mode.rule.format(text="What stands in it", limit=max_memory)
         self._fixed = {
             "searches": str(max_turns),
@@ -265,7 +256,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         self.opening = "<mem></mem><think></think>" if in_mem else "<think></think>"
         own = {"react": self.form.ask, "rewrite": ASK_WITH_MEMORY}.get(memory_mode, ASK_BY_MODE)
         self._ask = replace_templates({"ask": own}, template)["ask"]
-        super().__init__(tasks, retriever, k, max_answer, tokenizer, metric, render_mode)
+        super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
 
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
@@ -401,7 +392,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         episode.searches += passages is not None
         episode.retrieved |= retrieved
         episode.well_formed += move.well_formed
-        events = (passages is not None, retrieved, bool(new), move.well_formed)
+        events = (passages is not None, retrieved, bool(new), move.well_formed, episode.searches)
         episode.events = dict(zip(self.event_names, map(float, events), strict=True))
 
     def _change_memory(self, reply: str, move: Move) -> None:
@@ -421,10 +412,6 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             episode.written = reply[slice(*done.span)] if done.span else ""
         asked = move.content if move.kind == "search" else ""
         episode.shown = mode.show(memory, f"{self._task.question} {asked}")
-
-    def _info(self, rewards: dict[str, float]) -> Info:
-        info = super()._info(rewards)
-        return {**info, "events": {**info["events"], "searches": float(self.episode.searches)}}
 
     def _metrics(self) -> dict[str, float]:
         episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
@@ -464,7 +451,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
 
 def read_reply(
-    reply: str, *, memory: bool = False, thoughts: str = "strip", in_thought: bool = False
+    reply: str, *, memory: bool = False, thoughts: Thoughts = "strip", in_thought: bool = False
 ) -> Move:
     """Read one reply of a searching agent, as Search-R1 does.
 

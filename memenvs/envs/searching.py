@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from memenvs.core.checks import check_whole
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Tagged, Template, first_pair, in_order
@@ -77,20 +76,21 @@ class SearchingEnv(TextEnv[str, E]):
         retriever: what is searched.
         k: passages a search.
         last_turn: turns in all.
+        max_answer: tokens of the answer that count, for each of the task's questions.
+        event_names: of `info["events"]`, all 0.0 at reset.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
         retriever: a spec; None searches the task set's own documents by BM25.
         k: passages a search.
-        max_answer: tokens of the answer that count, for each of the task's questions.
-        tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
-            that the task set was built with.
+        tokenizer: counts tokens; see `SearchQAEnv`.
         metric: of the answer; None: the task set's own.
         render_mode: `"ansi"` or None.
     """
 
     unhashed = ("render_mode", "tasks")
     event_names: ClassVar[tuple[str, ...]]
+    max_answer: int = 64
     last_turn: int
     _task: Task
     _evidence: list[str]  # contents of the documents that the answer needs, where they are known
@@ -103,12 +103,10 @@ class SearchingEnv(TextEnv[str, E]):
         tasks: str,
         retriever: str | None,
         k: int,
-        max_answer: int,
         tokenizer: str | None,
         metric: str | None,
         render_mode: str | None,
     ) -> None:
-        check_whole(k=k, max_answer=max_answer)
         self.questions = open_questions(tasks)
         self.metric = self.questions.metric if metric is None else metric
         get_metric(self.metric)
@@ -121,7 +119,7 @@ class SearchingEnv(TextEnv[str, E]):
             retriever = f"lexical:{self.questions.path}"
         self.retriever = load_retriever(retriever)
         self.tokenizer = tokenizer_of(self.questions, tokenizer)
-        self.k, self.max_answer = k, max_answer
+        self.k = k
         question = max(len(task.question) for task in self.questions)
         objectives = max(len(task.answers) for task in self.questions)
         super().__init__(len(self.questions), self._longest(question, objectives), render_mode)
@@ -199,7 +197,7 @@ class SearchingEnv(TextEnv[str, E]):
             title=f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played",
             question=self._task.question,
             reply=self._last.reply,
-            earned=self.earned_or(reward_line(self._last.rewards)),
+            earned=self.reward_lines(reward_line(self._last.rewards)),
             feedback=episode.history[-1][1] if episode.history else "",
             end=episode.end,
         )
@@ -340,17 +338,17 @@ class Move(NamedTuple):
         kind: `"search"`, `"answer"` or, where there is neither, `""`.
         content: the query or the answer, stripped.
         well_formed: the reply is a thought and one of them, and nothing else; no tag that agents or
-            environments use stands inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
-            reply, and the thought may stand before it or behind.
-        memory: the `<mem>…</mem>` that opens the reply; None where none does.
+            environments use is inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
+            reply, and the thought may come before or after it.
         queries: all queries of a search, `content` the first of them.
+        memory: the `<mem>…</mem>` that opens the reply; None where none does.
     """
 
-    kind: Literal["search", "answer", ""]
-    content: str
-    well_formed: bool
-    memory: Tagged | None = None
+    kind: Literal["search", "answer", ""] = ""
+    content: str = ""
+    well_formed: bool = False
     queries: tuple[str, ...] = ()
+    memory: Tagged | None = None
 
 
 class SearchForm:
@@ -379,9 +377,11 @@ class SearchForm:
                 break
         pairs = [(pair.start, tag, pair) for tag in _KINDS if (pair := first_pair(kept, tag))]
         if not pairs:
-            return Move("", "", False)
+            return Move()
         _, kind, pair = min(pairs)
-        return move_of(kind, pair.text.strip(), in_form(reply, kind, thought))
+        content = pair.text.strip()
+        queries = (content,) if kind == "search" else ()
+        return Move(kind, content, in_form(reply, kind, thought), queries)
 
     def call(self, query: str) -> str:
         """A call that searches for a query."""
@@ -403,13 +403,6 @@ class SearchForm:
             text: its replies and what came back.
         """
         return all(move.well_formed for move in moves)
-
-
-def move_of(
-    kind: Literal["search", "answer"], content: str, well_formed: bool, queries: tuple[str, ...] = ()
-) -> Move:
-    """A move without a memory; a search's own query is its only one where no others are given."""
-    return Move(kind, content, well_formed, None, queries or ((content,) if kind == "search" else ()))
 
 
 def in_form(reply: str, tag: str, thought: bool) -> bool:

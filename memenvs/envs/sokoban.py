@@ -215,7 +215,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         lines = [f"level {self._task_id()}, {episode.turn} of {self.max_turns} turns played"]
         if self._last.reply is not None:
             lines += block("replied", self._last.reply, limit=400)
-            lines += self.earned_or(reward_line(self._last.rewards))
+            lines += self.reward_lines(reward_line(self._last.rewards))
         return "\n".join([*lines, to_text(self._board.grid, self.vocabulary), episode.end])
 
     def _begin(self, task: int) -> SokobanEpisode:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import Template, first_pair, in_order, replace_templates
@@ -93,7 +93,6 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         retriever: as for `SearchQAEnv`.
         k: passages of a result.
         max_result: tokens of a result.
-        max_answer: as for `SearchQAEnv`.
         tokenizer: as for `SearchQAEnv`.
         template: `{"ask": …}` with the place `{question}`; `{several}` (how to give several answers) may be
             used. Own wording by default.
@@ -110,22 +109,21 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     context = "append"
     last_turn = 2
 
+    @checked
     def __init__(
         self,
         tasks: str = "world-train",
         retriever: str | None = None,
-        k: int = 3,
-        max_result: int = 500,
-        max_answer: int = 64,
+        k: Count = 3,
+        max_result: Count = 500,
         tokenizer: str | None = None,
         template: dict[str, str] | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_whole(max_result=max_result)
         self.max_result = max_result
         self._ask = replace_templates({"ask": PROMPT}, template)["ask"]
-        super().__init__(tasks, retriever, k, max_answer, tokenizer, metric, render_mode)
+        super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
 
     def queries_of(self, reply: str) -> list[str]:
         """The query that `step(reply)` will run now, if it runs one."""

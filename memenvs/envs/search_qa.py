@@ -262,12 +262,13 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         """The queries that `step(reply)` will run now."""
         return self._read(reply).queries if self._may_search else ()
 
-    def gold_reply(self) -> str:
-        """The answer at once, in the form asked for."""
-        return self.opening + self._gold()
+    def call(self, query: str) -> str:
+        """The part of a reply that searches for a query."""
+        return self.form.call(query)
 
-    def _gold(self) -> str:
-        return self.form.answer(self._target)
+    def answer(self, text: str) -> str:
+        """The part of a reply that answers."""
+        return self.form.answer(text)
 
     def _begin(self, task: int) -> SearchEpisode:
         self._open(task)

@@ -77,6 +77,7 @@ class SearchingEnv(TextEnv[str, E]):
         k: passages a search.
         last_turn: turns in all.
         max_answer: tokens of the answer that count, for each of the task's questions.
+        opening: what a reply begins with that has nothing to say.
         event_names: of `info["events"]`, all 0.0 at reset.
 
     Args:
@@ -91,6 +92,7 @@ class SearchingEnv(TextEnv[str, E]):
     unhashed = ("render_mode", "tasks")
     event_names: ClassVar[tuple[str, ...]]
     max_answer: int = 64
+    opening: str
     last_turn: int
     _task: Task
     _evidence: list[str]  # contents of the documents that the answer needs, where they are known
@@ -129,6 +131,14 @@ class SearchingEnv(TextEnv[str, E]):
     @abstractmethod
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
+
+    @abstractmethod
+    def call(self, query: str) -> str:
+        """The part of a reply that searches for a query."""
+
+    def answer(self, text: str) -> str:
+        """The part of a reply that answers."""
+        return wrap_answer(text, "tag")
 
     @abstractmethod
     def _longest(self, question: int, objectives: int) -> int:
@@ -217,9 +227,9 @@ class SearchingEnv(TextEnv[str, E]):
     def _grade(self) -> Grade:
         return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 
-    def _gold(self) -> str:
-        """The right answer in its tag."""
-        return wrap_answer(self._target, "tag")
+    def gold_reply(self) -> str:
+        """The answer at once."""
+        return self.opening + self.answer(self._target)
 
     def _privileged(self) -> dict[str, Any]:
         task = self._task
@@ -229,7 +239,7 @@ class SearchingEnv(TextEnv[str, E]):
             "passages": list(self.episode.passages),
             "question": task.question,
             "target": self._target,
-            "target_wrapped": self._gold(),
+            "target_wrapped": self.answer(self._target),
             **self._scoring_prompts(),
         }
 

@@ -108,6 +108,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     metric_names = ("success", "em", "f1", "format", "xml_format", "called", "retrieved", "turns")
     context = "append"
     last_turn = 2
+    opening = "<reasoning></reasoning>"
 
     @checked
     def __init__(
@@ -134,9 +135,9 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         call_tool(command.text.strip(), queries.append)
         return queries
 
-    def gold_reply(self) -> str:
-        """The answer at once."""
-        return f"<reasoning></reasoning>{self._gold()}"
+    def call(self, query: str) -> str:
+        """The part of a reply that searches for a query."""
+        return f"<tool>\n{json.dumps({'name': TOOL, 'args': {'query': query}})}\n</tool>"
 
     def _begin(self, task: int) -> ToolEpisode:
         self._open(task)

@@ -285,7 +285,7 @@ def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make)
 )
 def test_the_prompt_says_which_turns_it_shows(make, keep, said):
     assert (
-        f"Of earlier turns you see your own memory and {said}"
+        f"Of the earlier turns you see your own memory and {said}"
         in make(memory_mode="rewrite", keep_turns=keep).reset(seed=0)[0]
     )
 
@@ -594,11 +594,11 @@ class TestMemoryModes:
     @pytest.mark.parametrize(
         ("mode", "reply", "said"),
         [
-            ("mem1", "<search>Seine</search>", "no closed <think>"),
-            ("mem1", "so <think>x</think><search>Seine</search>", "no closed <think>"),
-            ("structured", search("Seine"), "no <mem>"),
-            ("a_mem", search("Seine"), "no <mem>"),
-            ("callback", search("Seine"), "no <mem>"),
+            ("mem1", "<search>Seine</search>", "a closed <think>"),
+            ("mem1", "so <think>x</think><search>Seine</search>", "a closed <think>"),
+            ("structured", search("Seine"), "<mem>"),
+            ("a_mem", search("Seine"), "<mem>"),
+            ("callback", search("Seine"), "<mem>"),
         ],
     )
     def test_a_reply_without_its_memory_leaves_it_as_it_was_and_is_told_so(self, make, mode, reply, said):
@@ -609,9 +609,9 @@ class TestMemoryModes:
         observation, _, _, _, info = env.step(reply)
         assert "kept" in info["privileged"]["memory"]
         assert info["privileged"]["memory_span"] is None
-        assert f"Your last reply opened with {said}" in observation
+        assert f"Your last reply did not open with {said}" in observation
         assert info["events"]["well_formed"] == 0.0
-        assert "as it was" not in info["privileged"]["prompt_without_memory"]
+        assert "unchanged" not in info["privileged"]["prompt_without_memory"]
 
     def test_notes_are_brought_back_for_the_question_and_the_last_search(self, make):
         env = make(memory_mode="a_mem")

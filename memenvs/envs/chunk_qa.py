@@ -21,45 +21,8 @@ from memenvs.tasks.taskset import Task, open_tasks, tokenizer_of
 from memenvs.tasks.tokens import HEAD_CHARS
 
 READ = """\
-You are reading a long text section by section, to answer a question when you have read it all. Only what \
-you write into your memory is carried from one section to the next.
-
-<question>
-{question}
-</question>
-
-<memory>
-{memory}
-</memory>
-
-<section>
-{chunk}
-</section>
-
-This was section {turn} of {turns}. Write the memory anew: keep what may still help with the question, add \
-what this section tells about it, and leave the rest out. Your whole reply becomes the memory, up to \
-{max_memory} tokens.
-"""
-
-ANSWER = """\
-You have read the whole text and kept this memory of it. Answer the question from the memory.
-
-<question>
-{question}
-</question>
-
-<memory>
-{memory}
-</memory>
-
-Give the answer as short as it can be, in the form {format}.
-"""
-
-_PLACES = ("turn", "turns", "max_memory", "format")
-
-READ_BY_MODE = """\
-You are reading a long text section by section, to answer a question when you have read it all. Only your \
-memory is carried from one section to the next.
+You are reading a long text section by section, to answer a question once you have read all of it. Only your \
+memory is carried over from one section to the next.
 
 <question>
 {question}
@@ -76,11 +39,23 @@ memory is carried from one section to the next.
 This was section {turn} of {turns}. {notice}{rule}
 """
 
-ANSWER_BY_MODE = ANSWER.replace("</memory>\n", "</memory>\n{recalled}")
+ANSWER = """\
+You have read the whole text and kept this memory of it. Answer the question from the memory.
+
+<question>
+{question}
+</question>
+
+<memory>
+{memory}
+</memory>
+{recalled}
+Give the answer as short as possible, in the form {format}.
+"""
 
 REACT_READ = """\
-You are reading a long text section by section, to answer a question when you have read it all. Every \
-section stays before you, and what you write about it.
+You are reading a long text section by section, to answer a question once you have read all of it. Every \
+section, and what you write about it, stays in your context.
 
 <question>
 {question}
@@ -92,31 +67,28 @@ REACT_NEXT = """
 {chunk}
 </section>
 
-This was section {turn} of {turns}. Say what it tells about the question.
+This was section {turn} of {turns}. Note anything relevant to the question.
 """
 
 REACT_ANSWER = """
 You have read the whole text. Answer the question: {question}
 
-Give the answer as short as it can be, in the form {format}.
+Give the answer as short as possible, in the form {format}.
 """
+
+_PLACES = ("turn", "turns", "max_memory", "format", "rule", "notice", "recalled")
 
 TEMPLATES = {
     "read": Template(READ, required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
     "answer": Template(ANSWER, required=("question", "memory"), optional=_PLACES, name="answer"),
 }
 
-_OPTIONAL = (*_PLACES, "rule", "notice", "recalled")
-
 REACT = {
     "read": Template(REACT_READ + REACT_NEXT, required=("question", "chunk"), optional=_PLACES, name="read"),
     "next": Template(REACT_NEXT, required=("chunk",), optional=(*_PLACES, "question"), name="next"),
     "answer": Template(REACT_ANSWER, required=("question",), optional=_PLACES, name="answer"),
 }
-"""Of `memory_mode="react"`: the first section, each of the others, and what asks for an answer."""
-
-TEMPLATES_BY_MODE = {"rewrite": TEMPLATES, "react": REACT}
-"""Of the memory modes that have a wording of their own; `templates_of` makes the others'."""
+"""With `memory_mode="react"`: the first section, each of the others, and the prompt for the answer."""
 
 WORDINGS = {
     "short": {
@@ -128,7 +100,8 @@ WORDINGS = {
 """Other wordings by name. `short` asks for no more than a small model needs. The chunk comes first, so
 that the episodes of a group, and several questions about one text, share what is read of it."""
 
-UNSEEN = "It is not known yet: {count} will be asked about the text when you have read it all."
+UNSEEN = "{} will be shown later, when you have read the whole text."
+"""In the question's place while the text is read, with `ask="later"`."""
 
 
 @dataclass
@@ -206,8 +179,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         cut_at: `"token"`, or `"document"` to cut no document that fits a chunk with its header.
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
-            `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
-            used. Or `"short"`, a wording for small models. Own wording by default.
+            `{turn}`, `{turns}`, `{max_memory}`, `{format}` (how to answer, and how many answers), `{rule}`,
+            `{notice}` and `{recalled}` (of the memory mode) may be used. Or `"short"`, a wording for small
+            models. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
         thoughts: `"strip"` drops a leading `<think>…</think>`, and what stands before a lone `</think>`;
             `"opened"` also takes a reply without `</think>` for a thought that was cut, as it is where the
@@ -257,7 +231,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     ) -> None:
         self.tasks = open_tasks(tasks)
         if not self.tasks.n_documents:
-            raise ValueError(f"{tasks} has no documents; play its questions in MemSearchQA-v0")
+            raise ValueError(f"{tasks} has nothing to read; play its questions in MemSearchQA-v0")
         self.tokenizer = tokenizer_of(self.tasks, tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.thoughts = thoughts
@@ -284,7 +258,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
                     f"{template!r} with {memory_mode!r}"
                 )
             template = WORDINGS[template]
-        self._templates = replace_templates(templates_of(memory_mode), template)
+        self._templates = replace_templates(REACT if self.mode.appends else TEMPLATES, template)
         self._reader = open_reader(self.tasks, self.tokenizer)
         super().__init__(len(self.tasks), self._longest(), render_mode)
 
@@ -571,22 +545,6 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return self.episode.turn >= len(self._reading.chunks)
 
 
-def templates_of(memory_mode: str) -> dict[str, Template]:
-    """An environment's own templates."""
-    if memory_mode in TEMPLATES_BY_MODE:
-        return TEMPLATES_BY_MODE[memory_mode]
-    recalled = ("recalled",) if MODES[memory_mode].recalls else ()
-    return {
-        name: Template(
-            text,
-            required=("question", "memory", *recalled, *extra),
-            optional=tuple(place for place in _OPTIONAL if place not in recalled),
-            name=name,
-        )
-        for name, text, extra in (("read", READ_BY_MODE, ("chunk",)), ("answer", ANSWER_BY_MODE, ()))
-    }
-
-
 class Reading(NamedTuple):
     """A task as it is read in one episode.
 
@@ -636,7 +594,7 @@ class Reading(NamedTuple):
 
 def unseen(questions: int) -> str:
     """What stands in the question's place while the text is read, where it is asked later."""
-    return UNSEEN.format(count="one question" if questions == 1 else f"{questions} questions")
+    return UNSEEN.format("The question" if questions == 1 else f"{questions} questions")
 
 
 def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:

@@ -29,9 +29,9 @@ LINKS = 3
 RECALLED = "\n<recalled>\n{}\n</recalled>\n"
 """How a prompt shows what was called back."""
 
-NO_THOUGHT = "Your last reply opened with no closed <think>…</think>, so the memory is as it was."
+NO_THOUGHT = "Your last reply did not open with a closed <think>…</think>, so the memory is unchanged."
 
-NO_MEMORY = "Your last reply opened with no <mem>…</mem>, so the memory is as it was."
+NO_MEMORY = "Your last reply did not open with <mem>…</mem>, so the memory is unchanged."
 
 MAX_NOTICE = 400
 """Characters of the notice that says which part of a reply was not carried out, at most."""
@@ -119,7 +119,6 @@ class MemoryMode:
     Attributes:
         rule: what a prompt asks for; `{limit}` is the limit in tokens.
         in_thought: whether the memory is the thought that opens a reply.
-        recalls: whether a prompt has a place for what was called back.
         appends: whether everything stays in the prompt.
 
     Args:
@@ -129,11 +128,10 @@ class MemoryMode:
     """
 
     rule: ClassVar[str] = (
-        "Write the memory anew: keep what may still help and add what is new. {text} becomes the memory, up "
-        "to {limit} tokens."
+        "Rewrite the memory: keep what may still help with the question, add what is new, and leave out the "
+        "rest. {text} becomes the memory, up to {limit} tokens."
     )
     in_thought: ClassVar[bool] = False
-    recalls: ClassVar[bool] = False
     appends: ClassVar[bool] = False
 
     def __init__(self, tokenizer: TextTokenizer, limit: int, thoughts: Thoughts = "strip") -> None:
@@ -190,10 +188,9 @@ class CallbackMemory(MemoryMode):
     """
 
     rule = (
-        f"{MemoryMode.rule} To see an earlier memory again, add <recall>query</recall>: the one that fits "
-        "the query best will be shown beside the memory, and the request is not kept."
+        f"{MemoryMode.rule} To see an earlier memory again, add <recall>query</recall>: the one that "
+        "best fits the query will be shown beside the memory. The request itself is not kept."
     )
-    recalls = True
 
     def write(self, memory: Memory, text: str) -> Written:
         """Change the memory by a text, and call back what it asks for."""
@@ -207,7 +204,7 @@ class CallbackMemory(MemoryMode):
         query = next(filter(None, queries), "")
         best = rank(query, history)[:1] if query else []
         memory.recalled = history[best[0]] if best else ""
-        memory.notice = "" if best or not query else f"No earlier memory has a word of {query!r:.100}."
+        memory.notice = "" if best or not query else f"No earlier memory contains a word of {query!r:.100}."
         kept = "".join(text[start:end] for start, end in pieces)
         if queries and not kept.strip():
             return Written(None)
@@ -224,8 +221,8 @@ class ThoughtMemory(MemoryMode):
     """MEM1: memory and thinking are one text, the thought that opens a reply."""
 
     rule = (
-        "Open your reply with <think>…</think>: what you know so far and what you think of it now, merged "
-        "into one text of up to {limit} tokens. It takes the place of the memory; nothing else is carried on."
+        "Open your reply with <think>…</think>: what you know so far and what you make of it, merged into "
+        "one text of up to {limit} tokens. It replaces the memory; nothing else is carried over."
     )
     in_thought = True
 
@@ -289,7 +286,7 @@ class EntryMemory(MemoryMode):
             if count == MAX_LINES:
                 break
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        said = f"Of your last reply this was not carried out: {'; '.join(wrong[:3])}{more}."
+        said = f"These operations failed: {'; '.join(wrong[:3])}{more}."
         memory.notice = said[:MAX_NOTICE] if wrong else ""
         return Written((spans[0][0], spans[-1][1]) if spans else None, cut)
 
@@ -321,21 +318,21 @@ class StructuredMemory(EntryMemory):
 
     rule = (
         "Change the memory line by line: `ADD: text` adds an entry, `UPDATE number: text` replaces one, "
-        "`DELETE number` removes one, `NOOP` leaves all as it is. Entries have up to {limit} tokens together."
+        "`DELETE number` removes one, `NOOP` changes nothing. All entries together have up to {limit} tokens."
     )
 
     def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
         """Carry out an operation."""
         match = _OPERATION.fullmatch(line)
         if match is None:
-            return 0, "it is no ADD: text, UPDATE number: text, DELETE number or NOOP", False
+            return 0, "it is not ADD: text, UPDATE number: text, DELETE number or NOOP", False
         add, added, _, updated, replacing, _, deleted, noop = match.groups()
         if noop:
             return len(line), "", False
         before, text = memory.entries, (added or replacing or "").rstrip()
         number = memory.count + 1 if add else int((updated or deleted)[:9])
         if same := next((entry.number for entry in before if text and entry.text == text), None):
-            return 0, f"entry {same} says so already", False
+            return 0, f"entry {same} already says this", False
         places = [entry.number for entry in before]
         if not add and number not in places:
             return 0, f"there is no entry {number}", False
@@ -344,7 +341,7 @@ class StructuredMemory(EntryMemory):
         memory.entries = [*before[:place], *new, *before[place + 1 :]]
         if new and self.tokenizer.head(self.show(memory, ""), self.limit)[1]:
             memory.entries = before
-            return 0, f"there is no room for it in {self.limit} tokens; delete or shorten entries first", True
+            return 0, f"it does not fit in {self.limit} tokens; delete or shorten entries first", True
         memory.count += bool(add)
         return len(line), "", False
 
@@ -370,8 +367,8 @@ class NoteMemory(EntryMemory):
     """
 
     rule = (
-        "Write notes, each on a line of its own, with ` | ` and keywords behind it if you like. They go "
-        "into a store; of all notes those that fit the question best are shown to you, up to {limit} tokens."
+        "Write notes, one per line, each optionally followed by ` | ` and keywords. They go into a store, "
+        "and the notes that best fit the question are shown to you, up to {limit} tokens."
     )
 
     def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
@@ -379,7 +376,7 @@ class NoteMemory(EntryMemory):
         kept, cut = self.tokenizer.head(line, self.limit)
         note, keywords = (part.strip() for part in kept.partition(" | ")[::2])
         if note in self.notes(memory):
-            return 0, "there is such a note already", cut
+            return 0, "this note already exists", cut
         if not note:
             return 0, "", cut
         earlier = [entry.line for entry in memory.entries]

@@ -14,11 +14,10 @@ MAX_QUERIES = 5
 
 ASK_RESEARCH = Template(
     """\
-Answer the question, step by step. Open every reply by thinking inside <think>…</think>. Where a fact is \
-missing, go on with <search>query</search>; what the search engine finds is given to you inside \
-<result>…</result>. You may search up to {searches} times. At the end reply with <answer>…</answer>, and in \
-it the answer alone, as short as it can be, in \\boxed{…}{several}. For \
-instance: <think>…</think><answer>It is \\boxed{…}</answer>
+Answer the question step by step. Open every reply by thinking inside <think>…</think>. If a fact is \
+missing, continue with <search>query</search>; the results are returned inside <result>…</result>. You may \
+search up to {searches} times. At the end, reply with <answer>…</answer> that holds the answer, as short as \
+possible, in \\boxed{…}{several}. For example: <think>…</think><answer>It is \\boxed{…}</answer>
 
 Question: {question}
 """,
@@ -30,18 +29,18 @@ Question: {question}
 ASK_DEEP_RESEARCHER = Template(
     """\
 Answer the question by research: plan it, search, and check what you find. You have one tool, web_search. \
-Every reply is a thought and a call of the tool,
+Every reply is either a thought and a call of the tool,
 
 <think>…</think>
 <tool_call>{"name": "web_search", "arguments": {"query": ["…", "…"]}}</tool_call>
 
-to which <tool_response>…</tool_response> comes back, or, once you know enough, a thought and the answer,
+whose results are returned inside <tool_response>…</tool_response>, or, once you know enough, a thought and \
+the answer,
 
 <think>…</think>
 <answer>…</answer>
 
-with nothing but the answer, as short as it can be, in it{several}. You may call the tool up to {searches} \
-times.
+which is nothing but the answer, as short as possible{several}. You may call the tool up to {searches} times.
 
 Question: {question}
 """,
@@ -59,7 +58,7 @@ class ReSearchForm(SearchForm):
     """
 
     ask = ASK_RESEARCH
-    mend = SearchForm.mend.replace("text", "\\boxed{text}")
+    hint = SearchForm.hint.replace("text", "\\boxed{text}")
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
         """See `SearchForm.read`."""
@@ -94,9 +93,9 @@ class DeepResearcherForm(SearchForm):
     """
 
     ask = ASK_DEEP_RESEARCHER
-    mend = (
-        'There was neither a <tool_call>{"name": "web_search", "arguments": {"query": ["…"]}}</tool_call> '
-        "that can be read nor <answer>text</answer> in that. Use one of them."
+    hint = (
+        'Your reply contained neither a valid <tool_call>{"name": "web_search", "arguments": {"query": '
+        '["…"]}}</tool_call> nor <answer>text</answer>. Use one of them.'
     )
 
     def read(self, reply: str, *, thought: bool = False) -> Move:

@@ -37,27 +37,9 @@ from memenvs.tasks.taskset import Task, open_questions, tokenizer_of
 
 ASK_WITH_MEMORY = Template(
     """\
-Answer the question with the help of a search engine. Of earlier turns you see {shown}. So open every reply \
-with <mem>…</mem>: all you have learned so far and what is still to be found, in up to {max_memory} tokens. \
-Then think inside <think>…</think>. Then either search by <search>query</search>, or, when you know the \
-answer, give it as short as it can be inside <answer>…</answer>{several}. There are {turns} turns left.
-
-Question: {question}
-
-<mem>
-{memory}
-</mem>
-{recent}""",
-    required=("question", "memory", "recent"),
-    optional=("turns", "several", "shown", "max_memory"),
-    name="ask",
-)
-
-ASK_BY_MODE = Template(
-    """\
-Answer the question with the help of a search engine. Of earlier turns you see {shown}. {rule} Then either \
-search by <search>query</search>, or, when you know the answer, give it as short as it can be inside \
-<answer>…</answer>{several}. There are {turns} turns left.
+Answer the question with the help of a search engine. Of the earlier turns you see {shown}. {rule} Then \
+either search with <search>query</search>, or, when you know the answer, give it as short as possible inside \
+<answer>…</answer>{several}. You have {turns} turns left.
 
 Question: {question}
 
@@ -70,7 +52,7 @@ Question: {question}
     name="ask",
 )
 
-IN_MEM = "Open every reply with <mem>…</mem>. {rule} Behind it think inside <think>…</think>."
+IN_MEM = "Open every reply with <mem>…</mem>. {rule} Then think inside <think>…</think>."
 """How a prompt asks for a memory that is not a thought."""
 
 SHOWN: dict[Literal[1, 3, "all"], str] = {
@@ -115,8 +97,10 @@ class SearchEpisode(SearchingEpisode):
 class WholeMemory(MemoryMode):
     """MemPO: the memory is the inside of `<mem>`; a reply without one empties it.
 
-    Space around the memory is credited with it, but for what follows one that is cut.
+    Space around the memory is credited with it, except what follows one that is cut.
     """
+
+    rule = "Write in it all you have learned so far and what you still need to find, in up to {limit} tokens."
 
     def missing(self, memory: Memory) -> None:
         """Forget everything."""
@@ -245,7 +229,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         self.memory_mode = memory_mode
         counter = tokenizer_of(open_questions(tasks), tokenizer)
         self.mode = SEARCH_MODES[memory_mode](counter, max_memory, thoughts)
-        rule = self.mode.rule.format(text="What stands in it", limit=max_memory)
+        rule = self.mode.rule.format(text="Its content", limit=max_memory)
         self._fixed = {
             "searches": str(max_turns),
             "shown": SHOWN[keep_turns],
@@ -254,8 +238,8 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         }
         in_mem = not appends and not self.mode.in_thought
         self.opening = "<mem></mem><think></think>" if in_mem else "<think></think>"
-        own = {"react": self.form.ask, "rewrite": ASK_WITH_MEMORY}.get(memory_mode, ASK_BY_MODE)
-        self._ask = replace_templates({"ask": own}, template)["ask"]
+        own = {"ask": self.form.ask if appends else ASK_WITH_MEMORY}
+        self._ask = replace_templates(own, template)["ask"]
         super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
 
     def queries_of(self, reply: str) -> Sequence[str]:
@@ -363,7 +347,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             self._give_answer(move.content)
         elif played >= self.last_turn:
             episode.end = "truncated"
-        feedback = self.form.show(shown) if move.kind else f"\n{self.form.mend}\n"
+        feedback = self.form.show(shown) if move.kind else f"\n{self.form.hint}\n"
         if move.kind == "answer":
             feedback = ""
         if not episode.end and played >= self.max_turns:

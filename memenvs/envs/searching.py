@@ -30,8 +30,8 @@ _KNOWN_TAGS = re.compile(
 ASK = Template(
     """\
 Answer the question. Think inside <think>…</think> whenever you learn something. If you lack knowledge, \
-search by <search>query</search>; what is found comes back inside <information>…</information>. You may \
-search up to {searches} times. When you know the answer, give it without explanation, as short as it can be, \
+search with <search>query</search>; the results are returned inside <information>…</information>. You may \
+search up to {searches} times. When you know the answer, give it without explanation, as short as possible, \
 inside <answer>…</answer>{several}.
 
 Question: {question}
@@ -366,12 +366,12 @@ class SearchForm:
 
     Attributes:
         ask: the prompt.
-        mend: feedback to a reply that neither searches nor answers.
+        hint: feedback on a reply that neither searches nor answers.
     """
 
     ask: ClassVar[Template] = ASK
-    mend: ClassVar[str] = (
-        "There was neither <search>query</search> nor <answer>text</answer> in that. Use one of them."
+    hint: ClassVar[str] = (
+        "Your reply contained neither <search>query</search> nor <answer>text</answer>. Use one of them."
     )
 
     def read(self, reply: str, *, thought: bool = False) -> Move:

@@ -41,16 +41,14 @@ GOAL = "Push every box onto a target."
 
 PROMPT = Template(
     """\
-You are at a Sokoban board. Push every box onto a target. A move takes you one square up, down, left or \
-right; walking into a box pushes it, if the square behind it is free. Boxes cannot be pulled, and two cannot \
-be pushed at once.
+You are playing Sokoban. Push every box onto a target. A move takes you one square up, down, left or right; \
+moving into a box pushes it if the square behind it is free. You cannot pull boxes or push two at once.
 
 Symbols: {legend}
 
 {board}
 
-You have {turns} turns and may make up to {actions} moves in each. Think first, then write the moves of this \
-turn:
+You have {turns} turns and may make up to {actions} moves per turn. Think first, then write this turn's moves:
 <think>…</think><answer>{example}</answer>
 """,
     required=("board",),
@@ -270,7 +268,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         if board.solved:
             episode.end, left = "terminated", "Solved."
         elif turns == 0 or len(episode.moves) >= self.max_steps:
-            episode.end, left = "truncated", "No turns are left."
+            episode.end, left = "truncated", "You have no turns left."
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
         self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=board.text(self.vocabulary), left=left)
@@ -398,8 +396,8 @@ class MoveReader:
         thought = first_pair(reply, "think")
         answer = first_pair(reply, "answer", thought.end if thought else 0)
         if answer is None:
-            return Moves((), False, "There was no <answer>…</answer> with moves in your reply. ")
-        remark = "Write one thought and one list of moves, and nothing beside them. "
+            return Moves((), False, "Your reply contained no <answer>…</answer> with moves. ")
+        remark = "Write one thought and one list of moves, and nothing else. "
         return self._listed(answer.text, remark)._replace(well_formed=False)
 
     def _listed(self, text: str, remark: str) -> Moves:
@@ -410,7 +408,7 @@ class MoveReader:
             if action is not None:
                 actions.append(action)
             elif word.strip():
-                ended = f"{remark}{_short(word.strip())!r} is no move, so the list ended there. "
+                ended = f"{remark}{_short(word.strip())!r} is not a move, so the list ended there. "
                 return Moves(tuple(actions[:most]), False, ended)
         if not actions:
             return Moves((), False, remark + "Your list of moves was empty. ")

@@ -11,7 +11,7 @@ from reference_values import cases
 
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import LAST, SearchQAEnv, read_reply
-from memenvs.envs.searching import cut_passages, harmless, holds_answer, show_passages
+from memenvs.envs.searching import cut_passages, escape_tags, holds_answer, show_passages
 from memenvs.retrieval import Hits, Passage
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -236,12 +236,12 @@ def test_copying_a_trap_into_the_thoughts_earns_nothing(make):
 @pytest.mark.parametrize(
     "tag", ["answer", "/answer", "information", "/Information", "search", "MEM", "/ tool "]
 )
-def test_tags_of_agents_are_made_harmless(tag):
-    assert harmless(f"a <{tag}> b") == f"a ‹{tag}› b"
+def test_tags_of_agents_are_escaped(tag):
+    assert escape_tags(f"a <{tag}> b") == f"a ‹{tag}› b"
 
 
 def test_other_marks_are_left_alone():
-    assert harmless("1 < 2 > 0 <b>bold</b>") == "1 < 2 > 0 <b>bold</b>"
+    assert escape_tags("1 < 2 > 0 <b>bold</b>") == "1 < 2 > 0 <b>bold</b>"
 
 
 def test_information_is_cut_at_its_tokens_and_always_closed():

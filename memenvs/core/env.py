@@ -45,7 +45,7 @@ class EpisodeState:
 
 
 E = TypeVar("E", bound=EpisodeState)
-O = TypeVar("O")  # noqa: E741  # the observation's type, a text but for pictures
+O = TypeVar("O")  # noqa: E741  # the observation's type: a text, or with pictures
 
 
 @dataclass
@@ -90,7 +90,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
         - `question`; `target` and `target_wrapped`: the right answer, bare and in the form that is asked for.
         - `memory`: what the agent has written for the turns to come; `memory_span`: where in the last reply
-          it stands, [start, end) in characters, None where that reply left none.
+          it is, [start, end) in characters, None where that reply left none.
         - `reply`: what counts of the final reply; empty before the end.
         - `prompt_with_memory`, `prompt_without_memory`, `prompt_with_history`: the prompt that the answer is
           given to, with that memory, with an empty one, and with the turns so far.
@@ -164,7 +164,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
     @abstractmethod
     def _observe(self) -> O:
-        """The observation of the episode as it stands."""
+        """The observation of the episode now."""
 
     @abstractmethod
     def _play(self, reply: str) -> dict[str, float]:
@@ -188,7 +188,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
     @staticmethod
     def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
-        """Do together what several environments would each do in `step`, such as a search; else nothing.
+        """Do together what several environments would each do in `step`, such as a search. Optional.
 
         A `TextVectorEnv` calls it before it steps them.
 

@@ -81,7 +81,7 @@ def replace_templates(own: Mapping[str, Template], given: Mapping[str, str] | No
 
 
 class Tagged(NamedTuple):
-    """What stands between `<tag>` and `</tag>`.
+    """The content between `<tag>` and `</tag>`.
 
     Attributes:
         text: the content, not stripped.
@@ -128,9 +128,9 @@ def in_order(reply: str, *tags: str) -> list[Tagged] | None:
 
 
 def thought_end(reply: str, thoughts: Thoughts = "strip") -> int:
-    """Where a reply goes on behind the thought that opens it, in characters; 0 where no thought does.
+    """Where a reply resumes behind the thought that opens it, in characters; 0 where no thought does.
 
-    The thought is a leading `<think>…</think>`, or all that stands before a `</think>` without a `<think>`
+    The thought is a leading `<think>…</think>`, or all that comes before a `</think>` without a `<think>`
     before it (the chat template wrote that one), and the white space behind. A `<think>` that leads and is
     never closed was cut by the limit of the reply: then nothing is left, and the end is the reply's length.
 

@@ -183,7 +183,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             `{notice}` and `{recalled}` (of the memory mode) may be used. Or `"short"`, a wording for small
             models. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
-        thoughts: `"strip"` drops a leading `<think>…</think>`, and what stands before a lone `</think>`;
+        thoughts: `"strip"` drops a leading `<think>…</think>`, and what comes before a lone `</think>`;
             `"opened"` also takes a reply without `</think>` for a thought that was cut, as it is where the
             chat template writes `<think>` itself; `"keep"` drops nothing.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own. `boxed_em` and
@@ -467,7 +467,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return fields
 
     def _appended(self, before: Callable[[], str], here: list[str], evidence: list[str]) -> dict[str, Any]:
-        """The same with `"react"`, where the last reply stands for the memory."""
+        """The same with `"react"`, where the last reply is the memory."""
         episode, reading, feedback = self.episode, self._reading, self._feedback()
 
         def now() -> str:
@@ -593,7 +593,7 @@ class Reading(NamedTuple):
 
 
 def unseen(questions: int) -> str:
-    """What stands in the question's place while the text is read, where it is asked later."""
+    """What a prompt shows in place of a question that is asked later."""
     return UNSEEN.format("The question" if questions == 1 else f"{questions} questions")
 
 
@@ -601,7 +601,7 @@ def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> t
     """`count` of the task's documents in their order, its evidence among them; all if None or too few.
 
     Places are drawn, not document numbers: a haystack may show one document many times, and the evidence is
-    where it first stands.
+    where it first is.
     """
     if count is None or count >= len(task.documents):
         return task.documents

@@ -1,4 +1,4 @@
-"""Forms of other searching agents: their replies, their searches, their answers, what they are told."""
+"""Forms of other searching agents: their replies, their searches, their answers, what they are shown."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ReSearchForm(SearchForm):
 class DeepResearcherForm(SearchForm):
     """DeepResearcher's form (Zheng et al. 2025): a JSON call of `web_search` with a list of queries.
 
-    The call stands in `<tool_call>…</tool_call>`, what it finds in `<tool_response>…</tool_response>`, the
+    The call is in `<tool_call>…</tool_call>`, what it finds in `<tool_response>…</tool_response>`, the
     answer in `<answer>…</answer>`, which wins over a call. Of a call the first `MAX_QUERIES` queries are run.
     There is no `browse_webpage` here. In form is what its reward takes of the whole text.
     """

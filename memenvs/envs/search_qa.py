@@ -26,7 +26,6 @@ from memenvs.envs.searching import (
     SearchForm,
     SearchingEnv,
     SearchingEpisode,
-    cut_passages,
     holds_answer,
     holds_known_tag,
     joined,
@@ -120,10 +119,10 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
     Action:
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
-        its first `</search>`, else at its first `</answer>`; the first complete pair decides. With
+        its first `</search>`, otherwise at its first `</answer>`; the first complete pair decides. With
         `memory_mode="rewrite"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may
-        stand before it, and nothing inside that counts: neither a memory nor a query nor an answer. In the
-        other modes with a memory what stands in `<mem>` changes it by their rules; a reply without one, or
+        come before it, and nothing inside that counts: neither a memory nor a query nor an answer. In the
+        other modes with a memory the content of `<mem>` changes it by their rules; a reply without one, or
         that breaks them, leaves the memory as it was, and the next prompt says why.
 
     Observation:
@@ -141,7 +140,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         more, in which a search is not run.
 
     Info:
-        `events` of this turn: `searched`, `retrieved` (an accepted answer stands in the passages),
+        `events` of this turn: `searched`, `retrieved` (the passages contain an accepted answer),
         `retrieved_new` (in one that no earlier search of the episode has shown), `well_formed`, and
         `searches` so far, all floats.
 
@@ -173,10 +172,10 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             opens a reply is the memory; there is no `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
         keep_turns: 1, 3 or `"all"`: turns that a prompt with a memory repeats; no matter otherwise.
         max_memory: tokens of memory kept; of a longer one the beginning.
-        thoughts: which thought may stand before `<mem>`: `"strip"`, `"opened"` or `"keep"` (none may), as for
+        thoughts: which thought may come before `<mem>`: `"strip"`, `"opened"` or `"keep"` (none may), as for
             `ChunkQAEnv`; no matter without a memory, where Search-R1 reads tags inside thoughts too.
         form: of calls and answers: `"search_r1"`, or, without a memory, `"research"` (ReSearch: what is found
-            stands in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
+            is in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
             (DeepResearcher: a JSON call with a list of queries inside `<tool_call>`); see
             `memenvs.envs.search_forms`.
         template: `{"ask": …}` with the places `{question}` and, with a memory `{memory}` and `{recent}`;
@@ -338,9 +337,19 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         episode, move = self.episode, self._read(reply)
         played = len(episode.history) + 1
         # The one thing that can fail comes first: an unreachable retriever leaves the episode as it was.
-        passages = self.find(*move.queries) if move.queries and self._may_search else None
-        shown = cut_passages(passages or [], self.tokenizer, self.max_information)
-        self._note(move, passages, shown)
+        searched = bool(move.queries) and self._may_search
+        passages = self.find(*move.queries) if searched else []
+        shown, parts = self._show(passages, self.max_information)
+        retrieved, each = holds_answer(parts, self._task.answers)
+        new = [
+            text for text, holds in zip(passages, each, strict=True) if holds and text not in episode.found
+        ]
+        episode.found += new
+        episode.searches += searched
+        episode.retrieved |= retrieved
+        episode.well_formed += move.well_formed
+        events = (searched, retrieved, bool(new), move.well_formed, episode.searches)
+        episode.events = dict(zip(self.event_names, map(float, events), strict=True))
         if not self.mode.appends:
             self._change_memory(reply, move)
         if move.kind == "answer":
@@ -365,20 +374,6 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     @property
     def _may_search(self) -> bool:
         return len(self.episode.history) < self.max_turns
-
-    def _note(self, move: Move, passages: list[str] | None, shown: str) -> None:
-        """Keep the events of a turn; `passages` are None where no search was run, `shown` what is read."""
-        episode, contents = self.episode, passages or []
-        retrieved, each = holds_answer(self._keep_passages(contents, shown), self._task.answers)
-        new = [
-            text for text, holds in zip(contents, each, strict=True) if holds and text not in episode.found
-        ]
-        episode.found += new
-        episode.searches += passages is not None
-        episode.retrieved |= retrieved
-        episode.well_formed += move.well_formed
-        events = (passages is not None, retrieved, bool(new), move.well_formed, episode.searches)
-        episode.events = dict(zip(self.event_names, map(float, events), strict=True))
 
     def _change_memory(self, reply: str, move: Move) -> None:
         """Change the memory by what a reply writes to it."""
@@ -440,8 +435,8 @@ def read_reply(
 ) -> Move:
     """Read one reply of a searching agent, as Search-R1 does.
 
-    It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair
-    of tags decides, also one inside `<think>`.
+    It ends at its first `</search>`, otherwise at its first `</answer>`; the first complete pair of tags in
+    what is left decides, also one inside `<think>`.
 
     Args:
         reply: the reply.

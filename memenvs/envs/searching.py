@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -53,7 +53,7 @@ class SearchingEpisode(EpisodeState):
         answer: the answer given; None without one.
         retrieved: whether any search found an accepted answer in its passages.
         events: of the last turn, 1.0 or 0.0, under `SearchingEnv.event_names`.
-        passages: contents of the passages that the last turn brought, those of which something was shown.
+        passages: contents of the passages that the last turn showed, in whole or in part.
     """
 
     history: list[tuple[str, str]] = field(default_factory=list)
@@ -179,11 +179,14 @@ class SearchingEnv(TextEnv[str, E]):
             found |= dict(zip(missing, _search(self.retriever, missing, self.k), strict=True))
         return [passage for query in queries for passage in found[query]]
 
-    def _keep_passages(self, passages: Sequence[str], shown: str) -> list[str]:
-        """Note which passages the text `shown` holds something of; what it holds of each."""
-        parts = passages_shown(passages, shown)
+    def _show(self, passages: Sequence[str], max_tokens: int) -> tuple[str, list[str]]:
+        """Passages as at most `max_tokens` tokens of text, and the part of it that shows each."""
+        shown, ends = cut_passages(passages, self.tokenizer, max_tokens), [0]
+        for number, contents in enumerate(passages, 1):
+            ends.append(ends[-1] + len(_block(number, contents)))
+        parts = [shown[start:end] for start, end in itertools.pairwise(ends)]
         self.episode.passages = [text for text, part in zip(passages, parts, strict=True) if part.strip()]
-        return parts
+        return shown, parts
 
     # The episode.
 
@@ -219,9 +222,9 @@ class SearchingEnv(TextEnv[str, E]):
         return self.episode.history[-1][1]
 
     def _give_answer(self, text: str) -> None:
-        """End the episode by an answer, tags in it made harmless, cut at `max_answer` tokens a question."""
+        """End the episode by an answer, with tags escaped, cut at `max_answer` tokens a question."""
         limit = self.max_answer * len(self._task.answers)
-        self.episode.answer, _ = self.tokenizer.head(harmless(text), limit)
+        self.episode.answer, _ = self.tokenizer.head(escape_tags(text), limit)
         self.episode.end = "terminated"
 
     def _grade(self) -> Grade:
@@ -265,18 +268,18 @@ def joined(history: Iterable[tuple[str, str]]) -> str:
     return "".join(reply + feedback for reply, feedback in history)
 
 
-def harmless(text: str) -> str:
+def escape_tags(text: str) -> str:
     """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
     return _KNOWN_TAGS.sub("‹\\1›", text)
 
 
 def holds_known_tag(text: str) -> bool:
-    """Whether a tag that agents or environments use stands in the text."""
+    """Whether the text contains a tag that agents or environments use."""
     return _KNOWN_TAGS.search(text) is not None
 
 
 def show_passages(passages: Sequence[str]) -> str:
-    """Passages as Search-R1 shows them: `Doc 1(Title: …) text`, a line each; tags in them made harmless.
+    """Passages as Search-R1 shows them: `Doc 1(Title: …) text`, a line each, with tags escaped.
 
     Args:
         passages: contents: a title line, then the text.
@@ -297,14 +300,8 @@ def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: 
     return shown.strip()
 
 
-def passages_shown(passages: Sequence[str], shown: str) -> list[str]:
-    """What `cut_passages` left of each passage in the text that it made of them; empty where nothing."""
-    ends = list(accumulate(len(_block(number, contents)) for number, contents in enumerate(passages, 1)))
-    return [shown[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
 def holds_answer(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[bool, list[bool]]:
-    """Whether an accepted answer of any objective stands in a text, and in each part of it, as whole words.
+    """Whether a text, and each part of it, contains an accepted answer of any objective as whole words.
 
     Args:
         parts: of the text; all but the last end in white space, so that each word is of one part.
@@ -330,7 +327,7 @@ def _evidence(tasks: TaskSet, number: int) -> list[str]:
 @functools.lru_cache(maxsize=20_000)
 def _block(number: int, contents: str) -> str:
     title, _, text = contents.partition("\n")
-    return harmless(f"Doc {number}(Title: {title}) {text}\n")
+    return escape_tags(f"Doc {number}(Title: {title}) {text}\n")
 
 
 def _search(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:
@@ -377,8 +374,8 @@ class SearchForm:
     def read(self, reply: str, *, thought: bool = False) -> Move:
         """What a reply does; `thought` says that a thought stood before it, so that it needs none.
 
-        It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete
-        pair decides, also one inside `<think>`.
+        It ends at its first `</search>`, otherwise at its first `</answer>`; the first complete pair in what
+        is left decides, also one inside `<think>`.
         """
         kept = reply
         for closing in ("</search>", "</answer>"):

@@ -14,8 +14,7 @@ from memenvs.core.text import Template, first_pair, in_order, replace_templates
 from memenvs.envs.searching import (
     SearchingEnv,
     SearchingEpisode,
-    cut_passages,
-    harmless,
+    escape_tags,
     holds_answer,
     joined,
     several,
@@ -75,7 +74,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
 
     Info:
         `events` of this turn, floats: `called` (a tool call was answered, be it by an error), `ran` (without
-        an error), `retrieved` (an accepted answer stands in the passages that it found).
+        an error), `retrieved` (the passages that it found contain an accepted answer).
 
     Metrics:
         `success`, `em`, `f1`, `format` (1.0 if every reply is a reasoning and a call, the last one a
@@ -186,13 +185,10 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         episode.called = not result.startswith("Error:")
         episode.retrieved = episode.called and holds_answer([result], self._task.answers)[0]
         episode.events = {"called": 1.0, "ran": float(episode.called), "retrieved": float(episode.retrieved)}
-        return _result(harmless(result))
+        return _result(escape_tags(result))
 
     def _search(self, query: str) -> str:
-        passages = self.find(query)
-        shown = cut_passages(passages, self.tokenizer, self.max_result)
-        self._keep_passages(passages, shown)
-        return shown
+        return self._show(self.find(query), self.max_result)[0]
 
     def _metrics(self) -> dict[str, float]:
         episode, scores = self.episode, self._grade()
@@ -231,8 +227,8 @@ def call_tool(command: str, search: Callable[[str], Any]) -> str:
     """The result of a JSON tool call, or the text of its error, worded as MT-GRPO's tool environment does.
 
     Args:
-        command: what stands in `<tool>`.
-        search: called with the query of `wiki_search`; what it raises becomes an error text, but for
+        command: the content of `<tool>`.
+        search: called with the query of `wiki_search`; what it raises becomes an error text, except
             `OSError` and `LookupError`, which mean that there is nothing to search.
     """
     try:
@@ -254,7 +250,7 @@ def call_tool(command: str, search: Callable[[str], Any]) -> str:
     try:
         return str(search(args["query"]))
     except (OSError, LookupError):
-        raise  # an unreachable retriever is the caller's to mend, not the agent's
+        raise  # an unreachable retriever is the caller's problem, not the agent's
     except Exception as error:  # what the tool itself refuses is text for the agent
         return f"Error: {error}"
 

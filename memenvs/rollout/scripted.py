@@ -214,10 +214,10 @@ class CarefulReader:
     """A teacher of memories: it knows which sentences are needed, and may still slip.
 
     At a chunk the memory is the notes before it and, one a line, the sentences of the chunk that the task set
-    marks as needed, as the text has them; one that does not name its document stands behind the title. A
+    marks as needed, as the text has them; one that does not name its document follows the title. A
     needed sentence is missed with probability `slip`. With probability `distractor` a sentence that is not
     needed is noted: the one, of three drawn, that shares the most words with the question. The answer is the
-    gold one where the notes hold it, else "unknown".
+    gold one where the notes hold it, otherwise "unknown".
 
     Args:
         env: that it plays; its task set marks sentences, as HotpotQA's and the world's do.
@@ -303,14 +303,14 @@ def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
 
 
 def _known_answer(answer_format: str, read: Sequence[str], info: Info) -> str:
-    """The gold answer where what was read holds it, else "unknown"."""
+    """The gold answer where what was read holds it, otherwise "unknown"."""
     privileged = info["privileged"]
     known, _ = holds_answer(read, privileged["answers"])
     return wrap_answer(privileged["target"] if known else "unknown", answer_format)
 
 
 def _inside(text: str, tag: str) -> str:
-    """What stands between the first opening and the last closing line of a tag."""
+    """The text between the first opening and the last closing line of a tag."""
     _, opened, rest = text.partition(f"<{tag}>\n")
     return rest.rpartition(f"\n</{tag}>")[0] if opened else ""
 

@@ -231,12 +231,6 @@ def test_the_sections_joined_are_the_context_and_the_answer_turn_shows_none(make
     assert "<section>" not in answer
 
 
-def test_the_question_stands_in_every_observation(make, small_set):
-    assert all(
-        small_set[4].question in observation for observation, _ in read_all(make(), options={"task": 4})
-    )
-
-
 def test_the_memory_is_the_last_reply_and_nothing_else_is_carried(make):
     env = make()
     env.reset(seed=0)

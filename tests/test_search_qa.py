@@ -105,19 +105,6 @@ def test_no_reply_is_too_strange_to_read(reply):
     assert read_reply(reply).kind in ("search", "answer", "")
 
 
-def test_the_next_observation_is_this_one_the_reply_and_the_passages(make):
-    env = make()
-    first, info = env.reset(seed=0)
-    second = env.step(search("the Seine"))[0]
-    assert info["context"] == "append"
-    assert second == (
-        first
-        + search("the Seine")
-        + '\n\n<information>Doc 1(Title: "Seine") The Seine flows through Paris.</information>\n\n'
-    )
-    assert env.step("nothing")[0].startswith(second + "nothing")
-
-
 def test_an_answer_is_scored_by_normalised_exact_match(make):
     env = make()
     env.reset(seed=0)
@@ -277,17 +264,6 @@ def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make)
     assert third.count("second note") == 1  # the memory of the last turn is not shown twice
     assert "first note" not in third
     assert "The Seine flows" not in third
-
-
-@pytest.mark.parametrize(
-    ("keep", "said"),
-    [(1, "your last turn, nothing"), (3, "your last 3 turns, nothing"), ("all", "every turn.")],
-)
-def test_the_prompt_says_which_turns_it_shows(make, keep, said):
-    assert (
-        f"Of the earlier turns you see your own memory and {said}"
-        in make(memory_mode="rewrite", keep_turns=keep).reset(seed=0)[0]
-    )
 
 
 def test_earlier_kept_turns_are_shown_with_their_own_memories(make):
@@ -480,14 +456,9 @@ def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said):
 
 
 BAD_LINES = [
-    "{}",
     "[",
     '{"question": "q"}',
-    '{"question": "q", "answers": []}',
-    '{"question": 3, "answers": ["a"]}',
-    '{"question": "", "answers": ["Ann"]}',
     '{"question": " ", "answers": ["Ann"]}',
-    '{"question": "\\ud800?", "answers": ["Ann"]}',
     '{"question": "q", "answers": ["\\ud800"]}',
     "[" * 100_000,
 ]

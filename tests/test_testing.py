@@ -1,7 +1,6 @@
 """What a user needs to test an environment of their own, by the page that says how."""
 
 import os
-import pydoc
 import re
 import subprocess
 import sys
@@ -55,23 +54,6 @@ def test_a_module_before_the_id_is_imported_by_the_commands(folder):
     done = run(folder, "memenvs", "evaluate", "run", *options, "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "success" in done.stdout
-
-
-def test_help_shows_the_methods_to_write():
-    shown = pydoc.plain(pydoc.render_doc(TextEnv))
-    methods = (
-        "_begin",
-        "_observe",
-        "_feedback",
-        "_play",
-        "_metrics",
-        "_privileged",
-        "_task_id",
-        "gold_reply",
-        "_restored",
-    )
-    assert [name for name in methods if f"{name}(" not in shown] == []
-    assert "render()" in shown
 
 
 def test_an_environment_that_lacks_methods_cannot_be_made_and_the_error_names_them():

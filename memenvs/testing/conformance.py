@@ -303,7 +303,7 @@ def survived(env_id: str, replies: Iterable[str]) -> None:
     for reply in replies:
         observation, reward, terminated, truncated, _ = env.step(reply)
         assert env.observation_space.contains(observation)
-        assert abs(reward) < 1e6
+        assert abs(float(reward)) < 1e6
         if terminated or truncated:
             env.reset()
 

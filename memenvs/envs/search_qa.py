@@ -339,7 +339,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         # The one thing that can fail comes first: an unreachable retriever leaves the episode as it was.
         searched = bool(move.queries) and self._may_search
         passages = self.find(*move.queries) if searched else []
-        shown, parts = self._show(passages, self.max_information)
+        shown, parts = self._show_passages(passages, self.max_information)
         retrieved, each = holds_answer(parts, self._task.answers)
         new = [
             text for text, holds in zip(passages, each, strict=True) if holds and text not in episode.found

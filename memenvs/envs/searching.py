@@ -179,7 +179,7 @@ class SearchingEnv(TextEnv[str, E]):
             found |= dict(zip(missing, _search(self.retriever, missing, self.k), strict=True))
         return [passage for query in queries for passage in found[query]]
 
-    def _show(self, passages: Sequence[str], max_tokens: int) -> tuple[str, list[str]]:
+    def _show_passages(self, passages: Sequence[str], max_tokens: int) -> tuple[str, list[str]]:
         """Passages as at most `max_tokens` tokens of text, and the part of it that shows each."""
         shown, ends = cut_passages(passages, self.tokenizer, max_tokens), [0]
         for number, contents in enumerate(passages, 1):

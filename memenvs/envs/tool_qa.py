@@ -188,7 +188,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         return _result(escape_tags(result))
 
     def _search(self, query: str) -> str:
-        return self._show(self.find(query), self.max_result)[0]
+        return self._show_passages(self.find(query), self.max_result)[0]
 
     def _metrics(self) -> dict[str, float]:
         episode, scores = self.episode, self._grade()

@@ -260,7 +260,7 @@ def several(objectives: int) -> str:
     """How a prompt says that several questions are answered; nothing for one."""
     if objectives == 1:
         return ""
-    return f": the {objectives} answers in the order of the questions, with ; between them"
+    return f": the {objectives} answers in the order of the questions, separated by ;"
 
 
 def joined(history: Iterable[tuple[str, str]]) -> str:

@@ -508,7 +508,7 @@ def asked_about(endpoint, task, action="<think>hm</think>In 2019.", verdict='{"s
     ("task", "rule"),
     [
         ("multi-session/1", "holds only a part of what"),
-        ("temporal-reasoning/1", "may be off by one in either direction"),
+        ("temporal-reasoning/1", "one too many or too few is right as well"),
         ("knowledge-update/1", "what was true before"),
         ("single-session-preference/1", "need not meet every point"),
         ("single-session-user/1_abs", "sees that the question cannot be answered"),

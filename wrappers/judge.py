@@ -74,7 +74,7 @@ SEARCH_OUTCOME = (
     "a task, the right answer and one agent's turns, and decide whether its final answer is right.\n\n"
     + _RECORD
     + """\
-- 1.0: the content of <answer>…</answer> means the same as a right answer.
+- 1.0: the text inside <answer>…</answer> means the same as a right answer.
 - 0.0: there is no <answer>…</answer>, or it is not right, or it has more than 5 tokens.
 
 First give your reasons, step by step, then exactly one of the two scores, and write nothing else:
@@ -147,8 +147,8 @@ _CHAT_RIGHT = (
 )
 _CHAT = {
     "temporal-reasoning": (
-        f"{_CHAT_ANSWER}{_CHAT_RIGHT} A number of days, weeks or months may be off by one "
-        "in either direction."
+        f"{_CHAT_ANSWER}{_CHAT_RIGHT} For a number of days, weeks or months, one too many or too few is right "
+        "as well."
     ),
     "knowledge-update": (
         f"{_CHAT_ANSWER}The reply is right if it contains the right answer or means the same. It may also "

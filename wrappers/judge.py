@@ -147,8 +147,8 @@ _CHAT_RIGHT = (
 )
 _CHAT = {
     "temporal-reasoning": (
-        f"{_CHAT_ANSWER}{_CHAT_RIGHT} For a number of days, weeks or months, one too many or too few is right "
-        "as well."
+        f"{_CHAT_ANSWER}{_CHAT_RIGHT} For a number of days, weeks or months, one too many or too few is "
+        "right as well."
     ),
     "knowledge-update": (
         f"{_CHAT_ANSWER}The reply is right if it contains the right answer or means the same. It may also "

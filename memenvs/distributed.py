@@ -6,7 +6,7 @@ import functools
 import pickle
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -64,7 +64,7 @@ class RayTextVectorEnv(TextVectorEnv):
         workers: Count,
         *,
         autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
-        errors: str = "raise",
+        errors: Literal["raise", "truncate"] = "raise",
         ray_options: dict[str, Any] | None = None,
         tries: Count = 3,
         **kwargs: Any,

@@ -414,7 +414,7 @@ def answer_prompt(question: str, context: str, template: str | None = None) -> s
     """
     form = wrap_answer("…", "boxed")
     prompt = TEMPLATES["answer"].fill(
-        question=question, memory=context, turn=1, turns=1, max_memory=0, format=form
+        question=question, memory=context, recalled="", turn=1, turns=1, max_memory=0, format=form
     )
     return prompt if template is None else Template(template, required=("prompt",)).fill(prompt=prompt)
 

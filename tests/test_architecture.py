@@ -27,4 +27,3 @@ def test_the_environment_of_the_tutorial_passes_the_conformance_tests(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 50

@@ -36,11 +36,6 @@ def test_no_sequences_need_no_batch():
     assert micro_batches([], 10) == []
 
 
-def test_a_budget_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="budget must be a whole number, at least 1, got 0"):
-        micro_batches([1], 0)
-
-
 def padding_share(lengths, batches):
     return 1 - sum(lengths) / padded_tokens(lengths, batches)
 

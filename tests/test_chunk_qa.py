@@ -3,12 +3,10 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.error import ResetNeeded
 
 from memenvs import TextVectorEnv
 from memenvs.build.multi import multi
@@ -159,7 +157,7 @@ def test_questions_asked_later_are_not_shown_while_the_text_is_read(one_by_one):
     )
     *reading, (answer, _) = read_all(env, options={"task": 1})
     questions = env.tasks[1].questions
-    assert all(one.startswith("It is not known yet: 3 questions will be asked") for one, _ in reading)
+    assert all(one.startswith("3 questions will be shown later") for one, _ in reading)
     assert answer.partition("|")[0] == questions[0]
     assert env.observation_space.contains(reading[0][0])
 
@@ -231,12 +229,6 @@ def test_the_sections_joined_are_the_context_and_the_answer_turn_shows_none(make
     assert "".join(section(observation) for observation, _ in reading) == context
     assert context not in answer
     assert "<section>" not in answer
-
-
-def test_the_question_stands_in_every_observation(make, small_set):
-    assert all(
-        small_set[4].question in observation for observation, _ in read_all(make(), options={"task": 4})
-    )
 
 
 def test_the_memory_is_the_last_reply_and_nothing_else_is_carried(make):
@@ -453,7 +445,7 @@ def test_the_short_wording_shows_the_memory_behind_the_section(make):
     )
     assert observation.endswith("Notes:\nwhat was noted\n\n" + asked)
     assert info["privileged"]["teacher_prompt"].startswith("Text:\n")
-    with pytest.raises(ValueError, match="template must be one of short, got 'long'"):
+    with pytest.raises(ValueError, match="template must be 'short'"):
         make(template="long")
 
 
@@ -468,26 +460,13 @@ def test_another_template_is_used_and_its_braces_kept(make):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"chunk_size": 0}, "chunk_size"),
-        ({"max_memory": -1}, "max_memory"),
-        ({"max_answer": 1.5}, "max_answer"),
+        ({"chunk_size": 0}, "chunk_size must be a whole number, at least 1, got 0"),
         ({"n_documents": 1}, "n_documents=1"),
-        ({"cut_at": "sentence"}, "token, document"),
-        ({"answer_format": "xml"}, "boxed, tag"),
         ({"ask": "all"}, "together, each, later"),
-        ({"thoughts": True}, "strip, opened, keep"),
         ({"metric": "bleu"}, "string_match_all"),
         ({"tokenizer": "/no/such"}, "tokenizer"),
         ({"template": {"read": "{question}"}}, "{memory}"),
         ({"template": {"write": ""}}, "'read' and 'answer'"),
-        ({"template": ["x"]}, "{'read': text, 'answer': text}, got ['x']"),
-        ({"template": {"read": 5}}, "got {'read': 5}"),
-        ({"tokenizer": 5}, "try 'general'"),
-        ({"tasks": Path("set")}, "pass str(path)"),
-        ({"tasks": None}, "pass str(path)"),
-        ({"chunk_size": np.int64(1000)}, "pass int(chunk_size)"),
-        ({"n_documents": np.int64(10)}, "pass int(n_documents)"),
-        ({"metric": ["em"]}, "no metric ['em']"),
     ],
 )
 def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatch):
@@ -496,12 +475,6 @@ def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatc
         make(**kwargs)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("ask", ["render", "gold_reply"])
-def test_what_needs_an_episode_says_so_before_the_first_reset(make, ask):
-    with pytest.raises(ResetNeeded, match="reset"):
-        getattr(make(render_mode="ansi"), ask)()
 
 
 @pytest.mark.parametrize(
@@ -517,25 +490,6 @@ def test_the_space_is_no_longer_than_the_template_and_the_set_ask_for(make, smal
     env = make(template={"read": "{chunk}{question}{memory}", "answer": "{question}{memory}"}, max_memory=10)
     counts = small_set.card.counts
     assert env.observation_space.max_chars == counts["max_chars"] + counts["max_question_chars"] + 16 * 10
-
-
-def test_played_tasks_draw_apart_under_neighbouring_seeds(make, monkeypatch):
-    env, seeds = make(chunk_size=5000), []
-    reset = env.reset
-    monkeypatch.setattr(env, "reset", lambda *, seed, options: seeds.append(seed) or reset(options=options))
-    for seed in (0, 1):
-        play_tasks(env, make_policy("silent", env), range(5), seed=seed)
-    assert len(set(seeds)) == 10
-
-
-def test_an_unknown_argument_is_refused():
-    with pytest.raises(TypeError, match="chunk_sise"):
-        gym.make("MemChunkQA-v0", chunk_sise=100)
-
-
-def test_environments_of_a_process_share_their_task_set(make):
-    assert make().tasks is make().tasks
-    assert make()._reader is make()._reader
 
 
 def test_the_lexical_policy_beats_random_text_on_the_bundled_world():

@@ -103,8 +103,8 @@ def test_an_unknown_policy_is_answered_by_every_form_of_one(capsys):
     assert main("play MemSokoban-v0 --policy gpt-4o".split()) == 2
     said = capsys.readouterr().err
     assert said == (
-        "memenvs play: error: unknown policy 'gpt-4o'; choose one of gold, silent, random_text, lexical, "
-        "careful, or a model: hf:MODEL, openai:URL --model NAME\n"
+        "memenvs play: error: unknown policy 'gpt-4o'; choose one of gold, silent, random_text, "
+        "or a model: hf:MODEL, openai:URL --model NAME\n"
     )
 
 
@@ -154,7 +154,7 @@ def test_the_list_shows_arguments_with_their_defaults(capsys):
 def test_one_thing_is_shown_whole_by_its_name_in_any_case(capsys):
     assert listing.main(["memchunkqa-V0"]) == 0
     shown = capsys.readouterr().out
-    assert "n_documents=null                  a whole number or null\n" in shown
+    assert "n_documents=null                  a whole number, at least 1, or null\n" in shown
     assert "\nObservation:\n" in shown
 
 

@@ -231,7 +231,7 @@ def test_an_evaluation_keeps_what_was_read_unless_told_otherwise(tmp_path):
         evaluate("MemSokoban-v0", "gold", tasks="0:2", out=out, texts=texts)
         first, second = read_episodes(out / "episodes.jsonl")
         assert (first.number, second.number) == (0, 1)
-        assert ("You are at a Sokoban board" in first.turns[0].observation) == texts
+        assert ("You are playing Sokoban" in first.turns[0].observation) == texts
         assert first.env == "MemSokoban-v0"
 
 

@@ -6,7 +6,7 @@ import pytest
 import memenvs  # noqa: F401
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import read_reply
-from memenvs.rollout.scripted import LexicalReader, LexicalSearcher, make_policy, play_episode, play_tasks
+from memenvs.rollout.scripted import LexicalSearcher, make_policy, play_episode, play_tasks
 
 
 @pytest.mark.parametrize("memory_mode", ["react", "rewrite", "mem1", "structured"])
@@ -45,25 +45,25 @@ def test_it_calls_the_tool_once():
     assert (metrics["called"], metrics["turns"]) == (1.0, 2.0)
 
 
-def test_each_of_several_questions_is_answered_from_its_own_best_line():
-    observation = (
-        "…, the 2 answers in the order of the questions, with ; between them.\n\n"
-        "Question: Where was Ada born?; Who built the Tower of Lun?\n"
-        "<think></think><search>…</search>\n\n<information>"
-        "Doc 1(Title: Ada) Ada was born in Oxford.\nDoc 2(Title: Tower of Lun) It was built by Bob Stone."
-        "</information>\n\n"
-    )
-    assert LexicalSearcher()(observation, {}) == "<think></think><answer>Oxford; Bob Stone</answer>"
-
-
 def test_nothing_is_answered_from_nothing():
-    searched = "Question: Who?\n<think></think><search>Who?</search>\n\n<information></information>\n\n"
-    assert LexicalSearcher()(searched, {}) == "<think></think><answer></answer>"
-    read = "<question>\nIs it?\n</question>\n\n<memory>\n\n</memory>\n\n…\\boxed{…}"
-    assert LexicalReader()(read, {}) == "\\boxed{}"
+    env = gym.make("MemSearchQA-v0", tasks="world-test").unwrapped
+    _, info = env.reset(seed=0)
+    reply = LexicalSearcher(env)("<information></information>", {**info, "turn": 1})
+    assert reply == "<think></think><answer></answer>"
+
+
+def test_each_of_several_questions_is_answered_from_its_own_best_line():
+    env = gym.make("MemSearchQA-v0", tasks="world-test").unwrapped
+    told = {"question": "Where was Ada born?; Who built the Tower of Lun?", "answers": [["x"], ["y"]]}
+    observation = (
+        "<information>Doc 1(Title: Ada) Ada was born in Oxford.\n"
+        "Doc 2(Title: Tower of Lun) It was built by Bob Stone.</information>\n\n"
+    )
+    reply = LexicalSearcher(env)(observation, {"turn": 1, "privileged": told})
+    assert reply == "<think></think><answer>Oxford; Bob Stone</answer>"
 
 
 def test_an_environment_that_asks_nothing_is_refused_in_one_line():
-    with pytest.raises(ValueError, match="choose gold, silent or random_text") as error:
+    with pytest.raises(ValueError, match="choose one of gold, silent, random_text") as error:
         make_policy("lexical", gym.make("MemSokoban-v0"))
     assert "\n" not in str(error.value)

@@ -51,7 +51,7 @@ class TestCallback:
     def test_a_request_that_fits_nothing_is_answered(self):
         memory, _ = write("callback", "Ada wrote", "new <recall>moth</recall>")
         assert (memory.text, memory.recalled) == ("new", "")
-        assert memory.notice == "No earlier memory has a word of 'moth'."
+        assert memory.notice == "No earlier memory contains a word of 'moth'."
 
     def test_nothing_but_a_request_leaves_the_memory(self):
         memory, written = write("callback", "Ada wrote", " <recall>Ada</recall>\n")
@@ -90,13 +90,13 @@ class TestStructured:
     @pytest.mark.parametrize(
         ("line", "why"),
         [
-            ("I add one", "it is no ADD: text"),
-            ("ADD:", "it is no ADD: text"),
-            ("DELETE", "it is no ADD: text"),
-            ("add: two", "it is no ADD: text"),
+            ("I add one", "it is not ADD: text"),
+            ("ADD:", "it is not ADD: text"),
+            ("DELETE", "it is not ADD: text"),
+            ("add: two", "it is not ADD: text"),
             ("DELETE 7", "there is no entry 7"),
             ("UPDATE 7: x", "there is no entry 7"),
-            ("ADD: one", "entry 1 says so already"),
+            ("ADD: one", "entry 1 already says this"),
         ],
     )
     def test_a_line_that_cannot_be_carried_out_leaves_the_memory_and_is_named(self, line, why):
@@ -114,12 +114,12 @@ class TestStructured:
     def test_what_does_not_fit_is_not_added(self):
         memory, written = write("structured", "ADD: one", "ADD: " + "many words " * 20, limit=10)
         assert (mode("structured").notes(memory), written) == (["one"], Written(None, cut=True))
-        assert "no room for it in 10 tokens" in memory.notice
+        assert "it does not fit in 10 tokens" in memory.notice
 
     def test_only_so_many_operations_are_carried_out_at_a_time(self):
         memory, _ = write("structured", "\n".join(f"ADD: {i}" for i in range(MAX_LINES + 5)), limit=1000)
         assert len(memory.entries) == MAX_LINES
-        assert f"only {MAX_LINES} operations" in memory.notice
+        assert f"only {MAX_LINES} lines are read" in memory.notice
 
 
 class TestNotes:
@@ -155,7 +155,7 @@ class TestNotes:
     def test_a_note_that_is_there_already_is_named(self):
         memory, written = write("a_mem", "Ada", "Ada")
         assert (len(memory.entries), written) == (1, Written(None))
-        assert "there is such a note already" in memory.notice
+        assert "this note already exists" in memory.notice
 
 
 @pytest.mark.parametrize("name", MODES)
@@ -228,8 +228,8 @@ def test_a_reply_without_a_thought_leaves_the_state_and_is_told_so(reply):
     env.step("<think>known</think>")
     observation, _, _, _, info = env.step(reply)
     assert (info["privileged"]["memory"], info["privileged"]["memory_span"]) == ("known", None)
-    assert "no closed <think>…</think>, so the memory is as it was. Open your reply" in observation
-    assert "as it was" not in env.step("<think>new</think>")[0]
+    assert "a closed <think>…</think>, so the memory is unchanged. Open your reply" in observation
+    assert "unchanged" not in env.step("<think>new</think>")[0]
 
 
 def test_entries_are_shown_with_their_numbers_and_what_was_not_carried_out():
@@ -353,10 +353,8 @@ def test_a_state_holds_the_memory():
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"memory_mode": "notes"}, "rewrite, callback, mem1, structured, a_mem, react"),
         ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
-        ({"memory_mode": "callback", "template": "short"}, "is a wording for memory_mode='rewrite'"),
-        ({"memory_mode": "callback", "template": {"read": "{question}{memory}{chunk}"}}, "{recalled}"),
+        ({"memory_mode": "callback", "template": "short"}, "with memory_mode='rewrite'"),
     ],
 )
 def test_a_wrong_argument_is_one_line_at_the_door(kwargs, said):

@@ -73,20 +73,8 @@ def test_the_reward_of_a_text_is_what_the_public_code_pays(form):
         ("deep_researcher", call("a", name="browse_webpage"), "", (), "", False),
         ("deep_researcher", "<tool_call>[1, 2]</tool_call>", "", (), "", False),
         ("deep_researcher", "<tool_call>{" * 9, "", (), "", False),
-        (
-            *(
-                "deep_researcher",
-                '<tool_call>{"name": "web_search", "arguments": {"query": [1]}}</tool_call>',
-            ),
-            *("", (), "", False),
-        ),
-        (
-            *(
-                "deep_researcher",
-                '<tool_call>{"name": "web_search", "arguments": {"query": "a"}}</tool_call>',
-            ),
-            *("", (), "", False),
-        ),
+        ("deep_researcher", call(1), "", (), "", False),
+        ("deep_researcher", call().replace("[]", '"a"'), "", (), "", False),
     ],
 )
 def test_a_reply_is_read_in_its_form(form, reply, kind, queries, content, well_formed):
@@ -163,17 +151,6 @@ def test_a_reply_that_does_nothing_is_told_so_and_the_episode_is_out_of_form(for
     assert (info["metrics"]["success"], info["metrics"]["format"]) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("form", OTHERS)
-def test_a_form_without_a_place_for_a_memory_is_refused_with_one(form):
-    with pytest.raises(ValueError, match=f"'{form}' has no place for a memory; use memory_mode='react'"):
-        make(form, memory_mode="rewrite")
-
-
-def test_an_unknown_form_is_named():
-    with pytest.raises(ValueError, match="one of search_r1, research, deep_researcher, got 'r1'"):
-        make("r1")
-
-
 @pytest.mark.parametrize(
     ("improper", "wrong", "replies", "paid"),
     [
@@ -205,8 +182,3 @@ def test_the_gate_pays_every_environment_of_a_vector_alike():
     gold = venv.unwrapped.envs[0].unwrapped.gold_reply()
     _, rewards, *_ = venv.step([gold, "<answer>x</answer></think>"])
     assert rewards.tolist() == [1.0, -1.0]
-
-
-def test_the_gate_wants_numbers():
-    with pytest.raises(ValueError, match="improper"):
-        FormatGateMethod(improper=float("nan"))

@@ -11,7 +11,7 @@ from reference_values import cases
 
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import LAST, SearchQAEnv, read_reply
-from memenvs.envs.searching import cut_passages, harmless, holds_answer, show_passages
+from memenvs.envs.searching import cut_passages, escape_tags, holds_answer, show_passages
 from memenvs.retrieval import Hits, Passage
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -103,19 +103,6 @@ def test_a_well_formed_reply_is_its_tags_and_nothing_else(reply, memory, well_fo
 @given(st.text(max_size=300))
 def test_no_reply_is_too_strange_to_read(reply):
     assert read_reply(reply).kind in ("search", "answer", "")
-
-
-def test_the_next_observation_is_this_one_the_reply_and_the_passages(make):
-    env = make()
-    first, info = env.reset(seed=0)
-    second = env.step(search("the Seine"))[0]
-    assert info["context"] == "append"
-    assert second == (
-        first
-        + search("the Seine")
-        + '\n\n<information>Doc 1(Title: "Seine") The Seine flows through Paris.</information>\n\n'
-    )
-    assert env.step("nothing")[0].startswith(second + "nothing")
 
 
 def test_an_answer_is_scored_by_normalised_exact_match(make):
@@ -236,12 +223,12 @@ def test_copying_a_trap_into_the_thoughts_earns_nothing(make):
 @pytest.mark.parametrize(
     "tag", ["answer", "/answer", "information", "/Information", "search", "MEM", "/ tool "]
 )
-def test_tags_of_agents_are_made_harmless(tag):
-    assert harmless(f"a <{tag}> b") == f"a ‹{tag}› b"
+def test_tags_of_agents_are_escaped(tag):
+    assert escape_tags(f"a <{tag}> b") == f"a ‹{tag}› b"
 
 
 def test_other_marks_are_left_alone():
-    assert harmless("1 < 2 > 0 <b>bold</b>") == "1 < 2 > 0 <b>bold</b>"
+    assert escape_tags("1 < 2 > 0 <b>bold</b>") == "1 < 2 > 0 <b>bold</b>"
 
 
 def test_information_is_cut_at_its_tokens_and_always_closed():
@@ -277,17 +264,6 @@ def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make)
     assert third.count("second note") == 1  # the memory of the last turn is not shown twice
     assert "first note" not in third
     assert "The Seine flows" not in third
-
-
-@pytest.mark.parametrize(
-    ("keep", "said"),
-    [(1, "your last turn, nothing"), (3, "your last 3 turns, nothing"), ("all", "every turn.")],
-)
-def test_the_prompt_says_which_turns_it_shows(make, keep, said):
-    assert (
-        f"Of earlier turns you see your own memory and {said}"
-        in make(memory_mode="rewrite", keep_turns=keep).reset(seed=0)[0]
-    )
 
 
 def test_earlier_kept_turns_are_shown_with_their_own_memories(make):
@@ -462,16 +438,12 @@ def test_real_questions_find_their_gold_passage(real_data):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"memory_mode": "none"}, "rewrite, callback, mem1, structured, a_mem, react"),
         ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
-        ({"keep_turns": 2}, "1, 3 or 'all'"),
-        ({"thoughts": "drop"}, "strip, opened, keep"),
-        ({"max_memory": 0}, "max_memory"),
+        ({"keep_turns": 2}, "1, 3, all"),
+        ({"form": "research", "memory_mode": "mem1"}, "use memory_mode='react'"),
         ({"template": {"ask": "{memory}"}}, "{question}"),
         ({"template": {"ask": "{question}"}, "memory_mode": "rewrite"}, "{memory}"),
         ({"template": {"read": "{question}"}}, "unknown part 'read'; it may have 'ask'"),
-        ({"k": 0}, "k must be"),
-        ({"max_turns": 0}, "max_turns"),
         ({"metric": "bleu"}, "string_match_all"),
         ({"retriever": None}, "has questions but no documents"),
     ],
@@ -484,14 +456,9 @@ def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said):
 
 
 BAD_LINES = [
-    "{}",
     "[",
     '{"question": "q"}',
-    '{"question": "q", "answers": []}',
-    '{"question": 3, "answers": ["a"]}',
-    '{"question": "", "answers": ["Ann"]}',
     '{"question": " ", "answers": ["Ann"]}',
-    '{"question": "\\ud800?", "answers": ["Ann"]}',
     '{"question": "q", "answers": ["\\ud800"]}',
     "[" * 100_000,
 ]
@@ -598,11 +565,11 @@ class TestMemoryModes:
     @pytest.mark.parametrize(
         ("mode", "reply", "said"),
         [
-            ("mem1", "<search>Seine</search>", "no closed <think>"),
-            ("mem1", "so <think>x</think><search>Seine</search>", "no closed <think>"),
-            ("structured", search("Seine"), "no <mem>"),
-            ("a_mem", search("Seine"), "no <mem>"),
-            ("callback", search("Seine"), "no <mem>"),
+            ("mem1", "<search>Seine</search>", "a closed <think>"),
+            ("mem1", "so <think>x</think><search>Seine</search>", "a closed <think>"),
+            ("structured", search("Seine"), "<mem>"),
+            ("a_mem", search("Seine"), "<mem>"),
+            ("callback", search("Seine"), "<mem>"),
         ],
     )
     def test_a_reply_without_its_memory_leaves_it_as_it_was_and_is_told_so(self, make, mode, reply, said):
@@ -613,9 +580,9 @@ class TestMemoryModes:
         observation, _, _, _, info = env.step(reply)
         assert "kept" in info["privileged"]["memory"]
         assert info["privileged"]["memory_span"] is None
-        assert f"Your last reply opened with {said}" in observation
+        assert f"Your last reply did not open with {said}" in observation
         assert info["events"]["well_formed"] == 0.0
-        assert "as it was" not in info["privileged"]["prompt_without_memory"]
+        assert "unchanged" not in info["privileged"]["prompt_without_memory"]
 
     def test_notes_are_brought_back_for_the_question_and_the_last_search(self, make):
         env = make(memory_mode="a_mem")

@@ -159,7 +159,7 @@ def test_an_unknown_word_costs_the_format_and_is_named_in_the_observation(make):
     env.reset(seed=0)
     observation, _, _, _, info = env.step(reply("Up", "Jump", "Down"))
     assert info["rewards"]["format"] == 0.0
-    assert "'Jump' is no move" in observation
+    assert "'Jump' is not a move" in observation
     assert info["rewards"]["step"] == pytest.approx(-0.1)
 
 

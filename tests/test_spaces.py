@@ -34,12 +34,6 @@ def test_samples_hold_no_control_character():
     assert all(space.sample().isprintable() for _ in range(300))
 
 
-@pytest.mark.parametrize("size", [0, -1, 2.5, True, "9"])
-def test_a_size_that_is_no_whole_number_is_refused(size):
-    with pytest.raises(ValueError, match="max_chars"):
-        UnicodeText(size)
-
-
 def test_spaces_are_equal_by_their_size():
     assert UnicodeText(5) == UnicodeText(5) != UnicodeText(6)
 

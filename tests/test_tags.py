@@ -1,10 +1,12 @@
 """Tags in a reply: where the thought that opens it ends."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memenvs.core.text import THOUGHTS, thought_end
+from memenvs.core.text import Thoughts, thought_end
 
 
 @pytest.mark.parametrize(
@@ -38,4 +40,4 @@ def test_a_kept_thought_ends_nowhere():
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "a", " ", "\n", "é"])).map("".join))
 def test_the_end_lies_inside_every_reply(reply):
-    assert all(0 <= thought_end(reply, thoughts) <= len(reply) for thoughts in THOUGHTS)
+    assert all(0 <= thought_end(reply, thoughts) <= len(reply) for thoughts in get_args(Thoughts))

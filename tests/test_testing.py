@@ -1,7 +1,6 @@
 """What a user needs to test an environment of their own, by the page that says how."""
 
 import os
-import pydoc
 import re
 import subprocess
 import sys
@@ -40,7 +39,6 @@ def run(folder, *arguments):
 def test_the_environment_of_the_page_passes_the_tests_it_is_told_to_run(folder):
     done = run(folder, "pytest", "-q", "-p", "no:cacheprovider", "test_recall.py")
     assert done.returncode == 0, done.stdout
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 50
 
 
 def test_an_environment_that_breaks_the_contract_fails_them_with_the_values_shown(folder):
@@ -56,23 +54,6 @@ def test_a_module_before_the_id_is_imported_by_the_commands(folder):
     done = run(folder, "memenvs", "evaluate", "run", *options, "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "success" in done.stdout
-
-
-def test_help_shows_the_methods_to_write():
-    shown = pydoc.plain(pydoc.render_doc(TextEnv))
-    methods = (
-        "_begin",
-        "_observe",
-        "_feedback",
-        "_play",
-        "_metrics",
-        "_privileged",
-        "_task_id",
-        "gold_reply",
-        "_restored",
-    )
-    assert [name for name in methods if f"{name}(" not in shown] == []
-    assert "render()" in shown
 
 
 def test_an_environment_that_lacks_methods_cannot_be_made_and_the_error_names_them():
@@ -91,23 +72,15 @@ def test_an_environment_that_lacks_methods_cannot_be_made_and_the_error_names_th
     assert "\n" not in said
 
 
-def test_an_environment_that_appends_and_has_no_feedback_cannot_be_made():
-    class Mute(CallOrGuess):
-        _feedback = TextEnv._feedback
-
-    with pytest.raises(TypeError, match=r"^Mute has context 'append': write _feedback\(\)"):
-        Mute()
+def test_an_environment_that_appends_and_has_no_feedback_is_refused_at_its_first_step():
+    with pytest.raises(NotImplementedError, match=r"^Own has context 'append': write _feedback\(\)"):
+        step_of(_feedback=TextEnv._feedback)
 
 
 def test_an_environment_needs_neither_a_task_id_nor_privileged_fields():
     env = CallOrGuess()
     _, info = env.reset(options={"task": 7})
     assert (info["task"], info["privileged"]) == ("7", {})
-
-
-def test_an_environment_that_leaves_out_a_metric_is_refused_at_the_end():
-    with pytest.raises(ValueError, match=r"^Own\._metrics returned no 'success'; add it$"):
-        step_of(_metrics=lambda self: {})
 
 
 def step_of(**members):
@@ -117,32 +90,16 @@ def step_of(**members):
     return env.step("call")
 
 
-@pytest.mark.parametrize(
-    ("members", "error", "said"),
-    [
-        (
-            {"_play": lambda self, reply: {"bonus": 1.0}},
-            ValueError,
-            r"^Own\._play returned 'bonus'; add it to components = \(",
-        ),
-        (
-            {"_play": lambda self, reply: None},
-            TypeError,
-            r"^Own\._play must return a dictionary, got NoneType$",
-        ),
-        ({"metric_names": ("em",)}, ValueError, r"^Own\.metric_names lacks 'success': \('em',\)$"),
-        ({"context": "add"}, ValueError, r"^Own\.context must be 'append' or 'rewrite', got 'add'$"),
-    ],
-)
-def test_a_slip_in_an_environment_is_one_line_at_its_first_turn(members, error, said):
-    with pytest.raises(error, match=said):
-        step_of(**members)
+def test_a_component_that_is_not_declared_is_refused():
+    with pytest.raises(ValueError, match=r"^Own: _play returned \['bonus'\]"):
+        step_of(_play=lambda self, reply: {"bonus": 1.0})
 
 
-def test_a_metric_that_is_not_declared_is_refused_at_the_end():
+@pytest.mark.parametrize("metrics", [{}, {"success": 1.0, "called": 0.0, "extra": 1.0}])
+def test_metrics_that_are_not_those_declared_are_refused(metrics):
     def _play(self, reply):
         self.episode.end = "terminated"
         return {}
 
-    with pytest.raises(ValueError, match=r"^Own\._metrics returned 'extra'; add it to metric_names = \("):
-        step_of(_play=_play, _metrics=lambda self: {"extra": 1.0})
+    with pytest.raises(ValueError, match=r"and metric_names = \('success', 'called'\)"):
+        step_of(_metrics=lambda self: metrics, _play=_play)

@@ -152,7 +152,8 @@ def test_a_dump_of_all_answers_is_cut_before_it_is_scored(kind):
 
 
 def test_each_of_several_answers_has_the_room_of_one(monkeypatch):
-    env = ToolQAEnv(tasks="world-test", max_answer=8)
+    env = ToolQAEnv(tasks="world-test")
+    monkeypatch.setattr(env, "max_answer", 8)
     many = replace(env.questions[0], answers=tuple((f"answer {i}",) for i in range(10)))
     monkeypatch.setattr(env, "questions", [many])
     monkeypatch.setattr(env, "n_tasks", 1)

@@ -154,12 +154,6 @@ def test_states_branch():
     assert data_equivalence(*branches)
 
 
-def test_the_infos_are_also_there_one_by_one():
-    venv = TextVectorEnv("MemSokoban-v0", 2)
-    _, infos = venv.reset(seed=0)
-    assert [info["task"] for info in venv.infos_list] == infos["task"].tolist()
-
-
 def test_a_finished_episode_is_not_stepped_without_autoreset():
     venv = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled", max_turns=1, max_actions=9)
     venv.reset(seed=0)
@@ -189,7 +183,7 @@ def test_what_does_not_fit_is_refused(call):
 def test_one_text_is_not_taken_for_a_reply_a_character():
     venv = TextVectorEnv("MemSokoban-v0", 2)
     venv.reset(seed=0)
-    with pytest.raises(TypeError, match="got one text 'ab'; put it in a list"):
+    with pytest.raises(ValueError, match="step takes a sequence of 2 replies, got 'ab'"):
         venv.step("ab")
 
 

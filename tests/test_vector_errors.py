@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import memenvs
-from memenvs.core.checks import MAX_ERROR_CHARS, error_line
 from memenvs.core.vector import TextVectorEnv
 
 SEARCH = "<think>a</think><search>town {}</search>"
@@ -119,12 +118,6 @@ def test_a_turn_that_failed_and_an_episode_that_did_not_begin_have_no_feedback()
     assert told == [[True, True], [False, True], [False, True]]
 
 
-def test_an_environment_that_never_began_has_no_feedback():
-    venv = mortal({"resets": [0]})
-    venv.reset(seed=0)
-    assert venv.infos_list[0]["feedback"] == ""
-
-
 def test_infos_have_no_key_for_errors_unless_it_is_asked_for():
     venv = mortal({}, errors="raise")
     venv.reset(seed=0)
@@ -137,14 +130,6 @@ def test_by_default_an_error_is_raised():
     venv.reset(seed=0)
     with pytest.raises(ConnectionError, match="gone"):
         venv.step(["Up"] * 2)
-
-
-def test_all_may_die_in_one_step():
-    venv = mortal({"steps": [0]}, {"steps": [0]})
-    venv.reset(seed=0)
-    *_, truncated, _ = venv.step(["Up"] * 2)
-    assert truncated.all()
-    assert all(errors_of(venv))
 
 
 def test_a_retriever_that_fails_for_one_query_fails_that_environment_alone():
@@ -194,14 +179,6 @@ def test_an_episode_that_never_began_tells_what_every_environment_tells():
     assert set(dead) == set(alive)
     assert (dead["task"], dead["turn"], dead["turn_rewards"]) == ("", 0, [])
     assert dead["metrics"].keys() == alive["metrics"].keys()
-
-
-def test_all_resets_may_fail():
-    venv = mortal({"resets": [0]}, {"resets": [0]})
-    venv.reset(seed=0)
-    assert all(errors_of(venv))
-    venv.reset(seed=0)
-    assert errors_of(venv) == ["", ""]
 
 
 def test_with_next_step_autoreset_a_failed_reset_is_tried_again():
@@ -278,34 +255,6 @@ def test_after_a_truncation_the_next_step_begins_an_episode_where_they_begin_by_
     venv.truncate(1, "TimeoutError: no scorer")
     venv.step(["Up"] * 2)
     assert [info["turn"] for info in venv.infos_list] == [2, 0]
-
-
-def test_an_episode_that_is_over_is_not_truncated():
-    venv = mortal({}, {"steps": [0]})
-    venv.reset(seed=0)
-    venv.step(["Up"] * 2)
-    with pytest.raises(ValueError, match="environment 1 cannot be truncated: its episode is over"):
-        venv.truncate(1, "gone")
-
-
-def test_where_errors_are_raised_no_episode_is_truncated():
-    venv = mortal({}, errors="raise")
-    venv.reset(seed=0)
-    with pytest.raises(ValueError, match="its errors are raised"):
-        venv.truncate(0, "gone")
-
-
-def test_an_unknown_way_to_treat_errors_is_refused():
-    with pytest.raises(ValueError, match="ignore"):
-        TextVectorEnv("MemSokoban-v0", 2, errors="ignore")
-
-
-def test_an_error_without_a_message_has_its_kind():
-    assert error_line(TimeoutError()) == "TimeoutError"
-
-
-def test_a_long_error_is_cut():
-    assert len(error_line(ValueError("x" * 10_000))) == MAX_ERROR_CHARS
 
 
 @pytest.mark.parametrize(

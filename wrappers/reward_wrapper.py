@@ -559,7 +559,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
             return self.env.render()
         info = episode.info
         own = earned_lines(info["rewards"], info["signals"], info["credits"], info["turn_rewards"])
-        with inner.drawn_with(own) if isinstance(inner, TextEnv) else contextlib.nullcontext(own) as earned:
+        with inner.show_rewards(own) if isinstance(inner, TextEnv) else contextlib.nullcontext(own) as earned:
             drawn = self.env.render()
         said = "\n".join(earned)
         return drawn if not isinstance(drawn, str) or said in drawn else f"{drawn}\n{said}"

@@ -46,15 +46,15 @@ OVER = "The episode is over. Reply without calling a tool."
 
 SEARCH = """\
 Answer the question. Look up what you do not know with the tool `search`, at most {searches} times. Then \
-give the answer, as short as it can be, by the tool `answer`{several}.
+give the answer, as short as possible, with the tool `answer`{several}.
 
 Question: {question}
 """
 
 SOKOBAN = """\
-You are at a Sokoban board. Push every box onto a target with the tool `move`. A move takes you one square \
-up, down, left or right; walking into a box pushes it, if the square behind it is free. You may call the \
-tool {turns} times, with up to {actions} moves each.
+You are playing Sokoban. Push every box onto a target with the tool `move`. A move takes you one square up, \
+down, left or right; moving into a box pushes it if the square behind it is free. You may call the tool \
+{turns} times, with up to {actions} moves each.
 
 Symbols: {legend}
 
@@ -346,7 +346,7 @@ class SearchTools(ToolEnv):
         """Give the final answer, which ends the episode.
 
         Args:
-            answer: The answer, as short as it can be.
+            answer: The answer, as short as possible.
 
         Returns:
             That the episode is over.

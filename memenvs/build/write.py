@@ -168,7 +168,7 @@ Read the text, then answer the question after it.
 {context}
 
 Question: {question}
-Give the answer as short as it can be, in the form {format}.
+Give the answer as short as possible, in the form {format}.
 """,
     required=("context", "question", "format"),
 )

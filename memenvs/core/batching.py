@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_whole
-
 ALIKE = 0.85  # at most 15% of a batch is padding
 
 
@@ -27,7 +25,6 @@ def micro_batches(
         alike: least length of a sequence, as a share of the longest one's in its batch; in [0, 1].
         extra: tokens that each sequence needs room for besides, such as a prefix in a cache.
     """
-    check_whole(budget=budget)
     batches: list[list[int]] = []
     longest = 0
     for i in np.argsort(-np.asarray(lengths), kind="stable").tolist():

@@ -12,9 +12,10 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from memenvs.core.checks import check_task
+from memenvs.core.data import check
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import UnicodeText, clean_text
-from memenvs.core.state import State, Stateful, check_keys, from_plain, generator_state, to_plain
+from memenvs.core.state import State, Stateful, from_plain, to_plain
 
 MAX_REPLY_CHARS = 1_000_000
 
@@ -44,7 +45,7 @@ class EpisodeState:
 
 
 E = TypeVar("E", bound=EpisodeState)
-O = TypeVar("O")  # noqa: E741  # the observation's type, a text but for pictures
+O = TypeVar("O")  # noqa: E741  # the observation's type: a text, or with pictures
 
 
 @dataclass
@@ -89,7 +90,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
         - `question`; `target` and `target_wrapped`: the right answer, bare and in the form that is asked for.
         - `memory`: what the agent has written for the turns to come; `memory_span`: where in the last reply
-          it stands, [start, end) in characters, None where that reply left none.
+          it is, [start, end) in characters, None where that reply left none.
         - `reply`: what counts of the final reply; empty before the end.
         - `prompt_with_memory`, `prompt_without_memory`, `prompt_with_history`: the prompt that the answer is
           given to, with that memory, with an empty one, and with the turns so far.
@@ -128,7 +129,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
           which is called when the field is first read (see `LazyFields`).
         - `_task_id()`: the task's id; its number by default.
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
-          line about the reward through `earned_or`, so that a reward wrapper can replace it. The `play`
+          line about the reward through `reward_lines`, so that a reward wrapper can replace it. The `play`
           command needs it.
         - `_restored()`: called by `set_state` to rebuild what is derived from the episode.
         - `task_set()`: name and hash of the tasks, for states.
@@ -146,27 +147,14 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     episode_class: type[EpisodeState] = EpisodeState
 
     def __init__(self, n_tasks: int, max_chars: int, render_mode: str | None = None) -> None:
-        modes = self.metadata["render_modes"]
-        if render_mode is not None and render_mode not in modes:
-            raise ValueError(f"render_mode must be None or one of {modes}, got {render_mode!r}")
-        if self.context not in ("append", "rewrite"):
-            raise ValueError(
-                f"{type(self).__name__}.context must be 'append' or 'rewrite', got {self.context!r}"
-            )
-        if "success" not in self.metric_names:
-            raise ValueError(f"{type(self).__name__}.metric_names lacks 'success': {self.metric_names!r}")
-        if self.context == "append" and type(self)._feedback is TextEnv._feedback:
-            raise TypeError(
-                f"{type(self).__name__} has context 'append': write _feedback(), which returns what the "
-                "observation adds after the last reply, or set context = 'rewrite'"
-            )
+        check("render_mode", render_mode, Literal[(*self.metadata["render_modes"], None)])
         self.render_mode = render_mode
         self.n_tasks = n_tasks
         self.action_space = UnicodeText(MAX_REPLY_CHARS)
         self.observation_space = self._make_observation_space(max_chars)
         self._episode: E | None = None
         self._last = _Last()
-        self._earned: Sequence[str] = ()
+        self._reward_lines: Sequence[str] = ()
 
     # What an environment writes.
 
@@ -176,7 +164,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
     @abstractmethod
     def _observe(self) -> O:
-        """The observation of the episode as it stands."""
+        """The observation of the episode now."""
 
     @abstractmethod
     def _play(self, reply: str) -> dict[str, float]:
@@ -200,7 +188,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
     @staticmethod
     def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
-        """Do together what several environments would each do in `step`, such as a search; else nothing.
+        """Do together what several environments would each do in `step`, such as a search. Optional.
 
         A `TextVectorEnv` calls it before it steps them.
 
@@ -211,7 +199,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
     def _feedback(self) -> str:
         """What the environment added after the last reply; required where the context is `"append"`."""
-        return ""
+        raise NotImplementedError(f"{type(self).__name__} has context 'append': write _feedback()")
 
     def _appended_fields(self, start: Text, now: Text, evidence: str = "") -> dict[str, Any]:
         """The scoring fields of an appended context except `question` and the targets; see Privileged.
@@ -286,13 +274,10 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             options: `{"task": i}` picks the task by number.
         """
         super().reset(seed=seed)
-        episode = self._begin(self._choose_task(options or {}))
-        if type(episode) is not self.episode_class:
-            raise TypeError(
-                f"{type(self).__name__}._begin gave a {type(episode).__name__}, "
-                f"but its episode_class is {self.episode_class.__name__}"
-            )
-        self._episode, self._last = episode, _Last()
+        options = options or {}
+        self.check_options(options)
+        task = options["task"] if "task" in options else self.np_random.integers(self.n_tasks)
+        self._episode, self._last = self._begin(int(task)), _Last()
         return self._observe(), self._info({})
 
     def step(self, action: str) -> tuple[O, float, bool, bool, Info]:
@@ -304,7 +289,6 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             raise ResetNeeded(f"the episode is {episode.end}; call reset() before the next step()")
         reply = clean_text(action, MAX_REPLY_CHARS)
         rewards = self._play(reply)
-        self._check_names("_play", rewards, "components")
         episode.turn += 1
         episode.turn_rewards.append(sum(rewards.values(), 0.0))
         self._last = _Last(reply, rewards)
@@ -313,24 +297,24 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         return self._observe(), episode.turn_rewards[-1], end == "terminated", end == "truncated", info
 
     @contextlib.contextmanager
-    def drawn_with(self, earned: Sequence[str]) -> Iterator[Sequence[str]]:
+    def show_rewards(self, lines: Sequence[str]) -> Iterator[Sequence[str]]:
         """Have `render` show, inside a `with`, what a reward wrapper paid for the last reply.
 
         Args:
-            earned: lines of text. Of wrappers inside each other the outermost one's are shown.
+            lines: text. Of wrappers inside each other the outermost one's are shown.
 
         Yields:
-            The lines that are shown, if `render` shows any (`earned_or`).
+            The lines that are shown, if `render` shows any (`reward_lines`).
         """
-        before, self._earned = self._earned, self._earned or earned
+        before, self._reward_lines = self._reward_lines, self._reward_lines or lines
         try:
-            yield self._earned
+            yield self._reward_lines
         finally:
-            self._earned = before
+            self._reward_lines = before
 
-    def earned_or(self, *own: str) -> Sequence[str]:
+    def reward_lines(self, *own: str) -> Sequence[str]:
         """Lines for `render` that say what the last reply earned: a reward wrapper's, or its `own`."""
-        return self._earned or own
+        return self._reward_lines or own
 
     def get_state(self) -> State:
         """The episode and the random generator; `set_state` resumes from there bit for bit.
@@ -353,14 +337,11 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             ValueError: a state of another environment, or fields of other types; nothing has changed then.
         """
         self.check_identity(state)
-        check_keys(state, "episode", "np_random", "last")
         episode = from_plain(state["episode"], self.episode_class, "the state's episode")
         last = from_plain(state["last"], _Last, "the state's last")
-        generator = generator_state(state["np_random"], self.np_random)
-        self._episode = cast(E, episode)
+        self.np_random.bit_generator.state = state["np_random"]
+        self._episode, self._last = cast(E, episode), last
         self._restored()
-        self._last = last
-        self.np_random.bit_generator.state = generator
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Refuse options that `reset` does not know.
@@ -370,26 +351,14 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         """
         check_task(options, self.n_tasks)
 
-    def _choose_task(self, options: dict[str, Any]) -> int:
-        self.check_options(options)
-        if "task" in options:
-            return int(options["task"])
-        return int(self.np_random.integers(self.n_tasks))
-
-    def _check_names(self, method: str, values: dict[str, float], variable: str) -> None:
-        """Refuse what is no dictionary, or has a name that the class variable does not declare."""
-        where, declared = f"{type(self).__name__}.{method}", getattr(self, variable)
-        if not isinstance(values, dict):
-            raise TypeError(f"{where} must return a dictionary, got {type(values).__name__}")
-        if unknown := [name for name in values if name not in declared]:
-            raise ValueError(f"{where} returned {unknown[0]!r}; add it to {variable} = {declared!r}")
-
     def _info(self, rewards: dict[str, float]) -> Info:
         episode = self.episode
         metrics = self._metrics() if episode.end else dict.fromkeys(self.metric_names, 0.0)
-        self._check_names("_metrics", metrics, "metric_names")
-        if missing := [name for name in self.metric_names if name not in metrics]:
-            raise ValueError(f"{type(self).__name__}._metrics returned no {missing[0]!r}; add it")
+        if rewards.keys() - {*self.components} or metrics.keys() ^ {*self.metric_names}:
+            raise ValueError(
+                f"{type(self).__name__}: _play returned {[*rewards]} and _metrics {[*metrics]}, but "
+                f"components = {self.components} and metric_names = {self.metric_names}"
+            )
         appended = episode.turn > 0 and self.context == "append"
         return {
             "task": self._task_id(),

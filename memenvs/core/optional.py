@@ -42,7 +42,7 @@ def import_object(place: str) -> Any:
     """What a user names by `module:Name`: a method, a scorer, a teacher.
 
     Raises:
-        ValueError: there is none.
+        ValueError: it does not exist.
     """
     module, _, name = place.partition(":")
     try:
@@ -89,13 +89,13 @@ def check_version(package: str, low: str, below: str, extra: str) -> None:
     """
     from importlib import metadata  # slow: it loads email
 
-    mend = f"install it with `{install_line(extra)}`"
+    fix = f"install it with `{install_line(extra)}`"
     try:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:
-        raise ImportError(f"{package} is not installed; {mend}") from None
+        raise ImportError(f"{package} is not installed; {fix}") from None
     if not _release(low) <= _release(found) < _release(below):
-        raise ImportError(f"{package} {found} is not supported, only {low} up to below {below}; {mend}")
+        raise ImportError(f"{package} {found} is not supported, only {low} up to below {below}; {fix}")
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ def check_links(package: Path) -> None:
     """Refuse a package in which a link to the folder beside it is a file, as git leaves it without links.
 
     Raises:
-        ImportError: with the mend.
+        ImportError: the message says how to fix it.
     """
     for name in ("baselines", "data", "wrappers"):
         if (package / name).is_file():

@@ -24,7 +24,7 @@ def map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) ->
     one queue of a `ProcessPoolExecutor` the rest of that result is waited for, for ever.
 
     Raises:
-        ValueError: a process was killed, with the mend; what `make` raises is raised here.
+        ValueError: a process was killed; what `make` raises is raised here.
     """
     context = get_context("spawn")
     pipes: list[Connection] = []

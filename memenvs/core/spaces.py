@@ -10,7 +10,7 @@ from gymnasium.spaces import Space
 from gymnasium.spaces.utils import flatten, flatten_space, unflatten
 from gymnasium.wrappers.utils import create_zero_array
 
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SAMPLE_CHARS = 64
@@ -28,15 +28,13 @@ class UnicodeText(Space[str]):
         seed: seed or generator for `sample`.
     """
 
-    def __init__(self, max_chars: int, seed: int | np.random.Generator | None = None) -> None:
-        check_whole(max_chars=max_chars)
+    @checked
+    def __init__(self, max_chars: Count, seed: int | np.random.Generator | None = None) -> None:
         self.max_chars = max_chars
         super().__init__(None, np.str_, seed)
 
     def sample(self, mask: None = None, probability: None = None) -> str:
-        """A short random text of printable characters, some of them outside ASCII."""
-        if mask is not None or probability is not None:
-            raise ValueError("UnicodeText.sample takes no mask and no probability")
+        """A short random text of printable characters, some of them outside ASCII; no mask has an effect."""
         length = int(self.np_random.integers(0, min(self.max_chars, _SAMPLE_CHARS) + 1))
         return "".join(_PRINTABLE[i] for i in self.np_random.integers(len(_PRINTABLE), size=length))
 

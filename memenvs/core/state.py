@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from memenvs.core.data import convert
+from memenvs.core.data import convert, shown
 
 State = dict[str, Any]
 
@@ -30,6 +30,12 @@ _KNOWN: dict[type, str | None] = {
 }
 """Gymnasium's own wrappers whose state is one attribute, or nothing."""
 
+_IDENTITY = {
+    "class": "another class",
+    "version": "another version",
+    "tasks": "other tasks",
+    "arguments": "other arguments",
+}
 _FLOAT, _ARRAY = "__float__", "__array__"
 _NUMBERS = "biuf"  # kinds of `np.dtype`: truth values, integers, floats
 _RECORDS: dict[str, Any] = {}  # named tuples by their names in states
@@ -71,20 +77,18 @@ def set_state(env: gym.Env[Any, Any], state: State) -> None:
 
 def check_keys(state: Any, *names: str) -> None:
     """Raise a one-line `ValueError` unless `state` is a dictionary that has these keys."""
-    if not isinstance(state, Mapping):
-        raise ValueError(f"a state is a dictionary that get_state() gave, got {type(state).__name__}")
-    if missing := [name for name in names if name not in state]:
+    if not isinstance(state, Mapping) or not state.keys() >= {*names}:
         raise ValueError(
-            f"this state has no {missing[0]!r}: it is of another environment or another stack of wrappers; "
-            "put it back where it was taken"
+            f"a state here is a dictionary with {', '.join(names)}, got {shown(state)}; restore it where "
+            "get_state() took it: in such an environment, inside the same wrappers"
         )
 
 
 class Stateful:
     """An environment that names itself in its states, and can be copied and pickled.
 
-    A copy is made anew with the same arguments and given the state, so that task sets, indexes and tokenizers
-    are shared in a process and travel by name between two.
+    A copy is constructed with the same arguments and given the state, so that task sets, indexes and
+    tokenizers are shared in a process and travel by name between two.
 
     A subclass has `get_state` and `set_state`, and a `spec`, as every `gym.Env` has.
 
@@ -132,22 +136,13 @@ class Stateful:
         """Raise a one-line `ValueError` unless the state is of such an environment."""
         own = self.identity()
         check_keys(state, *own)
-        if state["class"] != own["class"]:
-            raise ValueError(f"this state is of {state['env']}, not of {own['env']}; put it back there")
-        if state["version"] != own["version"]:
-            raise ValueError(
-                f"this state is of version {state['version']} of {own['env']}, this is version "
-                f"{own['version']}; play the episode again"
-            )
-        if state["tasks"][-1:] != own["tasks"][-1:]:
-            raise ValueError(
-                f"this state is of the tasks {state['tasks'][0]!r}, not of {own['tasks'][0]!r} as they are "
-                "here; make the environment with those"
-            )
-        if state["arguments"] != own["arguments"]:
-            raise ValueError(
-                f"this state is of {state['env']} with other arguments; make the environment with those"
-            )
+        for name, differs in _IDENTITY.items():
+            there, here = state[name], own[name]
+            if (there[-1:] != here[-1:]) if name == "tasks" else (there != here):
+                raise ValueError(
+                    f"this state is of {state['env']} with {differs}: {there!r}, here {here!r}; restore it "
+                    "in an environment that was made in the same way"
+                )
 
     @functools.cached_property
     def _tasks(self) -> list[str]:
@@ -184,16 +179,6 @@ def _made_again(
 def text_hash(text: str | bytes) -> str:
     """First 16 hexadecimal digits of the SHA-256 of a text."""
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:16]
-
-
-def generator_state(state: Any, like: np.random.Generator) -> Any:
-    """A generator's state; `ValueError` where it is not one of a generator like this."""
-    trial = type(like.bit_generator)()
-    try:
-        trial.state = state
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ValueError(f"the state's np_random is not of a {type(trial).__name__}: {error!r}") from error
-    return trial.state
 
 
 def plain_record(kind: type[D]) -> type[D]:

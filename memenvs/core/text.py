@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
-THOUGHTS = ("strip", "opened", "keep")
+Thoughts = Literal["strip", "opened", "keep"]
 """What to do with the thought that opens a reply; see `thought_end`."""
 
 
@@ -57,7 +57,7 @@ class Template:
         return "".join(parts)
 
 
-def replace_templates(own: Mapping[str, Template], given: Any) -> dict[str, Template]:
+def replace_templates(own: Mapping[str, Template], given: Mapping[str, str] | None) -> dict[str, Template]:
     """An environment's own templates, those replaced that its argument `template` gives.
 
     Args:
@@ -66,13 +66,9 @@ def replace_templates(own: Mapping[str, Template], given: Any) -> dict[str, Temp
             as the environment's own of that name.
 
     Raises:
-        ValueError: not such a dictionary, an unknown name, or a text without a required placeholder.
+        ValueError: an unknown name, or a text without a required placeholder.
     """
-    if given is None:
-        return dict(own)
-    if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
-        form = ", ".join(f"{name!r}: text" for name in own)
-        raise ValueError(f"template must be {{{form}}}, got {given!r:.80}")
+    given = given or {}
     if unknown := [name for name in given if name not in own]:
         parts = " and ".join(map(repr, own))
         raise ValueError(f"template has an unknown part {unknown[0]!r}; it may have {parts}")
@@ -85,7 +81,7 @@ def replace_templates(own: Mapping[str, Template], given: Any) -> dict[str, Temp
 
 
 class Tagged(NamedTuple):
-    """What stands between `<tag>` and `</tag>`.
+    """The content between `<tag>` and `</tag>`.
 
     Attributes:
         text: the content, not stripped.
@@ -131,10 +127,10 @@ def in_order(reply: str, *tags: str) -> list[Tagged] | None:
     return None if reply[at:].strip() else pairs
 
 
-def thought_end(reply: str, thoughts: str = "strip") -> int:
-    """Where a reply goes on behind the thought that opens it, in characters; 0 where no thought does.
+def thought_end(reply: str, thoughts: Thoughts = "strip") -> int:
+    """Where a reply resumes behind the thought that opens it, in characters; 0 where no thought does.
 
-    The thought is a leading `<think>…</think>`, or all that stands before a `</think>` without a `<think>`
+    The thought is a leading `<think>…</think>`, or all that comes before a `</think>` without a `<think>`
     before it (the chat template wrote that one), and the white space behind. A `<think>` that leads and is
     never closed was cut by the limit of the reply: then nothing is left, and the end is the reply's length.
 

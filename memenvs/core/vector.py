@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -13,11 +14,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_choice, error_line, is_whole
+from memenvs.core.checks import error_line, is_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.env import Info
 from memenvs.core.state import State, check_keys, from_plain, get_state, set_state, to_plain
-
-ERRORS = ("raise", "truncate")
 
 Mask = NDArray[np.bool_]
 Step = tuple[tuple[Any, ...], NDArray[np.float64], Mask, Mask, dict[str, Any]]
@@ -54,30 +54,24 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         errors: `"raise"`, or `"truncate"`: see above.
         **kwargs: of the environment; only with an id.
 
-    Raises:
-        ValueError: no environments, or an unknown mode or treatment of errors.
     """
 
+    @checked
     def __init__(
         self,
         envs: str | Sequence[Callable[[], gym.Env[Any, Any]]],
-        num_envs: int | None = None,
+        num_envs: Count | None = None,
         *,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
-        errors: str = "raise",
+        errors: Literal["raise", "truncate"] = "raise",
         **kwargs: Any,
     ) -> None:
+        if not envs or isinstance(envs, str) != (num_envs is not None) or (num_envs is None and kwargs):
+            raise ValueError("pass an id, num_envs and its arguments, or functions that make environments")
         if isinstance(envs, str):
-            if not is_whole(num_envs) or (count := int(num_envs or 0)) < 1:
-                raise ValueError(f"num_envs must be a whole number, at least 1, with an id, got {num_envs!r}")
-            self.envs = [gym.make(envs, disable_env_checker=True, **kwargs) for _ in range(count)]
-        elif num_envs is not None or kwargs or not envs:
-            raise ValueError(
-                "give an id with num_envs and its arguments, or functions that make environments"
-            )
-        else:
-            self.envs = [make() for make in envs]
-        check_choice("errors", errors, ERRORS)
+            make = functools.partial(gym.make, envs, disable_env_checker=True, **kwargs)
+            envs = [make] * (num_envs or 0)
+        self.envs: list[gym.Env[Any, Any]] = [make() for make in envs]
         self.num_envs, self.errors = len(self.envs), errors
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.spec = self.envs[0].spec
@@ -105,11 +99,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         """Start episodes, in all environments or where `options["reset_mask"]` says.
 
         Args:
-            seed: one a environment, or a first one s for s, s + 1, …; G equal seeds make a group.
+            seed: one per environment, or a first one s for s, s + 1, …; G equal seeds make a group.
             options: `task` is a number for all or one for each; `reset_mask` (N,) bool.
-
-        Raises:
-            ValueError: another number of seeds, tasks or mask entries than N, or entries of another kind.
         """
         options = dict(options or {})
         mask = read_mask("reset_mask", options.pop("reset_mask", None), self.num_envs)
@@ -119,7 +110,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         for i in np.flatnonzero(mask).tolist():
             own = options if tasks[i] is None else {**options, "task": tasks[i]}
             inner: Any = self.envs[i].unwrapped
-            if hasattr(inner, "check_options"):  # a wrong option is the caller's error, no environment's
+            if hasattr(inner, "check_options"):  # a wrong option is the caller's error, not an environment's
                 inner.check_options(own)
             hows[i] = {"seed": seeds[i], "options": own}
         self._reset_ahead(hows)
@@ -136,9 +127,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
                 info. All by default.
 
         Raises:
-            ResetNeeded: an episode is over and is not begun anew by itself.
-            TypeError: one text in place of a sequence, or a reply that is no text.
-            ValueError: another number of replies or mask entries than N.
+            ResetNeeded: an episode is over and autoreset is disabled.
         """
         plays = read_mask("mask", mask, self.num_envs)
         seeds, self._autoreset_seeds = self._autoreset_seeds, [None] * self.num_envs
@@ -166,26 +155,20 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         """End an episode as truncated, as if its last step had raised; only with `errors="truncate"`.
 
         For a wrapper that cannot use what a step returned. The next episode begins as after any other end,
-        but that mode `"SameStep"` wants a reset by `reset_mask` before the next step.
+        except that mode `"SameStep"` needs a reset by `reset_mask` before the next step.
 
         Args:
-            i: number of the environment.
+            i: number of the environment; its episode is not over.
             error: one line, for `info["error"]`.
-
-        Raises:
-            ValueError: errors are raised here, or the episode is over.
         """
-        if self.errors == "raise" or self._over[i]:
-            reason = "its errors are raised" if self.errors == "raise" else "its episode is over"
-            raise ValueError(f"environment {i} cannot be truncated: {reason}; see TextVectorEnv, Errors")
         self.infos_list[i] = {**self.infos_list[i], "error": error}
         self._over[i] = True
 
     def seed_autoreset(self, seeds: Sequence[int | None]) -> None:
-        """Seed the episodes that begin by themselves in the next step; later ones go on unseeded.
+        """Seed the episodes that begin by themselves in the next step; later ones are not seeded.
 
         Args:
-            seeds: N; None goes on with the environment's own generator.
+            seeds: N; None continues with the environment's own generator.
         """
         self._autoreset_seeds = read_seeds(seeds, self.num_envs)
 
@@ -217,15 +200,14 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         ]
 
     def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
-        """Go on from states, with the observations that were shown in them.
+        """Resume from states, with the observations that were shown in them.
 
         Raises:
-            ValueError: another number of states or observations than N, or a state of another environment;
-                no episode that had begun has changed then.
+            ValueError: not N states, or a state of another environment; no episode that had begun has changed
+                then.
         """
-        for name, given in (("states", states), ("observations", observations)):
-            if len(given) != self.num_envs:
-                raise ValueError(f"{name} must have {self.num_envs} entries, got {len(given)}")
+        if len(states) != self.num_envs:
+            raise ValueError(f"states must have {self.num_envs} entries, got {len(states)}")
         held = []
         for state in states:
             check_keys(state, "inner", "over", "info")
@@ -268,12 +250,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         return begins
 
     def _check_actions(self, actions: Sequence[str], plays: Mask) -> None:
-        if isinstance(actions, str):
-            raise TypeError(
-                f"step wants {self.num_envs} replies, got one text {actions!r:.60}; put it in a list"
-            )
-        if len(actions) != self.num_envs:
-            raise ValueError(f"step wants {self.num_envs} replies, got {len(actions)}")
+        if isinstance(actions, str) or len(actions) != self.num_envs:
+            raise ValueError(f"step takes a sequence of {self.num_envs} replies, got {actions!r:.60}")
         for i in np.flatnonzero(plays).tolist():
             if not isinstance(actions[i], str):
                 raise TypeError(f"reply {i} must be a str, got {type(actions[i]).__name__}; decode it first")
@@ -284,7 +262,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         prepare_together(played, may_fail=self.errors == "truncate")
 
     def _reset_ahead(self, hows: dict[int, dict[str, Any]]) -> None:
-        """Where environments are elsewhere, begin their episodes at once; here one by one will do."""
+        """Begin episodes at once where environments are in other processes; see `RayTextVectorEnv`."""
 
     def _reset_one(self, i: int, **how: Any) -> bool:
         """Start an episode; whether it could be started."""
@@ -351,7 +329,7 @@ def failed_reset(env: gym.Env[Any, Any], info: Info) -> Info:
 
     Args:
         env: whose reset failed.
-        info: its last one; empty if it never had any. What every text environment tells stands then.
+        info: its last one; empty if it never had any.
     """
     inner: Any = env.unwrapped
     context = getattr(inner, "context", "append")
@@ -369,11 +347,7 @@ def failed_reset(env: gym.Env[Any, Any], info: Info) -> Info:
 
 
 def read_mask(name: str, mask: Any, count: int) -> Mask:
-    """A mask (N,) bool, a copy; None stands for all.
-
-    Raises:
-        ValueError: another shape, or entries that are no bools.
-    """
+    """A mask (N,) bool, a copy; None means all."""
     array = np.ones(count, np.bool_) if mask is None else np.array(mask)
     if array.shape != (count,) or array.dtype != np.bool_:
         raise ValueError(f"{name} must have shape ({count},) and hold bools, got {mask!r}")
@@ -381,11 +355,7 @@ def read_mask(name: str, mask: Any, count: int) -> Mask:
 
 
 def read_seeds(seed: Any, count: int) -> list[int | None]:
-    """A seed an environment: a number s stands for s, s + 1, …; None for no seed.
-
-    Raises:
-        ValueError: another length, or what is no whole number of at least 0.
-    """
+    """A seed per environment: a number s means s, s + 1, …; None means no seed."""
     seeds = one_each("seed", seed, count)
     for value in seeds:
         if value is not None and not (is_whole(value) and value >= 0):
@@ -395,11 +365,7 @@ def read_seeds(seed: Any, count: int) -> list[int | None]:
 
 
 def one_each(name: str, value: Any, count: int) -> list[Any]:
-    """The entries of a sequence, unchanged; anything else stands `count` times.
-
-    Raises:
-        ValueError: a sequence of another length.
-    """
+    """The entries of a sequence, which must be `count`; anything else is repeated `count` times."""
     if isinstance(value, np.ndarray):
         value = list(value) if value.ndim else value[()]
     if isinstance(value, str) or not isinstance(value, Sequence):

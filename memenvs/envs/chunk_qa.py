@@ -10,63 +10,19 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from memenvs.core.checks import check_choice, check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
-from memenvs.core.text import THOUGHTS, Template, replace_templates, thought_end
-from memenvs.envs.memory import (
-    MAX_NOTICE,
-    MODES,
-    RECALLED,
-    THOUGHT_KEPT,
-    Memory,
-    Shown,
-)
+from memenvs.core.text import Template, Thoughts, replace_templates, thought_end
+from memenvs.envs.memory import MAX_NOTICE, MODES, RECALLED, Memory, ModeName, Shown
 from memenvs.envs.render import reading_turn, reward_line
-from memenvs.tasks.context import CUTS, Chunk, Context, open_reader
+from memenvs.tasks.context import Chunk, Context, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
 from memenvs.tasks.taskset import Task, open_tasks, tokenizer_of
 from memenvs.tasks.tokens import HEAD_CHARS
 
 READ = """\
-You are reading a long text section by section, to answer a question when you have read it all. Only what \
-you write into your memory is carried from one section to the next.
-
-<question>
-{question}
-</question>
-
-<memory>
-{memory}
-</memory>
-
-<section>
-{chunk}
-</section>
-
-This was section {turn} of {turns}. Write the memory anew: keep what may still help with the question, add \
-what this section tells about it, and leave the rest out. Your whole reply becomes the memory, up to \
-{max_memory} tokens.
-"""
-
-ANSWER = """\
-You have read the whole text and kept this memory of it. Answer the question from the memory.
-
-<question>
-{question}
-</question>
-
-<memory>
-{memory}
-</memory>
-
-Give the answer as short as it can be, in the form {format}.
-"""
-
-_PLACES = ("turn", "turns", "max_memory", "format")
-
-READ_BY_MODE = """\
-You are reading a long text section by section, to answer a question when you have read it all. Only your \
-memory is carried from one section to the next.
+You are reading a long text section by section, to answer a question once you have read all of it. Only your \
+memory is carried over from one section to the next.
 
 <question>
 {question}
@@ -83,11 +39,23 @@ memory is carried from one section to the next.
 This was section {turn} of {turns}. {notice}{rule}
 """
 
-ANSWER_BY_MODE = ANSWER.replace("</memory>\n", "</memory>\n{recalled}")
+ANSWER = """\
+You have read the whole text and kept this memory of it. Answer the question from the memory.
+
+<question>
+{question}
+</question>
+
+<memory>
+{memory}
+</memory>
+{recalled}
+Give the answer as short as possible, in the form {format}.
+"""
 
 REACT_READ = """\
-You are reading a long text section by section, to answer a question when you have read it all. Every \
-section stays before you, and what you write about it.
+You are reading a long text section by section, to answer a question once you have read all of it. Every \
+section, and what you write about it, stays in your context.
 
 <question>
 {question}
@@ -99,31 +67,28 @@ REACT_NEXT = """
 {chunk}
 </section>
 
-This was section {turn} of {turns}. Say what it tells about the question.
+This was section {turn} of {turns}. Note anything relevant to the question.
 """
 
 REACT_ANSWER = """
 You have read the whole text. Answer the question: {question}
 
-Give the answer as short as it can be, in the form {format}.
+Give the answer as short as possible, in the form {format}.
 """
+
+_PLACES = ("turn", "turns", "max_memory", "format", "rule", "notice", "recalled")
 
 TEMPLATES = {
     "read": Template(READ, required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
     "answer": Template(ANSWER, required=("question", "memory"), optional=_PLACES, name="answer"),
 }
 
-_OPTIONAL = (*_PLACES, "rule", "notice", "recalled")
-
 REACT = {
     "read": Template(REACT_READ + REACT_NEXT, required=("question", "chunk"), optional=_PLACES, name="read"),
     "next": Template(REACT_NEXT, required=("chunk",), optional=(*_PLACES, "question"), name="next"),
     "answer": Template(REACT_ANSWER, required=("question",), optional=_PLACES, name="answer"),
 }
-"""Of `memory_mode="react"`: the first section, each of the others, and what asks for an answer."""
-
-TEMPLATES_BY_MODE = {"rewrite": TEMPLATES, "react": REACT}
-"""Of the memory modes that have a wording of their own; `templates_of` makes the others'."""
+"""With `memory_mode="react"`: the first section, each of the others, and the prompt for the answer."""
 
 WORDINGS = {
     "short": {
@@ -135,11 +100,8 @@ WORDINGS = {
 """Other wordings by name. `short` asks for no more than a small model needs. The chunk comes first, so
 that the episodes of a group, and several questions about one text, share what is read of it."""
 
-
-ASKS = ("together", "each", "later")
-"""When the questions of a task are asked; see `ChunkQAEnv`."""
-
-UNSEEN = "It is not known yet: {count} will be asked about the text when you have read it all."
+UNSEEN = "{} will be shown later, when you have read the whole text."
+"""In the question's place while the text is read, with `ask="later"`."""
 
 
 @dataclass
@@ -217,10 +179,11 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         cut_at: `"token"`, or `"document"` to cut no document that fits a chunk with its header.
         n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
-            `{turn}`, `{turns}`, `{max_memory}` and `{format}` (how to answer, and how many answers) may be
-            used. Or `"short"`, a wording for small models. Own wording by default.
+            `{turn}`, `{turns}`, `{max_memory}`, `{format}` (how to answer, and how many answers), `{rule}`,
+            `{notice}` and `{recalled}` (of the memory mode) may be used. Or `"short"`, a wording for small
+            models. Own wording by default.
         answer_format: `"boxed"` or `"tag"`.
-        thoughts: `"strip"` drops a leading `<think>…</think>`, and what stands before a lone `</think>`;
+        thoughts: `"strip"` drops a leading `<think>…</think>`, and what comes before a lone `</think>`;
             `"opened"` also takes a reply without `</think>` for a thought that was cut, as it is where the
             chat template writes `<think>` itself; `"keep"` drops nothing.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own. `boxed_em` and
@@ -248,49 +211,35 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         *("memory_overflow", "turns", "prompt_tokens", "prompt_tokens_peak"),
     )
 
+    @checked
     def __init__(
         self,
         tasks: str = "world-train",
-        chunk_size: int = 5000,
-        max_memory: int = 1024,
-        max_answer: int = 1024,
+        chunk_size: Count = 5000,
+        max_memory: Count = 1024,
+        max_answer: Count = 1024,
         tokenizer: str | None = None,
-        cut_at: str = "token",
-        n_documents: int | None = None,
+        cut_at: Literal["token", "document"] = "token",
+        n_documents: Count | None = None,
         template: dict[str, str] | str | None = None,
-        answer_format: str = "boxed",
-        thoughts: str = "strip",
+        answer_format: Literal["boxed", "tag"] = "boxed",
+        thoughts: Thoughts = "strip",
         metric: str | None = None,
-        ask: str = "together",
-        memory_mode: str = "rewrite",
+        ask: Literal["together", "each", "later"] = "together",
+        memory_mode: ModeName = "rewrite",
         render_mode: str | None = None,
     ) -> None:
-        check_choice("ask", ask, ASKS)
-        check_choice("memory_mode", memory_mode, MODES)
-        if memory_mode == "mem1" and thoughts == "keep":
-            raise ValueError(THOUGHT_KEPT)
-        check_whole(chunk_size=chunk_size, max_memory=max_memory, max_answer=max_answer)
-        check_choice("cut_at", cut_at, CUTS)
-        check_choice("thoughts", thoughts, THOUGHTS)
-        if not isinstance(tasks, str):
-            raise ValueError(f"tasks must be a name or a path as a str, got {tasks!r}; pass str(path)")
         self.tasks = open_tasks(tasks)
         if not self.tasks.n_documents:
-            raise ValueError(
-                f"{tasks} has nothing to read; play its questions in MemSearchQA-v0 by a retriever"
-            )
+            raise ValueError(f"{tasks} has nothing to read; play its questions in MemSearchQA-v0")
         self.tokenizer = tokenizer_of(self.tasks, tokenizer)
         self.chunk_size, self.max_memory, self.max_answer = chunk_size, max_memory, max_answer
         self.thoughts = thoughts
         self.cut_at, self.answer_format = cut_at, answer_format
         self.metric = self.tasks.metric if metric is None else metric
         check_scoring(self.metric, answer_format)
-        if n_documents is not None:
-            check_whole(n_documents=n_documents)
-            if n_documents < (most := self.tasks.card.counts["max_evidence"]):
-                raise ValueError(
-                    f"n_documents={n_documents} does not hold the {most} evidence documents of a task"
-                )
+        if n_documents is not None and n_documents < (most := self.tasks.card.counts["max_evidence"]):
+            raise ValueError(f"n_documents={n_documents} is below the {most} evidence documents of a task")
         self.n_documents = n_documents
         self.ask = ask
         if ask != "together" and (joined := self.tasks.inseparable):
@@ -299,17 +248,17 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
                 "use ask='together', or join single questions with `python -m memenvs.build multi`"
             )
         self.memory_mode = memory_mode
-        self.mode = MODES[memory_mode](self.tokenizer, max_memory)
+        self.mode = MODES[memory_mode](self.tokenizer, max_memory, thoughts)
         self.context = "append" if self.mode.appends else "rewrite"
         self._rule = self.mode.rule.format(text="Your whole reply", limit=max_memory)
         if isinstance(template, str):
-            check_choice("template", template, tuple(WORDINGS))
-            if memory_mode != "rewrite":
+            if template not in WORDINGS or memory_mode != "rewrite":
                 raise ValueError(
-                    f"template={template!r} is a wording for memory_mode='rewrite', not for {memory_mode!r}"
+                    f"template must be 'short', with memory_mode='rewrite', or a dictionary of texts, got "
+                    f"{template!r} with {memory_mode!r}"
                 )
             template = WORDINGS[template]
-        self._templates = replace_templates(templates_of(memory_mode), template)
+        self._templates = replace_templates(REACT if self.mode.appends else TEMPLATES, template)
         self._reader = open_reader(self.tasks, self.tokenizer)
         super().__init__(len(self.tasks), self._longest(), render_mode)
 
@@ -362,7 +311,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             chunk=reading.section(turn) if turn < len(reading.chunks) else None,
             evidence=reading.evidence_in(turn),
             reply=self._last.reply,
-            earned=self.earned_or(reward_line(self._last.rewards)),
+            earned=self.reward_lines(reward_line(self._last.rewards)),
             end=episode.end,
         )
 
@@ -529,7 +478,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return fields
 
     def _appended(self, before: Callable[[], str], here: list[str], evidence: list[str]) -> dict[str, Any]:
-        """The same with `"react"`, where the last reply stands for the memory."""
+        """The same with `"react"`, where the last reply is the memory."""
         episode, reading, feedback = self.episode, self._reading, self._feedback()
 
         def now() -> str:
@@ -546,9 +495,15 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     # The rules.
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode, start = self.episode, thought_end(reply, self.thoughts)
+        episode, reading = self.episode, self._reading
+        start = thought_end(reply, self.thoughts)
         if self.answering:
-            outcome = self._answer(reply, start)
+            self.mode.answered(episode.memory, reply)
+            episode.memory_span, episode.written = None, ""
+            episode.replies.append(self.tokenizer.head(reply[start:], self.max_answer)[0])
+            episode.end = "terminated" if episode.turn + 1 == reading.turns else ""
+            _, answers = reading.asked(episode.turn)
+            outcome = {"outcome": self._grade(episode.replies[-1], answers).outcome / len(reading.questions)}
         else:
             outcome = {}
             done = self.mode.read(episode.memory, reply, start)
@@ -557,17 +512,6 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         following = Shown() if episode.end else self._show(episode.turn + 1)
         episode.shown.append("\n".join(filter(None, following)))
         return outcome
-
-    def _answer(self, reply: str, start: int) -> dict[str, float]:
-        """Take a reply, behind its thought, as an answer; what it earns."""
-        episode, reading = self.episode, self._reading
-        self.mode.answered(episode.memory, reply)
-        episode.memory_span, episode.written = None, ""
-        episode.replies.append(self.tokenizer.head(reply[start:], self.max_answer)[0])
-        if episode.turn + 1 == reading.turns:
-            episode.end = "terminated"
-        _, answers = reading.asked(episode.turn)
-        return {"outcome": self._grade(episode.replies[-1], answers).outcome / len(reading.questions)}
 
     def _metrics(self) -> dict[str, float]:
         """Scores are means over the questions; `format` is the least of them."""
@@ -610,22 +554,6 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     def answering(self) -> bool:
         """Whether every chunk has been read, so that the next reply is an answer."""
         return self.episode.turn >= len(self._reading.chunks)
-
-
-def templates_of(memory_mode: str) -> dict[str, Template]:
-    """An environment's own templates."""
-    if memory_mode in TEMPLATES_BY_MODE:
-        return TEMPLATES_BY_MODE[memory_mode]
-    recalled = ("recalled",) if MODES[memory_mode].recalls else ()
-    return {
-        name: Template(
-            text,
-            required=("question", "memory", *recalled, *extra),
-            optional=tuple(place for place in _OPTIONAL if place not in recalled),
-            name=name,
-        )
-        for name, text, extra in (("read", READ_BY_MODE, ("chunk",)), ("answer", ANSWER_BY_MODE, ()))
-    }
 
 
 class Reading(NamedTuple):
@@ -676,15 +604,15 @@ class Reading(NamedTuple):
 
 
 def unseen(questions: int) -> str:
-    """What stands in the question's place while the text is read, where it is asked later."""
-    return UNSEEN.format(count="one question" if questions == 1 else f"{questions} questions")
+    """What a prompt shows in place of a question that is asked later."""
+    return UNSEEN.format("The question" if questions == 1 else f"{questions} questions")
 
 
 def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:
     """`count` of the task's documents in their order, its evidence among them; all if None or too few.
 
     Places are drawn, not document numbers: a haystack may show one document many times, and the evidence is
-    where it first stands.
+    where it first is.
     """
     if count is None or count >= len(task.documents):
         return task.documents

@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import math
 import re
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from memenvs.core.text import first_pair
+from memenvs.core.text import Thoughts, first_pair
 from memenvs.retrieval.lexical import words
 from memenvs.tasks.tokens import TextTokenizer
+
+ModeName = Literal["rewrite", "callback", "mem1", "structured", "a_mem", "react"]
 
 MAX_LINES = 32
 """Operations, or notes, that are taken from one reply."""
@@ -26,15 +29,14 @@ LINKS = 3
 RECALLED = "\n<recalled>\n{}\n</recalled>\n"
 """How a prompt shows what was called back."""
 
-NO_THOUGHT = "Your last reply opened with no closed <think>…</think>, so the memory is as it was."
+NO_THOUGHT = "Your last reply did not open with a closed <think>…</think>, so the memory is unchanged."
 
-NO_MEMORY = "Your last reply opened with no <mem>…</mem>, so the memory is as it was."
-
-THOUGHT_KEPT = "memory_mode='mem1' takes the thought for the memory; use thoughts='strip'"
+NO_MEMORY = "Your last reply did not open with <mem>…</mem>, so the memory is unchanged."
 
 MAX_NOTICE = 400
-"""Characters of the notice that says what of a reply was not carried out, at most."""
+"""Characters of the notice that says which part of a reply was not carried out, at most."""
 
+_LINE = re.compile(r"[^\n]*\S[^\n]*")
 _OPERATION = re.compile(r"\s*(?:(ADD)\s*:\s*(\S.*)|(UPDATE)\s+(\d+)\s*:\s*(\S.*)|(DELETE)\s+(\d+)|(NOOP))\s*")
 _K1, _B = 1.5, 0.75
 
@@ -55,6 +57,11 @@ class MemoryEntry:
     keywords: str = ""
     links: list[int] = field(default_factory=list)
 
+    @property
+    def line(self) -> str:
+        """The note with its keywords."""
+        return f"{self.text} | {self.keywords}" if self.keywords else self.text
+
 
 @dataclass
 class Memory:
@@ -65,8 +72,8 @@ class Memory:
         earlier: texts that were the memory before this one, oldest first, none twice.
         recalled: the earlier text that the last reply called back.
         entries: where the memory is made of entries or notes.
-        count: entries written so far, those included that are gone.
-        notice: what of the last reply was not carried out, and why.
+        count: entries written so far, including those that are gone.
+        notice: which part of the last reply was not carried out, and why.
         replies: every reply, where they stay in the prompt.
     """
 
@@ -83,7 +90,7 @@ class Written(NamedTuple):
     """What a text did to a memory.
 
     Attributes:
-        span: [start, end) in characters of the text, what of it was kept or carried out; None if nothing.
+        span: [start, end) in characters of the text: the part that was kept or carried out; None if nothing.
         cut: whether something did not fit the limit.
     """
 
@@ -91,7 +98,7 @@ class Written(NamedTuple):
     cut: bool = False
 
     def shift(self, by: int) -> Written:
-        """The same of a text that begins `by` characters earlier."""
+        """The same for a text that begins `by` characters earlier."""
         return self._replace(span=self.span and (self.span[0] + by, self.span[1] + by))
 
 
@@ -107,29 +114,29 @@ class MemoryMode:
     """How a memory is written and shown. This one is the plain one: the text becomes the memory.
 
     A text that breaks the rules of a mode leaves the memory as it was, and the notice says why; no text
-    raises. An environment decides which part of a reply is the text: `in_thought` says that it is the thought
-    that opens it.
+    raises. An environment decides which part of a reply is the text.
 
     Attributes:
         rule: what a prompt asks for; `{limit}` is the limit in tokens.
         in_thought: whether the memory is the thought that opens a reply.
-        recalls: whether a prompt has a place for what was called back.
         appends: whether everything stays in the prompt.
 
     Args:
         tokenizer: counts the tokens.
-        limit: tokens of memory that are kept; of a longer text the beginning.
+        limit: tokens of memory that are kept, of a longer text the first ones.
+        thoughts: what becomes of the thought that opens a reply (`memenvs.core.text.thought_end`).
     """
 
     rule: ClassVar[str] = (
-        "Write the memory anew: keep what may still help and add what is new. {text} becomes the memory, up "
-        "to {limit} tokens."
+        "Rewrite the memory: keep what may still help with the question, add what is new, and leave out the "
+        "rest. {text} becomes the memory, up to {limit} tokens."
     )
     in_thought: ClassVar[bool] = False
-    recalls: ClassVar[bool] = False
     appends: ClassVar[bool] = False
 
-    def __init__(self, tokenizer: TextTokenizer, limit: int) -> None:
+    def __init__(self, tokenizer: TextTokenizer, limit: int, thoughts: Thoughts = "strip") -> None:
+        if self.in_thought and thoughts == "keep":
+            raise ValueError("memory_mode='mem1' takes the thought for the memory; use thoughts='strip'")
         self.tokenizer, self.limit = tokenizer, limit
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
@@ -148,7 +155,7 @@ class MemoryMode:
 
     def missing(self, memory: Memory) -> None:
         """Take note of a reply that has no part for the memory."""
-        memory.notice = NO_MEMORY
+        memory.notice = NO_THOUGHT if self.in_thought else NO_MEMORY
 
     def answered(self, memory: Memory, reply: str) -> None:
         """Take note of a reply that is an answer, not a memory."""
@@ -160,12 +167,7 @@ class MemoryMode:
         return Written((0, len(memory.text)) if memory.text else None, cut)
 
     def show(self, memory: Memory, query: str) -> str:
-        """The memory as a prompt shows it, at most `limit` tokens.
-
-        Args:
-            memory: the memory.
-            query: what the prompt is about.
-        """
+        """The memory as a prompt about `query` shows it, at most `limit` tokens."""
         return memory.text
 
     def notes(self, memory: Memory) -> list[str]:
@@ -180,16 +182,15 @@ class MemoryMode:
 class CallbackMemory(MemoryMode):
     """ReMemR1: the text becomes the memory, and may call back an earlier one.
 
-    `<recall>query</recall>` is no part of the memory: of the memories before this one, that which shares the
-    most words with the first query (BM25) is shown beside the memory in the next prompt. The paper ranks by
-    TF-IDF. A text that is nothing but a callback leaves the memory as it was.
+    `<recall>query</recall>` is not part of the memory: of the memories before this one, the one that shares
+    the most words with the first query (BM25) is shown beside the memory in the next prompt. The paper ranks
+    by TF-IDF. A text that is nothing but a callback leaves the memory as it was.
     """
 
     rule = (
-        f"{MemoryMode.rule} To see an earlier memory again, add <recall>query</recall>: the one that fits "
-        "the query best will be shown beside the memory, and the request is not kept."
+        f"{MemoryMode.rule} To see an earlier memory again, add <recall>query</recall>: the one that "
+        "best fits the query will be shown beside the memory. The request itself is not kept."
     )
-    recalls = True
 
     def write(self, memory: Memory, text: str) -> Written:
         """Change the memory by a text, and call back what it asks for."""
@@ -203,25 +204,25 @@ class CallbackMemory(MemoryMode):
         query = next(filter(None, queries), "")
         best = rank(query, history)[:1] if query else []
         memory.recalled = history[best[0]] if best else ""
-        memory.notice = "" if best or not query else f"No earlier memory has a word of {query!r:.100}."
+        memory.notice = "" if best or not query else f"No earlier memory contains a word of {query!r:.100}."
         kept = "".join(text[start:end] for start, end in pieces)
         if queries and not kept.strip():
             return Written(None)
         if memory.text and memory.text not in memory.earlier:
             memory.earlier.append(memory.text)
-        lead = len(kept) - len(kept.lstrip()) if queries else 0
         memory.text, cut = self.tokenizer.head(kept.strip() if queries else kept, self.limit)
         if not memory.text:
             return Written(None, cut)
-        return Written((_place(pieces, lead), _place(pieces, lead + len(memory.text) - 1) + 1), cut)
+        first = len(kept) - len(kept.lstrip()) if queries else 0
+        return Written((_place(pieces, first), _place(pieces, first + len(memory.text) - 1) + 1), cut)
 
 
-class StateMemory(MemoryMode):
-    """MEM1: memory and thinking are one text, the thought that opens a reply; one state a turn."""
+class ThoughtMemory(MemoryMode):
+    """MEM1: memory and thinking are one text, the thought that opens a reply."""
 
     rule = (
-        "Open your reply with <think>…</think>: what you know so far and what you think of it now, merged "
-        "into one text of up to {limit} tokens. It takes the place of the memory; nothing else is carried on."
+        "Open your reply with <think>…</think>: what you know so far and what you make of it, merged into "
+        "one text of up to {limit} tokens. It replaces the memory; nothing else is carried over."
     )
     in_thought = True
 
@@ -233,10 +234,6 @@ class StateMemory(MemoryMode):
             return Written(None)
         return self.write(memory, reply[slice(*inside)]).shift(inside[0])
 
-    def missing(self, memory: Memory) -> None:
-        """See `MemoryMode.missing`."""
-        memory.notice = NO_THOUGHT
-
 
 class Transcript(MemoryMode):
     """ReAct: no memory; every reply stays in the prompt."""
@@ -246,16 +243,16 @@ class Transcript(MemoryMode):
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
         """Keep the whole reply, its thought too."""
-        return self.write(memory, reply)
+        memory.replies.append(reply)
+        return Written(None)
 
     def answered(self, memory: Memory, reply: str) -> None:
         """Keep the whole reply."""
-        self.write(memory, reply)
+        memory.replies.append(reply)
 
     def write(self, memory: Memory, text: str) -> Written:
         """Keep a reply."""
-        memory.replies.append(text)
-        return Written(None)
+        return self.read(memory, text, 0)
 
     def notes(self, memory: Memory) -> list[str]:
         """The lines of all replies."""
@@ -267,80 +264,99 @@ class Transcript(MemoryMode):
         return "\n".join(note for note in notes if note not in own)
 
 
-class StructuredMemory(MemoryMode):
-    """Memory-R1, Mem-alpha: numbered entries that the lines of a text add, update and delete.
+class EntryMemory(MemoryMode):
+    """A memory of numbered entries, which a text changes line by line, at most `MAX_LINES` of them.
 
-    `ADD: text`, `UPDATE 3: text`, `DELETE 3` and `NOOP`, one a line. Lines that are none of these, name an
-    entry that there is not, repeat one, or do not fit the limit are not carried out, and the notice says why;
-    the others are. At most `MAX_LINES` of a text.
+    Lines that break the rules are skipped, and the notice names the first three and says why.
     """
 
-    rule = (
-        "Change the memory line by line: `ADD: text` adds an entry, `UPDATE number: text` replaces one, "
-        "`DELETE number` removes one, `NOOP` leaves all as it is. Entries have up to {limit} tokens together."
-    )
-
     def write(self, memory: Memory, text: str) -> Written:
-        """Carry out the operations of a text."""
-        done, wrong, cut = list[tuple[int, int]](), list[str](), False
-        for count, (start, line) in enumerate(_lines(text)):
-            match = _OPERATION.fullmatch(line)
-            if count >= MAX_LINES:
-                reason = f"only {MAX_LINES} operations are carried out at a time"
-            elif match is None:
-                reason = "it is no ADD: text, UPDATE number: text, DELETE number or NOOP"
-            else:
-                reason = self._carry_out(memory, match)
-                cut |= reason.startswith("there is no room")
-            if not reason:
-                done.append((start, start + len(line)))
-                continue
-            wrong.append(f"{line.strip()[:40]!r}: {reason}")
-            if count >= MAX_LINES:
+        """Change the entries by the lines of a text."""
+        spans, wrong, cut = list[tuple[int, int]](), list[str](), False
+        for count, match in enumerate(_LINE.finditer(text)):
+            line = match.group()
+            used, reason, too_long = 0, f"only {MAX_LINES} lines are read at a time", False
+            if count < MAX_LINES:
+                used, reason, too_long = self.take(memory, line)
+            cut |= too_long
+            if used:
+                spans.append((match.start(), match.start() + used))
+            if reason:
+                wrong.append(f"{line.strip()[:40]!r}: {reason}")
+            if count == MAX_LINES:
                 break
-        memory.notice = _notice(wrong)
-        return Written((done[0][0], done[-1][1]) if done else None, cut)
+        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        said = f"These operations failed: {'; '.join(wrong[:3])}{more}."
+        memory.notice = said[:MAX_NOTICE] if wrong else ""
+        return Written((spans[0][0], spans[-1][1]) if spans else None, cut)
 
-    def show(self, memory: Memory, query: str) -> str:
-        """The entries, a line each behind its number."""
-        return "\n".join(f"[{entry.number}] {entry.text}" for entry in memory.entries)
+    @abstractmethod
+    def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
+        """Change the entries by a line.
+
+        Returns:
+            How many characters of the line were used; why none were, if it broke a rule; whether anything did
+            not fit the limit.
+        """
 
     def notes(self, memory: Memory) -> list[str]:
         """The texts of the entries."""
         return [entry.text for entry in memory.entries]
 
     def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
-        """Deletions of the entries that are no such lines, then additions of the lines that are new."""
+        """The lines that are not among the entries yet."""
+        own = self.notes(memory)
+        return "\n".join(note for note in notes if note not in own)
+
+
+class StructuredMemory(EntryMemory):
+    """Memory-R1, Mem-alpha: numbered entries that the lines of a text add, update and delete.
+
+    `ADD: text`, `UPDATE 3: text`, `DELETE 3` and `NOOP`, one a line. A line that is none of these, names an
+    entry that does not exist, repeats one, or does not fit the limit is not carried out; the others are.
+    """
+
+    rule = (
+        "Change the memory line by line: `ADD: text` adds an entry, `UPDATE number: text` replaces one, "
+        "`DELETE number` removes one, `NOOP` changes nothing. All entries together have up to {limit} tokens."
+    )
+
+    def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
+        """Carry out an operation."""
+        match = _OPERATION.fullmatch(line)
+        if match is None:
+            return 0, "it is not ADD: text, UPDATE number: text, DELETE number or NOOP", False
+        add, added, _, updated, replacing, _, deleted, noop = match.groups()
+        if noop:
+            return len(line), "", False
+        before, text = memory.entries, (added or replacing or "").rstrip()
+        number = memory.count + 1 if add else int((updated or deleted)[:9])
+        if same := next((entry.number for entry in before if text and entry.text == text), None):
+            return 0, f"entry {same} already says this", False
+        places = [entry.number for entry in before]
+        if not add and number not in places:
+            return 0, f"there is no entry {number}", False
+        place = len(before) if add else places.index(number)
+        new = [MemoryEntry(number, text)] if text else []
+        memory.entries = [*before[:place], *new, *before[place + 1 :]]
+        if new and self.tokenizer.head(self.show(memory, ""), self.limit)[1]:
+            memory.entries = before
+            return 0, f"it does not fit in {self.limit} tokens; delete or shorten entries first", True
+        memory.count += bool(add)
+        return len(line), "", False
+
+    def show(self, memory: Memory, query: str) -> str:
+        """The entries, a line each behind its number."""
+        return "\n".join(f"[{entry.number}] {entry.text}" for entry in memory.entries)
+
+    def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
+        """Deletions of the entries that are not among the lines, then additions of the lines that are new."""
         own = self.notes(memory)
         gone = [f"DELETE {entry.number}" for entry in memory.entries if entry.text not in notes]
         return "\n".join([*gone, *(f"ADD: {note}" for note in notes if note not in own)]) or "NOOP"
 
-    def _carry_out(self, memory: Memory, match: re.Match[str]) -> str:
-        """Change the entries; why not, or nothing."""
-        add, added, update, updated, replacing, delete, deleted, _ = match.groups()
-        before = memory.entries
-        if add or update:
-            new = (added or replacing).rstrip()
-            if same := next((entry.number for entry in before if entry.text == new), None):
-                return f"entry {same} says so already"
-        if update or delete:
-            number = int((updated or deleted)[:9])
-            if all(entry.number != number for entry in before):
-                return f"there is no entry {number}"
-            rest = [
-                MemoryEntry(number, new) if entry.number == number and update else entry for entry in before
-            ]
-            memory.entries = rest if update else [entry for entry in before if entry.number != number]
-        elif add:
-            memory.entries = [*before, MemoryEntry(memory.count + 1, new)]
-        if (add or update) and self.tokenizer.head(self.show(memory, ""), self.limit)[1]:
-            memory.entries = before
-            return f"there is no room for it in {self.limit} tokens; delete or shorten entries first"
-        memory.count += bool(add)
-        return ""
 
-
-class NoteMemory(MemoryMode):
+class NoteMemory(EntryMemory):
     """A-MEM: every line of a text is a note in a store, which a query brings back into the prompt.
 
     A note may end with ` | ` and its keywords. It is linked, both ways, with up to `LINKS` earlier notes that
@@ -351,69 +367,45 @@ class NoteMemory(MemoryMode):
     """
 
     rule = (
-        "Write notes, each on a line of its own, with ` | ` and keywords behind it if you like. They go "
-        "into a store; of all notes those that fit the question best are shown to you, up to {limit} tokens."
+        "Write notes, one per line, each optionally followed by ` | ` and keywords. They go into a store, "
+        "and the notes that best fit the question are shown to you, up to {limit} tokens."
     )
 
-    def write(self, memory: Memory, text: str) -> Written:
-        """Put the notes of a text into the store."""
-        taken, wrong, cut = list[tuple[int, int]](), list[str](), False
-        for count, (start, line) in enumerate(_lines(text)):
-            if count >= MAX_LINES:
-                wrong.append(f"{line.strip()[:40]!r}: only {MAX_LINES} notes are taken at a time")
-                break
-            kept, too_long = self.tokenizer.head(line, self.limit)
-            note, _, keywords = kept.partition(" | ")
-            cut |= too_long
-            note, keywords = note.strip(), keywords.strip()
-            if any(entry.text == note for entry in memory.entries):
-                wrong.append(f"{note[:40]!r}: there is such a note already")
-            elif note:
-                self._add(memory, note, keywords)
-                taken.append((start, start + len(kept)))
-        memory.notice = _notice(wrong)
-        return Written((taken[0][0], taken[-1][1]) if taken else None, cut)
-
-    def show(self, memory: Memory, query: str) -> str:
-        """The notes that fit a query, and those linked with them, in the order of writing."""
-        entries = memory.entries
-        best = rank(query, [_whole(entry) for entry in entries])[:NOTES_SHOWN]
-        chosen = [entries[place] for place in best] or entries[-NOTES_SHOWN:]
-        found = {entry.number: entry for entry in chosen}
-        by_number = {entry.number: entry for entry in entries}
-        for number in (number for entry in chosen for number in entry.links[-LINKS:]):
-            if number in by_number:
-                found.setdefault(number, by_number[number])
-        lines = list[tuple[int, str]]()
-        for number, entry in found.items():  # the best first, so that the limit drops the least
-            more = [*lines, (number, _whole(entry))]
-            if self.tokenizer.head("\n".join(line for _, line in more), self.limit)[1]:
-                break
-            lines = more
-        return "\n".join(line for _, line in sorted(lines))
-
-    def notes(self, memory: Memory) -> list[str]:
-        """The texts of all notes."""
-        return [entry.text for entry in memory.entries]
-
-    def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
-        """The lines that are not in the store: none can be taken out."""
-        own = self.notes(memory)
-        return "\n".join(note for note in notes if note not in own)
-
-    def _add(self, memory: Memory, note: str, keywords: str) -> None:
-        earlier = [_whole(entry) for entry in memory.entries]
+    def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
+        """Put a note into the store."""
+        kept, cut = self.tokenizer.head(line, self.limit)
+        note, keywords = (part.strip() for part in kept.partition(" | ")[::2])
+        if note in self.notes(memory):
+            return 0, "this note already exists", cut
+        if not note:
+            return 0, "", cut
+        earlier = [entry.line for entry in memory.entries]
         near = [memory.entries[place] for place in rank(f"{note} {keywords}", earlier)[:LINKS]]
         memory.count += 1
         for entry in near:
             entry.links.append(memory.count)
         memory.entries.append(MemoryEntry(memory.count, note, keywords, [entry.number for entry in near]))
+        return len(kept), "", cut
+
+    def show(self, memory: Memory, query: str) -> str:
+        """The notes that fit a query, and those linked with them, in the order of writing."""
+        by_number = {entry.number: entry for entry in memory.entries}
+        best = rank(query, [entry.line for entry in memory.entries])[:NOTES_SHOWN]
+        chosen = [memory.entries[place] for place in best] or memory.entries[-NOTES_SHOWN:]
+        found = [entry.number for entry in chosen] + [n for entry in chosen for n in entry.links[-LINKS:]]
+        lines = list[tuple[int, str]]()
+        for number in dict.fromkeys(found):  # the best first, so that the limit drops the least
+            more = [*lines, (number, by_number[number].line)]
+            if self.tokenizer.head("\n".join(line for _, line in more), self.limit)[1]:
+                break
+            lines = more
+        return "\n".join(line for _, line in sorted(lines))
 
 
 MODES: dict[str, type[MemoryMode]] = {
     "rewrite": MemoryMode,
     "callback": CallbackMemory,
-    "mem1": StateMemory,
+    "mem1": ThoughtMemory,
     "structured": StructuredMemory,
     "a_mem": NoteMemory,
     "react": Transcript,
@@ -422,16 +414,16 @@ MODES: dict[str, type[MemoryMode]] = {
 
 
 def thought_inside(reply: str, end: int) -> tuple[int, int] | None:
-    """Where the inside of the closed thought stands that ends a reply's opening, [start, end) in characters.
+    """Where the inside of the closed thought is that opens a reply, [start, end) in characters.
 
     Args:
         reply: the reply.
-        end: where it goes on behind the thought (`memenvs.core.text.thought_end`).
+        end: where it resumes behind the thought (`memenvs.core.text.thought_end`).
     """
     closing = reply.find("</think>")
     if not end or closing < 0:
         return None
-    opens = reply.lstrip().startswith("<think>")  # or the chat template wrote it
+    opens = reply.lstrip().startswith("<think>")  # otherwise the chat template wrote it
     return (reply.index("<think>") + len("<think>") if opens else 0, closing)
 
 
@@ -462,27 +454,10 @@ def _bag(text: str) -> Counter[str]:
     return Counter(words(text))
 
 
-def _whole(entry: MemoryEntry) -> str:
-    return f"{entry.text} | {entry.keywords}" if entry.keywords else entry.text
-
-
-def _lines(text: str) -> list[tuple[int, str]]:
-    """The lines of a text that are not blank, each behind the place where it begins."""
-    return [(match.start(), match.group()) for match in re.finditer(r"[^\n]+", text) if match.group().strip()]
-
-
 def _place(pieces: Sequence[tuple[int, int]], at: int) -> int:
-    """Where the character `at` of the joined pieces stands in the text that they are of."""
+    """Where the character `at` of the joined pieces is in the text that they are parts of."""
     for start, end in pieces:
         if at < end - start:
             return start + at
         at -= end - start
     raise IndexError(at)
-
-
-def _notice(wrong: Sequence[str]) -> str:
-    """What was not carried out, the first three in full."""
-    if not wrong:
-        return ""
-    more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-    return f"Of your last reply this was not carried out: {'; '.join(wrong[:3])}{more}."[:MAX_NOTICE]

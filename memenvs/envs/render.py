@@ -26,7 +26,7 @@ def reading_turn(
     """A turn of chunked reading: the last reply and its reward, then what the agent now has before it.
 
     The chunk is shown by its beginning, its end and the evidence inside it, which is highlighted; `earned`
-    are the lines of the reward (`TextEnv.earned_or`).
+    are the lines of the reward (`TextEnv.reward_lines`).
     """
     lines = [f"{_BOLD}{title}{_RESET}"]
     if reply is not None:
@@ -119,7 +119,7 @@ def excerpt(text: str, limit: int) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters, but for line ends and our own colours, shown as U+FFFD."""
+    """`text` with control characters, except line ends and our own colours, shown as U+FFFD."""
     bare = text.replace(_DIM, "\ue000").replace(_RESET, "\ue001")
     safe = "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\ufffd" for c in bare)
     return safe.replace("\ue000", _DIM).replace("\ue001", _RESET)

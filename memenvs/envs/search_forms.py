@@ -1,4 +1,4 @@
-"""Forms of other searching agents: their replies, their searches, their answers, what they are told."""
+"""Forms of other searching agents: their replies, their searches, their answers, what they are shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from memenvs.core.text import Template, first_pair
-from memenvs.envs.searching import Move, SearchForm, in_form, move_of
+from memenvs.envs.searching import Move, SearchForm, in_form
 from memenvs.tasks.metrics import last_boxed, strip_boxed, wrap_answer
 
 MAX_QUERIES = 5
@@ -14,11 +14,10 @@ MAX_QUERIES = 5
 
 ASK_RESEARCH = Template(
     """\
-Answer the question, step by step. Open every reply by thinking inside <think>…</think>. Where a fact is \
-missing, go on with <search>query</search>; what the search engine finds is given to you inside \
-<result>…</result>. You may search up to {searches} times. At the end reply with <answer>…</answer>, and in \
-it the answer alone, as short as it can be, in \\boxed{…}{several}. For \
-instance: <think>…</think><answer>It is \\boxed{…}</answer>
+Answer the question step by step. Open every reply by thinking inside <think>…</think>. If a fact is \
+missing, continue with <search>query</search>; the results are returned inside <result>…</result>. You may \
+search up to {searches} times. At the end, reply with <answer>…</answer> that holds the answer, as short as \
+possible, in \\boxed{…}{several}. For example: <think>…</think><answer>It is \\boxed{…}</answer>
 
 Question: {question}
 """,
@@ -30,18 +29,18 @@ Question: {question}
 ASK_DEEP_RESEARCHER = Template(
     """\
 Answer the question by research: plan it, search, and check what you find. You have one tool, web_search. \
-Every reply is a thought and a call of the tool,
+Every reply is either a thought and a call of the tool,
 
 <think>…</think>
 <tool_call>{"name": "web_search", "arguments": {"query": ["…", "…"]}}</tool_call>
 
-to which <tool_response>…</tool_response> comes back, or, once you know enough, a thought and the answer,
+whose results are returned inside <tool_response>…</tool_response>, or, once you know enough, a thought and \
+the answer,
 
 <think>…</think>
 <answer>…</answer>
 
-with nothing but the answer, as short as it can be, in it{several}. You may call the tool up to {searches} \
-times.
+which is nothing but the answer, as short as possible{several}. You may call the tool up to {searches} times.
 
 Question: {question}
 """,
@@ -59,17 +58,18 @@ class ReSearchForm(SearchForm):
     """
 
     ask = ASK_RESEARCH
-    mend = SearchForm.mend.replace("text", "\\boxed{text}")
+    hint = SearchForm.hint.replace("text", "\\boxed{text}")
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
         """See `SearchForm.read`."""
         if search := first_pair(reply, "search"):
-            return move_of("search", search.text.strip(), in_form(reply, "search", thought))
+            query = search.text.strip()
+            return Move("search", query, in_form(reply, "search", thought), (query,))
         if given := first_pair(reply, "answer"):
             content = _boxed(given.text)
             formed = content is not None and in_form(reply, "answer", thought)
             return Move("answer", (content or "").strip(), formed)
-        return Move("", "", False)
+        return Move()
 
     def answer(self, text: str) -> str:
         """An answer in its box."""
@@ -87,15 +87,15 @@ class ReSearchForm(SearchForm):
 class DeepResearcherForm(SearchForm):
     """DeepResearcher's form (Zheng et al. 2025): a JSON call of `web_search` with a list of queries.
 
-    The call stands in `<tool_call>…</tool_call>`, what it finds in `<tool_response>…</tool_response>`, the
+    The call is in `<tool_call>…</tool_call>`, what it finds in `<tool_response>…</tool_response>`, the
     answer in `<answer>…</answer>`, which wins over a call. Of a call the first `MAX_QUERIES` queries are run.
     There is no `browse_webpage` here. In form is what its reward takes of the whole text.
     """
 
     ask = ASK_DEEP_RESEARCHER
-    mend = (
-        'There was neither a <tool_call>{"name": "web_search", "arguments": {"query": ["…"]}}</tool_call> '
-        "that can be read nor <answer>text</answer> in that. Use one of them."
+    hint = (
+        'Your reply contained neither a valid <tool_call>{"name": "web_search", "arguments": {"query": '
+        '["…"]}}</tool_call> nor <answer>text</answer>. Use one of them.'
     )
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
@@ -105,8 +105,8 @@ class DeepResearcherForm(SearchForm):
         if call := first_pair(reply, "tool_call"):
             queries = _queries(call.text)
             if queries:
-                return move_of("search", queries[0], in_form(reply, "tool_call", thought), queries)
-        return Move("", "", False)
+                return Move("search", queries[0], in_form(reply, "tool_call", thought), queries)
+        return Move()
 
     def call(self, query: str) -> str:
         """A call that searches for a query."""

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal
 
-from memenvs.core.checks import check_choice, check_whole
-from memenvs.core.env import MAX_REPLY_CHARS, Info
-from memenvs.core.text import THOUGHTS, Tagged, Template, first_pair, replace_templates, thought_end
+from memenvs.core.data import Count, checked
+from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.text import Tagged, Template, Thoughts, first_pair, replace_templates, thought_end
 from memenvs.envs.memory import (
     MAX_NOTICE,
     MODES,
     RECALLED,
-    THOUGHT_KEPT,
     Memory,
     MemoryMode,
+    ModeName,
     Written,
     thought_inside,
 )
@@ -26,7 +26,6 @@ from memenvs.envs.searching import (
     SearchForm,
     SearchingEnv,
     SearchingEpisode,
-    cut_passages,
     holds_answer,
     holds_known_tag,
     joined,
@@ -37,27 +36,9 @@ from memenvs.tasks.taskset import Task, open_questions, tokenizer_of
 
 ASK_WITH_MEMORY = Template(
     """\
-Answer the question with the help of a search engine. Of earlier turns you see {shown}. So open every reply \
-with <mem>…</mem>: all you have learned so far and what is still to be found, in up to {max_memory} tokens. \
-Then think inside <think>…</think>. Then either search by <search>query</search>, or, when you know the \
-answer, give it as short as it can be inside <answer>…</answer>{several}. There are {turns} turns left.
-
-Question: {question}
-
-<mem>
-{memory}
-</mem>
-{recent}""",
-    required=("question", "memory", "recent"),
-    optional=("turns", "several", "shown", "max_memory"),
-    name="ask",
-)
-
-ASK_BY_MODE = Template(
-    """\
-Answer the question with the help of a search engine. Of earlier turns you see {shown}. {rule} Then either \
-search by <search>query</search>, or, when you know the answer, give it as short as it can be inside \
-<answer>…</answer>{several}. There are {turns} turns left.
+Answer the question with the help of a search engine. Of the earlier turns you see {shown}. {rule} Then \
+either search with <search>query</search>, or, when you know the answer, give it as short as possible inside \
+<answer>…</answer>{several}. You have {turns} turns left.
 
 Question: {question}
 
@@ -70,10 +51,10 @@ Question: {question}
     name="ask",
 )
 
-IN_MEM = "Open every reply with <mem>…</mem>. {rule} Behind it think inside <think>…</think>."
+IN_MEM = "Open every reply with <mem>…</mem>. {rule} Then think inside <think>…</think>."
 """How a prompt asks for a memory that is not a thought."""
 
-SHOWN = {
+SHOWN: dict[Literal[1, 3, "all"], str] = {
     1: "your own memory and your last turn, nothing else",
     3: "your own memory and your last 3 turns, nothing else",
     "all": "your own memory and every turn",
@@ -115,8 +96,10 @@ class SearchEpisode(SearchingEpisode):
 class WholeMemory(MemoryMode):
     """MemPO: the memory is the inside of `<mem>`; a reply without one empties it.
 
-    Space around the memory is credited with it, but for what follows one that is cut.
+    Space around the memory is credited with it, except what follows one that is cut.
     """
+
+    rule = "Write in it all you have learned so far and what you still need to find, in up to {limit} tokens."
 
     def missing(self, memory: Memory) -> None:
         """Forget everything."""
@@ -136,10 +119,10 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
     Action:
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
-        its first `</search>`, else at its first `</answer>`; the first complete pair decides. With
+        its first `</search>`, otherwise at its first `</answer>`; the first complete pair decides. With
         `memory_mode="rewrite"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may
-        stand before it, and nothing inside that counts: neither a memory nor a query nor an answer. In the
-        other modes with a memory what stands in `<mem>` changes it by their rules; a reply without one, or
+        come before it, and nothing inside that counts: neither a memory nor a query nor an answer. In the
+        other modes with a memory the content of `<mem>` changes it by their rules; a reply without one, or
         that breaks them, leaves the memory as it was, and the next prompt says why.
 
     Observation:
@@ -157,7 +140,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         more, in which a search is not run.
 
     Info:
-        `events` of this turn: `searched`, `retrieved` (an accepted answer stands in the passages),
+        `events` of this turn: `searched`, `retrieved` (the passages contain an accepted answer),
         `retrieved_new` (in one that no earlier search of the episode has shown), `well_formed`, and
         `searches` so far, all floats.
 
@@ -184,17 +167,15 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         max_turns: turns in which a search is run; by default 4, and 16 with a memory.
         final_answer_turn: allow one more turn, for an answer only (the papers' code does).
         max_information: tokens of passages a search.
-        max_answer: tokens of the answer that count, for each of the task's questions: a list of all that it
-            might be is cut.
         memory_mode: `"react"` (ReAct): no memory, the prompt grows. `"rewrite"` (MemPO): every reply rewrites
             the memory, and each turn has a fresh prompt, as with `"callback"`, `"mem1"` (the thought that
             opens a reply is the memory; there is no `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
         keep_turns: 1, 3 or `"all"`: turns that a prompt with a memory repeats; no matter otherwise.
         max_memory: tokens of memory kept; of a longer one the beginning.
-        thoughts: which thought may stand before `<mem>`: `"strip"`, `"opened"` or `"keep"` (none may), as for
+        thoughts: which thought may come before `<mem>`: `"strip"`, `"opened"` or `"keep"` (none may), as for
             `ChunkQAEnv`; no matter without a memory, where Search-R1 reads tags inside thoughts too.
         form: of calls and answers: `"search_r1"`, or, without a memory, `"research"` (ReSearch: what is found
-            stands in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
+            is in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
             (DeepResearcher: a JSON call with a list of queries inside `<tool_call>`); see
             `memenvs.envs.search_forms`.
         template: `{"ask": …}` with the places `{question}` and, with a memory `{memory}` and `{recent}`;
@@ -210,39 +191,33 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     """
 
     episode_class = SearchEpisode
-    event_names = ("searched", "retrieved", "retrieved_new", "well_formed")
+    event_names = ("searched", "retrieved", "retrieved_new", "well_formed", "searches")
     metric_names = (
         *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
         *("memory_overflow", "searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
     )
 
+    @checked
     def __init__(
         self,
         tasks: str = "world-train",
         retriever: str | None = None,
-        k: int = 3,
-        max_turns: int | None = None,
+        k: Count = 3,
+        max_turns: Count | None = None,
         final_answer_turn: bool = True,
-        max_information: int = 500,
-        max_answer: int = 64,
-        memory_mode: str = "react",
-        keep_turns: int | Literal["all"] = 1,
-        max_memory: int = 1024,
-        thoughts: str = "strip",
-        form: str = "search_r1",
+        max_information: Count = 500,
+        memory_mode: ModeName = "react",
+        keep_turns: Literal[1, 3, "all"] = 1,
+        max_memory: Count = 1024,
+        thoughts: Thoughts = "strip",
+        form: Literal["search_r1", "research", "deep_researcher"] = "search_r1",
         template: dict[str, str] | None = None,
         tokenizer: str | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_choice("memory_mode", memory_mode, SEARCH_MODES)
         appends = SEARCH_MODES[memory_mode].appends
-        max_turns = (4 if appends else 16) if max_turns is None else max_turns
-        check_whole(max_turns=max_turns, max_information=max_information, max_memory=max_memory)
-        if keep_turns not in SHOWN or isinstance(keep_turns, (bool, float)):
-            raise ValueError(f"keep_turns must be 1, 3 or 'all', got {keep_turns!r}")
-        check_choice("thoughts", thoughts, THOUGHTS)
-        check_choice("form", form, FORMS)
+        max_turns = max_turns or (4 if appends else 16)
         if not appends and form != "search_r1":
             raise ValueError(f"form {form!r} has no place for a memory; use memory_mode='react'")
         self.form: SearchForm = FORMS[form]
@@ -251,10 +226,9 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         self.keep_turns, self.thoughts = keep_turns, thoughts
         self.context = "append" if appends else "rewrite"
         self.memory_mode = memory_mode
-        self.mode = SEARCH_MODES[memory_mode](tokenizer_of(open_questions(tasks), tokenizer), max_memory)
-        if self.mode.in_thought and thoughts == "keep":
-            raise ValueError(THOUGHT_KEPT)
-        rule = self.mode.rule.format(text="What stands in it", limit=max_memory)
+        counter = tokenizer_of(open_questions(tasks), tokenizer)
+        self.mode = SEARCH_MODES[memory_mode](counter, max_memory, thoughts)
+        rule = self.mode.rule.format(text="Its content", limit=max_memory)
         self._fixed = {
             "searches": str(max_turns),
             "shown": SHOWN[keep_turns],
@@ -263,17 +237,17 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         }
         in_mem = not appends and not self.mode.in_thought
         self.opening = "<mem></mem><think></think>" if in_mem else "<think></think>"
-        own = {"react": self.form.ask, "rewrite": ASK_WITH_MEMORY}.get(memory_mode, ASK_BY_MODE)
-        self._ask = replace_templates({"ask": own}, template)["ask"]
-        super().__init__(tasks, retriever, k, max_answer, tokenizer, metric, render_mode)
+        own = {"ask": self.form.ask if appends else ASK_WITH_MEMORY}
+        self._ask = replace_templates(own, template)["ask"]
+        super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
 
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
         return self._read(reply).queries if self._may_search else ()
 
-    def gold_reply(self) -> str:
-        """The answer at once, in the form asked for."""
-        return self.opening + self._gold()
+    def call(self, query: str) -> str:
+        """The part of a reply that searches for a query."""
+        return self.form.call(query)
 
     def choices(self, answers: Sequence[str]) -> list[str]:
         """Replies that give each answer, and that search for the question alone and with each answer."""
@@ -282,8 +256,9 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         replies = [*map(self.form.answer, answers), *map(self.form.call, queries)]
         return [self.opening + reply for reply in replies]
 
-    def _gold(self) -> str:
-        return self.form.answer(self._target)
+    def answer(self, text: str) -> str:
+        """The part of a reply that answers."""
+        return self.form.answer(text)
 
     def _begin(self, task: int) -> SearchEpisode:
         self._open(task)
@@ -369,16 +344,26 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         episode, move = self.episode, self._read(reply)
         played = len(episode.history) + 1
         # The one thing that can fail comes first: an unreachable retriever leaves the episode as it was.
-        passages = self.find(*move.queries) if move.queries and self._may_search else None
-        shown = cut_passages(passages or [], self.tokenizer, self.max_information)
-        self._note(move, passages, shown)
+        searched = bool(move.queries) and self._may_search
+        passages = self.find(*move.queries) if searched else []
+        shown, parts = self._show_passages(passages, self.max_information)
+        retrieved, each = holds_answer(parts, self._task.answers)
+        new = [
+            text for text, holds in zip(passages, each, strict=True) if holds and text not in episode.found
+        ]
+        episode.found += new
+        episode.searches += searched
+        episode.retrieved |= retrieved
+        episode.well_formed += move.well_formed
+        events = (searched, retrieved, bool(new), move.well_formed, episode.searches)
+        episode.events = dict(zip(self.event_names, map(float, events), strict=True))
         if not self.mode.appends:
             self._change_memory(reply, move)
         if move.kind == "answer":
             self._give_answer(move.content)
         elif played >= self.last_turn:
             episode.end = "truncated"
-        feedback = self.form.show(shown) if move.kind else f"\n{self.form.mend}\n"
+        feedback = self.form.show(shown) if move.kind else f"\n{self.form.hint}\n"
         if move.kind == "answer":
             feedback = ""
         if not episode.end and played >= self.max_turns:
@@ -397,20 +382,6 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     def _may_search(self) -> bool:
         return len(self.episode.history) < self.max_turns
 
-    def _note(self, move: Move, passages: list[str] | None, shown: str) -> None:
-        """Keep the events of a turn; `passages` are None where no search was run, `shown` what is read."""
-        episode, contents = self.episode, passages or []
-        retrieved, each = holds_answer(self._keep_passages(contents, shown), self._task.answers)
-        new = [
-            text for text, holds in zip(contents, each, strict=True) if holds and text not in episode.found
-        ]
-        episode.found += new
-        episode.searches += passages is not None
-        episode.retrieved |= retrieved
-        episode.well_formed += move.well_formed
-        events = (passages is not None, retrieved, bool(new), move.well_formed)
-        episode.events = dict(zip(self.event_names, map(float, events), strict=True))
-
     def _change_memory(self, reply: str, move: Move) -> None:
         """Change the memory by what a reply writes to it."""
         episode, mode, block = self.episode, self.mode, move.memory
@@ -428,10 +399,6 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             episode.written = reply[slice(*done.span)] if done.span else ""
         asked = move.content if move.kind == "search" else ""
         episode.shown = mode.show(memory, f"{self._task.question} {asked}")
-
-    def _info(self, rewards: dict[str, float]) -> Info:
-        info = super()._info(rewards)
-        return {**info, "events": {**info["events"], "searches": float(self.episode.searches)}}
 
     def _metrics(self) -> dict[str, float]:
         episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
@@ -471,12 +438,12 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
 
 def read_reply(
-    reply: str, *, memory: bool = False, thoughts: str = "strip", in_thought: bool = False
+    reply: str, *, memory: bool = False, thoughts: Thoughts = "strip", in_thought: bool = False
 ) -> Move:
     """Read one reply of a searching agent, as Search-R1 does.
 
-    It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete pair
-    of tags decides, also one inside `<think>`.
+    It ends at its first `</search>`, otherwise at its first `</answer>`; the first complete pair of tags in
+    what is left decides, also one inside `<think>`.
 
     Args:
         reply: the reply.

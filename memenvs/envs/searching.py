@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from memenvs.core.checks import check_whole
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Tagged, Template, first_pair, in_order
@@ -31,8 +30,8 @@ _KNOWN_TAGS = re.compile(
 ASK = Template(
     """\
 Answer the question. Think inside <think>…</think> whenever you learn something. If you lack knowledge, \
-search by <search>query</search>; what is found comes back inside <information>…</information>. You may \
-search up to {searches} times. When you know the answer, give it without explanation, as short as it can be, \
+search with <search>query</search>; the results are returned inside <information>…</information>. You may \
+search up to {searches} times. When you know the answer, give it without explanation, as short as possible, \
 inside <answer>…</answer>{several}.
 
 Question: {question}
@@ -54,7 +53,7 @@ class SearchingEpisode(EpisodeState):
         answer: the answer given; None without one.
         retrieved: whether any search found an accepted answer in its passages.
         events: of the last turn, 1.0 or 0.0, under `SearchingEnv.event_names`.
-        passages: contents of the passages that the last turn brought, those of which something was shown.
+        passages: contents of the passages that the last turn showed, in whole or in part.
     """
 
     history: list[tuple[str, str]] = field(default_factory=list)
@@ -77,20 +76,23 @@ class SearchingEnv(TextEnv[str, E]):
         retriever: what is searched.
         k: passages a search.
         last_turn: turns in all.
+        max_answer: tokens of the answer that count, for each of the task's questions.
+        opening: what a reply begins with that has nothing to say.
+        event_names: of `info["events"]`, all 0.0 at reset.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
         retriever: a spec; None searches the task set's own documents by BM25.
         k: passages a search.
-        max_answer: tokens of the answer that count, for each of the task's questions.
-        tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
-            that the task set was built with.
+        tokenizer: counts tokens; see `SearchQAEnv`.
         metric: of the answer; None: the task set's own.
         render_mode: `"ansi"` or None.
     """
 
     unhashed = ("render_mode", "tasks")
     event_names: ClassVar[tuple[str, ...]]
+    max_answer: int = 64
+    opening: str
     last_turn: int
     _task: Task
     _evidence: list[str]  # contents of the documents that the answer needs, where they are known
@@ -103,12 +105,10 @@ class SearchingEnv(TextEnv[str, E]):
         tasks: str,
         retriever: str | None,
         k: int,
-        max_answer: int,
         tokenizer: str | None,
         metric: str | None,
         render_mode: str | None,
     ) -> None:
-        check_whole(k=k, max_answer=max_answer)
         self.questions = open_questions(tasks)
         self.metric = self.questions.metric if metric is None else metric
         get_metric(self.metric)
@@ -121,7 +121,7 @@ class SearchingEnv(TextEnv[str, E]):
             retriever = f"lexical:{self.questions.path}"
         self.retriever = load_retriever(retriever)
         self.tokenizer = tokenizer_of(self.questions, tokenizer)
-        self.k, self.max_answer = k, max_answer
+        self.k = k
         question = max(len(task.question) for task in self.questions)
         objectives = max(len(task.answers) for task in self.questions)
         super().__init__(len(self.questions), self._longest(question, objectives), render_mode)
@@ -131,6 +131,14 @@ class SearchingEnv(TextEnv[str, E]):
     @abstractmethod
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
+
+    @abstractmethod
+    def call(self, query: str) -> str:
+        """The part of a reply that searches for a query."""
+
+    def answer(self, text: str) -> str:
+        """The part of a reply that answers."""
+        return wrap_answer(text, "tag")
 
     @abstractmethod
     def _longest(self, question: int, objectives: int) -> int:
@@ -171,11 +179,14 @@ class SearchingEnv(TextEnv[str, E]):
             found |= dict(zip(missing, _search(self.retriever, missing, self.k), strict=True))
         return [passage for query in queries for passage in found[query]]
 
-    def _keep_passages(self, passages: Sequence[str], shown: str) -> list[str]:
-        """Note which passages the text `shown` holds something of; what it holds of each."""
-        parts = passages_shown(passages, shown)
+    def _show_passages(self, passages: Sequence[str], max_tokens: int) -> tuple[str, list[str]]:
+        """Passages as at most `max_tokens` tokens of text, and the part of it that shows each."""
+        shown, ends = cut_passages(passages, self.tokenizer, max_tokens), [0]
+        for number, contents in enumerate(passages, 1):
+            ends.append(ends[-1] + len(_block(number, contents)))
+        parts = [shown[start:end] for start, end in itertools.pairwise(ends)]
         self.episode.passages = [text for text, part in zip(passages, parts, strict=True) if part.strip()]
-        return parts
+        return shown, parts
 
     # The episode.
 
@@ -199,7 +210,7 @@ class SearchingEnv(TextEnv[str, E]):
             title=f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played",
             question=self._task.question,
             reply=self._last.reply,
-            earned=self.earned_or(reward_line(self._last.rewards)),
+            earned=self.reward_lines(reward_line(self._last.rewards)),
             feedback=episode.history[-1][1] if episode.history else "",
             end=episode.end,
         )
@@ -211,9 +222,9 @@ class SearchingEnv(TextEnv[str, E]):
         return self.episode.history[-1][1]
 
     def _give_answer(self, text: str) -> None:
-        """End the episode by an answer, tags in it made harmless, cut at `max_answer` tokens a question."""
+        """End the episode by an answer, with tags escaped, cut at `max_answer` tokens a question."""
         limit = self.max_answer * len(self._task.answers)
-        self.episode.answer, _ = self.tokenizer.head(harmless(text), limit)
+        self.episode.answer, _ = self.tokenizer.head(escape_tags(text), limit)
         self.episode.end = "terminated"
 
     def n_choices(self, n_answers: int) -> int:
@@ -223,9 +234,9 @@ class SearchingEnv(TextEnv[str, E]):
     def _grade(self) -> Grade:
         return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 
-    def _gold(self) -> str:
-        """The right answer in its tag."""
-        return wrap_answer(self._target, "tag")
+    def gold_reply(self) -> str:
+        """The answer at once."""
+        return self.opening + self.answer(self._target)
 
     def _privileged(self) -> dict[str, Any]:
         task = self._task
@@ -235,7 +246,7 @@ class SearchingEnv(TextEnv[str, E]):
             "passages": list(self.episode.passages),
             "question": task.question,
             "target": self._target,
-            "target_wrapped": self._gold(),
+            "target_wrapped": self.answer(self._target),
             **self._scoring_prompts(),
         }
 
@@ -253,7 +264,7 @@ def several(objectives: int) -> str:
     """How a prompt says that several questions are answered; nothing for one."""
     if objectives == 1:
         return ""
-    return f": the {objectives} answers in the order of the questions, with ; between them"
+    return f": the {objectives} answers in the order of the questions, separated by ;"
 
 
 def joined(history: Iterable[tuple[str, str]]) -> str:
@@ -261,18 +272,18 @@ def joined(history: Iterable[tuple[str, str]]) -> str:
     return "".join(reply + feedback for reply, feedback in history)
 
 
-def harmless(text: str) -> str:
+def escape_tags(text: str) -> str:
     """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
     return _KNOWN_TAGS.sub("‹\\1›", text)
 
 
 def holds_known_tag(text: str) -> bool:
-    """Whether a tag that agents or environments use stands in the text."""
+    """Whether the text contains a tag that agents or environments use."""
     return _KNOWN_TAGS.search(text) is not None
 
 
 def show_passages(passages: Sequence[str]) -> str:
-    """Passages as Search-R1 shows them: `Doc 1(Title: …) text`, a line each; tags in them made harmless.
+    """Passages as Search-R1 shows them: `Doc 1(Title: …) text`, a line each, with tags escaped.
 
     Args:
         passages: contents: a title line, then the text.
@@ -293,14 +304,8 @@ def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: 
     return shown.strip()
 
 
-def passages_shown(passages: Sequence[str], shown: str) -> list[str]:
-    """What `cut_passages` left of each passage in the text that it made of them; empty where nothing."""
-    ends = list(accumulate(len(_block(number, contents)) for number, contents in enumerate(passages, 1)))
-    return [shown[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
 def holds_answer(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[bool, list[bool]]:
-    """Whether an accepted answer of any objective stands in a text, and in each part of it, as whole words.
+    """Whether a text, and each part of it, contains an accepted answer of any objective as whole words.
 
     Args:
         parts: of the text; all but the last end in white space, so that each word is of one part.
@@ -326,7 +331,7 @@ def _evidence(tasks: TaskSet, number: int) -> list[str]:
 @functools.lru_cache(maxsize=20_000)
 def _block(number: int, contents: str) -> str:
     title, _, text = contents.partition("\n")
-    return harmless(f"Doc {number}(Title: {title}) {text}\n")
+    return escape_tags(f"Doc {number}(Title: {title}) {text}\n")
 
 
 def _search(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:
@@ -344,17 +349,17 @@ class Move(NamedTuple):
         kind: `"search"`, `"answer"` or, where there is neither, `""`.
         content: the query or the answer, stripped.
         well_formed: the reply is a thought and one of them, and nothing else; no tag that agents or
-            environments use stands inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
-            reply, and the thought may stand before it or behind.
-        memory: the `<mem>…</mem>` that opens the reply; None where none does.
+            environments use is inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
+            reply, and the thought may come before or after it.
         queries: all queries of a search, `content` the first of them.
+        memory: the `<mem>…</mem>` that opens the reply; None where none does.
     """
 
-    kind: Literal["search", "answer", ""]
-    content: str
-    well_formed: bool
-    memory: Tagged | None = None
+    kind: Literal["search", "answer", ""] = ""
+    content: str = ""
+    well_formed: bool = False
     queries: tuple[str, ...] = ()
+    memory: Tagged | None = None
 
 
 class SearchForm:
@@ -362,19 +367,19 @@ class SearchForm:
 
     Attributes:
         ask: the prompt.
-        mend: feedback to a reply that neither searches nor answers.
+        hint: feedback on a reply that neither searches nor answers.
     """
 
     ask: ClassVar[Template] = ASK
-    mend: ClassVar[str] = (
-        "There was neither <search>query</search> nor <answer>text</answer> in that. Use one of them."
+    hint: ClassVar[str] = (
+        "Your reply contained neither <search>query</search> nor <answer>text</answer>. Use one of them."
     )
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
         """What a reply does; `thought` says that a thought stood before it, so that it needs none.
 
-        It ends at its first `</search>`, else at its first `</answer>`; of what is left the first complete
-        pair decides, also one inside `<think>`.
+        It ends at its first `</search>`, otherwise at its first `</answer>`; the first complete pair in what
+        is left decides, also one inside `<think>`.
         """
         kept = reply
         for closing in ("</search>", "</answer>"):
@@ -383,9 +388,11 @@ class SearchForm:
                 break
         pairs = [(pair.start, tag, pair) for tag in _KINDS if (pair := first_pair(kept, tag))]
         if not pairs:
-            return Move("", "", False)
+            return Move()
         _, kind, pair = min(pairs)
-        return move_of(kind, pair.text.strip(), in_form(reply, kind, thought))
+        content = pair.text.strip()
+        queries = (content,) if kind == "search" else ()
+        return Move(kind, content, in_form(reply, kind, thought), queries)
 
     def call(self, query: str) -> str:
         """A call that searches for a query."""
@@ -407,13 +414,6 @@ class SearchForm:
             text: its replies and what came back.
         """
         return all(move.well_formed for move in moves)
-
-
-def move_of(
-    kind: Literal["search", "answer"], content: str, well_formed: bool, queries: tuple[str, ...] = ()
-) -> Move:
-    """A move without a memory; a search's own query is its only one where no others are given."""
-    return Move(kind, content, well_formed, None, queries or ((content,) if kind == "search" else ()))
 
 
 def in_form(reply: str, tag: str, thought: bool) -> bool:

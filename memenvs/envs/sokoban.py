@@ -43,16 +43,14 @@ LEGEND = ", ".join(
 
 PROMPT = Template(
     """\
-You are at a Sokoban board. Push every box onto a target. A move takes you one square up, down, left or \
-right; walking into a box pushes it, if the square behind it is free. Boxes cannot be pulled, and two cannot \
-be pushed at once.
+You are playing Sokoban. Push every box onto a target. A move takes you one square up, down, left or right; \
+moving into a box pushes it if the square behind it is free. You cannot pull boxes or push two at once.
 
 Symbols: {legend}
 
 {board}
 
-You have {turns} turns and may make up to {actions} moves in each. Think first, then write the moves of this \
-turn:
+You have {turns} turns and may make up to {actions} moves per turn. Think first, then write this turn's moves:
 <think>…</think><answer>{example}</answer>
 """,
     required=("board",),
@@ -202,7 +200,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         lines = [f"level {self._task_id()}, {episode.turn} of {self.max_turns} turns played"]
         if self._last.reply is not None:
             lines += block("replied", self._last.reply, limit=400)
-            lines += self.earned_or(reward_line(self._last.rewards))
+            lines += self.reward_lines(reward_line(self._last.rewards))
         return "\n".join([*lines, self._board.text(), episode.end])
 
     def task_set(self) -> tuple[str, str]:
@@ -248,7 +246,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         if board.solved:
             episode.end, left = "terminated", "Solved."
         elif turns == 0 or len(episode.moves) >= self.max_steps:
-            episode.end, left = "truncated", "No turns are left."
+            episode.end, left = "truncated", "You have no turns left."
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
         self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=board.text(), left=left)
@@ -372,8 +370,8 @@ def read_moves(reply: str, most: int) -> Moves:
         thought = first_pair(reply, "think")
         found = first_pair(reply, "answer", thought.end if thought else 0)
         if found is None:
-            return Moves((), False, "There was no <answer>…</answer> with moves in your reply. ")
-        answer, remark = found, "Write one thought and one list of moves, and nothing beside them. "
+            return Moves((), False, "Your reply contained no <answer>…</answer> with moves. ")
+        answer, remark = found, "Write one thought and one list of moves, and nothing else. "
     actions: list[int] = []
     for word in map(str.strip, answer.text.split(SEPARATOR)):
         action = _ACTIONS.get(word.lower())
@@ -381,7 +379,7 @@ def read_moves(reply: str, most: int) -> Moves:
             actions.append(action)
         elif word:
             shown = word if len(word) <= 20 else word[:20] + "…"
-            ended = f"{remark}{shown!r} is no move, so the list ended there. "
+            ended = f"{remark}{shown!r} is not a move, so the list ended there. "
             return Moves(tuple(actions[:most]), False, ended)
     if not actions:
         return Moves((), False, remark + "Your list of moves was empty. ")

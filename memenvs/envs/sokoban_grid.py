@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.checks import check_task
 from memenvs.core.data import Count, checked
-from memenvs.core.state import Stateful, from_plain, generator_state
+from memenvs.core.state import Stateful, from_plain
 from memenvs.core.vector import one_each, read_mask, read_seeds
 from memenvs.envs.sokoban import (
     BUNDLED,
@@ -157,7 +157,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         self.check_identity(state)
         played = from_plain(state, _Played, "the state")
         board = replay(self.levels.boards[played.level], played.moves)
-        self.np_random.bit_generator.state = generator_state(played.np_random, self.np_random)
+        self.np_random.bit_generator.state = played.np_random
         self._level, self._playing, self._moves = played.level, board, played.moves
         self._over = board.solved or len(played.moves) >= self.max_steps
         self._deadlocked = is_deadlocked(board.grid)

@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memenvs.core.checks import check_whole
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import Template, first_pair, in_order, replace_templates
 from memenvs.envs.searching import (
     SearchingEnv,
     SearchingEpisode,
-    cut_passages,
-    harmless,
+    escape_tags,
     holds_answer,
     joined,
     several,
@@ -75,7 +74,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
 
     Info:
         `events` of this turn, floats: `called` (a tool call was answered, be it by an error), `ran` (without
-        an error), `retrieved` (an accepted answer stands in the passages that it found).
+        an error), `retrieved` (the passages that it found contain an accepted answer).
 
     Metrics:
         `success`, `em`, `f1`, `format` (1.0 if every reply is a reasoning and a call, the last one a
@@ -93,7 +92,6 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         retriever: as for `SearchQAEnv`.
         k: passages of a result.
         max_result: tokens of a result.
-        max_answer: as for `SearchQAEnv`.
         tokenizer: as for `SearchQAEnv`.
         template: `{"ask": …}` with the place `{question}`; `{several}` (how to give several answers) may be
             used. Own wording by default.
@@ -109,23 +107,23 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     metric_names = ("success", "em", "f1", "format", "xml_format", "called", "retrieved", "turns")
     context = "append"
     last_turn = 2
+    opening = "<reasoning></reasoning>"
 
+    @checked
     def __init__(
         self,
         tasks: str = "world-train",
         retriever: str | None = None,
-        k: int = 3,
-        max_result: int = 500,
-        max_answer: int = 64,
+        k: Count = 3,
+        max_result: Count = 500,
         tokenizer: str | None = None,
         template: dict[str, str] | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        check_whole(max_result=max_result)
         self.max_result = max_result
         self._ask = replace_templates({"ask": PROMPT}, template)["ask"]
-        super().__init__(tasks, retriever, k, max_answer, tokenizer, metric, render_mode)
+        super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
 
     def queries_of(self, reply: str) -> list[str]:
         """The query that `step(reply)` will run now, if it runs one."""
@@ -136,9 +134,9 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         call_tool(command.text.strip(), queries.append)
         return queries
 
-    def gold_reply(self) -> str:
-        """The answer at once."""
-        return f"<reasoning></reasoning>{self._gold()}"
+    def call(self, query: str) -> str:
+        """The part of a reply that searches for a query."""
+        return f"<tool>\n{json.dumps({'name': TOOL, 'args': {'query': query}})}\n</tool>"
 
     def choices(self, answers: Sequence[str]) -> list[str]:
         """Replies that give each answer, and that search for the question alone and with each answer."""
@@ -196,13 +194,10 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         episode.called = not result.startswith("Error:")
         episode.retrieved = episode.called and holds_answer([result], self._task.answers)[0]
         episode.events = {"called": 1.0, "ran": float(episode.called), "retrieved": float(episode.retrieved)}
-        return _result(harmless(result))
+        return _result(escape_tags(result))
 
     def _search(self, query: str) -> str:
-        passages = self.find(query)
-        shown = cut_passages(passages, self.tokenizer, self.max_result)
-        self._keep_passages(passages, shown)
-        return shown
+        return self._show_passages(self.find(query), self.max_result)[0]
 
     def _metrics(self) -> dict[str, float]:
         episode, scores = self.episode, self._grade()
@@ -241,8 +236,8 @@ def call_tool(command: str, search: Callable[[str], Any]) -> str:
     """The result of a JSON tool call, or the text of its error, worded as MT-GRPO's tool environment does.
 
     Args:
-        command: what stands in `<tool>`.
-        search: called with the query of `wiki_search`; what it raises becomes an error text, but for
+        command: the content of `<tool>`.
+        search: called with the query of `wiki_search`; what it raises becomes an error text, except
             `OSError` and `LookupError`, which mean that there is nothing to search.
     """
     try:
@@ -264,7 +259,7 @@ def call_tool(command: str, search: Callable[[str], Any]) -> str:
     try:
         return str(search(args["query"]))
     except (OSError, LookupError):
-        raise  # an unreachable retriever is the caller's to mend, not the agent's
+        raise  # an unreachable retriever is the caller's problem, not the agent's
     except Exception as error:  # what the tool itself refuses is text for the agent
         return f"Error: {error}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -16,7 +15,6 @@ from tqdm import tqdm
 from memenvs.core.env import Info, TextEnv
 from memenvs.core.text import split_sentences
 from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.envs.search_forms import FORMS
 from memenvs.envs.searching import SearchingEnv, holds_answer
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.envs.tool_qa import ToolQAEnv
@@ -31,7 +29,7 @@ POLICIES = {
     "silent": "Always replies with nothing.",
     "random_text": "Replies with random words of the observation, and random tags.",
     "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
-    "chunked reading, searching and the one tool call, in their own wording.",
+    "chunked reading, searching and the one tool call.",
     "careful": "Knows which sentences are needed and notes them as it reads, with slips and distractors, or "
     "calls the tool for the question; it answers only what it has read. A teacher for chunked reading and "
     "the one tool call.",
@@ -48,11 +46,10 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
         seed: of its random choices.
 
     Raises:
-        TypeError: an environment of another kind.
-        ValueError: no such policy, with the choices, or the environment asks nothing that it could answer.
+        ValueError: no such policy for this environment.
     """
-    inner = env.unwrapped
-    makers: dict[str, Callable[[], Policy]]
+    inner: Any = env.unwrapped
+    makers: dict[str, Callable[[], Policy]] = {}
     also = ""
     if isinstance(inner, TextEnv):
         also = ", or a model: hf:MODEL, openai:URL --model NAME"
@@ -60,13 +57,15 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
             "gold": lambda: lambda observation, info: inner.gold_reply(),
             "silent": lambda: lambda observation, info: "",
             "random_text": lambda: RandomText(seed),
-            "lexical": lambda: _lexical(inner),
-            "careful": lambda: _careful(inner, seed),
         }
+    if isinstance(inner, ChunkQAEnv):
+        makers |= {"lexical": lambda: LexicalReader(inner), "careful": lambda: CarefulReader(inner, seed)}
+    elif isinstance(inner, SearchingEnv):
+        makers["lexical"] = lambda: LexicalSearcher(inner)
+        if isinstance(inner, ToolQAEnv):
+            makers["careful"] = lambda: CarefulCaller(inner)
     elif isinstance(inner, SokobanGridEnv):
         makers = {"gold": lambda: _Solution(inner), "random": lambda: _random_moves(env, seed)}
-    else:
-        raise TypeError(f"policies play text environments and MemSokobanGrid-v0, not {type(inner).__name__}")
     if name not in makers:
         raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}{also}")
     return makers[name]()
@@ -148,9 +147,6 @@ _NAME = re.compile(r"\b[A-Z][\w'-]*(?: (?:(?:of|the|and) )?[A-Z][\w'-]*)*|\b\d[\
 _HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
 _RESULTS = re.compile(r"<(information|result|tool_response)>(.*?)</\1>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc \d+\(Title: (.*?)\) ", re.MULTILINE)
-_MARKS = {"<tool_call>": "deep_researcher", "\\boxed": "research"}
-"""What in a prompt asks for another form of search than Search-R1's."""
-_SEVERAL = "answers in the order of the questions"
 _SENTENCES_KEPT = 12
 _NAME_WEIGHT = 4.0  # of the names in the question
 _SECOND_HOP = 0.5  # weight of the names found in the best sentences, beside the question's own words
@@ -159,7 +155,7 @@ _NUMBER_ASKED = frozenset({"year", "when", "many", "number"})
 
 
 class LexicalReader:
-    """Plays chunked reading by word overlap, from the observation alone.
+    """Plays chunked reading by word overlap.
 
     A sentence is worth the sum of the rarities (squared log inverse sentence frequency) of the words it
     shares with the question, the question's names counting more. While reading, names in the best sentences
@@ -167,30 +163,24 @@ class LexicalReader:
     document's title; the answer is the first name or number that the best of them adds to the question.
 
     Args:
-        env: that it plays, where the memory is written in another way than by a reply that is the new memory;
-            what the memory holds is asked of it.
+        env: that it plays; it reads the observation and the memory.
     """
 
-    def __init__(self, env: ChunkQAEnv | None = None) -> None:
+    def __init__(self, env: ChunkQAEnv) -> None:
         self._env = env
 
     def __call__(self, observation: str, info: Info) -> str:
         """The new memory, or the answer once no section is shown."""
-        env = self._env
-        question, memory = _inside(observation, "question"), _inside(observation, "memory").splitlines()
+        env, question = self._env, info["privileged"]["question"]
+        memory = env.notes()
+        if env.answering:
+            return wrap_answer(_answer(question, memory), env.answer_format)
         section = _inside(observation, "section")
-        if env is not None:
-            question, section = info["privileged"]["question"], "" if env.answering else section
-            memory = env.notes()
-        if section:
-            for document in _HEADER.split(section):
-                title, _, body = document.strip().partition("\n")
-                memory += _sentences(f"{title}: ", body) if body else _sentences("", title)
-            lines = list(dict.fromkeys(memory))
-            kept = _rank(question, lines, follow=_SECOND_HOP)[:_SENTENCES_KEPT]
-            return "\n".join(kept) if env is None else env.noting(kept)
-        answer_format = "tag" if "<answer>" in observation.rpartition("</memory>")[2] else "boxed"
-        return wrap_answer(_answer(question, memory), answer_format)
+        for document in _HEADER.split(section):
+            title, _, body = document.strip().partition("\n")
+            memory += _sentences(f"{title}: ", body) if body else _sentences("", title)
+        lines = list(dict.fromkeys(memory))
+        return env.noting(_rank(question, lines, follow=_SECOND_HOP)[:_SENTENCES_KEPT])
 
 
 class LexicalSearcher:
@@ -198,42 +188,36 @@ class LexicalSearcher:
 
     The answer is chosen from the passages as `LexicalReader` chooses it from its memory; it is empty where
     there are none. Each of several questions is answered by itself.
+
+    Args:
+        env: that it plays.
     """
+
+    def __init__(self, env: SearchingEnv[Any]) -> None:
+        self._env = env
 
     def __call__(self, observation: str, info: Info) -> str:
         """A search at the first turn, then the answer."""
-        instructions, _, rest = observation.partition("Question: ")
-        question, _, rest = rest.partition("\n")
-        remembers = rest.lstrip().startswith("<mem>")
-        past = rest.partition("</mem>")[2] if remembers else rest
-        in_mem = remembers and "<mem>" in instructions  # or the thought is the memory
-        opening = "<mem></mem><think></think>" if in_mem else "<think></think>"
-        form = FORMS[next((name for mark, name in _MARKS.items() if mark in instructions), "search_r1")]
-        if "<tool>" in instructions:
-            opening = "<reasoning></reasoning>"
-            call = json.dumps({"name": "wiki_search", "args": {"query": question}})
-            search = f"<tool>{call}</tool>"
-        else:
-            search = form.call(question)
-        if not past.strip():
-            return opening + search
+        env, question = self._env, info["privileged"]["question"]
+        if info["turn"] == 0:
+            return env.opening + env.call(question)
         lines = []
-        for _, passages in _RESULTS.findall(past):
+        for _, passages in _RESULTS.findall(observation):
             _, *parts = _PASSAGE.split(passages)
             for title, text in zip(parts[::2], parts[1::2], strict=True):
                 lines += _sentences(f"{title}: ", text)
-        questions = question.split("; ") if _SEVERAL in instructions else [question]
-        return opening + form.answer("; ".join(_answer(one, lines) for one in questions))
+        questions = question.split("; ") if len(info["privileged"]["answers"]) > 1 else [question]
+        return env.opening + env.answer("; ".join(_answer(one, lines) for one in questions))
 
 
 class CarefulReader:
     """A teacher of memories: it knows which sentences are needed, and may still slip.
 
     At a chunk the memory is the notes before it and, one a line, the sentences of the chunk that the task set
-    marks as needed, as the text has them; one that does not name its document stands behind the title. A
+    marks as needed, as the text has them; one that does not name its document follows the title. A
     needed sentence is missed with probability `slip`. With probability `distractor` a sentence that is not
     needed is noted: the one, of three drawn, that shares the most words with the question. The answer is the
-    gold one where the notes hold it, else "unknown".
+    gold one where the notes hold it, otherwise "unknown".
 
     Args:
         env: that it plays; its task set marks sentences, as HotpotQA's and the world's do.
@@ -295,8 +279,7 @@ class CarefulCaller:
         """The call at the first turn, then the answer."""
         env = self._env
         if not env.episode.history:
-            call = json.dumps({"name": "wiki_search", "args": {"query": info["privileged"]["question"]}})
-            return f"<reasoning>I look it up.</reasoning>\n<tool>\n{call}\n</tool>"
+            return f"<reasoning>I look it up.</reasoning>\n{env.call(info['privileged']['question'])}"
         read = split_sentences(" ".join(env.episode.history[-1][1].split()))
         said = next((one for one in read if holds_answer([one], info["privileged"]["answers"])[0]), "")
         return f"<reasoning>{said}</reasoning>\n" + _known_answer("tag", [said], info)
@@ -319,36 +302,15 @@ def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
     return lambda observation, info: env.action_space.sample()
 
 
-def _careful(env: TextEnv[Any, Any], seed: int) -> Policy:
-    if isinstance(env, ChunkQAEnv):
-        return CarefulReader(env, seed)
-    if isinstance(env, ToolQAEnv):
-        return CarefulCaller(env)
-    raise ValueError(
-        f"policy 'careful' reads chunks or calls a tool, and {type(env).__name__} has none; choose gold"
-    )
-
-
 def _known_answer(answer_format: str, read: Sequence[str], info: Info) -> str:
-    """The gold answer where what was read holds it, else "unknown"."""
+    """The gold answer where what was read holds it, otherwise "unknown"."""
     privileged = info["privileged"]
     known, _ = holds_answer(read, privileged["answers"])
     return wrap_answer(privileged["target"] if known else "unknown", answer_format)
 
 
-def _lexical(env: TextEnv[Any, Any]) -> Policy:
-    if isinstance(env, SearchingEnv):
-        return LexicalSearcher()
-    if isinstance(env, ChunkQAEnv):
-        return LexicalReader(None if env.memory_mode == "rewrite" else env)
-    raise ValueError(
-        f"policy 'lexical' answers questions and {type(env).__name__} asks none; "
-        "choose gold, silent or random_text"
-    )
-
-
 def _inside(text: str, tag: str) -> str:
-    """What stands between the first opening and the last closing line of a tag."""
+    """The text between the first opening and the last closing line of a tag."""
     _, opened, rest = text.partition(f"<{tag}>\n")
     return rest.rpartition(f"\n</{tag}>")[0] if opened else ""
 

@@ -12,7 +12,6 @@ import numpy as np
 from memenvs.tasks.taskset import TaskSet
 from memenvs.tasks.tokens import Gaps, TextTokenizer, pack, text_gaps
 
-CUTS = ("token", "document")
 FRESH_TOKENS = 20_000_000  # tokens of documents counted afresh that a reader remembers, of 4 bytes each
 
 

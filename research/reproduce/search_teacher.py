@@ -29,7 +29,7 @@ FIXED = [
     *re.split(r"{\w+}", TEMPLATE["ask"]),
     *(MEM, MEM_END, THEN_SEARCH, SEARCHED, THEN_ANSWER, "<answer>", ANSWERED, UNKNOWN, BETWEEN, IS),
     *("<think></think><search>", "\n\n<information>", "</information>\n\n", TITLE, '") '),
-    *(f"\n{SearchForm.mend}\n", LAST),
+    *(f"\n{SearchForm.hint}\n", LAST),
 ]
 _SHOWN = re.compile(re.escape(TITLE) + r'(?P<title>.*?)"\) ')
 

@@ -134,7 +134,7 @@ class TestTraining:
         # Of the second list "jump" is no move: -0.1 for the step, and not +0.5 for the form.
         assert trainer.rewards[0].flatten().tolist() == pytest.approx([0.4, -0.1])
         assert trainer.by_run(batch, 0) == pytest.approx([0.7069, 0.0], abs=1e-4)
-        assert "'jump' is no move" in trainer.said(batch, 1)[1][1]
+        assert "'jump' is not a move" in trainer.said(batch, 1)[1][1]
 
 
 class TestToolEnv:

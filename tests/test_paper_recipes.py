@@ -221,7 +221,7 @@ def read(learner, *argv):
     return read_args(
         get_type_hints(importlib.import_module(f"memenvs.baselines.{learner}").train)["args"],
         argv,
-        f"memenvs.baselines.{learner}",
+        learner,
     )
 
 
@@ -299,7 +299,7 @@ def test_what_is_no_recipe_is_refused_in_one_line(text, message, tmp_path, capsy
         path.write_text(text)
     assert mt_ppo.main(["--recipe", str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"memenvs baselines.mt_ppo: error: {message.format(path=path)}")
+    assert line.startswith(f"memenvs train mt_ppo: error: {message.format(path=path)}")
 
 
 def test_a_recipe_of_another_learner_is_refused_by_its_first_foreign_flag():

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from build_command import one_line
 
-from memenvs.build.__main__ import main
 from memenvs.build.contexts import KeptContexts, keep_contexts
 from memenvs.build.sources import BENCHMARKS, SOURCES
+from memenvs.commands.build import main
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.tasks.context import Reader
@@ -295,7 +295,7 @@ def test_questions_that_cannot_be_scored_are_left_out_and_counted(built, capsys)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "said"), [(3, "eval.json gives 2; ask for at most that"), (0, "--num-tasks must be")]
+    ("tasks", "said"), [(3, "eval.json gives 2; ask for at most that"), (0, "num_tasks must be")]
 )
 def test_more_tasks_than_questions_are_refused_where_contexts_are_kept(tmp_path, capsys, tasks, said):
     records = [with_id(RECORDS["memagent"], number) for number in range(2)]

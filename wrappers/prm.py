@@ -50,7 +50,7 @@ class PRMMethod(ScoreMethod):
 
     TAMTRL's baseline PRM (appendix B.2) pays R_k = p_k r, which is `outcome="multiply"`; its advantage over
     the turns of a task (eq. 7) is the learner's `--reward turn-pool`. The paper's model is a BERT; ours is
-    a causal model that `python -m memenvs.baselines.prm` has trained. It reads observations and replies
+    a causal model that `python -m memenvs train prm` has trained. It reads observations and replies
     alone, of any text environment: where prompts are appended, all that came before in the episode; where
     they are rewritten, the turn by itself.
 
@@ -152,7 +152,7 @@ def check_checkpoint(folder: str) -> None:
     """Raise a one-line `ValueError` unless a folder is a checkpoint of a process reward model."""
     path = Path(folder).expanduser()
     state = path / "state.json"
-    advice = "give the folder of a checkpoint of python -m memenvs.baselines.prm, such as runs/prm/last"
+    advice = "give the folder of a checkpoint of python -m memenvs train prm, such as runs/prm/last"
     if not state.is_file() or not (path / "policy").is_dir():
         raise ValueError(f"there is no process reward model in {folder}; {advice}")
     args = read_json(state, advice).get("args")

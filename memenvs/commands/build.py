@@ -244,9 +244,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         with path_in_errors(bound.keywords["out"]):
             said = bound()
-    except USER_ERRORS as error:
-        return report_error(f"{prog} {name}", error)
-    except RuntimeError as error:  # a link to itself, by Path.resolve before Python 3.13
+    except (*USER_ERRORS, RuntimeError) as error:  # RuntimeError: `Path.resolve` of a link to itself
         return report_error(f"{prog} {name}", error)
     except KeyboardInterrupt:
         kept = "what is done is kept" if name == "index" else "nothing was changed"

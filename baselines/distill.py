@@ -2,15 +2,14 @@
 
 Some commands:
 
-    python -m memenvs.baselines.distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
-    python -m memenvs.baselines.distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
-    python -m memenvs.baselines.distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
+    memenvs train distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
+    memenvs train distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
+    memenvs train distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
 """
 
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -255,8 +254,4 @@ class _Substitute:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(DistillArgs, prepare, train, argv, "memenvs.baselines.distill")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_command(DistillArgs, prepare, train, argv, "distill")

@@ -110,7 +110,7 @@ class PlayFlags(Flags):
     env: str = "MemSokoban-v0"
     """Id of the environment."""
     env_args: dict[str, Any] = field(default_factory=dict)
-    """Its arguments: max_turns=2 level_split=test, or one JSON object (`python -m memenvs list ID`)."""
+    """Its arguments: max_turns=2 level_split=test, or one JSON object (`memenvs list ID`)."""
     num_envs: Count = 128
     """Environments played at once, a multiple of the group size."""
     max_new_tokens: Count = 512
@@ -131,7 +131,7 @@ class PlayFlags(Flags):
     """Arguments of the environment that differ in evaluations: level_split=test."""
     save_episodes: Whole = 0
     """Write this many episodes of every step and of every evaluation to OUT/episodes.jsonl
-    (`python -m memenvs view OUT`)."""
+    (`memenvs view OUT`)."""
 
 
 @dataclass
@@ -209,8 +209,7 @@ class TrainArgs(RunFlags, ModelFlags):
     @property
     def learner(self) -> str:
         """Name of the learner that these arguments are for, which is its module's."""
-        module = sys.modules[type(self).__module__]  # its name is "__main__" where it is run by `python -m`
-        return (module.__spec__.name if module.__spec__ else module.__name__).rpartition(".")[2]
+        return type(self).__module__.rpartition(".")[2]
 
     @property
     def resumable(self) -> frozenset[str]:
@@ -262,7 +261,7 @@ def run_command(
         prepare: makes the run of the arguments.
         train: is given the run and the arguments.
         argv: the command line; None: that of this process.
-        name: module of the learner.
+        name: of the learner.
 
     Returns:
         The exit status: 2, and one line on standard error, for what is wrong before the training begins.
@@ -272,11 +271,11 @@ def run_command(
             args = read_args(kind, argv, name)
         run = prepare(args)
     except USER_ERRORS as error:
-        return report_error(f"python -m {name}", error)
+        return report_error(f"memenvs train {name}", error)
     try:
         train(run, args)
     except TrackerError as error:  # before the first step
-        return report_error(f"python -m {name}", error)
+        return report_error(f"memenvs train {name}", error)
     return 0
 
 
@@ -293,12 +292,12 @@ def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
         SystemExit: tyro has shown the help, or said which flag cannot be read.
     """
     given = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"python -m {name}")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"memenvs train {name}")
     parser.add_argument("--recipe", default="")
     default = kind()
     if recipe := parser.parse_known_args(given)[0].recipe:
         default = _parse(kind, recipe_flags(recipe), f"recipe {recipe}", default)
-    args = _parse(kind, given, f"python -m {name}", default)
+    args = _parse(kind, given, f"memenvs train {name}", default)
     for option in _named(kind):
         own = getattr(args, option)
         setattr(args, option, {**getattr(default, option), **own} if own else {})

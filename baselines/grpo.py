@@ -2,14 +2,13 @@
 
 Some commands:
 
-    python -m memenvs.baselines.grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
-    python -m memenvs.baselines.grpo --model FOLDER --recipe infomem_reading --env-args tasks=FOLDER
-    python -m memenvs.baselines.grpo --model FOLDER --reward turn --estimator rloo --out runs/rloo
+    memenvs train grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+    memenvs train grpo --model FOLDER --recipe infomem_reading --env-args tasks=FOLDER
+    memenvs train grpo --model FOLDER --reward turn --estimator rloo --out runs/rloo
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -258,8 +257,4 @@ def sample_trees(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(GRPOArgs, prepare, train, argv, "memenvs.baselines.grpo")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_command(GRPOArgs, prepare, train, argv, "grpo")

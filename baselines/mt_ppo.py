@@ -2,14 +2,13 @@
 
 Some commands:
 
-    python -m memenvs.baselines.mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
-    python -m memenvs.baselines.mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
-    python -m memenvs.baselines.mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
+    memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
+    memenvs train mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
+    memenvs train mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -305,8 +304,4 @@ def kl_penalties(episodes: Sequence[Episode], args: RewardArgs) -> list[Floats]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(MTPPOArgs, prepare, train, argv, "memenvs.baselines.mt_ppo")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_command(MTPPOArgs, prepare, train, argv, "mt_ppo")

@@ -2,9 +2,9 @@
 
 Some commands:
 
-    python -m memenvs.baselines.prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
-    python -m memenvs.baselines.prm --model FOLDER --episodes a.jsonl b.jsonl --held-out 0.2 --epochs 2
-    python -m memenvs.baselines.prm --model FOLDER --episodes runs/play/episodes.jsonl --labels tamtrl
+    memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
+    memenvs train prm --model FOLDER --episodes a.jsonl b.jsonl --held-out 0.2 --epochs 2
+    memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --labels tamtrl
 """
 
 from __future__ import annotations
@@ -266,8 +266,4 @@ def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(PRMArgs, prepare, train, argv, "memenvs.baselines.prm")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_command(PRMArgs, prepare, train, argv, "prm")

@@ -2,9 +2,9 @@
 
 Some commands:
 
-    python -m memenvs.baselines.sft --model FOLDER --env MemSokoban-v0 --teacher gold --out runs/sft
-    python -m memenvs.baselines.sft --model FOLDER --env MemChunkQA-v0 --teacher episodes.jsonl
-    python -m memenvs.baselines.sft --model smollm2 --lora-rank 8 --lr 2e-4 --teacher self
+    memenvs train sft --model FOLDER --env MemSokoban-v0 --teacher gold --out runs/sft
+    memenvs train sft --model FOLDER --env MemChunkQA-v0 --teacher episodes.jsonl
+    memenvs train sft --model smollm2 --lora-rank 8 --lr 2e-4 --teacher self
 """
 
 from __future__ import annotations
@@ -154,8 +154,4 @@ def _demonstrations(args: SFTArgs, seeds: Sequence[int]) -> list[Demonstration]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(SFTArgs, prepare, train, argv, "memenvs.baselines.sft")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_command(SFTArgs, prepare, train, argv, "sft")

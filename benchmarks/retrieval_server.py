@@ -53,7 +53,18 @@ class Server(NamedTuple):
 @contextlib.contextmanager
 def running(index: str, *arguments: str) -> Iterator[Server]:
     """A server process on a free port, stopped cleanly at the end."""
-    command = [sys.executable, "-m", "memenvs.retrieval.server", "--index", index, "--port", "0", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "memenvs",
+        "serve",
+        "retriever",
+        "--index",
+        index,
+        "--port",
+        "0",
+        *arguments,
+    ]
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
         try:
             yield Server(address(log, process), process.pid)

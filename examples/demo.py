@@ -6,8 +6,8 @@ from pathlib import Path
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.build.__main__ import main as build
 from memenvs.cli import show
+from memenvs.commands.build import main as build
 from memenvs.evaluation.summary import share_interval
 from memenvs.rollout.scripted import make_policy, play_episode, play_tasks
 

@@ -1,33 +1,36 @@
-"""Arguments of every command: NAME=VALUE, JSON objects, and errors in one line."""
+"""Command lines: options from signatures, NAME=VALUE arguments, and errors of one line."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
+import io
 import json
 import os
 import re
 import shlex
 import sys
+import textwrap
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium as gym
+import msgspec
 from gymnasium.envs.registration import (
     EnvSpec,
-    find_highest_version,
-    get_env_id,
     load_env_creator,
-    parse_env_id,
 )
 
 from memenvs.core.checks import one_line
 from memenvs.core.data import described, fits, is_plain, shown
+
+T = TypeVar("T")
 
 REQUIRED: Any = inspect.Parameter.empty
 """Default of a parameter that has none."""
@@ -35,34 +38,107 @@ REQUIRED: Any = inspect.Parameter.empty
 USER_ERRORS = (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error)
 """Errors of arguments and data, which a command reports in one line instead of a traceback."""
 
-_COLOUR = re.compile(r"\x1b\[\d+m")
-_FORM = "{} must be NAME=VALUE …, or one JSON object"
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser of a command line whose errors are one line, and which takes options by their whole names."""
+def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: str) -> int:
+    """Call a function with the options of a command line.
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **settings})
+    Its signature gives the options: a dataclass becomes a group of them, `dict[str, Any]` takes NAME=VALUE …
+    or a JSON object (`read_arguments`). Its docstring gives the help.
 
-    def error(self, message: str) -> NoReturn:
-        """One line instead of usage and a line."""
-        raise SystemExit(report_error(self.prog, f"{message}; `{self.prog} --help` shows every option"))
+    Args:
+        command: returns the exit status, None for 0.
+        argv: the words behind the command.
+        prog: the command as a user types it, such as "memenvs play".
 
-    def run(self, command: Callable[[argparse.Namespace], int | None], argv: Sequence[str] | None) -> int:
-        """Run a command with the options of a command line; None reads `sys.argv`.
+    Returns:
+        The exit status: 0 after `--help`; 2 and one line on standard error for `USER_ERRORS`.
+    """
+    try:
+        bound = parse(command, argv, prog)
+        return 0 if bound is None else bound() or 0
+    except BrokenPipeError:
+        raise
+    except USER_ERRORS as error:
+        return report_error(prog, error)
 
-        Returns:
-            The command's exit status, 0 for None; 2 and one line on standard error for `USER_ERRORS`.
-        """
-        with reader_may_stop():
-            args = self.parse_args(argv)
-            try:
-                return command(args) or 0
-            except BrokenPipeError:
-                raise
-            except USER_ERRORS as error:
-                return report_error(self.prog, error)
+
+def parse(command: Callable[..., Any], argv: Sequence[str], prog: str) -> functools.partial[Any] | None:
+    """A function bound to the options of a command line; None if `--help` was shown. See `run_command`.
+
+    Raises:
+        ValueError: an option is unknown, missing, given twice, or cannot be read.
+    """
+    import tyro
+
+    for flag, count in Counter(word.partition("=")[0].replace("_", "-") for word in argv).items():
+        if flag.startswith("--") and count > 1:  # tyro would take the last
+            raise ValueError(f"{flag} is given {count} times; give it once, with all its values")
+
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.primitive_rule(_named_values)
+    markers = (
+        tyro.conf.OmitArgPrefixes,
+        tyro.conf.FlagCreatePairsOff,
+        tyro.conf.PositionalMetavarFromFieldName,
+    )
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            bound: functools.partial[Any] = tyro.cli(
+                deferred(command), args=argv, prog=prog, config=markers, registry=registry
+            )
+            return bound
+    except SystemExit as end:
+        if end.code:
+            raise ValueError(
+                f"{_in_one_line(complaint.getvalue())}; `{prog} --help` shows every option"
+            ) from None
+    examples = inspect.cleandoc(command.__doc__ or "").partition("Examples:\n")[2].partition("\n\n")[0]
+    sys.stdout.write(f"\nexamples:\n{examples}\n" if examples else "")
+    return None
+
+
+def deferred(function: Callable[..., T]) -> Callable[..., functools.partial[T]]:
+    """A function of the same signature and docstring that binds its arguments, and calls nothing."""
+
+    @functools.wraps(function)
+    def bind(*args: Any, **options: Any) -> functools.partial[T]:
+        return functools.partial(function, *args, **options)
+
+    return bind
+
+
+def _named_values(info: Any) -> Any:
+    """How tyro reads arguments by name."""
+    from tyro.constructors import PrimitiveConstructorSpec
+
+    if info.type not in (dict[str, Any], Mapping[str, Any]):
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="NAME=VALUE",
+        instance_from_str=read_arguments,
+        is_instance=lambda value: isinstance(value, Mapping),
+        str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in value.items()],
+    )
+
+
+def _in_one_line(box: str) -> str:
+    """What is wrong, and which option was meant, from the box that tyro draws around an error."""
+    sections: list[list[str]] = [[]]  # the first is the title, or empty
+    for line in (line.strip("│").rstrip() for line in _COLOUR.sub("", box).splitlines()):
+        if line[:1] in "╭╰" or (line.strip() and set(line.strip()) <= {"─", "-"}):
+            sections.append([])
+        else:
+            sections[-1].append(line)
+    lines = textwrap.dedent("\n".join(sections[1])).splitlines()
+    text = re.sub("^Error parsing (?!--)[^:]*: ", "", one_line(" ".join(lines))).removesuffix(".")
+    if text.startswith("Missing from"):
+        text = f"missing {', '.join(line.strip() for line in lines if re.match(' {4}[^ ]', line))}"
+    meant = [more[1].split()[0] for more in sections[2:] if "Perhaps" in "".join(more[:1])]
+    return f"{text}; did you mean {meant[0]}?" if meant else text
 
 
 @contextlib.contextmanager
@@ -79,14 +155,8 @@ def reader_may_stop() -> Iterator[None]:
 
 
 def report_error(prog: str, error: object) -> int:
-    """Write an error of a command to standard error, in one line; the exit status 2.
-
-    Args:
-        prog: the command, `python -m memenvs NAME` or `python -m memenvs.NAME`; shown as `memenvs NAME`.
-        error: what is wrong.
-    """
-    name = prog.removeprefix("python -m ").replace("memenvs.", "memenvs ", 1)
-    sys.stderr.write(f"{name}: error: {one_line(error)}\n")
+    """Write an error of a command to standard error, in one line; the exit status 2."""
+    sys.stderr.write(f"{prog}: error: {one_line(error)}\n")
     return 2
 
 
@@ -94,28 +164,6 @@ def show(text: str) -> None:
     """Write to the terminal, in colour where it is one and NO_COLOR is not set."""
     plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
     sys.stdout.write(_COLOUR.sub("", text) if plain else text)
-
-
-class NamedValues(argparse.Action):
-    """Reads the texts behind an option by `read_arguments`; an option given again adds to the first."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        flag: str | None = None,
-    ) -> None:
-        """Set the option's value, a dictionary."""
-        before = json.dumps(getattr(namespace, self.dest))
-        try:
-            setattr(namespace, self.dest, read_arguments([before, *values], flag or self.dest))
-        except ValueError as error:
-            parser.error(str(error))
-
-
-NAMED: dict[str, Any] = {"nargs": "+", "action": NamedValues, "default": {}, "metavar": "NAME=VALUE"}
-"""Arguments of `add_argument` for an option that takes NAME=VALUE …, or a JSON object."""
 
 
 class Parameter(NamedTuple):
@@ -138,7 +186,7 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
     Args:
         texts: each `NAME=VALUE`, the value JSON if it reads as JSON and otherwise a text; or a JSON object.
             A hyphen in NAME means an underscore.
-        flag: the option they stand behind, for the message.
+        flag: the option that takes them, for the message.
 
     Raises:
         ValueError: one is neither, or a name is given twice.
@@ -150,12 +198,26 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
     """
     arguments: dict[str, Any] = {}
     for text in texts:
-        for name, value in _read(text, flag).items():
-            if name in arguments:
-                twice = f"{shown(arguments[name])} and {shown(value)}"
-                raise ValueError(f"{flag}: {name} is given twice, {twice}")
-            arguments[name] = value
+        name, separator, value = text.partition("=")
+        name = name[:1] + name[1:].replace("-", "_")  # an option such as --k=3 stays wrong
+        if text.lstrip().startswith("{"):
+            given = _json(text, None)
+        else:
+            given = {name: _json(value, value)} if separator and name.isidentifier() else None
+        if not isinstance(given, dict):
+            raise ValueError(f"{flag} must be NAME=VALUE …, or one JSON object, got {shown(text)}")
+        for twice in arguments.keys() & given.keys():
+            values = f"{shown(arguments[twice])} and {shown(given[twice])}"
+            raise ValueError(f"{flag}: {twice} is given twice, {values}")
+        arguments |= given
     return arguments
+
+
+def _json(text: str, otherwise: Any) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return otherwise
 
 
 def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequence[Parameter] | None) -> None:
@@ -178,9 +240,10 @@ def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequen
             takes = ", ".join(closest_first(name, known)) or "none"
             raise ValueError(f"{owner} has no argument {name!r}; its arguments: {takes}")
         if is_plain(known[name].annotation) and not fits(value, known[name].annotation):
+            is_text = not isinstance(value, str) and fits("", known[name].annotation)
+            fix = f"; as a string it is {name}='\"{value}\"'" if is_text else ""
             wanted = described(known[name].annotation)
-            mend = _mend(known[name], value)
-            raise ValueError(f"{name} of {owner} must be {wanted}, got {shown(value)}{mend}")
+            raise ValueError(f"{name} of {owner} must be {wanted}, got {shown(value)}{fix}")
     if missing := [p.name for p in parameters if p.default is REQUIRED and p.name not in arguments]:
         raise ValueError(f"{owner} needs the argument {missing[0]!r}: write {missing[0]}=…")
 
@@ -228,7 +291,7 @@ def env_parameters(env: str) -> list[Parameter] | None:
 
 
 def find_spec(env: str) -> EnvSpec:
-    """The registration of an id, or of `module:Id`; of an id without a version the latest, as in `gym.make`.
+    """The registration of an id, or of `module:ID`.
 
     Raises:
         gymnasium.error.Error: there is none.
@@ -237,18 +300,11 @@ def find_spec(env: str) -> EnvSpec:
     module, _, name = env.rpartition(":")
     if module:
         importlib.import_module(module)
-    if name not in gym.registry:
-        namespace, base, version = parse_env_id(name)
-        latest = find_highest_version(namespace, base)
-        if version is None and latest is not None:
-            name = get_env_id(namespace, base, latest)
     try:
         return gym.spec(name)
     except gym.error.Error as error:
-        if module:
-            raise
-        hint = f"an environment of another package needs its module: package:{env}"
-        raise type(error)(f"{error} ({hint})") from error
+        hint = "" if module else f" (an environment of another package needs its module: package:{env})"
+        raise type(error)(f"{error}{hint}") from error
 
 
 def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
@@ -256,20 +312,29 @@ def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
 
     `**kwargs` of a constructor stand for the parameters of the next class's in the order of inheritance.
     """
-    if not isinstance(creator, type):
-        own, is_open = _own_parameters(creator)
-        return None if is_open else list(own.values())
+    functions = [creator]
+    if isinstance(creator, type):
+        functions = [vars(kind)["__init__"] for kind in creator.__mro__[:-1] if "__init__" in vars(kind)]
+    made: dict[str, Any] = {}  # defaults of a dataclass that the signature does not show
+    if dataclasses.is_dataclass(creator):
+        fields = dataclasses.fields(creator)
+        made = {one.name: one.default_factory() for one in fields if callable(one.default_factory)}
     parameters: dict[str, Parameter] = {}
-    for kind in creator.__mro__:
-        if "__init__" not in vars(kind) or kind is object:
-            continue
-        own, is_open = _own_parameters(vars(kind)["__init__"])
-        made = {field.name: field.default_factory for field in _fields(kind)}
-        own = {n: p._replace(default=made[n]()) if n in made else p for n, p in own.items()}
-        parameters |= {name: one for name, one in own.items() if name not in parameters}
-        if not is_open:
-            return list(parameters.values())
-    return None if parameters else []
+    takes_any = False
+    for function in functions:
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except (NameError, TypeError):  # an annotation that only a type checker can resolve
+            hints = {}
+        given = inspect.signature(function).parameters.values()
+        for one in given:
+            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.name != "self":
+                default = made.get(one.name, one.default)
+                parameters.setdefault(one.name, Parameter(one.name, hints.get(one.name, Any), default))
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in given)
+        if not takes_any:
+            break
+    return None if takes_any else list(parameters.values())
 
 
 def closest_first(name: str, names: Iterable[str]) -> list[str]:
@@ -295,61 +360,3 @@ def shell_form(parameter: Parameter) -> str:
     value = parameter.default
     is_plain = isinstance(value, str) and read_arguments([f"x={value}"]) == {"x": value}
     return shlex.quote(f"{parameter.name}={value if is_plain else json.dumps(value, ensure_ascii=False)}")
-
-
-def _read(text: str, flag: str) -> dict[str, Any]:
-    if text.lstrip().startswith("{"):
-        try:
-            return dict(_parse_json(text))
-        except ValueError as error:
-            raise ValueError(f"{_FORM.format(flag)}, got {shown(text)} ({error})") from error
-    name, separator, value = text.partition("=")
-    name = name[:1] + name[1:].replace("-", "_")  # an option such as --k=3 stays wrong
-    if not separator or not name.isidentifier():
-        raise ValueError(f"{_FORM.format(flag)}, got {shown(text)}")
-    try:
-        return {name: _parse_json(value)}
-    except ValueError:
-        return {name: value}
-
-
-def _parse_json(text: str) -> Any:
-    """A JSON value; `ValueError` for what is none, NaN and Infinity among it."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _fields(kind: type[Any]) -> list[Any]:
-    """The fields of a dataclass whose defaults a function makes; the signature does not show those."""
-    every = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    return [field for field in every if field.default_factory is not dataclasses.MISSING]
-
-
-def _own_parameters(function: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
-    """Parameters of a function by name, `self` left out, and whether it takes others too."""
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError):  # an annotation that only a type checker can resolve
-        hints = {}
-    parameters, is_open = {}, False
-    for one in inspect.signature(function).parameters.values():
-        if one.kind is one.VAR_KEYWORD:
-            is_open = True
-        elif one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            hint = hints.get(one.name, Any)
-            parameters[one.name] = Parameter(one.name, hint, one.default)
-    parameters.pop("self", None)
-    return parameters, is_open
-
-
-def _mend(parameter: Parameter, value: Any) -> str:
-    """How to write a number that is meant as a string."""
-    if isinstance(value, str) or not fits("", parameter.annotation):
-        return ""
-    return f"; as a string it is {parameter.name}='\"{value}\"'"

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from memenvs.build.__main__ import main as build
+from memenvs.commands.build import main as build
 from memenvs.core.files import whole_folder
 from memenvs.data import bundled
 from memenvs.evaluation.policies import ModelOptions
@@ -59,8 +59,8 @@ class Agent(NamedTuple):
         env: id of its environment.
         env_args: its arguments, without the tasks.
         worlds: task sets to be built, by name: flags of `python -m memenvs.build world`.
-        warm: flags of `memenvs.baselines.sft`, on the task set `warm`.
-        learn: flags of `memenvs.baselines.grpo`.
+        warm: flags of `memenvs train sft`, on the task set `warm`.
+        learn: flags of `memenvs train grpo`.
         learn_on: the task set that it learns on.
         tests: evaluations by name.
         texts: of the lessons for the warm-up; 0: the teacher plays episodes, by the flags.
@@ -182,7 +182,7 @@ def train(learner: str, agent: Agent, flags: str, model: str, tasks: str, out: P
         "--nproc-per-node",
         str(PROCESSES),
         "-m",
-        f"memenvs.baselines.{learner}",
+        *("memenvs", "train", learner),
     ]
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // PROCESSES))}
     if subprocess.run([sys.executable, "-m", *launch, *command], env={**os.environ, **threads}).returncode:

@@ -1,6 +1,6 @@
 """`python -m memenvs.build` as tests call it."""
 
-from memenvs.build.__main__ import main
+from memenvs.commands.build import main
 
 
 def command(*args):

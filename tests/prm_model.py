@@ -1,4 +1,4 @@
-"""A process reward model made by hand, as the checkpoint of a run of memenvs.baselines.prm."""
+"""A process reward model made by hand, as the checkpoint of a run of `memenvs train prm`."""
 
 import json
 import math

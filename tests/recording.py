@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import memenvs
-from memenvs.build.__main__ import main as build
+from memenvs.commands.build import main as build
 from memenvs.core.vector import TextVectorEnv
 from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban import LevelSet

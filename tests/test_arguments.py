@@ -1,6 +1,5 @@
 """Arguments as name=value: how they are read, and what is refused by the signature that takes them."""
 
-import dataclasses
 import json
 import shlex
 from collections.abc import Sequence
@@ -11,9 +10,7 @@ import pytest
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import (
-    NAMED,
     Parameter,
-    Parser,
     check_arguments,
     check_env_arguments,
     env_parameters,
@@ -90,7 +87,6 @@ def test_a_value_of_another_type_is_refused(env, arguments, message):
         ("MemSokoban-v0", {"rewards": {"format": 1}}),
         ("MemSokobanImage-v0", {"tile": 8, "max_turns": 2}),
         ("memenvs:MemSokoban-v0", {"max_turns": 2}),
-        ("MemSokoban", {"max_turns": 2}),  # without a version the latest, as in gym.make
     ],
 )
 def test_values_of_the_right_types_pass(env, arguments):
@@ -149,16 +145,6 @@ def test_keywords_that_a_class_passes_on_are_those_of_its_base():
     ]
 
 
-@dataclasses.dataclass
-class Plain:
-    sizes: dict[str, int] = dataclasses.field(default_factory=lambda: {"a": 1})
-
-
-def test_a_default_that_a_dataclass_makes_is_shown():
-    assert parameters_of(Plain) == [Parameter("sizes", dict[str, int], {"a": 1})]
-    assert shell_form(parameters_of(Plain)[0]) == "'sizes={\"a\": 1}'"
-
-
 def test_a_class_that_takes_any_name_refuses_none():
     assert parameters_of(Open) is None
     check_arguments("Open", {"whatever": 1}, parameters_of(Open))
@@ -175,50 +161,3 @@ def test_a_function_is_checked_as_a_class_is():
     check_arguments("make", {"kind": "a", "sizes": [1, 2]}, parameters_of(make))
     with pytest.raises(ValueError, match="kind of make must be one of a, b, got 'c'"):
         check_arguments("make", {"kind": "c"}, parameters_of(make))
-
-
-def options():
-    parser = Parser(prog="command")
-    parser.add_argument("--env-args", **NAMED)
-    return parser
-
-
-def test_an_option_of_names_and_values_is_a_dictionary_to_which_each_use_adds():
-    assert options().parse_args([]).env_args == {}
-    arguments = ["--env-args", "k=3", "tasks=a", "--env-args", '{"turns": null}']
-    assert options().parse_args(arguments).env_args == {"k": 3, "tasks": "a", "turns": None}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--env-args", "k=1", "--env-args", "k=2"], "--env-args: k is given twice, 1 and 2"),
-        (["--env-args", "k"], "--env-args must be NAME=VALUE"),
-    ],
-)
-def test_an_option_of_names_and_values_that_cannot_be_read_ends_the_command(arguments, message, capsys):
-    with pytest.raises(SystemExit) as ended:
-        options().parse_args(arguments)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert (ended.value.code, line.partition("error: ")[2].startswith(message)) == (2, True)
-
-
-@pytest.mark.parametrize(("result", "status"), [(None, 0), (0, 0), (1, 1)])
-def test_a_command_ends_with_the_status_that_it_returns(result, status):
-    assert options().run(lambda args: result, []) == status
-
-
-def test_an_error_of_arguments_or_data_is_one_line_and_the_status_2(capsys):
-    def command(args):
-        raise ValueError("k must be\nat least 1")
-
-    assert options().run(command, []) == 2
-    assert capsys.readouterr().err == "command: error: k must be at least 1\n"
-
-
-def test_an_error_of_the_program_itself_is_no_line():
-    def command(args):
-        raise KeyError("k")
-
-    with pytest.raises(KeyError):
-        options().run(command, [])

@@ -19,12 +19,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from build_command import one_line
+from command_line import play
 from reference_values import cases
 
-from memenvs.build.__main__ import main
+from memenvs.commands.build import main
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.play import main as play
 from memenvs.tasks.metrics import boxed_em, em, gold_answer, wrap_answer
 from memenvs.tasks.taskset import CARD, DOCUMENTS, TASKS, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
@@ -49,6 +49,14 @@ def build(*args):
     return main([str(arg) for arg in args])
 
 
+@pytest.fixture
+def build_set(hotpot):
+    """Builds the set of `hotpot`, by default with 3 documents a task."""
+    return lambda out, *more, documents=3: build(
+        "hotpotqa", "--source", hotpot, "--documents", documents, *more, "--out", out
+    )
+
+
 def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -66,15 +74,15 @@ def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, c
     summary = capsys.readouterr().out
     assert "3 tasks over 5 documents" in summary
     assert f"{tasks.card.counts['mean_tokens']} tokens a task by 'general'" in summary
-    assert "memenvs.play" in summary
+    assert "memenvs play" in summary
 
 
 @pytest.mark.parametrize(("builder", "env"), [("world", "MemChunkQA-v0"), ("niah", "MemNIAH-v0")])
 def test_the_hint_names_the_environment_that_the_set_is_made_for(tmp_path, capsys, builder, env):
     size = {"world": ("--entities", 60, "--documents", 10), "niah": ("--tokens", 900)}[builder]
     assert build(builder, *size, "--num-tasks", 3, "--out", tmp_path / "set") == 0
-    hint = capsys.readouterr().out.partition("python -m memenvs.play ")[2].split("\n")[0]
-    assert hint == f"{env} --env-args tasks={tmp_path / 'set'}"
+    hint = capsys.readouterr().out.partition("memenvs play ")[2].split("\n")[0]
+    assert hint == f"--env {env} --env-args tasks={tmp_path / 'set'}"
     assert open_tasks(tmp_path / "set").card.environment == env
 
 
@@ -89,7 +97,7 @@ def test_the_hint_names_the_environment_that_the_set_is_made_for(tmp_path, capsy
 def test_the_hint_of_a_build_plays_what_was_built(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert build(*arguments) == 0
-    hint = capsys.readouterr().out.partition("python -m memenvs.play ")[2].split("\n")[0]
+    hint = capsys.readouterr().out.partition("memenvs play ")[2].split("\n")[0]
     assert play(shlex.split(hint)) == 0
     assert "return " in capsys.readouterr().out
 
@@ -131,7 +139,7 @@ def test_the_hub_form_of_hotpotqa_is_read_too(tmp_path):
     ("content", "said"),
     [
         ("not json", "is not HotpotQA's JSON"),
-        ("[", "is not HotpotQA's JSON"),
+        ("[" * 100_000, "is not HotpotQA's JSON"),
         ("[]", "holds no record"),
         ('[{"question": "Q"}]', "record 0 has no 'answer'"),
         ("[3]", "record 0 must be an object"),
@@ -320,7 +328,7 @@ def test_questions_with_and_without_documents_are_not_mixed(tmp_path, capsys):
     assert "record 1 of" in one_line(capsys)
 
 
-@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b"])
+@pytest.mark.parametrize("mark", ["\u2028", "\x0b"])
 def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path, mark):
     record = {**MUSIQUE, "question": f"Who{mark}?"}
     escaped = json.dumps(record, ensure_ascii=mark == "\x0b")  # JSON itself escapes that one
@@ -349,8 +357,8 @@ def test_a_hub_error_without_a_text_is_one_line(tmp_path, capsys, monkeypatch):
         (["--documents", 0], "documents must be"),
         (["--tokens", 3], "--tokens 3 is too small"),
         ([], "--documents"),
-        (["--documents", 3, "--num-tasks", 0], "--num-tasks"),
-        (["--documents", 3, "--seed", -1], "--seed"),
+        (["--documents", 3, "--num-tasks", 0], "--num-tasks must be"),
+        (["--documents", 3, "--seed", -1], "seed must be"),
         (["--documents", 3, "--tokenizer", "no/such"], "unknown tokenizer 'no/such'"),
     ],
 )
@@ -362,28 +370,18 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(hotpot, tmp_path, capsys, 
     assert not (tmp_path / "set").exists()
 
 
-@pytest.mark.parametrize("args", [["hotpotqua"], ["niah", "--out", "x"], ["world", "--documents", "many"]])
+@pytest.mark.parametrize("args", [["hotpotqua"], ["niah", "--out", "x"]])
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(capsys, args):
-    with pytest.raises(SystemExit) as error:
-        build(*args)
-    assert error.value.code == 2
-    assert "--help" in one_line(capsys)
+    assert build(*args) == 2
+    one_line(capsys)
 
 
-def test_a_folder_that_is_no_task_set_is_not_replaced(hotpot, tmp_path, capsys):
+def test_a_folder_that_is_no_task_set_is_not_replaced(build_set, tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("three years of work")
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "mine") == 2
+    assert build_set(tmp_path / "mine") == 2
     assert "is not a task set" in one_line(capsys)
     assert files(tmp_path / "mine") == {"thesis.txt": b"three years of work"}
-
-
-def test_a_failed_build_leaves_the_old_set(hotpot, tmp_path):
-    out = tmp_path / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
-    before = files(out)
-    assert build("hotpotqa", "--source", hotpot, "--documents", 99, "--out", out) == 2
-    assert files(out) == before
 
 
 def start(command):
@@ -393,29 +391,12 @@ def start(command):
 
 
 @pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_killed_build_leaves_the_old_set_and_no_half_of_a_new_one(hotpot, tmp_path, kill):
+def test_a_build_killed_while_it_writes_leaves_the_old_set(hotpot, build_set, tmp_path, kill):
     out = tmp_path / "sets" / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    assert build_set(out) == 0
     before = files(out)
     command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
-    command += ["--num-tasks", "3000000", "--out", out]  # minutes of work
-    process = start(command)
-    time.sleep(2.0)
-    assert process.poll() is None
-    process.send_signal(kill)
-    process.communicate(timeout=30)
-    assert process.returncode != 0
-    assert files(out) == before
-    assert [path.name for path in out.parent.iterdir()] == ["set"]
-
-
-@pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_build_killed_while_it_writes_leaves_the_old_set(hotpot, tmp_path, kill):
-    out = tmp_path / "sets" / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
-    before = files(out)
-    command = [sys.executable, "-m", "memenvs.build", "hotpotqa", "--source", hotpot, "--documents", "4"]
-    command += ["--num-tasks", "20000", "--out", out, "--export", "jsonl", "memagent"]  # seconds of writing
+    command += ["--num-tasks", "8000", "--out", out, "--export", "jsonl", "memagent"]  # seconds of writing
     process = start(command)
     while not list(out.parent.glob(".set.partial-*/new/*")):
         assert process.poll() is None
@@ -429,9 +410,9 @@ def test_a_build_killed_while_it_writes_leaves_the_old_set(hotpot, tmp_path, kil
 
 
 @pytest.mark.parametrize("stop", [OSError("disk trouble"), SystemExit(143), KeyboardInterrupt()])
-def test_a_build_stopped_between_its_two_renames_leaves_the_old_set(hotpot, tmp_path, monkeypatch, stop):
+def test_a_build_stopped_between_its_two_renames_leaves_the_old_set(build_set, tmp_path, monkeypatch, stop):
     out = tmp_path / "sets" / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    assert build_set(out) == 0
     before = files(out)
     rename = Path.rename
 
@@ -442,14 +423,14 @@ def test_a_build_stopped_between_its_two_renames_leaves_the_old_set(hotpot, tmp_
 
     monkeypatch.setattr(Path, "rename", stopped)
     with contextlib.suppress(SystemExit):
-        assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) != 0
+        assert build_set(out, documents=4) != 0
     assert files(out) == before
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_the_last_copy_is_kept_where_nothing_can_be_put_in_place(hotpot, tmp_path, monkeypatch):
+def test_the_last_copy_is_kept_where_nothing_can_be_put_in_place(build_set, tmp_path, monkeypatch):
     out = tmp_path / "sets" / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    assert build_set(out) == 0
     before = files(out)
     rename = Path.rename
 
@@ -459,16 +440,16 @@ def test_the_last_copy_is_kept_where_nothing_can_be_put_in_place(hotpot, tmp_pat
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", only_away)
-    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 2
+    assert build_set(out, documents=4) == 2
     (work,) = out.parent.iterdir()
     assert files(work / "old") == before
 
 
 @pytest.fixture
-def killed_between(hotpot, tmp_path):
+def killed_between(build_set, tmp_path):
     """Where a set stood that a killed build had moved away, and its files."""
     out = tmp_path / "sets" / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    assert build_set(out) == 0
     before = files(out)
     (out.parent / ".set.partial-1" / "new").mkdir(parents=True)
     out.rename(out.parent / ".set.partial-1" / "old")
@@ -523,53 +504,53 @@ def test_a_killed_worker_of_a_sokoban_build_is_one_line(tmp_path, capsys):
     assert not multiprocessing.active_children()
 
 
-def test_an_error_of_the_disk_says_where(hotpot, tmp_path, capsys, monkeypatch):
+def test_an_error_of_the_disk_says_where(build_set, tmp_path, capsys, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("memenvs.build.write._write", full)
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 2
+    assert build_set(tmp_path / "set") == 2
     assert f"No space left on device: '{tmp_path / 'set'}'" in one_line(capsys)
 
 
-def test_what_a_killed_build_left_a_day_ago_is_removed_and_younger_work_is_not(hotpot, tmp_path):
+def test_what_a_killed_build_left_a_day_ago_is_removed_and_younger_work_is_not(build_set, tmp_path):
     old, young = tmp_path / ".set.partial-1", tmp_path / ".set.partial-2"
     for folder in (old, young):
         (folder / "new").mkdir(parents=True)
     os.utime(old, (0, 0))
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 0
+    assert build_set(tmp_path / "set") == 0
     assert not old.exists()
     assert young.exists()
 
 
-def test_files_of_the_users_beside_the_card_are_not_deleted(hotpot, tmp_path, capsys):
+def test_files_of_the_users_beside_the_card_are_not_deleted(build_set, tmp_path, capsys):
     out = tmp_path / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--export", "jsonl", "--out", out) == 0
+    assert build_set(out, "--export", "jsonl") == 0
     (out / "notes.txt").write_text("mine")
-    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 2
+    assert build_set(out, documents=4) == 2
     assert "holds 'notes.txt'" in one_line(capsys)
     assert (out / "notes.txt").read_text() == "mine"
 
 
-def test_exports_of_the_old_set_are_replaced_with_it(hotpot, tmp_path):
+def test_exports_of_the_old_set_are_replaced_with_it(build_set, tmp_path):
     out = tmp_path / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--export", "jsonl", "--out", out) == 0
-    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 0
+    assert build_set(out, "--export", "jsonl") == 0
+    assert build_set(out, documents=4) == 0
     assert not (out / "jsonl.jsonl").exists()
 
 
-def test_a_link_stays_and_the_folder_behind_it_is_replaced(hotpot, tmp_path):
+def test_a_link_stays_and_the_folder_behind_it_is_replaced(build_set, tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", real) == 0
+    assert build_set(real) == 0
     link.symlink_to(real)
-    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", link) == 0
+    assert build_set(link, documents=4) == 0
     assert link.is_symlink()
     assert open_tasks(real).card.counts["max_documents"] == 4
 
 
-def test_a_new_set_has_the_permissions_of_any_new_folder(hotpot, tmp_path):
+def test_a_new_set_has_the_permissions_of_any_new_folder(build_set, tmp_path):
     (tmp_path / "plain").mkdir()
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set") == 0
+    assert build_set(tmp_path / "set") == 0
     assert (tmp_path / "set").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
@@ -583,31 +564,18 @@ def test_a_build_called_from_code_leaves_signals_alone_and_runs_in_any_thread(ho
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_set_is_put_in_place_whole_or_not_at_all(hotpot, tmp_path, monkeypatch):
+def test_a_set_is_put_in_place_whole_or_not_at_all(hotpot, build_set, tmp_path, monkeypatch):
     out = tmp_path / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--out", out) == 0
+    assert build_set(out) == 0
     before = files(out)
 
     def fail(*args):
         raise OSError("no space left on device")
 
     monkeypatch.setattr("memenvs.build.write.TaskSet", fail)
-    assert build("hotpotqa", "--source", hotpot, "--documents", 4, "--out", out) == 2
+    assert build_set(out, documents=4) == 2
     assert files(out) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hotpot.json", "set"]
-
-
-def test_the_world_and_needles_and_several_questions_are_built_by_their_commands(tmp_path):
-    small = ("--entities", 60, "--num-tasks", 12, "--documents", 10)
-    assert build("world", *small, "--split", "test", "--out", tmp_path / "world") == 0
-    assert build("multi", "--source", tmp_path / "world", "--objectives", 3, "--out", tmp_path / "multi") == 0
-    assert (
-        build(
-            "niah", "--variant", "multiquery", "--tokens", 3000, "--num-tasks", 3, "--out", tmp_path / "niah"
-        )
-        == 0
-    )
-    assert [len(open_tasks(tmp_path / name)) for name in ("world", "multi", "niah")] == [12, 12, 3]
 
 
 @pytest.fixture(scope="module")
@@ -699,18 +667,8 @@ def test_single_questions_that_there_are_not_are_refused(world, tmp_path, capsys
 
 
 def test_weights_decide_how_often_a_source_is_asked(world, other_world, tmp_path):
-    args = (
-        "--source",
-        world,
-        other_world,
-        "--objectives",
-        2,
-        "--num-tasks",
-        200,
-        "--out",
-        tmp_path / "multi",
-    )
-    assert build("multi", *args, "--weights", 9, 1) == 0
+    args = ("--source", world, other_world, "--objectives", 2, "--num-tasks", 200, "--weights", 9, 1)
+    assert build("multi", *args, "--out", tmp_path / "multi") == 0
     parts = [part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]]
     assert 0.05 < sum(part.startswith("world-test") for part in parts) / 400 < 0.15
 
@@ -719,7 +677,7 @@ def test_questions_to_be_searched_are_joined_with_those_of_a_set(world, nq, tmp_
     out = tmp_path / "multi"
     assert build("multi", "--source", world, nq, "--objectives", 2, "--num-tasks", 30, "--out", out) == 0
     said = capsys.readouterr().out
-    assert "play one: python -m memenvs.play MemSearchQA-v0" in said
+    assert "play one: memenvs play --env MemSearchQA-v0" in said
     assert "retriever=lexical:CORPUS" in said
     joined = open_tasks(out)
     assert {part.partition("-")[0] for task in joined for part in task.meta["parts"]} == {"world", "nq"}
@@ -744,7 +702,7 @@ def test_a_set_without_documents_is_neither_read_nor_searched_nor_exported(nq, t
     assert "--export verl writes the text of a task" in one_line(capsys)
 
 
-@pytest.mark.parametrize("weights", [(1,), (1, 0), (1, "nan"), (1, 2, 3)])
+@pytest.mark.parametrize("weights", [(1, 0), (1, "nan"), (1, 2, 3)])
 def test_weights_that_are_none_are_refused(world, other_world, tmp_path, capsys, weights):
     args = ("--source", world, other_world, "--objectives", 2, "--out", tmp_path / "multi")
     assert build("multi", *args, "--weights", *weights) == 2
@@ -774,15 +732,6 @@ def test_questions_whose_answer_holds_the_separator_are_never_joined(tmp_path):
     assert parts == {"3", "4", "5"}
 
 
-def test_too_few_questions_without_the_separator_are_refused(tmp_path, capsys):
-    records = [{**HOTPOT, "_id": str(i), "answer": "a; b"} for i in range(3)]
-    source = tmp_path / "h.json"
-    source.write_text(json.dumps(records))
-    assert build("hotpotqa", "--source", source, "--documents", 3, "--out", tmp_path / "one") == 0
-    assert build("multi", "--source", tmp_path / "one", "--objectives", 2, "--out", tmp_path / "multi") == 2
-    assert "has 0 tasks to join" in one_line(capsys)
-
-
 def test_needles_are_not_joined(tmp_path, capsys):
     args = ("--variant", "single_1", "--tokens", 500, "--num-tasks", 3)
     assert build("niah", *args, "--out", tmp_path / "niah") == 0
@@ -807,12 +756,8 @@ def test_several_objectives_are_exported_as_one_answer(world, tmp_path):
 def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
     out = tmp_path / "set"
     forms = ("memagent", "verl", "ruler", "jsonl")
-    assert (
-        build(
-            "world", "--entities", 60, "--num-tasks", 6, "--documents", 10, "--export", *forms, "--out", out
-        )
-        == 0
-    )
+    size = ("--entities", 60, "--num-tasks", 6, "--documents", 10)
+    assert build("world", *size, "--export", *forms, "--out", out) == 0
     tasks = open_tasks(out)
     memagent = pq.read_table(out / "memagent.parquet").to_pylist()
     verl = pq.read_table(out / "verl.parquet").to_pylist()
@@ -833,13 +778,8 @@ def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
     assert jsonl[3]["context"] == memagent[3]["context"]
     titles = tasks.titles(tasks[3].documents)
     assert [titles[i] for i in jsonl[3]["evidence"]] == tasks.titles(tasks[3].evidence)
-    assert set(files(out)) == {
-        CARD,
-        DOCUMENTS,
-        TASKS,
-        *(f"{f}.parquet" for f in forms[:2]),
-        *(f"{f}.jsonl" for f in forms[2:]),
-    }
+    exports = {"memagent.parquet", "verl.parquet", "ruler.jsonl", "jsonl.jsonl"}
+    assert set(files(out)) == {CARD, DOCUMENTS, TASKS, *exports}
 
 
 @pytest.fixture(scope="module")
@@ -861,24 +801,18 @@ def exported(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["world", "multi", "niah"])
-def test_memagent_pays_the_gold_reply_of_every_set_and_no_wrong_one(exported, name):
-    tasks, rows, _ = exported[name]
-    for task, row in zip(tasks, rows, strict=True):
+def test_memagent_and_verl_pay_the_gold_reply_of_every_set_and_no_wrong_one(exported, name):
+    tasks, memagent, verl = exported[name]
+    for task, row, other in zip(tasks, memagent, verl, strict=True):
+        gold = gold_answer(task.answers, tasks.card.metric)
         assert row["data_source"] == "hotpotqa"  # by which its default score finds boxed_em
         accepted = row["reward_model"]["ground_truth"]
-        gold = gold_answer(task.answers, tasks.card.metric)
         assert boxed_em(wrap_answer(gold, "boxed"), accepted) == 1.0
         assert boxed_em("\\boxed{nonsense}", accepted) == boxed_em("", accepted) == 0.0
-
-
-@pytest.mark.parametrize("name", ["world", "multi", "niah"])
-def test_verl_pays_the_gold_reply_of_every_set_and_no_wrong_one(exported, name):
-    tasks, _, rows = exported[name]
-    for task, row in zip(tasks, rows, strict=True):
-        assert row["data_source"] == "searchR1_hotpotqa"  # by which its default score finds Search-R1's EM
-        assert "<answer>" in row["prompt"][0]["content"]
-        accepted = row["reward_model"]["ground_truth"]["target"]
-        assert em(gold_answer(task.answers, tasks.card.metric), accepted) == 1.0
+        assert other["data_source"] == "searchR1_hotpotqa"  # by which its default score finds Search-R1's EM
+        assert "<answer>" in other["prompt"][0]["content"]
+        accepted = other["reward_model"]["ground_truth"]["target"]
+        assert em(gold, accepted) == 1.0
         assert em("nonsense", accepted) == em("", accepted) == 0.0
 
 
@@ -901,9 +835,9 @@ def test_an_answer_that_memagent_cannot_find_is_refused(tmp_path, capsys):
     assert build("hotpotqa", *args, "--export", "verl") == 0
 
 
-def test_spans_of_a_json_line_are_places_in_its_context(hotpot, tmp_path):
+def test_spans_of_a_json_line_are_places_in_its_context(build_set, tmp_path):
     out = tmp_path / "set"
-    assert build("hotpotqa", "--source", hotpot, "--documents", 3, "--export", "jsonl", "--out", out) == 0
+    assert build_set(out, "--export", "jsonl") == 0
     for line in (out / "jsonl.jsonl").read_text().splitlines():
         row = json.loads(line)
         assert [position for position, _, _ in row["spans"]] == row["evidence"]
@@ -912,10 +846,9 @@ def test_spans_of_a_json_line_are_places_in_its_context(hotpot, tmp_path):
 
 
 def test_help_teaches_by_example(capsys):
-    with pytest.raises(SystemExit):
-        build("--help")
+    assert build("--help") == 0
     said = capsys.readouterr().out
-    assert all(f"python -m memenvs.build {name}" in said for name in ("hotpotqa", "niah", "world", "multi"))
+    assert all(f"memenvs build {name}" in said for name in ("hotpotqa", "niah", "world", "multi"))
 
 
 def test_an_index_is_built_over_a_file_and_over_a_task_set(world, tmp_path, capsys):
@@ -948,7 +881,7 @@ def test_a_dense_index_takes_an_encoder_by_folder(tiny_bert, tmp_path):
     [
         (["--corpus", "nowhere.jsonl", "--index", "lexical"], "nowhere.jsonl"),
         (["--corpus", "CORPUS", "--encoder", "no/such-model"], "no/such-model"),
-        (["--corpus", "CORPUS", "--max-tokens", 0], "--max-tokens"),
+        (["--corpus", "CORPUS", "--max-tokens", 0], "max_tokens must be"),
     ],
 )
 def test_an_index_that_cannot_be_built_is_one_line(tmp_path, capsys, args, said):

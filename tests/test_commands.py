@@ -1,97 +1,100 @@
-"""`python -m memenvs`: the overview, the commands behind it, and the list of what there is."""
+"""`memenvs COMMAND`: the overview, how options are read, errors of one line, and the list."""
 
-import re
+import contextlib
 import subprocess
 import sys
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pytest
+from command_line import listing
 
 import memenvs
-from memenvs import list as listing
-from memenvs.__main__ import COMMANDS, main
+from memenvs.cli import parse, run_command
+from memenvs.commands import main
 from memenvs.rollout.scripted import POLICIES, make_policy
 from memenvs.tasks.metrics import METRICS
 from memenvs.wrappers.registry import METHODS, SCORERS
 
-
-def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "memenvs", *arguments], capture_output=True, text=True)
+HEAVY = ("torch", "transformers", "faiss", "vllm")
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
-def test_the_overview_shows_every_command_with_an_example(arguments, capsys):
+def run(*arguments, module="memenvs"):
+    return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["evaluate"], ["train", "-h"]])
+def test_the_overview_shows_commands_with_examples(arguments, capsys):
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    assert all(f"python -m memenvs {name} {example}\n" in shown for name, (_, example) in COMMANDS.items())
+    command = " ".join(["memenvs", *arguments[: bool(arguments) and arguments[0][0] != "-"]])
+    assert shown.startswith(f"usage: {command} COMMAND …\n")
+    assert {"memenvs": "memenvs train grpo --model", "memenvs evaluate": "memenvs evaluate run --env"}.get(
+        command, "memenvs train sft --model"
+    ) in shown
 
 
-def test_an_unknown_command_is_answered_by_the_closest_ones():
-    done = run("evalute")
-    assert done.returncode == 2
-    assert done.stderr.startswith("memenvs: error: no command 'evalute'; its commands: evaluate run, ")
-    assert done.stderr.count("\n") == 1
-
-
-def test_evaluate_alone_is_answered_by_its_commands(capsys):
-    assert main(["evaluate"]) == 2
+@pytest.mark.parametrize(
+    "command", ["evalute", "evaluate rum", "train grop", "build wrold", "serve retriver"]
+)
+def test_an_unknown_command_is_answered_by_the_closest_one(command, capsys):
+    assert main(command.split()) == 2
     said = capsys.readouterr().err
-    known = "evaluate run, evaluate compare, evaluate table"
-    assert said == f"memenvs: error: no command 'evaluate'; give one of {known}\n"
+    meant = {"evalute": "evaluate", "rum": "run", "grop": "grpo", "wrold": "world", "retriver": "retriever"}
+    assert f"{command.split()[-1]!r}; its" in said
+    assert f": {meant[command.split()[-1]]}, " in said
+    assert said.count("\n") == 1
 
 
-def test_a_command_is_the_module_of_its_name():
-    done = run("play", "MemSokoban-v0", "--seed", "3")
+def test_the_module_is_the_console_script():
+    done = run("play", "--env", "MemSokoban-v0", "--seed", "3")
     assert (done.returncode, done.stderr) == (0, "")
     assert "return 11.9; success 1," in done.stdout
 
 
-def test_a_command_ends_with_its_own_status():
-    done = run("play", "Nothing-v0")
-    assert done.returncode == 2
-    assert done.stderr.startswith("memenvs play: error: ")
+def test_the_module_of_the_builders_is_the_command_build():
+    assert run("--help", module="memenvs.build").stdout == run("build", "--help").stdout != ""
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("command", "option"),
     [
-        *("list", "play", "evaluate run", "evaluate compare", "evaluate table"),
-        *("build", "retrieval.server", "adapters.openenv"),
+        ("list", "NAME"),
+        ("play", "--policy"),
+        ("view", "--curves"),
+        ("evaluate run", "--temperature"),
+        ("evaluate compare", "--baseline"),
+        ("evaluate table", "--published"),
+        ("build world", "--entities"),
+        ("build locomo", "--category"),
+        ("serve retriever", "--topk"),
+        ("serve openenv", "--sessions"),
+        ("train sft", "--teacher"),
     ],
 )
-def test_every_command_has_help(name):
-    done = run(*name.split(), "--help")
-    assert done.returncode == 0
-    assert done.stdout.startswith("usage: python -m memenvs")
-    assert done.stderr == ""
+def test_every_command_has_help_with_options_and_examples(command, option, capsys):
+    with contextlib.suppress(SystemExit):  # of a learner
+        assert main([*command.split(), "--help"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"usage: memenvs {command}")
+    assert option in shown.out
+    assert command.startswith("build") or f"\n  memenvs {command} " in shown.out.replace(
+        "    memenvs", "  memenvs"
+    )
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        *("play", "play X --nope", "list a b", "build", "build world --nope", "retrieval.server"),
-        *("evaluate run", "evaluate run --env X --policy gold --tasks 0:5"),
-        *("evaluate compare", "evaluate compare a b --nope"),
-        *("evaluate table", "evaluate table nope runs/a"),
-    ],
+    "words", [["--help"], ["list"], ["build", "world", "--help"], ["evaluate", "--help"]]
 )
-def test_options_that_there_are_not_are_one_line(command):
-    done = run(*command.split())
-    assert done.returncode == 2
-    assert re.match(rf"memenvs {command.split()[0]}[a-z ]*: error: ", done.stderr)
-    assert done.stderr.count("\n") == 1
+def test_help_and_the_list_load_no_heavy_library(words):
+    code = f"import sys; from memenvs.commands import main; main({words})"
+    code += f"; sys.stderr.write(str([m for m in {HEAVY} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == "[]"
 
 
-def test_a_command_whose_extra_is_not_installed_is_one_line(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "memenvs.adapters.openenv", None)
-    assert main(["adapters.openenv", "--env", "MemSokoban-v0"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("memenvs adapters.openenv: error: ")
-
-
-@pytest.mark.parametrize("command", ["", "list", "build --help", "play --help", "baselines.sft --help"])
+@pytest.mark.parametrize("command", ["", "list", "build --help", "play --help", "train sft --help"])
 def test_a_command_whose_output_is_not_read_to_its_end_says_nothing(command):
-    if command.startswith("baselines"):
-        pytest.importorskip("tyro", reason="the learners' flags want the extra train")
     command = [sys.executable, "-m", "memenvs", *command.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
@@ -99,8 +102,99 @@ def test_a_command_whose_output_is_not_read_to_its_end_says_nothing(command):
     assert (process.returncode, said) == (0, b"")
 
 
+def test_a_command_whose_extra_is_not_installed_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "memenvs.adapters.openenv", None)
+    assert main(["serve", "openenv", "--env", "MemSokoban-v0"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("memenvs serve openenv: error: ")
+
+
+# How options are read.
+
+
+@dataclass
+class Group:
+    """A group.
+
+    Attributes:
+        env_args: by name.
+    """
+
+    env_args: dict[str, Any] = field(default_factory=dict)
+
+
+def command(*, group: Group, size: int = 3, kind: Literal["a", "b"] = "a", status: int | None = None):
+    """Do it.
+
+    Examples:
+      command --size 3
+
+    Args:
+        group: A group.
+        size: of it.
+        kind: of it.
+        status: the exit status.
+    """
+    if size < 1:
+        raise ValueError(f"size must be\nat least 1, got {size}")
+    return status
+
+
+def test_options_are_the_arguments_of_the_function():
+    given = parse(
+        command, ["--size", "4", "--env-args", "k=3", "tasks=a", '{"turns": null}'], "command"
+    ).keywords
+    assert given["group"] == Group({"k": 3, "tasks": "a", "turns": None})
+    assert (given["size"], given["kind"], given["status"]) == (4, "a", None)
+
+
+@pytest.mark.parametrize(("arguments", "status"), [([], 0), (["--status", "1"], 1), (["--help"], 0)])
+def test_a_command_ends_with_the_status_that_it_returns(arguments, status):
+    assert run_command(command, arguments, "command") == status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--size", "0"], "size must be at least 1, got 0"),
+        (
+            ["--size", "two"],
+            "Error parsing --size: invalid literal for int() with base 10: 'two'",
+        ),
+        (["--size"], "Missing value for argument '--size'"),
+        (["--sise", "2"], "--sise, 2; did you mean --size?"),
+        (["--kind", "c"], "invalid choice 'c' for argument '--kind'. Expected one of ('a', 'b')"),
+        (["--size", "2", "--size", "3"], "--size is given 2 times; give it once"),
+        (["--env-args", "k"], "arguments must be NAME=VALUE …, or one JSON object, got 'k'"),
+        (["--env-args", "k=1", "k=2"], "k is given twice, 1 and 2"),
+        (["more"], "Unrecognized options: more"),
+    ],
+)
+def test_an_error_of_the_command_line_is_one_line_and_the_status_2(arguments, said, capsys):
+    assert run_command(command, arguments, "command") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("command: error: ")
+    assert said in line
+
+
+def test_an_option_that_is_missing_is_named(capsys):
+    assert main(["serve", "retriever"]) == 2
+    assert "error: missing --index STR; `memenvs serve retriever --help`" in capsys.readouterr().err
+
+
+def test_an_error_of_the_program_itself_is_no_line():
+    def broken():
+        raise KeyError("k")
+
+    with pytest.raises(KeyError):
+        run_command(broken, [], "command")
+
+
+# What commands say of names.
+
+
 def test_an_unknown_policy_is_answered_by_every_form_of_one(capsys):
-    assert main("play MemSokoban-v0 --policy gpt-4o".split()) == 2
+    assert main("play --env MemSokoban-v0 --policy gpt-4o".split()) == 2
     said = capsys.readouterr().err
     assert said == (
         "memenvs play: error: unknown policy 'gpt-4o'; choose one of gold, silent, random_text, "
@@ -109,69 +203,53 @@ def test_an_unknown_policy_is_answered_by_every_form_of_one(capsys):
 
 
 def test_the_name_of_a_source_as_a_task_set_is_answered_by_the_command_that_builds_it(capsys):
-    assert main("play MemChunkQA-v0 --env-args tasks=hotpotqa".split()) == 2
+    assert main("play --env MemChunkQA-v0 --env-args tasks=hotpotqa".split()) == 2
     said = capsys.readouterr().err
     assert "no task set named 'hotpotqa'; there are niah, " in said
-    assert "`python -m memenvs.build hotpotqa`" in said
-    assert ".npz" not in said
-    assert "smollm2" not in said
+    assert "build hotpotqa`" in said.replace(".build", " build")
 
 
 def test_an_unregistered_environment_is_answered_by_how_to_name_one_of_a_package(capsys):
-    assert main("play KeyDoor-v0".split()) == 2
+    assert main("play --env KeyDoor-v0".split()) == 2
     assert "needs its module: package:KeyDoor-v0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_the_help_of_evaluate_shows_its_commands(flag, capsys):
-    assert main(["evaluate", flag]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    assert "  evaluate run           average every metric of a policy" in shown.out
-    assert "  evaluate compare       compare policies" in shown.out
+# The list.
 
 
-def test_the_list_has_everything_that_is_chosen_by_name(capsys):
-    assert listing.main([]) == 0
-    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
-    wanted = {*memenvs.ENV_IDS, "MemSokobanGrid-v0", *METRICS, *METHODS, *SCORERS, *POLICIES}
-    assert wanted | {"world-train", "world-test", "niah", "sokoban_6x6_1box", "hf:MODEL"} <= shown
-
-
-def test_the_list_shows_arguments_with_their_defaults(capsys):
-    listing.main([])
+def test_the_list_has_everything_that_is_chosen_by_name_with_its_defaults(capsys):
+    assert listing([]) == 0
     shown = capsys.readouterr().out
-    for argument in (
+    names = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    wanted = {*memenvs.ENV_IDS, "MemSokobanGrid-v0", *METRICS, *METHODS, *SCORERS, *POLICIES}
+    assert wanted | {"world-train", "world-test", "niah", "sokoban_6x6_1box", "hf:MODEL"} <= names
+    defaults = (
         "chunk_size=5000",
         "tasks=niah",
         "search_cost=0.1",
         "present=-0.5",
         "model=…",
-    ):
-        assert argument in shown
+    )
+    assert [one for one in defaults if one not in shown] == []
 
 
-def test_one_thing_is_shown_whole_by_its_name_in_any_case(capsys):
-    assert listing.main(["memchunkqa-V0"]) == 0
-    shown = capsys.readouterr().out
-    assert "n_documents=null                  a whole number, at least 1, or null\n" in shown
-    assert "\nObservation:\n" in shown
-
-
-def test_a_name_of_two_things_shows_both(capsys):
-    assert listing.main(["lexical"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("lexical, scorer\n")
-    assert "\nlexical, policy\n" in shown
-
-
-def test_an_environment_of_others_is_shown_too(capsys):
-    assert listing.main(["CartPole-v1"]) == 0
-    assert "sutton_barto_reward=false         true or false" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("memchunkqa-V0", "n_documents=null                  a whole number, at least 1, or null\n"),
+        ("memchunkqa-V0", "\nObservation:\n"),
+        ("lexical", "lexical, scorer\n"),
+        ("lexical", "\nlexical, policy\n"),
+        ("CartPole-v1", "sutton_barto_reward=false         true or false"),
+    ],
+)
+def test_one_thing_is_shown_whole_by_its_name(name, wanted, capsys):
+    assert listing([name]) == 0
+    assert wanted in capsys.readouterr().out
 
 
 def test_an_unknown_name_is_answered_by_the_closest_ones(capsys):
-    assert listing.main(["TAMTL"]) == 2
+    assert listing(["TAMTL"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "there are TAMTRL, " in line
 

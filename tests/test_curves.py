@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="curves want the extra plots")
 
+from command_line import view as main
+
 from memenvs.view import write_curves
-from memenvs.view.__main__ import main
 from memenvs.view.curves import curve, group_by_seed, read_runs
 
 ARGS = {
@@ -141,8 +142,8 @@ def test_a_signal_is_drawn_by_itself_and_its_spread_when_it_is_named(tmp_path):
             "no run has logged 'sucess'; the closest of 1 names: success",
         ),
         (["--curves", "a", "--out", "c.pdf"], "must end in .png or .svg, or in neither for both, got c.pdf"),
-        (["--curves", "a", "--terminal"], "give it without --serve, --terminal"),
-        (["a", "--metrics", "success", "--out", "r.html"], "--metrics and --smooth are of --curves"),
+        (["--curves", "a", "--terminal"], "--terminal, --curves exclude each other"),
+        (["a", "--metrics", "success", "--out", "r.html"], "--metrics is an option of --curves"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(arguments, said, tmp_path, monkeypatch, capsys):

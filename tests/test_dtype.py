@@ -8,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from command_line import evaluate as main  # noqa: E402
+
 from memenvs.evaluation.policies import ModelOptions, choose_policy  # noqa: E402
-from memenvs.evaluation.run import main  # noqa: E402
 from memenvs.models import HFPolicy, hf, loading  # noqa: E402
 from memenvs.models.loading import computes_fast, load_model  # noqa: E402
 from memenvs.wrappers.registry import make_scorer  # noqa: E402

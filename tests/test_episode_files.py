@@ -10,13 +10,13 @@ import gymnasium as gym
 import msgspec
 import numpy as np
 import pytest
+from command_line import play
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs import TextVectorEnv, collect
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block
 from memenvs.models import Reply, ScriptedPolicy
-from memenvs.play import main as play
 from memenvs.rollout.records import (
     Credit,
     Episode,
@@ -193,7 +193,7 @@ def test_a_line_of_a_later_version_is_refused_with_the_mend(tmp_path):
 
 def test_play_saves_an_episode_of_the_grid_with_boards_and_moves_as_text(tmp_path):
     path = tmp_path / "e.jsonl"
-    assert play(["MemSokobanGrid-v0", "--task", "1", "--save", str(path)]) == 0
+    assert play(["--env", "MemSokobanGrid-v0", "--task", "1", "--save", str(path)]) == 0
     episode, board = one(path), gym.make("MemSokobanGrid-v0", render_mode="ansi")
     board.reset(options={"task": 1})
     assert (episode.env, episode.number, episode.success) == ("MemSokobanGrid-v0", 1, True)
@@ -206,7 +206,10 @@ def test_play_saves_an_episode_of_the_grid_with_boards_and_moves_as_text(tmp_pat
 def test_play_saves_the_credits_of_its_methods_as_a_group_of_one_does(tmp_path):
     path, options = tmp_path / "e.jsonl", [f"{name}={value}" for name, value in READING.items()]
     named = ["--methods", "TAMTRL", "length_norm=false", "mempo", "--scorer", "lexical"]
-    assert play(["MemChunkQA-v0", "--env-args", *options, "--task", "3", *named, "--save", str(path)]) == 0
+    assert (
+        play(["--env", "MemChunkQA-v0", "--env-args", *options, "--task", "3", *named, "--save", str(path)])
+        == 0
+    )
     played = one(path)
     venv = VectorRewardWrapper(
         TextVectorEnv("MemChunkQA-v0", 1, autoreset_mode="Disabled", **READING),

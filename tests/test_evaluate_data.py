@@ -5,12 +5,13 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from command_line import evaluate as main
 
 from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
 from memenvs.core.http import RequestRefused, ServerError
 from memenvs.envs import sokoban as sokoban_rules
-from memenvs.evaluation.run import data_hashes, main
+from memenvs.evaluation.run import data_hashes
 from memenvs.retrieval import Corpus, load
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.lexical import LexicalRetriever

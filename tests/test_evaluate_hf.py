@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.evaluation.run import main
+from command_line import evaluate as main
+
 from memenvs.models import HFPolicy, SamplingParams
 
 SOKOBAN = ("--env", "MemSokoban-v0")

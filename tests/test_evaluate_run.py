@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import chain
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -12,12 +13,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from chat_stub import ChatStub
+from command_line import evaluate as main
 
 from memenvs.core import http as json_http
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.evaluation.log import Pair
 from memenvs.evaluation.policies import FunctionSampler, ModelOptions
-from memenvs.evaluation.run import begin, evaluate, main, read_tasks
+from memenvs.evaluation.run import begin, evaluate, read_tasks
 from memenvs.evaluation.summary import bootstrap, summarise
 from memenvs.rollout.engine import Answer
 from memenvs.rollout.records import Episode, text_reply
@@ -28,10 +30,7 @@ TOOL = ("--env", "MemToolQA-v0", "--env-args", "tasks=world-test")
 
 def run(*arguments, out=None):
     """The command's exit status."""
-    try:
-        return main([*arguments, *(["--out", str(out)] if out else [])])
-    except SystemExit as ended:  # by argparse
-        return ended.code
+    return main([*arguments, *(["--out", str(out)] if out else [])])
 
 
 def lines(out):
@@ -244,7 +243,7 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(chat, tmp_path):
 
     stub = chat(reply)
     arguments = [*TOOL, "--policy", f"openai:{stub.url}", "--task", "0:100", "--concurrency", "2"]
-    command = [sys.executable, "-m", "memenvs.evaluation.run", *arguments, "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "memenvs", "evaluate", "run", *arguments, "--out", str(tmp_path)]
     path = tmp_path / "episodes.jsonl"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") >= 8):
@@ -299,7 +298,7 @@ def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, c
     monkeypatch.setattr(FunctionSampler, "answered", interrupted)
     arguments = (*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2")
     assert run(*arguments, out=tmp_path) == 130
-    assert f"what ended is in {tmp_path}" in capsys.readouterr().err
+    assert f"finished episodes are in {tmp_path}" in capsys.readouterr().err
     assert len(lines(tmp_path)) == 2
 
 
@@ -322,9 +321,10 @@ def test_episodes_that_failed_are_played_again(chat, tmp_path, quick):
     ],
 )
 def test_a_folder_of_another_setting_is_refused_in_one_line(change, named, tmp_path, capsys):
-    run(*TOOL, "--policy", "gold", "--task", "0", out=tmp_path)
+    flags = {"--env": TOOL[1], "--env-args": TOOL[3], "--policy": "gold", "--task": "0"}
+    run(*chain(*flags.items()), out=tmp_path)
     capsys.readouterr()
-    assert run(*TOOL, "--policy", "gold", "--task", "0", *change, out=tmp_path) == 2
+    assert run(*chain(*{**flags, change[0]: change[1]}.items()), out=tmp_path) == 2
     said = capsys.readouterr().err
     assert named in said
     assert said.count("\n") == 1
@@ -678,10 +678,9 @@ def test_tasks_that_do_not_exist_are_refused(text):
         ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--tries", "1"), "in 1 tries"),
         ((*TOOL, "--policy", "gold", "--model", "x"), "policy gold has no option model"),
         ((*TOOL, "--policy", "gold", "--samples", "0"), "samples must be a whole number, at least 1, got 0"),
-        (
-            (*TOOL, "--policy", "hf:nowhere", "--env-args", "K=1"),
-            "has no argument 'K'; its arguments: k, ",
-        ),
+        ((*TOOL, "k", "--policy", "gold"), "NAME=VALUE"),
+        ((*TOOL, "K=1", "--policy", "hf:nowhere"), "has no argument 'K'; its arguments: k, "),
+        (TOOL, "no policy is given; add --policy"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(arguments, said, capsys):

@@ -6,8 +6,7 @@ import importlib.util
 import json
 
 import pytest
-
-from memenvs.evaluation.run import main
+from command_line import evaluate as main
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),

@@ -342,7 +342,7 @@ class TestResuming:
         assert grpo.main([*flags, "--steps", "2"]) == 0
 
     def test_sigterm_saves_and_exits_with_0(self, game, tmp_path):
-        command = [sys.executable, "-m", "memenvs.baselines.grpo", "--model", game[1]]
+        command = [sys.executable, "-m", "memenvs", "train", "grpo", "--model", game[1]]
         command += ["--env-args", json.dumps(game[0]), "--out", str(tmp_path / "run")]
         command += ["--steps", "100000", "--max-new-tokens", "5"]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -413,7 +413,7 @@ class TestAdapters:
         adapter = str(tmp_path / "warm" / "last" / "policy")
         given = ["--model", adapter, "--env-args", json.dumps(game[0]), "--out", str(tmp_path / "run")]
         assert grpo.main([*given, "--lora-rank", "2"]) == 2
-        assert "this model has one, which keeps learning as it is" in capsys.readouterr().err
+        assert "this model has one, which continues to learn" in capsys.readouterr().err
 
 
 class TestRates:
@@ -579,7 +579,7 @@ class TestArguments:
         assert "critic options" in told
         assert "--critic-warmup" in told
         assert "First steps, in which the critic alone learns" in told
-        assert "python -m memenvs.baselines.mt_ppo --model" in told  # the examples
+        assert "memenvs train mt_ppo --model" in told  # the examples
 
     @pytest.mark.parametrize(
         ("flags", "message"),

@@ -103,6 +103,7 @@ def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
     episodes = training.rollouts(1, Timer())
     for number, episode in enumerate(episodes):
         episode.metrics["outcome"] = float(number % 2)
+        episode.signals["tamtrl"] = [0.2 * number + 0.1 * turn for turn in range(len(episode.turns))]
     whole = group_advantages(episodes, training.policy, TAMTRLMethod())
     half = group_advantages(episodes[:2], training.policy, TAMTRLMethod())
     assert not np.allclose(np.concatenate(whole[:2]), np.concatenate(half))

@@ -32,7 +32,7 @@ def fresh(code):
     [
         "memenvs",
         "memenvs.envs.chunk_qa",
-        "memenvs.build.__main__",
+        "memenvs.commands.build",
         "memenvs.wrappers",
         "memenvs.wrappers.scorers",
         "memenvs.baselines",

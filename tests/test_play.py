@@ -1,4 +1,4 @@
-"""`python -m memenvs.play`: an episode on the terminal."""
+"""`python -m memenvs play`: an episode on the terminal."""
 
 import builtins
 import io
@@ -9,16 +9,14 @@ import sys
 import numpy as np
 import pytest
 from chat_stub import ChatStub
+from command_line import evaluate, play
 
-from memenvs.play import main
 from memenvs.rollout.records import read_episodes
 
 
-def status(arguments):
-    try:
-        return main(arguments)
-    except SystemExit as ended:  # by argparse
-        return ended.code
+def main(arguments):
+    """Play in the environment of the first argument."""
+    return play(["--env", *arguments])
 
 
 def test_sokoban_is_played_by_its_solution_unless_told_otherwise(capsys):
@@ -60,8 +58,6 @@ def test_false_behind_a_name_is_false(capsys):
 
 
 def test_a_model_plays_as_an_evaluation_of_it_does(tiny_model, tmp_path, capsys):
-    from memenvs.evaluation.run import main as evaluate
-
     options = ["--policy", f"hf:{tiny_model}", "--temperature", "0", "--max-new-tokens", "8", "--task", "2"]
     assert evaluate(["--env", "MemSokoban-v0", *options, "--out", str(tmp_path)]) == 0
     (line,) = map(json.loads, (tmp_path / "episodes.jsonl").read_text(encoding="utf-8").splitlines())
@@ -115,8 +111,6 @@ def test_a_person_reads_what_the_agent_reads_and_solves_a_level(typed, tmp_path,
 
 
 def test_an_endpoint_gets_the_request_that_an_evaluation_sends_it():
-    from memenvs.evaluation.run import main as evaluate
-
     options = ["--top-p", "0.9", "--stop", "</answer>", "--chat-args", "enable_thinking=false"]
     options += ["--body", "presence_penalty=1", "--model", "b", "--max-new-tokens", "7", "--task", "2"]
     with ChatStub(lambda fields: (200, "Up", {"stop_reason": None})) as stub:
@@ -191,7 +185,7 @@ def test_a_person_who_stops_at_once_leaves_no_episode(typed, tmp_path, capsys):
 
 
 def test_bytes_that_are_no_utf8_are_a_reply_too(tmp_path):
-    play = [sys.executable, "-m", "memenvs", "play", *ROOM, "--save", str(tmp_path / "e.jsonl")]
+    play = [sys.executable, "-m", "memenvs", "play", "--env", *ROOM, "--save", str(tmp_path / "e.jsonl")]
     done = subprocess.run(play, input=b"\xff up\n", capture_output=True, check=True)
     assert done.stderr == b""
     (episode,) = read_episodes(tmp_path / "e.jsonl")
@@ -270,7 +264,7 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
             return text
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memenvs.play.make_policy", lambda *_: reply)
+    monkeypatch.setattr("memenvs.commands.play.make_policy", lambda *_: reply)
     assert main(["MemSokoban-v0", "--seed", "3", "--save", str(tmp_path / "e.jsonl")]) == 130
     (episode,) = read_episodes(tmp_path / "e.jsonl")
     assert len(episode.replies) == 1
@@ -282,7 +276,7 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
     [
         (["MemChunkQA-v0", "--env-args", "chunksize=600"], "its arguments: chunk_size, tasks"),
         (["MemSearchQA-v0", "--env-args", "final_answer_turn=no"], "must be true or false, got 'no'"),
-        (["MemSokoban-v0", "--env-args", "max_turns"], "--env-args must be NAME=VALUE"),
+        (["MemSokoban-v0", "--env-args", "max_turns"], "arguments must be NAME=VALUE"),
         (["MemSokoban-v0", "--env-args", "render_mode=human"], "has no argument 'render_mode'"),
         (["MemSokobanGrid-v0", "--policy", "lexical"], "choose one of gold, random"),
         (["MemSokoban-v0", "--policy", "nobody"], "choose one of gold, silent"),
@@ -296,7 +290,7 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
             ["MemSokoban-v0", "--policy", "gold", "--dtype", "float32"],
             "policy gold has no option dtype",
         ),
-        (["MemSokoban-v0", "--policy", "hf:x", "--dtype", "bf16"], "invalid choice: 'bf16' (choose from"),
+        (["MemSokoban-v0", "--policy", "hf:x", "--dtype", "bf16"], "invalid choice 'bf16' for argument"),
         (["MemSokoban-v0", "--policy", "hf:x", "--max-new-tokens", "0"], "max_new_tokens must be"),
         ([*READING, "--methods", "TAMTRL"], "TAMTRL asks for log-probabilities; give --scorer lexical"),
         ([*READING, "--methods", "TAMTRL", "--scorer", "policy"], "scorer policy is the model that plays"),
@@ -313,13 +307,13 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
     ],
 )
 def test_what_cannot_be_played_is_one_line(arguments, message, capsys):
-    assert status(arguments) == 2
+    assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
 
 
 def test_a_reader_that_stops_early_ends_the_command_without_a_word():
-    play = [sys.executable, "-m", "memenvs", "play", "MemSokoban-v0", "--seed", "3"]
+    play = [sys.executable, "-m", "memenvs", "play", "--env", "MemSokoban-v0", "--seed", "3"]
     with subprocess.Popen(play, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         said = process.stderr.read()

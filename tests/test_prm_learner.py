@@ -228,7 +228,7 @@ def test_turns_that_do_not_fit_the_window_are_told_of_and_left_out(tiny_model, p
 def refusal(tiny_model, tmp_path, capsys, *flags):
     assert prm.main(["--model", str(tiny_model), "--out", str(tmp_path / "run"), *flags]) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
-    prefix = "memenvs baselines.prm: error: "
+    prefix = "memenvs train prm: error: "
     assert line.startswith(prefix)
     return line.removeprefix(prefix)
 

@@ -21,6 +21,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("bm25s")
 
 from memenvs.build.index import build_index
+from memenvs.commands import main
 from memenvs.retrieval import Corpus
 from memenvs.retrieval import server as server_module
 from memenvs.retrieval.batching import Batcher
@@ -31,10 +32,13 @@ from memenvs.retrieval.protocol import Hits, Passage
 DOCUMENTS = [(f"d{i}", f"Title {i}", f"word{i % 7} and word{i % 11} of passage {i}") for i in range(300)]
 
 
+SERVER = ("-m", "memenvs", "serve", "retriever")
+
+
 class Process:
     """A server on a free port, and what it wrote to its log by the time it listened."""
 
-    def __init__(self, index, *arguments: str, program: tuple[str, str] = ("-m", "memenvs.retrieval.server")):
+    def __init__(self, index, *arguments: str, program: tuple[str, ...] = SERVER):
         command = [sys.executable, *program, "--index", str(index), "--port", "0", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr
@@ -74,7 +78,8 @@ def program(before: str, first: str = "") -> tuple[str, str]:
     code = (
         f"import sys, time\nfrom memenvs.retrieval import server\n{first}\nsearch = server.look_up\n"
         f"def look_up(retriever, queries, k):\n    {before}\n    return search(retriever, queries, k)\n"
-        "server.look_up = look_up\nserver.main(sys.argv[1:])"
+        "server.look_up = look_up\n"
+        "from memenvs.commands import main\nmain(['serve', 'retriever', *sys.argv[1:]])"
     )
     return "-c", code
 
@@ -277,7 +282,7 @@ def test_long_bodies_on_one_connection_do_not_count_as_headers(server):
 
 
 def test_a_missing_index_is_an_error_at_the_door(tmp_path, capsys):
-    assert server_module.main(["--index", str(tmp_path)]) != 0
+    assert main(["serve", "retriever", "--index", str(tmp_path)]) == 2
     assert "no index in" in capsys.readouterr().err
 
 

@@ -1,9 +1,10 @@
 """`python -m memenvs evaluate table`: rows of methods, columns of benchmarks, and what is refused."""
 
 import pytest
+from command_line import table as main
 from test_compare import write_run
 
-from memenvs.evaluation.table import SHAPES, main, main_table, published_rows
+from memenvs.evaluation.table import SHAPES, main_table, published_rows
 
 
 def fill(folder, **runs):

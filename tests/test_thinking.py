@@ -143,5 +143,5 @@ def test_an_argument_that_the_template_does_not_read_ends_a_learner_in_one_line(
     assert grpo.main(flags) == 2
     said = capsys.readouterr().err.splitlines()  # the lines before are of the model that was saved
     told = "the chat template reads no argument 'enable_thoughts'; leave it out of chat_args"
-    assert said[-1] == f"memenvs baselines.grpo: error: {told}"
+    assert said[-1] == f"memenvs train grpo: error: {told}"
     assert sum("error" in line for line in said) == 1

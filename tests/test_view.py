@@ -15,6 +15,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from command_line import view as main
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs import TextVectorEnv, collect
@@ -29,7 +30,7 @@ from memenvs.rollout.records import (
 )
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.view import write_report
-from memenvs.view.__main__ import main, report_server
+from memenvs.view.server import report_server
 from memenvs.view.terminal import line_diff
 from memenvs.wrappers import RewardWrapper
 
@@ -119,8 +120,8 @@ def test_numbers_that_no_browser_reads_are_left_out(tmp_path):
     [
         (["nothing-here", "--out", "r.html"], "there is no episodes.jsonl in nothing-here"),
         (["{empty}", "--out", "r.html"], "there is no episodes.jsonl in"),
-        (["{runs}", "--out", "r.html", "--terminal"], "--out, --serve and --terminal exclude each other"),
-        (["{runs}", "--out", "r.html", "--episode", "1"], "--episode is of --terminal"),
+        (["{runs}", "--out", "r.html", "--terminal"], "--terminal and --out exclude each other"),
+        (["{runs}", "--out", "r.html", "--episode", "1"], "--episode is an option of --terminal; give both"),
         (["{runs}", "--terminal", "--episode", "99"], "there are 5 episodes, from 0; got --episode 99"),
         (["{runs}", "--out", "{full}"], "has 'letter.txt', which is not of a report"),
     ],
@@ -210,7 +211,7 @@ def test_the_server_answers_from_the_old_report_while_it_makes_a_new_one(runs, t
             during.append(ask("/episodes/0.js"))
             return str.encode(self, *arguments)
 
-    monkeypatch.setattr("memenvs.view.__main__.folder_files", lambda report: {"report.html": Asks("new")})
+    monkeypatch.setattr("memenvs.view.server.folder_files", lambda report: {"report.html": Asks("new")})
     try:
         os.utime(file, (0, 0))
         assert ask("/") == 200

@@ -51,7 +51,7 @@ class PRMMethod(ScoreMethod):
 
     TAMTRL's baseline PRM (appendix B.2) pays R_k = p_k r, which is `outcome="multiply"`; its advantage over
     the turns of a task (eq. 7) is the learner's `--reward turn-pool`. The paper's model is a BERT; ours is
-    a causal model that `python -m memenvs.baselines.prm` has trained. It reads observations and replies
+    a causal model that `python -m memenvs train prm` has trained. It reads observations and replies
     alone, of any text environment: where prompts are appended, all that came before in the episode; where
     they are rewritten, the turn by itself.
 
@@ -59,7 +59,7 @@ class PRMMethod(ScoreMethod):
     not fit its window has a credit of NaN with the reason, and `info["metrics"]["prm_unscored"]` counts them.
 
     Args:
-        model: folder of a checkpoint of `memenvs.baselines.prm`, such as `runs/prm/last`; loaded once a
+        model: folder of a checkpoint of `memenvs train prm`, such as `runs/prm/last`; loaded once a
             process, when it is first asked.
         outcome: `"keep"` pays probabilities beside the environment's outcome, `"replace"` instead of it, and
             `"multiply"` pays each probability times the outcome instead.
@@ -151,7 +151,7 @@ def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 def check_checkpoint(folder: str) -> None:
     """Raise a one-line `ValueError` unless a folder is a checkpoint of a process reward model."""
     path = Path(folder).expanduser()
-    advice = "give the folder of a checkpoint of python -m memenvs.baselines.prm, such as runs/prm/last"
+    advice = "give the folder of a checkpoint of memenvs train prm, such as runs/prm/last"
     state = path / "state.json"
     args = read_json(state, advice).get("args") if state.is_file() and (path / "policy").is_dir() else None
     if not isinstance(args, dict) or "labels" not in args:

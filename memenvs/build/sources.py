@@ -1,4 +1,4 @@
-"""What `python -m memenvs.build` builds task sets from: how, by which options, and where files come from."""
+"""What `memenvs build` builds task sets from: how, by which options, and where files come from."""
 
 from __future__ import annotations
 

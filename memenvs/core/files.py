@@ -100,7 +100,7 @@ def left_behind(out: Path) -> Path | None:
 
 def resolved(path: str | Path) -> Path:
     """An absolute path without links and `~`."""
-    return Path(path).expanduser().resolve()
+    return Path(os.path.realpath(Path(path).expanduser()))  # Path.resolve raises for a link to itself
 
 
 def names_apart(paths: Sequence[Path]) -> list[str]:

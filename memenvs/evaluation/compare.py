@@ -1,10 +1,8 @@
-"""Comparison of evaluated policies, task by task: `compare`, and `python -m memenvs evaluate compare`."""
+"""Comparison of evaluated policies, task by task: `compare`, and `memenvs evaluate compare`."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from memenvs.cli import Parser, closest_first
+from memenvs.cli import closest_first
 from memenvs.core.data import Seed, checked, convert
 from memenvs.core.files import names_apart, read_json, resolved, whole_file, write_json, write_text
 from memenvs.core.optional import require
@@ -31,15 +29,6 @@ from memenvs.evaluation.summary import (
     task_means,
 )
 from memenvs.rollout.records import read_records
-
-EPILOG = """\
-examples:
-  python -m memenvs evaluate compare runs/lexical runs/qwen3-4b
-  python -m memenvs evaluate compare runs/base runs/grpo runs/mt_ppo --metrics em f1 --out runs/comparison
-  python -m memenvs evaluate compare runs/whole runs/memory --allow env_args.memory_mode
-
-A run is a folder that `evaluate run --out` wrote. docs/evaluate.md says what is compared.
-"""
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
 """What runs must have in common: all of an evaluation's setting but the policy, and the samples of a task."""
@@ -481,51 +470,3 @@ def _difference(
     )
     means = float(before.mean()), float(after.mean())
     return MetricDifference(metric, run, *means, interval, wins, ties, losses, resampled)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Compare; 2 and one line on standard error where that cannot be."""
-    parser = Parser(
-        prog="python -m memenvs evaluate compare",
-        description="Compare policies task by task: differences with bootstrap intervals, a table, a plot.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folders of `evaluate run --out`; the first is the baseline")
-    add("--baseline", metavar="RUN", help="the one of them that the others are compared with")
-    add("--metrics", nargs="+", metavar="NAME", help="such as em f1 (default all that every run has)")
-    add("--common", action="store_true", help="compare the tasks that every run finished")
-    add(
-        "--allow",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help=f"what may differ beside the policy: {', '.join(MATCHED)}, or one value: env_args.chunk_size",
-    )
-    add("--resamples", type=int, default=10_000, metavar="N", help="of the bootstrap (default 10000)")
-    add("--seed", type=int, default=0, help="of the bootstrap (default 0)")
-    add("--out", type=Path, metavar="FOLDER", help="write comparison.md, .json and forest.png, .svg there")
-    return parser.run(_run, argv)
-
-
-def _run(args: argparse.Namespace) -> None:
-    comparison = compare(
-        args.runs,
-        baseline=args.baseline,
-        metrics=args.metrics,
-        common=args.common,
-        allow=args.allow,
-        resamples=args.resamples,
-        seed=args.seed,
-    )
-    sys.stdout.write(str(comparison))
-    sys.stdout.flush()
-    if args.out:
-        paths = comparison.write(args.out)
-        sys.stdout.write(f"\n{args.out}: {', '.join(path.name for path in paths)}\n")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,8 +1,7 @@
-"""Evaluation of a policy: `memenvs.evaluate`, and the command `python -m memenvs evaluate run`."""
+"""Evaluation of a policy: `memenvs.evaluate`, and the command `memenvs evaluate run`."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import sys
@@ -16,14 +15,14 @@ import numpy as np
 from tqdm import tqdm
 
 import memenvs
-from memenvs.cli import NAMED, Parser, make_env
+from memenvs.cli import make_env
 from memenvs.core.data import Count, Seed, checked
 from memenvs.core.env import TextEnv
 from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
 from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
-from memenvs.evaluation.options import add_methods, add_models, check_methods, choose_scorer, model_options
+from memenvs.evaluation.options import check_methods, choose_scorer
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise
 from memenvs.retrieval.load import fingerprint
@@ -37,20 +36,7 @@ from memenvs.wrappers.registry import (
     make_methods,
     plain_method,
     plain_scorer,
-    read_methods,
 )
-
-EPILOG = """\
-examples:
-  python -m memenvs evaluate run --env MemChunkQA-v0 --env-args tasks=world-test --policy lexical
-  python -m memenvs evaluate run --env MemSearchQA-v0 --env-args tasks=world-test k=5 \\
-      --policy openai:http://127.0.0.1:8000/v1 --stop "</search>" "</answer>" --samples 4 --out runs/search
-  python -m memenvs evaluate run --env MemSokoban-v0 --env-args level_split=test --task 0:200 \\
-      --policy hf:runs/mt_ppo/checkpoints/step-200/policy --out runs/sokoban
-
-The same command resumes a run that stopped; --task and --samples may grow, --concurrency may change.
-docs/evaluate.md says what is averaged.
-"""
 
 SAY_EVERY = 30.0
 """Seconds between two lines of progress where standard error is no terminal."""
@@ -281,68 +267,3 @@ def data_hashes(env: Any) -> dict[str, str]:
     if (retriever := getattr(env, "retriever", None)) is not None:
         hashes["retriever"] = fingerprint(retriever)
     return {name: digest for name, digest in hashes.items() if digest}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate; 1 if an episode failed, 2 and one line on standard error where nothing can be played."""
-    return run_parser().run(_run, argv)
-
-
-def run_parser() -> Parser:
-    """The parser of the command."""
-    parser = Parser(
-        prog="python -m memenvs evaluate run",
-        description="Play every task n times and average every metric, with bootstrap intervals.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--env", required=True, help="an environment's id, such as MemSearchQA-v0")
-    add("--env-args", **NAMED, help="its arguments, or one JSON object (`python -m memenvs list ID`)")
-    add(
-        "--policy",
-        required=True,
-        help="lexical, gold, silent, random_text, hf:MODEL (a folder, a hub name or a packaged model's, as "
-        "hf:smollm2) or openai:URL (its key, if it wants one, in OPENAI_API_KEY)",
-    )
-    add("--task", default=":", help="numbers and ranges: 0:100, 7, 3,5,90: (default all)")
-    add("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
-    add("--concurrency", type=int, default=16, help="episodes under way at once (default 16)")
-    add("--seed", type=int, default=0, help="decides every random choice (default 0)")
-    add("--out", type=Path, metavar="FOLDER", help="for episodes and results; an existing run is resumed")
-    add("--no-texts", action="store_true", help="keep replies alone, not what was read (smaller files)")
-    add_methods(parser)
-    add_models(parser)
-    return parser
-
-
-def _run(args: argparse.Namespace) -> int:
-    try:
-        summary = evaluate(
-            args.env,
-            args.policy,
-            env_args=args.env_args,
-            tasks=args.task,
-            samples=args.samples,
-            seed=args.seed,
-            concurrency=args.concurrency,
-            out=args.out,
-            texts=not args.no_texts,
-            options=model_options(args),
-            methods=read_methods(args.methods),
-            scorer=args.scorer,
-        )
-    except KeyboardInterrupt:
-        kept = f"what ended is in {args.out}" if args.out else "nothing was kept, for want of --out"
-        sys.stderr.write(f"memenvs evaluate run: interrupted; {kept}\n")
-        return 130
-    sys.stdout.write(str(summary))
-    if not summary.failed:
-        return 0
-    again = "the same command plays them again" if args.out else "with --out they could be played again"
-    sys.stderr.write(f"memenvs evaluate run: {summary.failed} episodes failed and are in no mean; {again}\n")
-    return 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

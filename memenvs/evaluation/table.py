@@ -1,32 +1,18 @@
-"""Tables of papers from evaluated runs: `python -m memenvs evaluate table`."""
+"""Tables of papers from evaluated runs: `memenvs evaluate table`."""
 
 from __future__ import annotations
 
-import argparse
 import functools
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from memenvs.cli import Parser
 from memenvs.core.data import checked
-from memenvs.core.files import names_apart, path_in_errors, read_json, write_text
+from memenvs.core.files import names_apart, read_json
 from memenvs.evaluation.compare import EvaluatedRun, read_run
 from memenvs.evaluation.log import RESULTS
 from memenvs.evaluation.summary import markdown_table
-
-EPILOG = """\
-examples:
-  python -m memenvs evaluate table memagent runs/base runs/tamtrl
-  python -m memenvs evaluate table memagent runs/base runs/tamtrl --metric f1
-  python -m memenvs evaluate table tamtrl runs/mine --published
-
-A method is a folder that holds a folder of `evaluate run --out` for each task set: runs/tamtrl/eval_200.
-docs/evaluate.md says what the columns are.
-"""
-
 
 ShapeName = Literal["memagent", "mt_grpo", "mt_ppo", "mt_ppo_sokoban", "tamtrl", "infomem", "mempo"]
 
@@ -277,32 +263,3 @@ def _caption(runs: Sequence[EvaluatedRun], shown: Sequence[Column], unit: str) -
     if failed := [f"{run.failed:,} episodes of {run.name}" for run in runs if run.failed]:
         lines.append(f"Failed, and in no mean: {', '.join(failed)}.")
     return " ".join(lines)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table; 2 and one line on standard error where that cannot be."""
-    parser = Parser(
-        prog="python -m memenvs evaluate table",
-        description="Print evaluated runs as a table of a paper, with a row for each method.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("shape", choices=SHAPES, help="memagent: a column for each task set; or a paper's own columns")
-    add("methods", nargs="+", metavar="METHOD", help="folders that hold a method's runs, one a task set")
-    add("--metric", help="show this metric of each run instead of the shape's columns, as em, f1, sub_em")
-    add("--published", action="store_true", help="show the paper's own rows above")
-    add("--out", type=Path, metavar="FILE", help="write the table there too (Markdown)")
-    return parser.run(_run, argv)
-
-
-def _run(args: argparse.Namespace) -> None:
-    table = main_table(args.shape, args.methods, metric=args.metric, published=args.published)
-    sys.stdout.write(table)
-    if args.out:
-        with path_in_errors(args.out):
-            write_text(args.out, table)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

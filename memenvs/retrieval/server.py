@@ -1,11 +1,7 @@
-"""A search index over HTTP.
-
-python -m memenvs.retrieval.server --index DIR --port 8000
-"""
+"""A search index over HTTP: `memenvs serve retriever --index DIR --port 8000`."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import signal
@@ -17,76 +13,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from memenvs.cli import Parser
-from memenvs.core.checks import Range, check_numbers, check_whole
 from memenvs.core.data import decode
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.batching import Answer, Batcher, TooManyWaiting
-from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
 from memenvs.retrieval.protocol import MAX_PASSAGES, Retriever
 
 DRAIN = 20.0  # seconds after SIGTERM in which waiting requests are still searched
 MAX_HEADERS, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes
 PATIENCE = 30.0  # seconds for a whole request to come, and for its answer to be taken
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGINT or SIGTERM, then answer what waits; 2 and one line where no index can be served."""
-    return _parser().run(_serve_index, arguments)
-
-
-def _serve_index(args: argparse.Namespace) -> None:
-    check_numbers(Range(0), **{"--drain": args.drain, "--wait-ms": args.wait_ms})
-    check_whole(**{"--topk": args.topk, "--max-batch": args.max_batch})
-    check_whole(Range(0), **{"--cache": args.cache})
-    retriever = open_folder(args.index, args.encoder, args.device)
-    about = {
-        "index": args.index,
-        "passages": len(retriever.corpus),
-        "corpus_sha256": retriever.corpus.sha256,
-        "fingerprint": fingerprint(retriever),
-    }
-    served = CachedRetriever(retriever, args.cache) if args.cache else retriever
-    app = create_app(served, about, args.topk, wait=args.wait_ms / 1000, max_batch=args.max_batch)
-    serve(app, args.host, args.port, args.drain)
-
-
-def _parser() -> Parser:
-    parser = Parser("python -m memenvs.retrieval.server", description=(__doc__ or "").split("\n")[0])
-    add = parser.add_argument
-    add("--index", required=True, metavar="DIR", help="folder made by `python -m memenvs.build index`")
-    add(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen on; 0.0.0.0 opens it to the network (default: loopback)",
-    )
-    add("--port", type=int, default=8000, help="0 picks a free one (default: 8000)")
-    add("--topk", type=int, default=3, help="passages a query where a request does not say (default: 3)")
-    add("--encoder", metavar="NAME_OR_DIR", help="the encoder of the index, if it is not where it was built")
-    add("--device", help="of torch, such as cuda:0 (default: a GPU if there is one)")
-    add(
-        "--cache",
-        type=int,
-        default=CACHE,
-        metavar="N",
-        help=f"answers to remember, 0 for none (default: {CACHE})",
-    )
-    add(
-        "--wait-ms",
-        type=float,
-        default=4.0,
-        help="how long a request waits for others to join it (default: 4)",
-    )
-    add("--max-batch", type=int, default=256, help="queries in one call; 1 for no batching (default: 256)")
-    add(
-        "--drain",
-        type=float,
-        default=DRAIN,
-        metavar="SECONDS",
-        help=f"how long after SIGTERM waiting requests are answered; later ones get 503 (default: {DRAIN:g})",
-    )
-    return parser
 
 
 def create_app(
@@ -272,7 +207,3 @@ def _bounded() -> type[Any]:
             self._timer = self.loop.call_later(PATIENCE, self.transport.abort)
 
     return BoundedProtocol
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.build.__main__ import main as build
+from memenvs.commands.build import main as build
 from memenvs.core.files import read_json, write_json
 from memenvs.tasks.taskset import open_tasks
 from research.agent import READING

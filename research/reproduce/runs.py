@@ -109,7 +109,7 @@ def seeded_jobs(
     for seed in range(seeds):
         for name, (learner, *own) in methods.items():
             out = folder / "runs" / f"{name.replace(', ', '-').replace(' ', '')}-{seed}"
-            command = ["-m", f"memenvs.baselines.{learner}", "--model", str(warm), "--out", str(out)]
+            command = ["-m", "memenvs", "train", learner, "--model", str(warm), "--out", str(out)]
             command += ["--seed", str(seed), "--resume", *flags, *own]
             made.append(Job(name, seed, out, command))
     return made
@@ -148,7 +148,18 @@ def clone(
         batch: sequences a step.
         eval_every: steps; 0 for no evaluation.
     """
-    command = ["-m", "memenvs.baselines.sft", "--model", str(model), "--out", str(out), "--learn-from", "all"]
+    command = [
+        "-m",
+        "memenvs",
+        "train",
+        "sft",
+        "--model",
+        str(model),
+        "--out",
+        str(out),
+        "--learn-from",
+        "all",
+    ]
     episodes = teacher.read_bytes()
     command += ["--teacher", str(teacher), "--episodes", str(episodes.count(b"\n"))]
     command += ["--epochs", str(passes), "--lr", str(rate), "--lr-warmup", "50"]
@@ -174,7 +185,18 @@ def clone_until(share: float, command: Sequence[str], out: Path) -> Path:
         if any(success >= share for success in known):
             break
         python(
-            ["-m", "memenvs.baselines.sft", "--out", str(out), *command, "--epochs", str(passes), "--resume"]
+            [
+                "-m",
+                "memenvs",
+                "train",
+                "sft",
+                "--out",
+                str(out),
+                *command,
+                "--epochs",
+                str(passes),
+                "--resume",
+            ]
         )
     return last_policy(out)
 

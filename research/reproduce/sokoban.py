@@ -103,7 +103,7 @@ class Setting:
         out = self.folder / "careless"
         teacher = ["--teacher", "research.reproduce.sokoban:careless_solver", "--episodes", "2560"]
         command = ["--model", str(able), "--out", str(out), *teacher, "--lr", "2e-4", *shared]
-        python(["-m", "memenvs.baselines.sft", *command, "--resume"])
+        python(["-m", "memenvs", "train", "sft", *command, "--resume"])
         return last_policy(out)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memenvs import models, open_tasks
-from memenvs.build.__main__ import main as build
+from memenvs.commands.build import main as build
 from memenvs.wrappers.scorers import LexicalScorer
 from research.discriminate import (
     Contexts,

@@ -5,7 +5,7 @@ import itertools
 import gymnasium as gym
 import pytest
 
-from memenvs.build.__main__ import main as build
+from memenvs.commands.build import main as build
 from memenvs.rollout.demonstrations import play_teacher
 from memenvs.tasks.taskset import open_tasks
 from memenvs.wrappers import RewardWrapper

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from memenvs import open_tasks
-from memenvs.build.__main__ import main as build
+from memenvs.commands.build import main as build
 from memenvs.models.chat import ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.packaged import resolve

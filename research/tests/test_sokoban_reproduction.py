@@ -62,8 +62,8 @@ def test_the_learners_take_the_flags_of_every_run_and_last_policies_are_by_metho
     assert len({job.out for job in made}) == 2 * (1 + len(sokoban.METHODS))
     kinds = {"mt_ppo": mt_ppo.MTPPOArgs, "grpo": grpo.GRPOArgs}
     for job in made:
-        learner = job.command[1].rpartition(".")[2]
-        args = read_args(kinds[learner], job.command[2:], learner)
+        learner = job.command[3]
+        args = read_args(kinds[learner], job.command[4:], learner)
         args.check()
         assert args.groups * args.group_size == 256
         shutil.copytree(setting.model, runs.last_policy(job.out))

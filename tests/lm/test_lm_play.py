@@ -6,11 +6,11 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 import torch
+from command_line import evaluate as main
 
 from memenvs import evaluate, open_tasks
 from memenvs.data import bundled
 from memenvs.evaluation.policies import ModelOptions
-from memenvs.evaluation.run import main
 from memenvs.models.packaged import resolve
 from memenvs.tasks.tokens import load_tokenizer
 

@@ -141,7 +141,7 @@ def test_the_command_serves_an_environment_on_loopback():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = f"-m memenvs adapters.openenv --env MemSokoban-v0 --env-args max_turns=2 --port {port}"
+    command = f"-m memenvs serve openenv --env MemSokoban-v0 --env-args max_turns=2 --port {port}"
     with subprocess.Popen([sys.executable, *command.split()]) as server:
         try:
             result = first_reset(f"http://127.0.0.1:{port}", server)

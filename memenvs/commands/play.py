@@ -1,28 +1,30 @@
-"""The command that plays one episode and shows it: `python -m memenvs play MemChunkQA-v0 --policy me`."""
+"""`memenvs play`: one episode on the terminal, by a policy or by a person."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import NAMED, Parser, make_env, show
+from memenvs.cli import make_env, show
+from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.checks import error_line
+from memenvs.core.data import Seed, Whole, checked
 from memenvs.core.env import Info, TextEnv
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
 from memenvs.envs.sokoban_grid import SokobanGridEnv
-from memenvs.evaluation.options import add_methods, add_models, check_methods, choose_scorer, model_options
+from memenvs.evaluation.options import check_methods, choose_scorer
 from memenvs.evaluation.policies import FunctionSampler, ModelOptions, choose_policy
 from memenvs.evaluation.run import completed
 from memenvs.rollout.engine import Request, TurnSampler
@@ -32,19 +34,6 @@ from memenvs.rollout.session import PromptEncoder, Session
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import read_methods
 
-EPILOG = """\
-examples:
-  python -m memenvs play MemSokoban-v0 --seed 3
-  python -m memenvs play MemChunkQA-v0 --env-args chunk_size=1000 --policy me --save mine.jsonl
-  python -m memenvs play MemChunkQA-v0 --methods TAMTRL InfoMem beta=0.1 --scorer lexical
-  python -m memenvs play MemSokobanGrid-v0 --policy me
-
---policy me: what the agent would read is shown, and you type the reply. A line is a reply; one of several
-lines stands between two lines with a single `.`; empty lines are passed over. Ctrl-D or Ctrl-C ends the
-episode. Replies can be piped from a file. On the grid a line is one move or several: w a s d, 0 to 3, or up
-down left right.
-"""
-
 MOVES = ("up", "down", "left", "right")
 """Actions of `MemSokobanGrid-v0` by their number."""
 
@@ -53,108 +42,104 @@ _KEYS |= {str(number): word for number, word in enumerate(MOVES)}
 _KEYS |= {f"\x1b[{key}": word for key, word in zip("abdc", MOVES, strict=True)}  # the arrow keys
 _MOVE = re.compile("|".join(map(re.escape, _KEYS)))  # "down" is looked for before "d"
 
-TYPING = (
+_TYPING = (
     "You are the agent. A line is a reply; begin and end one of several lines by a line with a single `.`."
 )
-GRID_KEYS = "You move by w a s d, up down left right or 0 to 3, several on a line if you like."
+_GRID_KEYS = "You move by w a s d, up down left right or 0 to 3, several on a line if you like."
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Play one episode on the terminal; 2 and one line on standard error where it cannot be played."""
-    parser = Parser(
-        prog="python -m memenvs play",
-        description="Play one episode and show it turn by turn.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("env", help="an environment's id, such as MemChunkQA-v0")
-    add(
-        "--env-args",
-        **NAMED,
-        help="its arguments, as chunk_size=1000, or one JSON object; `python -m memenvs list ID` shows them",
-    )
-    add(
-        "--policy",
-        help="me (you type the replies), gold, silent, random_text, lexical, careful, hf:MODEL (a folder or "
-        "name, as hf:smollm2) or openai:URL; of MemSokobanGrid-v0 me, gold or random (default: lexical for "
-        "chunked reading, gold elsewhere)",
-    )
-    add("--task", type=int, help="number of the task (default: drawn by the seed)")
-    add("--seed", type=int, default=0, help="of the episode (default 0)")
-    add("--save", metavar="FILE", help="append the episode to a file, for memenvs.view")
-    add_methods(parser)
-    add_models(parser)
-    return parser.run(play, argv)
+@checked
+def play(
+    *,
+    environment: EnvOptions,
+    policy: PolicyOptions,
+    models: ModelOptions,
+    task: Whole | None = None,
+    seed: Seed = 0,
+    save: Path | None = None,
+) -> int:
+    """Play one episode and show it turn by turn.
 
+    With `--policy me` you read what the agent would read and type its replies. A line is a reply; one of
+    several lines goes between two lines with a single `.`; empty lines are skipped. Ctrl-D or Ctrl-C ends the
+    episode. Replies can be piped from a file. On the grid a line is one move or several: w a s d, 0 to 3, or
+    up down left right.
 
-def play(args: argparse.Namespace) -> int:
-    """Play the episode that the options describe, show it turn by turn, and keep it where they say.
+    Examples:
+      memenvs play --env MemSokoban-v0 --seed 3
+      memenvs play --env MemChunkQA-v0 --env-args chunk_size=1000 --policy me --save mine.jsonl
+      memenvs play --env MemChunkQA-v0 --methods TAMTRL InfoMem beta=0.1 --scorer lexical
+      memenvs play --env MemSokobanGrid-v0 --policy me
+
+    Args:
+        task: number of the task; by default drawn by the seed.
+        seed: of the episode.
+        save: append the episode to this file, for `memenvs view`.
 
     Returns:
-        0, or 130 where an episode of another policy than `me` was interrupted.
+        0, or 130 if an episode of another policy than `me` was interrupted.
     """
-    made = make_env(args.env, args.env_args, render_mode="ansi")
+    made = make_env(environment.env, environment.env_args, render_mode="ansi")
     inner = made.unwrapped
-    name = args.policy or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
-    methods = read_methods(args.methods)
-    check_methods(made, name, methods, args.scorer)
-    if args.save:
-        EpisodeWriter(args.save).close()  # raises here, not at the end of the episode
+    name = policy.policy or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
+    methods = read_methods(policy.methods)
+    check_methods(made, name, methods, policy.scorer)
+    if save:
+        EpisodeWriter(save).close()  # raises here, not at the end of the episode
     env = GridInWords(made) if isinstance(inner, SokobanGridEnv) else made
-    sampler, encoder = choose_sampler(name, env, model_options(args), args.seed)
+    sampler, encoder = _sampler(name, env, models, seed)
     if methods:
-        env = RewardWrapper(env, methods, *choose_scorer(args.scorer, encoder))
-    session = Session(encoder, Episode(seed=args.seed), np.random.default_rng(args.seed))
+        env = RewardWrapper(env, methods, *choose_scorer(policy.scorer, encoder))
+    session = Session(encoder, Episode(seed=seed), np.random.default_rng(seed))
     is_person, is_grid = name == "me", isinstance(env, GridInWords)
     stopped = False
     if is_person:
-        show(f"{GRID_KEYS if is_grid else TYPING} Ctrl-D ends the episode.\n\n")
+        show(f"{_GRID_KEYS if is_grid else _TYPING} Ctrl-D ends the episode.\n\n")
     try:
-        session.begin(*env.reset(seed=args.seed, options=None if args.task is None else {"task": args.task}))
+        session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
         while True:
-            shown = as_read(session) if is_person and not is_grid else env.render()
+            shown = _as_read(session) if is_person and not is_grid else env.render()
             show(f"{shown}\n\n")
             if session.over:
                 break
-            play_turn(env, session, sampler)
+            sampler.ask(Request(0, session))
+            (answer,) = sampler.answered()
+            if answer.error:
+                raise ConnectionError(answer.error)
+            session.step(env, answer.reply)
+            session.usage.append(answer.usage)
     except (EOFError, KeyboardInterrupt):
         stopped = True
     except Exception as error:
         session.fail(error_line(error))
-        show(keep(session, env, args.save))
+        show(_keep(session, env, save))
         raise
-    kept = keep(session, env, args.save)
-    show(f"{summary(session, stopped)}\n{kept}")
+    kept = _keep(session, env, save)
+    show(f"{_summary(session, stopped)}\n{kept}")
     return 130 if stopped and not is_person else 0
 
 
-def choose_sampler(
+def _sampler(
     name: str, env: gym.Env[Any, Any], options: ModelOptions, seed: int
 ) -> tuple[TurnSampler, PromptEncoder | None]:
-    """What replies in an environment, and what makes the token ids of its prompts, if anything does.
-
-    Args:
-        name: of a policy, `"me"` or a model's.
-        env: an environment of texts or `GridInWords`.
-        options: of a model.
-        seed: of a policy without a model.
-
-    Raises:
-        TypeError: the environment is none that policies play.
-        ValueError: there is no such policy for it, or the model or an option cannot be used.
-    """
+    """What replies in an environment, and what makes the token ids of its prompts, if anything does."""
     if name.startswith(("hf:", "openai:")):
         if not isinstance(env.observation_space, UnicodeText) or isinstance(env, GridInWords):
             raise ValueError(f"{name} plays environments of texts, not {type(env.unwrapped).__name__}")
         return choose_policy(name, options).make(TextVectorEnv([lambda: env], autoreset_mode="Disabled"))
     choose_policy(name, options)  # refuses options of models
     policy: Policy
-    if name == "me":
-        if not isinstance(env.unwrapped, (TextEnv, SokobanGridEnv)):
-            make_policy(name, env)  # raises
-        policy = TypedReplies(moves=isinstance(env, GridInWords))
+    if name == "me" and isinstance(env.unwrapped, (TextEnv, SokobanGridEnv)):
+        if hasattr(sys.stdin, "reconfigure"):
+            sys.stdin.reconfigure(errors="replace")  # whatever is typed is a reply
+        if isinstance(env, GridInWords):
+            typed = _typed_moves()
+            policy = lambda board, info: next(typed)  # noqa: E731
+        else:
+            with contextlib.suppress(ImportError):
+                import readline  # noqa: F401  # input() then edits its line
+            policy = lambda observation, info: _read_reply()  # noqa: E731
     elif isinstance(env, GridInWords):
         moves = make_policy(name, env.env, seed)
         policy = lambda board, info: MOVES[moves(board, info)]  # noqa: E731
@@ -163,21 +148,7 @@ def choose_sampler(
     return FunctionSampler(lambda env, seed: policy, [env]), None
 
 
-def play_turn(env: gym.Env[Any, Any], session: Session, sampler: TurnSampler) -> None:
-    """Ask for a reply and play it.
-
-    Raises:
-        ConnectionError: the endpoint gave no reply.
-    """
-    sampler.ask(Request(0, session))
-    (answer,) = sampler.answered()
-    if answer.error:
-        raise ConnectionError(answer.error)
-    session.step(env, answer.reply)
-    session.usage.append(answer.usage)
-
-
-def keep(session: Session, env: gym.Env[Any, Any], path: str | None) -> str:
+def _keep(session: Session, env: gym.Env[Any, Any], path: Path | None) -> str:
     """Complete the record of an episode, also of one that was stopped, and append it to a file.
 
     Returns:
@@ -202,7 +173,7 @@ def keep(session: Session, env: gym.Env[Any, Any], path: str | None) -> str:
         return ""
     with EpisodeWriter(path) as writer:
         writer.write(episode, session.encoder)
-    return f"kept: python -m memenvs view {shlex.quote(path)} --terminal\n"
+    return f"kept: memenvs view {shlex.quote(str(path))} --terminal\n"
 
 
 class GridInWords(gym.Wrapper[Any, Any, Any, Any]):
@@ -262,66 +233,36 @@ class GridInWords(gym.Wrapper[Any, Any, Any, Any]):
         }
 
 
-class TypedReplies:
-    """Replies that a person types, or that are piped in; a policy of `memenvs.rollout.scripted`'s form.
-
-    Args:
-        moves: whether the words and keys of a grid's moves are typed, in place of texts.
-    """
-
-    def __init__(self, *, moves: bool = False) -> None:
-        self._reads_moves, self._waiting = moves, list[str]()
-        if hasattr(sys.stdin, "reconfigure"):
-            sys.stdin.reconfigure(errors="replace")  # whatever is typed is a reply
-        if not moves:
-            with contextlib.suppress(ImportError):
-                import readline  # noqa: F401  # input() then edits its line
-
-    def __call__(self, observation: Any, info: Info) -> str:
-        """The next reply.
-
-        Raises:
-            EOFError: the input has ended.
-        """
-        if not self._reads_moves:
-            return read_reply()
-        while not self._waiting:
-            line = read_line("> ").lower()
-            if rest := _MOVE.sub("", line).replace(",", " ").split():
-                show(f"{rest[0]!r} is no move; type w a s d, up down left right, or 0 to 3\n")
-            else:
-                self._waiting = [_KEYS[key] for key in _MOVE.findall(line)]
-        return self._waiting.pop(0)
+def _typed_moves() -> Iterator[str]:
+    """The moves of a grid that a person types, as words and keys; EOFError if the input has ended."""
+    while True:
+        line = _read_line("> ").lower()
+        if rest := _MOVE.sub("", line).replace(",", " ").split():
+            show(f"{rest[0]!r} is no move; type w a s d, up down left right, or 0 to 3\n")
+        else:
+            yield from (_KEYS[key] for key in _MOVE.findall(line))
 
 
-def read_reply() -> str:
-    """A line that is not empty, or the lines between two that are a single `.`.
-
-    Raises:
-        EOFError: there is none.
-    """
-    while not (line := read_line("> ")).strip():
+def _read_reply() -> str:
+    """A line that is not empty, or the lines between two that are a single `.`."""
+    while not (line := _read_line("> ")).strip():
         pass
     if line.strip() != ".":
         return line
     lines = list[str]()
     with contextlib.suppress(EOFError):  # a file may end without the second `.`
-        while (line := read_line(". ")).strip() != ".":
+        while (line := _read_line(". ")).strip() != ".":
             lines.append(line)
     return "\n".join(lines)
 
 
-def read_line(prompt: str) -> str:
-    """A line of standard input, with a prompt where a person types it.
-
-    Raises:
-        EOFError: the input has ended.
-    """
+def _read_line(prompt: str) -> str:
+    """A line of standard input, with a prompt where a person types it; EOFError if the input has ended."""
     sys.stdout.flush()
     return input(prompt if sys.stdin.isatty() else "")
 
 
-def as_read(session: Session) -> str:
+def _as_read(session: Session) -> str:
     """What the agent reads at this turn, whole, behind what its last reply earned; at the end the answer."""
     info, turn = session.info, len(session.episode.turns)
     lines = list[str]()
@@ -338,7 +279,7 @@ def as_read(session: Session) -> str:
     return "\n".join([*lines, f"{_BOLD}turn {turn + 1}{_RESET}", read])
 
 
-def summary(session: Session, stopped: bool) -> str:
+def _summary(session: Session, stopped: bool) -> str:
     """The return and the metrics of an episode, or where it was stopped."""
     episode = session.episode
     total = sum(episode.turn_rewards)
@@ -346,7 +287,3 @@ def summary(session: Session, stopped: bool) -> str:
         return f"\nstopped after {len(episode.turns)} turns; return so far {total:g}"
     shown = ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items() if name != "return")
     return f"return {total:g}; {shown}"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

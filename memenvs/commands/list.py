@@ -1,8 +1,7 @@
-"""The command that shows what memenvs has: `python -m memenvs list`, or one entry by its name."""
+"""`memenvs list`: what memenvs has, or one entry by its name."""
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 import textwrap
@@ -11,11 +10,11 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
+from tyro.conf import Positional
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import (
     Parameter,
-    Parser,
     closest_first,
     described,
     env_parameters,
@@ -34,7 +33,7 @@ from memenvs.wrappers.registry import METHODS, SCORERS
 
 _HEADINGS = {
     "environment": "environments: gym.make(ID, NAME=VALUE), --env ID --env-args NAME=VALUE",
-    "task set": "task sets: tasks=NAME, or the folder of one that `python -m memenvs build` made",
+    "task set": "task sets: tasks=NAME, or the folder of one that `memenvs build` made",
     "level set": "level sets of Sokoban: levels=NAME, or a file",
     "metric": "metrics: metric=NAME",
     "reward method": "reward methods: RewardWrapper(env, [NAME]), --methods '[[\"NAME\", {…}]]';\n"
@@ -66,26 +65,25 @@ class Entry(NamedTuple):
         return " ".join(self.text.strip().partition("\n\n")[0].split())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Show what there is; 2 and one line on standard error where a name is unknown."""
-    parser = Parser(
-        prog="python -m memenvs list", description="What there is, with its arguments and their defaults."
-    )
-    parser.add_argument("name", nargs="?", help="one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …")
-    return parser.run(show, argv)
+def show(name: Positional[str | None] = None) -> None:
+    """Show what there is, with its arguments and their defaults.
 
+    Examples:
+      memenvs list
+      memenvs list MemChunkQA-v0
 
-def show(args: argparse.Namespace) -> None:
-    """Write the overview, or every entry of a name, to standard output."""
-    if args.name is None:
+    Args:
+        name: one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …
+    """
+    if name is None:
         sys.stdout.write(overview())
         return
-    same = [entry for entry in entries() if entry.name.lower() == args.name.lower()]
+    same = [entry for entry in entries() if entry.name.lower() == name.lower()]
     try:
-        sys.stdout.write("\n".join(map(whole, same or [_environment(args.name)])))
+        sys.stdout.write("\n".join(map(whole, same or [_environment(name)])))
     except (gym.error.Error, ImportError) as error:
-        known = ", ".join(closest_first(args.name, dict.fromkeys(entry.name for entry in entries())))
-        raise ValueError(f"nothing is called {args.name!r} ({error}); there are {known}") from error
+        known = ", ".join(closest_first(name, dict.fromkeys(entry.name for entry in entries())))
+        raise ValueError(f"nothing is called {name!r} ({error}); there are {known}") from error
 
 
 def entries() -> Iterator[Entry]:
@@ -133,7 +131,7 @@ def overview() -> str:
         if entry.parameters:
             arguments = " ".join(shell_form(p).replace(" ", "\0") for p in entry.parameters)
             lines.append(_filled(arguments, " " * 22, 22).replace("\0", " "))
-    return "\n".join([*lines[1:], "", "`python -m memenvs list NAME` shows one of them whole.", ""])
+    return "\n".join([*lines[1:], "", "`memenvs list NAME` shows one of them whole.", ""])
 
 
 def whole(entry: Entry) -> str:
@@ -161,7 +159,3 @@ def _about(card: Card) -> str:
 def _filled(text: str, first: str, indent: int) -> str:
     fill = textwrap.TextWrapper(110, first, " " * indent, break_long_words=False, break_on_hyphens=False)
     return fill.fill(text)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

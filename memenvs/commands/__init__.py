@@ -1,0 +1,158 @@
+"""The command line: `memenvs COMMAND …`, and the same as `python -m memenvs COMMAND …`."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from memenvs.cli import closest_first, reader_may_stop, report_error, run_command
+
+
+class Command(NamedTuple):
+    """A command of the table.
+
+    Attributes:
+        text: what it does.
+        example: arguments that show it.
+        place: `module:function`. A `main` reads the words behind the command itself; of another function the
+            signature gives the options (`memenvs.cli.run_command`).
+    """
+
+    text: str
+    example: str
+    place: str
+
+
+Table = Mapping[str, "Command | Table"]
+
+COMMANDS: Table = {
+    "list": Command(
+        "show environments, task sets, metrics, reward methods, scorers and policies",
+        "MemChunkQA-v0",
+        "memenvs.commands.list:show",
+    ),
+    "play": Command(
+        "play an episode, by a policy or a person, and show it",
+        "--env MemSokoban-v0 --seed 3",
+        "memenvs.commands.play:play",
+    ),
+    "view": Command(
+        "show episodes as an HTML report or on the terminal, and curves of training runs",
+        "runs/lexical --out report.html",
+        "memenvs.commands.view:view",
+    ),
+    "evaluate": {
+        "run": Command(
+            "average every metric of a policy over tasks, with intervals",
+            "--env MemChunkQA-v0 --policy lexical --task 0:8",
+            "memenvs.commands.evaluate:run",
+        ),
+        "compare": Command(
+            "compare policies task by task: differences with intervals, a table, a forest plot",
+            "runs/base runs/trained --out runs/comparison",
+            "memenvs.commands.evaluate:compare",
+        ),
+        "table": Command(
+            "print evaluated runs as a table of a paper, with a row for each method",
+            "memagent runs/base runs/tamtrl",
+            "memenvs.commands.evaluate:table",
+        ),
+    },
+    "build": Command(
+        "make a task set, Sokoban levels or a search index",
+        "world --entities 500 --num-tasks 100 --documents 50 --out my-world",
+        "memenvs.commands.build:main",
+    ),
+    "train": {
+        "sft": Command(
+            "train a model on the episodes of a teacher",
+            "--model Qwen/Qwen3-0.6B --teacher gold --out runs/warm",
+            "memenvs.baselines.sft:main",
+        ),
+        "distill": Command(
+            "train a model on the distributions of a teacher that reads the evidence",
+            "--model Qwen/Qwen3-0.6B --env MemChunkQA-v0 --teacher-model Qwen/Qwen3-8B --out runs/distilled",
+            "memenvs.baselines.distill:main",
+        ),
+        "prm": Command(
+            "train a process reward model on recorded episodes",
+            "--model smollm2 --episodes runs/lexical/episodes.jsonl --out runs/prm",
+            "memenvs.baselines.prm:main",
+        ),
+        "mt_ppo": Command(
+            "train a model by PPO with a reward for every turn",
+            "--model runs/warm/last/policy --reward turn --out runs/mt_ppo",
+            "memenvs.baselines.mt_ppo:main",
+        ),
+        "grpo": Command(
+            "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO",
+            "--model Qwen/Qwen3-4B --env MemChunkQA-v0 --reward tamtrl",
+            "memenvs.baselines.grpo:main",
+        ),
+    },
+    "serve": {
+        "retriever": Command(
+            "serve a search index over HTTP",
+            "--index my-index --port 8000",
+            "memenvs.commands.serve:retriever",
+        ),
+        "openenv": Command(
+            "serve an environment to OpenEnv",
+            "--env MemSokoban-v0 --env-args max_turns=2",
+            "memenvs.commands.serve:openenv",
+        ),
+    },
+}
+
+
+def console() -> None:
+    """Run the command of this process, and end it."""
+    if sys.argv[1:2] == ["build"]:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half-written is removed
+    sys.exit(main())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit status, or 2 and one line on standard error if it cannot be run."""
+    with reader_may_stop():
+        return _run("memenvs", COMMANDS, sys.argv[1:] if argv is None else argv)
+
+
+def _run(prog: str, table: Table, words: Sequence[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(overview(prog, table))
+        return 0
+    name, rest = words[0], words[1:]
+    if (found := table.get(name)) is None:
+        known = ", ".join(closest_first(name, table))
+        return report_error(prog, f"no command {name!r}; its commands: {known}")
+    prog = f"{prog} {name}"
+    if not isinstance(found, Command):
+        return _run(prog, found, rest)
+    module, _, called = found.place.partition(":")
+    try:
+        function: Any = getattr(importlib.import_module(module), called)
+    except ImportError as error:  # of an extra that the module needs
+        return report_error(prog, error)
+    status: int = function(rest) if function.__name__ == "main" else run_command(function, rest, prog)
+    return status
+
+
+def overview(prog: str = "memenvs", table: Table = COMMANDS) -> str:
+    """The commands of a table, with an example each."""
+    lines = [f"usage: {prog} COMMAND …", ""]
+    if prog == "memenvs":
+        lines += ["Text environments for language agents with memory, reward methods and learners.", ""]
+    for name, command in _flat(table):
+        lines += [f"  {name:18}{command.text}", f"{'':20}{prog} {name} {command.example}"]
+    lines += ["", f"`{prog} COMMAND --help` shows the options of a command."]
+    return "\n".join([*lines, "`memenvs list ID` shows the arguments of an environment, for --env-args.", ""])
+
+
+def _flat(table: Table) -> Iterator[tuple[str, Command]]:
+    for name, command in table.items():
+        for more, one in [("", command)] if isinstance(command, Command) else _flat(command):
+            yield f"{name} {more}".strip(), one

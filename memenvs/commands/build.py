@@ -1,0 +1,281 @@
+"""`memenvs build SOURCE …`: write a task set, Sokoban levels or a search index."""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from tyro.conf import arg
+
+from memenvs.build.index import INDEXES, build_index
+from memenvs.build.ruler import FILES
+from memenvs.build.sources import BENCHMARKS, SOURCES
+from memenvs.build.write import FORMS, check_replaceable, write_task_set
+from memenvs.cli import REQUIRED, USER_ERRORS, Parameter, closest_first, parse, report_error, shell_form
+from memenvs.core.data import Count, Whole, checked
+from memenvs.core.files import path_in_errors, resolved
+from memenvs.data import bundled_names
+from memenvs.retrieval.encoder import DEFAULT_ENCODER, Encoder
+from memenvs.retrieval.load import task_set_corpus
+from memenvs.sokoban import Generator
+from memenvs.sokoban.generator import Split
+from memenvs.tasks.taskset import CARD, Card, open_tasks
+from memenvs.tasks.tokens import GENERAL, load_tokenizer
+
+if TYPE_CHECKING:
+    Form: TypeAlias = str
+    Index: TypeAlias = str
+else:
+    Form, Index = Literal[tuple(FORMS)], Literal[tuple(INDEXES)]
+
+EPILOG = """\
+examples:
+  memenvs build hotpotqa --source hotpot_train_v1.1.json --documents 200 --out data/hotpot200
+  memenvs build memagent --source eval_200.json --out data/eval200
+  memenvs build jsonl --source questions.jsonl --pool documents.jsonl --documents 50 --out data/mine
+  memenvs build niah --variant multikey_1 --tokens 32768 --num-tasks 500 --out data/niah32k
+  memenvs build ruler --kind vt cwe fwe --tokens 32768 --num-tasks 500 --out data/ruler32k
+  memenvs build world --entities 2000 --num-tasks 512 --documents 50 --out data/world
+  memenvs build aggregate --tokens 1000000 --num-tasks 100 --out data/aggregate1M
+  memenvs build mrcr_world --needles 4 --tokens 64000 --out data/mrcr64k
+  memenvs build babi_world --kind qa1 qa2 qa3 --tokens 64000 --out data/babi64k
+  memenvs build multi --source data/world --objectives 4 --out data/world4
+  memenvs build mix --source data/world data/aggregate1M --weights 3 1 --out data/mixed
+  memenvs build sokoban --size 6 --boxes 1 --min-solution 5 --levels 10000 --out levels.npz
+  memenvs build index --corpus corpus.jsonl.gz --encoder intfloat/e5-base-v2 --out data/index
+
+The same inputs, arguments and seed give the same bytes, whatever the number of workers. An interrupted build
+leaves what was there before; an interrupted index resumes where it stopped. Play what was built:
+memenvs play --env MemChunkQA-v0 --env-args tasks=data/world
+
+`memenvs build SOURCE --help` shows the options of a source.
+"""
+
+
+def _of_source(name: str) -> Callable[..., list[str]]:
+    """The function that builds the task sets of a source, with the source's own options."""
+    source = SOURCES[name]
+
+    def build(*, tasks: Any, out: Path, tokenizer: str = GENERAL, export: tuple[Form, ...] = ()) -> list[str]:
+        own = vars(tasks)
+        calls = _each_kind(out, own) if name == "ruler" else [(out, own)]
+        for folder, _ in calls:
+            check_replaceable(folder)  # before the work, and again when it is done
+        return [_task_set(name, folder, given, tokenizer, export) for folder, given in calls]
+
+    fields = []
+    for option, (kind, default, text) in ((key, vars(one).values()) for key, one in source.options.items()):
+        several = (name, option) == ("ruler", "kind")  # a task set for each
+        hint: Any = types.GenericAlias(list, kind) if several else kind
+        given = {} if default is REQUIRED else {"default": default}
+        fields.append((option, Annotated[hint, arg(help=text)], field(kw_only=True, **given)))
+    build.__annotations__["tasks"] = make_dataclass("Options", fields)
+    build.__doc__ = f"""{source.title[0].upper()}{source.title[1:]}.
+
+    Args:
+        tasks: What its tasks are.
+        out: folder to write; an old task set is replaced.
+        tokenizer: counts the tokens: general (within 5% of Qwen's on real prose), world (for toy models), a
+            tokenizer.json, a folder or a hub id.
+        export: also write these forms.
+    """
+    return build
+
+
+def _each_kind(out: Path, given: Mapping[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+    """The builds of `ruler`: one, or for each of several kinds one in OUT/KIND."""
+    kinds, source = list(dict.fromkeys(given["kind"])), given["source"]
+    if len(asking := [kind for kind in kinds if kind in FILES]) > 1:
+        raise ValueError(f"--kind {' '.join(asking)} read different files; build them one by one")
+    if source is not None and not asking:
+        raise ValueError(f"--kind {' '.join(kinds)} reads no file; leave --source {source} out")
+    if len(kinds) > 1 and (out / CARD).is_file():
+        raise ValueError(f"{out} is a task set; choose another --out for a folder of {len(kinds)}")
+    return [
+        (
+            out / kind if len(kinds) > 1 else out,
+            {**given, "kind": kind, "source": source if kind in FILES else None},
+        )
+        for kind in kinds
+    ]
+
+
+def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, export: Sequence[str]) -> str:
+    """Build and write a task set; what to say of it."""
+    source, counter = SOURCES[name], load_tokenizer(tokenizer)
+    draft = source.draft(counter, **{option: value for option, value in given.items() if value is not None})
+    arguments = {"seed": 0, **_without_paths(given), "tokenizer": counter.name}
+    card = Card(name, arguments=arguments, licence=source.licence, citation=source.citation)
+    written = write_task_set(out, draft, card, counter, exports=export)
+    counts, env_args = written.card.counts, {"tasks": str(out)}
+    if not counts["documents"]:
+        env_args["retriever"] = "lexical:CORPUS"
+    if counter.name != tokenizer:  # a path, which the card does not keep
+        env_args["tokenizer"] = tokenizer
+    size = sum(facts["bytes"] for facts in written.card.files.values()) / 1e6
+    left_out = counts.get("left_out", 0)
+    unscored = f"; {left_out:,} questions left out whose answer cannot be scored" if left_out else ""
+    lengths = "questions without documents"
+    if most := counts["max_documents"]:
+        tokens = counts["mean_tokens"]
+        lengths = (
+            f"up to {most:,} documents a task; {tokens:,} tokens a task by {counter.name!r}, at most "
+            f"{counts['max_tokens']:,}; {counts['mean_chars'] / tokens:.2f} characters a token"
+        )
+    return "\n".join(
+        [
+            f"{counts['tasks']:,} tasks over {counts['documents']:,} documents in {out} "
+            f"({size:.1f} MB){unscored}",
+            lengths,
+            *(f"also {form}.{FORMS[form][0]}" for form in export),
+            f"play one: {_play(written.card.environment, **env_args)}",
+        ]
+    )
+
+
+def _without_paths(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the content: paths by their names, and nothing about this machine."""
+    plain = {name: value for name, value in given.items() if name != "workers"}
+    for name in {"source", "pool", "corpus", "essays"} & plain.keys():
+        if isinstance(plain[name], (list, tuple)):
+            plain[name] = [resolved(path).name for path in plain[name]]
+        elif plain[name] is not None and not str(plain[name]).startswith("hf:"):
+            plain[name] = resolved(plain[name]).name
+    return plain
+
+
+@checked
+def sokoban(
+    *,
+    out: Path,
+    size: int = 6,
+    boxes: int = 1,
+    min_solution: int = 5,
+    max_solution: int | None = None,
+    levels: int = 1000,
+    seed: Whole = 0,
+    split: Split = "train",
+    workers: Count = 1,
+) -> list[str]:
+    """Sokoban levels, each with a shortest solution.
+
+    Args:
+        out: file to write: .npz, or text.
+        size: squares a side, walls included.
+        boxes: boxes, and targets.
+        min_solution: fewest moves of a solution.
+        max_solution: most moves of a shortest solution; by default any.
+        levels: number of levels.
+        seed: decides every random choice.
+        split: name of the split.
+        workers: processes.
+    """
+    generator = Generator((size, size), boxes, min_solution, max_solution, seed)
+    made = generator.levels({split: levels}, workers)
+    made.save(out)
+    kept = split if out.suffix == ".npz" else "all"  # text keeps no splits
+    return [
+        f"{len(made):,} levels in {out} ({out.stat().st_size / 1e6:.2f} MB): solutions of "
+        f"{made.lengths.mean():.1f} moves on average, {made.lengths.max()} at most",
+        f"play one: {_play('MemSokoban-v0', levels=str(out), level_split=kept)}",
+    ]
+
+
+@checked
+def index(
+    *,
+    corpus: str,
+    out: Path,
+    index: Index = "flat",
+    encoder: str | None = None,
+    query_prefix: str | None = None,
+    passage_prefix: str | None = None,
+    max_tokens: Count = 256,
+    device: str | None = None,
+) -> list[str]:
+    """A search index over a corpus, for load_retriever and the server.
+
+    Args:
+        corpus: JSON Lines of {"id", "contents"} (.gz too), or a task set.
+        out: folder; a killed build resumes where it stopped.
+        index: flat is exact.
+        encoder: of a dense index: a hub id or a folder; by default intfloat/e5-base-v2.
+        query_prefix: before every query; by default what the encoder wants.
+        passage_prefix: before every passage; by default what the encoder wants.
+        max_tokens: tokens of a text that are read.
+        device: of torch; by default a GPU if there is one.
+    """
+    a_set = Path(corpus).is_dir() or corpus in bundled_names()
+    if not a_set and not Path(corpus).is_file():
+        raise FileNotFoundError(f"no corpus at {corpus}; give JSON Lines or a task set")
+    model = None
+    if index != "lexical":
+        model = Encoder(
+            encoder or DEFAULT_ENCODER,
+            query_prefix=query_prefix,
+            passage_prefix=passage_prefix,
+            max_tokens=max_tokens,
+            device=device,
+        )
+    lines: list[str] = []
+    texts = task_set_corpus(open_tasks(corpus)) if a_set else corpus
+    card = build_index(texts, out, index, model, say=lines.append)
+    kind = "lexical" if card.kind == "lexical" else "dense"
+    return [*lines, f"search it: retriever='{kind}:{out}'"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Build what the first word names; 0 if it is written, 2 and one line on standard error if not."""
+    prog, name = "memenvs build", argv[0] if argv else "--help"
+    if name in ("-h", "--help", "help"):
+        sys.stdout.write(overview())
+        return 0
+    if name not in (names := [*SOURCES, *_OTHERS]):
+        known = ", ".join(closest_first(name, names))
+        return report_error(prog, f"no source {name!r}; its sources: {known}")
+    started = time.perf_counter()
+    try:
+        bound = parse(_OTHERS.get(name) or _of_source(name), argv[1:], f"{prog} {name}")
+        if bound is None:
+            return 0
+        with path_in_errors(bound.keywords["out"]):
+            said = bound()
+    except USER_ERRORS as error:
+        return report_error(f"{prog} {name}", error)
+    except KeyboardInterrupt:
+        kept = "what is done is kept" if name == "index" else "nothing was changed"
+        sys.stderr.write(f"{prog}: interrupted; {kept}\n")
+        return 130
+    sys.stdout.write("\n".join([*said, f"({time.perf_counter() - started:.1f} s)\n"]))
+    return 0
+
+
+def overview() -> str:
+    """The sources, and examples."""
+    others = {name: source.title for name, source in SOURCES.items() if name not in BENCHMARKS}
+    others |= {name: (build.__doc__ or "").partition("\n")[0] for name, build in _OTHERS.items()}
+    lines = [
+        "usage: memenvs build SOURCE …",
+        "\nBuild a task set (a folder of questions over documents), Sokoban levels or a search index.",
+        "\nbenchmarks, read from their files:",
+        *(f"  {name:17} {source.title}" for name, source in BENCHMARKS.items()),
+        "\nother sources:",
+        *(f"  {name:17} {text}" for name, text in others.items()),
+        f"\n{EPILOG}",
+    ]
+    return "\n".join(lines)
+
+
+def _play(env: str, **env_args: Any) -> str:
+    """The command that plays what was built."""
+    given = (shell_form(Parameter(name, default=value)) for name, value in env_args.items())
+    return f"memenvs play --env {env} --env-args {' '.join(given)}"
+
+
+_OTHERS: dict[str, Callable[..., list[str]]] = {"sokoban": sokoban, "index": index}
+"""What is built besides task sets."""

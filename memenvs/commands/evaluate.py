@@ -1,0 +1,137 @@
+"""`memenvs evaluate run`, `compare` and `table`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import PositionalRequiredArgs, arg
+
+from memenvs.cli import deferred
+from memenvs.commands.options import EnvOptions, PolicyOptions
+from memenvs.core.files import path_in_errors, write_text
+from memenvs.evaluation.compare import PairedComparison
+from memenvs.evaluation.compare import compare as compare_runs
+from memenvs.evaluation.policies import ModelOptions
+from memenvs.evaluation.run import evaluate
+from memenvs.evaluation.table import main_table
+from memenvs.wrappers.registry import read_methods
+
+
+def run(
+    *,
+    environment: EnvOptions,
+    policy: PolicyOptions,
+    models: ModelOptions,
+    task: str = ":",
+    samples: int = 1,
+    concurrency: int = 16,
+    seed: int = 0,
+    out: Path | None = None,
+    texts: bool = True,
+) -> int:
+    r"""Play every task n times and average every metric, with bootstrap intervals.
+
+    The same command resumes a run that stopped; --task and --samples may grow, --concurrency may change.
+    docs/evaluate.md says what is averaged.
+
+    Examples:
+      memenvs evaluate run --env MemChunkQA-v0 --env-args tasks=world-test --policy lexical
+      memenvs evaluate run --env MemSearchQA-v0 --env-args tasks=world-test k=5 \
+          --policy openai:http://127.0.0.1:8000/v1 --stop "</search>" "</answer>" --out runs/search
+      memenvs evaluate run --env MemSokoban-v0 --env-args level_split=test --task 0:200 \
+          --policy hf:runs/mt_ppo/checkpoints/step-200/policy --out runs/sokoban
+
+    Args:
+        task: numbers and ranges: 0:100, 7, 3,5,90:; by default all.
+        samples: episodes of each task.
+        concurrency: episodes under way at once.
+        seed: decides every random choice.
+        out: folder for episodes and results; an existing run is resumed.
+        texts: keep replies alone, not what was read (smaller files).
+
+    Returns:
+        0; 1 if an episode failed; 130 if it was interrupted.
+    """
+    if policy.policy is None:
+        raise ValueError("no policy is given; add --policy, as in --policy lexical")
+    try:
+        summary = evaluate(
+            environment.env,
+            policy.policy,
+            env_args=environment.env_args,
+            tasks=task,
+            samples=samples,
+            seed=seed,
+            concurrency=concurrency,
+            out=out,
+            texts=texts,
+            options=models,
+            methods=read_methods(policy.methods),
+            scorer=policy.scorer,
+        )
+    except KeyboardInterrupt:
+        kept = f"finished episodes are in {out}" if out else "nothing was kept, as there is no --out"
+        sys.stderr.write(f"memenvs evaluate run: interrupted; {kept}\n")
+        return 130
+    sys.stdout.write(str(summary))
+    if not summary.failed:
+        return 0
+    again = "the same command plays them again" if out else "with --out they could be played again"
+    sys.stderr.write(f"memenvs evaluate run: {summary.failed} episodes failed and are in no mean; {again}\n")
+    return 1
+
+
+Comparison = Annotated[
+    Callable[[], PairedComparison], arg(constructor=deferred(compare_runs)), PositionalRequiredArgs
+]
+Table = Annotated[Callable[[], str], arg(constructor=deferred(main_table)), PositionalRequiredArgs]
+
+
+def compare(comparison: Comparison, *, out: Path | None = None) -> None:
+    """Compare policies task by task: differences with bootstrap intervals, a table, a plot.
+
+    RUNS are folders that `evaluate run --out` wrote, or files in them; the first is the baseline. --allow
+    takes env, env_args, n_tasks, data, methods, scorer, seed, memenvs and samples, or one value, as
+    env_args.chunk_size. docs/evaluate.md says what is compared.
+
+    Examples:
+      memenvs evaluate compare runs/lexical runs/qwen3-4b
+      memenvs evaluate compare runs/base runs/grpo runs/mt_ppo --metrics em f1 --out runs/comparison
+      memenvs evaluate compare runs/whole runs/memory --allow env_args.memory_mode
+
+    Args:
+        comparison: What is compared, and how.
+        out: folder; write comparison.md, comparison.json, forest.png and forest.svg there.
+    """
+    compared = comparison()
+    sys.stdout.write(str(compared))
+    sys.stdout.flush()
+    if out:
+        paths = compared.write(out)
+        sys.stdout.write(f"\n{out}: {', '.join(path.name for path in paths)}\n")
+
+
+def table(table: Table, *, out: Path | None = None) -> None:
+    """Print evaluated runs as a table of a paper, with a row for each method.
+
+    SHAPE is memagent, which has a column for each task set, or infomem, mempo, mt_grpo, mt_ppo,
+    mt_ppo_sokoban or tamtrl, which have the columns of their paper. A method is a folder that holds a folder
+    of `evaluate run --out` for each task set: runs/tamtrl/eval_200. docs/evaluate.md says more.
+
+    Examples:
+      memenvs evaluate table memagent runs/base runs/tamtrl
+      memenvs evaluate table memagent runs/base runs/tamtrl --metric f1
+      memenvs evaluate table tamtrl runs/mine --published
+
+    Args:
+        table: What the table shows.
+        out: file; write the table there too (Markdown).
+    """
+    made = table()
+    sys.stdout.write(made)
+    if out:
+        with path_in_errors(out):
+            write_text(out, made)

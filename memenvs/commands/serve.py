@@ -1,0 +1,79 @@
+"""`memenvs serve retriever` and `memenvs serve openenv`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from memenvs.commands.options import EnvOptions
+from memenvs.core.data import Count, Whole, checked
+from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
+from memenvs.retrieval.server import DRAIN, create_app, serve
+
+NonNegative = Annotated[float, Meta(ge=0)]
+
+
+@checked
+def retriever(
+    *,
+    index: str,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    topk: Count = 3,
+    encoder: str | None = None,
+    device: str | None = None,
+    cache: Whole = CACHE,
+    wait_ms: NonNegative = 4.0,
+    max_batch: Count = 256,
+    drain: NonNegative = DRAIN,
+) -> None:
+    """Serve a search index over HTTP, until SIGINT or SIGTERM; what waits is answered then.
+
+    Examples:
+      memenvs serve retriever --index my-index --port 8000
+      memenvs serve retriever --index my-index --host 0.0.0.0 --device cuda:0
+
+    Args:
+        index: folder made by `memenvs build index`.
+        host: address to listen on; 0.0.0.0 opens it to the network.
+        port: 0 picks a free one.
+        topk: passages a query if a request does not say.
+        encoder: the encoder of the index, a name or a folder, if it is not where it was built.
+        device: of torch, such as cuda:0; by default a GPU if there is one.
+        cache: answers to remember, 0 for none.
+        wait_ms: how long a request waits for others to join it, in milliseconds.
+        max_batch: queries in one call; 1 for no batching.
+        drain: seconds after SIGTERM in which waiting requests are answered; later ones get 503.
+    """
+    opened = open_folder(index, encoder, device)
+    about = {
+        "index": index,
+        "passages": len(opened.corpus),
+        "corpus_sha256": opened.corpus.sha256,
+        "fingerprint": fingerprint(opened),
+    }
+    served = CachedRetriever(opened, cache) if cache else opened
+    app = create_app(served, about, topk, wait=wait_ms / 1000, max_batch=max_batch)
+    serve(app, host, port, drain)
+
+
+@checked
+def openenv(
+    *, environment: EnvOptions, sessions: Count = 64, host: str = "127.0.0.1", port: int = 8000
+) -> None:
+    """Serve an environment to OpenEnv.
+
+    Examples:
+      memenvs serve openenv --env MemSokoban-v0 --env-args max_turns=2
+
+    Args:
+        sessions: episodes at once.
+        host: address to listen on; 0.0.0.0 opens it to the network.
+        port: port to listen on.
+    """
+    from memenvs.adapters.openenv import make_app  # isort: skip  # names the extra where it is missing
+
+    import uvicorn
+
+    uvicorn.run(make_app(environment.env, sessions, env_args=environment.env_args), host=host, port=port)

@@ -1,0 +1,122 @@
+"""`memenvs view PATH…`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+from tyro.conf import Positional
+
+from memenvs.cli import show
+from memenvs.core.data import Count, checked
+from memenvs.rollout.records import read_episodes
+from memenvs.view.curves import write_curves
+from memenvs.view.report import find_files, write_report
+from memenvs.view.server import report_server
+from memenvs.view.terminal import listing, transcript
+
+
+@checked
+def view(
+    paths: Positional[tuple[str, ...]],
+    *,
+    out: str | None = None,
+    serve: bool = False,
+    port: Annotated[int, Meta(ge=0, lt=65536)] = 8765,
+    terminal: bool = False,
+    episode: int | None = None,
+    limit: Count = 800,
+    curves: bool = False,
+    metrics: tuple[str, ...] | None = None,
+    smooth: float | None = None,
+) -> None:
+    """Show episodes turn by turn: what was read, kept and replied, and what it was paid.
+
+    PATHS are files of episodes, or folders in which every episodes.jsonl is read: `evaluate run --out` writes
+    one, learners do with --save-episodes, `play` with --save. With --curves they are folders of training
+    runs, in which every log.jsonl is read. docs/view.md says what is shown, and the keys.
+
+    Examples:
+      memenvs view runs/lexical
+      memenvs view runs/lexical --out report.html
+      memenvs view runs/grpo runs/mt_ppo --out report
+      memenvs view runs/grpo --serve
+      memenvs view runs/lexical --terminal --episode 3
+      memenvs view runs/grpo-0 runs/grpo-1 runs/mt_ppo-0 --curves --out curves.png
+      memenvs view runs --curves --metrics return eval_success --smooth 0.8
+
+    Args:
+        paths: files of episodes, and folders of runs.
+        out: a file ….html, or a folder; by default a temporary one, opened in the browser.
+        serve: serve the report to this machine alone, new at every reload.
+        port: of --serve, 0 for any that is free.
+        terminal: list the episodes here, or show the one of --episode.
+        episode: its number in the list of --terminal.
+        limit: characters of a text that --terminal shows.
+        curves: draw the logs of training runs to --out, by default curves.png and curves.svg.
+        metrics: of --curves; by default return, success, losses, …
+        smooth: of --curves: the weight of a moving average, below 1.
+    """
+    chosen = [
+        name for name, given in (("--serve", serve), ("--terminal", terminal), ("--curves", curves)) if given
+    ]
+    if len(chosen) > 1 or (out and (serve or terminal)):
+        raise ValueError(f"{', '.join(chosen)}{' and --out' * bool(out)} exclude each other; give one")
+    for option, value, needed, given in (
+        ("--episode", episode, "--terminal", terminal),
+        ("--metrics", metrics, "--curves", curves),
+        ("--smooth", smooth, "--curves", curves),
+    ):
+        if value is not None and not given:
+            raise ValueError(f"{option} is an option of {needed}; give both")
+    if curves:
+        _draw(paths, out or "curves", metrics, smooth or 0.0)
+    elif terminal:
+        _show(paths, episode, limit)
+    elif serve:
+        _serve(paths, port)
+    else:
+        find_files(paths)  # so that a wrong path leaves no temporary folder
+        to = Path(out) if out else Path(tempfile.mkdtemp(prefix="memenvs-view-")) / "report"
+        count = write_report(paths, to)
+        page = to if to.is_file() else to / "report.html"
+        sys.stdout.write(f"{page}: {count} episode{'s' * (count != 1)}\n")
+        displays = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
+        if not out and (sys.platform in ("darwin", "win32") or os.environ.keys() & displays):
+            webbrowser.open(page.as_uri())
+
+
+def _draw(paths: Sequence[str], out: str, metrics: Sequence[str] | None, smooth: float) -> None:
+    made = write_curves(paths, out, metrics, smooth)
+    text = f"{', '.join(map(str, made.files))}: {', '.join(made.metrics)}\n"
+    for label, runs in made.lines.items():
+        text += f"  {label}: {', '.join(runs)}\n"
+        if label in made.cut:
+            text += f"    drawn to step {made.cut[label]}, which all of them have reached\n"
+    show(text)
+
+
+def _show(paths: Sequence[str], number: int | None, limit: int) -> None:
+    episodes = [episode for path in find_files(paths) for episode in read_episodes(path)]
+    if number is not None and not 0 <= number < len(episodes):
+        raise ValueError(f"there are {len(episodes)} episodes, from 0; got --episode {number}")
+    show(listing(episodes) if number is None else transcript(episodes[number], limit))
+
+
+def _serve(paths: Sequence[str], port: int) -> None:
+    """Serve until Ctrl-C."""
+    server = report_server(paths, port)
+    sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}/ shows them; Ctrl-C ends\n")
+    sys.stdout.flush()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+    finally:
+        server.server_close()

@@ -52,13 +52,6 @@ def test_code_and_links_that_lead_nowhere_are_left_as_they_are():
     assert links.rewrite(text, "docs/learners.md", "learners") == text
 
 
-def test_a_page_that_the_index_does_not_name_is_listed():
-    index = "```{toctree}\nOverview <overview>\nrewards\n```\n"
-    found = links._others(index)
-    assert {"learners", "papers"} <= set(found)
-    assert not {"index", "overview", "rewards"} & set(found)
-
-
 def test_a_docstring_keeps_its_code_equations_and_signs():
     lines = ["Of `a_b` and *c*:", "", "    R_k = r_k * x_", "", "Args:", "    x: a `y`.", "", "    more"]
     found = docstrings.to_rst(lines)

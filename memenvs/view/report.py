@@ -28,23 +28,8 @@ SCRIPTS = ("dom", "text", "credit", "read", "table", "episode", "side", "main")
 MAX_TEXT = 160  # characters of a question or an answer in the table
 
 _FIRST = (
-    *(
-        "question",
-        "target",
-        "answer",
-        "run",
-        "env",
-        "phase",
-        "step",
-        "task",
-        "number",
-        "group",
-        "member",
-        "turns",
-        "end",
-        "return",
-    ),
-    "success",
+    *("question", "target", "answer", "run", "env", "phase", "step", "task", "number", "group", "member"),
+    *("turns", "end", "return", "success"),
 )
 """The first columns of the table."""
 
@@ -175,23 +160,33 @@ def folder_files(report: Report) -> dict[str, str]:
 
 
 def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
-    page, style = _part("report.html"), _part("report.css")
-    script = '(function () {\n"use strict";\n' + "\n".join(_part(f"{name}.js") for name in SCRIPTS) + "})();"
-    scripts = _hash(script) + (f" 'nonce-{nonce}'" if nonce else "")
+    table = _inside_script(json.dumps(index, ensure_ascii=False, separators=(",", ":")))
+    scripts = [f"{name}.js" for name in SCRIPTS]
+    return make_page("report.html", scripts, nonce=nonce, INDEX=table, BLOCKS=blocks)
+
+
+def make_page(
+    name: str, scripts: Sequence[str], connect: str = "'none'", nonce: str = "", **parts: str
+) -> str:
+    """A page of `memenvs/view/page` with its style, its scripts and a content-security policy.
+
+    Args:
+        name: its HTML, in which `%NAME%` is where a part goes.
+        scripts: files of JavaScript, which are joined.
+        connect: what the scripts may ask, a source of the policy.
+        nonce: of scripts that are loaded later.
+        **parts: other parts by their names.
+    """
+    style = _part("report.css")
+    script = '(function () {\n"use strict";\n' + "\n".join(map(_part, scripts)) + "})();"
+    sources = _hash(script) + (f" 'nonce-{nonce}'" if nonce else "")
     policy = (
-        f"default-src 'none'; script-src {scripts}; style-src {_hash(style)}; "
-        "img-src 'none'; connect-src 'none'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {sources}; style-src {_hash(style)}; "
+        f"img-src 'none'; connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
-    parts = {
-        "CSP": policy,
-        "STYLE": style,
-        "NONCE": "",
-        "INDEX": _inside_script(json.dumps(index, ensure_ascii=False, separators=(",", ":"))),
-        "BLOCKS": blocks,
-        "SCRIPT": script,
-    }
-    pieces = page.split("%")  # text and names alternate; what is put in is not searched again
-    return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+    given = {"CSP": policy, "STYLE": style, "SCRIPT": script, **parts}
+    pieces = _part(name).split("%")  # text and names alternate; what is put in is not searched again
+    return "".join(given[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
 def _part(name: str) -> str:

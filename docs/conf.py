@@ -17,6 +17,8 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
     "docstrings",
     "reference_pages",
     "repository_links",
@@ -25,7 +27,7 @@ extensions = [
 # Markdown as code hosts read it: the same anchors, and bare addresses are links.
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]
-suppress_warnings = ["myst.header"]  # the README has no heading of level 2 before some of level 3
+copybutton_prompt_text = "$ "
 
 # Docstrings are Google's, with code in single backticks.
 default_role = "literal"

@@ -21,7 +21,7 @@ def main() -> None:
         tasks = Path(folder) / "world"
         print("1. Build a world: invented people, places and works, and questions about them.\n")
         size = ["--entities", "1000", "--num-tasks", str(TASKS), "--documents", "100", "--seed", "7"]
-        print("$ python -m memenvs.build world", *size, "--out world")
+        print("$ memenvs build world", *size, "--out world")
         if build(["world", *size, "--out", str(tasks)]):
             raise SystemExit(1)
 

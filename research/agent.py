@@ -58,7 +58,7 @@ class Agent(NamedTuple):
     Attributes:
         env: id of its environment.
         env_args: its arguments, without the tasks.
-        worlds: task sets to be built, by name: flags of `python -m memenvs.build world`.
+        worlds: task sets to be built, by name: flags of `memenvs build world`.
         warm: flags of `memenvs train sft`, on the task set `warm`.
         learn: flags of `memenvs train grpo`.
         learn_on: the task set that it learns on.

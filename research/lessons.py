@@ -43,7 +43,7 @@ class Lessons:
     documents that stand elsewhere. Then the first questions are answered from whole notes.
 
     Args:
-        tasks: of a world that `python -m memenvs.build world` built with all its hops.
+        tasks: of a world that `memenvs build world` built with all its hops.
         documents: read for a task, its evidence among them.
         chunk_sizes: tokens of a chunk, one of these.
         max_memory: tokens of notes; lessons of longer ones are left out.
@@ -146,7 +146,7 @@ def fact_caller(env: gym.Env[Any, Any]) -> Policy:
     result does not hold is "unknown", behind no facts.
 
     Args:
-        env: `MemToolQA-v0` on a world that `python -m memenvs.build world` built.
+        env: `MemToolQA-v0` on a world that `memenvs build world` built.
     """
     inner: Any = env.unwrapped
     careful, (facts, needed) = CarefulCaller(inner), facts_of(inner.questions)
@@ -173,7 +173,7 @@ class FactNotes(RewardMethod):
     entity and its value. The last turn, which answers, is paid by the outcome alone.
 
     Args:
-        tasks: the task set that the environment draws from, of `python -m memenvs.build world`.
+        tasks: the task set that the environment draws from, of `memenvs build world`.
         cost: of a line that holds no needed fact.
     """
 
@@ -234,7 +234,7 @@ def facts_of(tasks: TaskSet) -> tuple[FactTable, list[list[Fact]]]:
     """The facts of a built world, and of each task those that its answer needs, in the order of its hops."""
     given = tasks.card.arguments
     if "hops" not in given:
-        raise ValueError(f"{tasks.name} is no world of `python -m memenvs.build world`; build one")
+        raise ValueError(f"{tasks.name} is no world of `memenvs build world`; build one")
     drawn = {name: given[name] for name in ("split", "seed", "hops")}
     facts, _, pairs = generate_forms(given["entities"], len(tasks), **drawn)
     needed = []

@@ -1,4 +1,4 @@
-"""`python -m memenvs.build` as tests call it."""
+"""`memenvs build` as tests call it."""
 
 from memenvs.commands.build import main
 

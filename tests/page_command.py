@@ -16,9 +16,8 @@ class Parsed(Exception):
 
 
 def parse(command, monkeypatch):
-    """The arguments of `python -m memenvs…`, those of its environment checked."""
-    _, _, module, *words = shlex.split(command, comments=True)
-    words = ["build", *words] if module == "memenvs.build" else words
+    """The arguments of `memenvs …`, those of its environment checked."""
+    _, *words = shlex.split(command, comments=True)
     if words[0] == "train":
         learner = importlib.import_module(f"memenvs.baselines.{words[1]}")
         args = read_args(get_type_hints(learner.train)["args"], words[2:], words[1])

@@ -1,4 +1,4 @@
-"""`python -m memenvs evaluate compare`: what is paired, the intervals, what is written, what is refused."""
+"""`memenvs evaluate compare`: what is paired, the intervals, what is written, what is refused."""
 
 import json
 import sys

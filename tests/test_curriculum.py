@@ -142,7 +142,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(tasks, change,
     [
         (
             {"by": "type"},
-            r"task q0 of levels has type=None, which is no level; .* `python -m memenvs.build mix`",
+            r"task q0 of levels has type=None, which is no level; .* `memenvs build mix`",
         ),
         ({"window": 0}, "window must be"),
         ({"threshold": float("nan")}, "threshold must be"),

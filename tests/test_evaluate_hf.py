@@ -1,4 +1,4 @@
-"""`python -m memenvs evaluate run --policy hf:MODEL` with a real, tiny model."""
+"""`memenvs evaluate run --policy hf:MODEL` with a real, tiny model."""
 
 import json
 

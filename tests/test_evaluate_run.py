@@ -1,4 +1,4 @@
-"""`python -m memenvs evaluate run`: what is averaged, kept, resumed and refused."""
+"""`memenvs evaluate run`: what is averaged, kept, resumed and refused."""
 
 import json
 import subprocess

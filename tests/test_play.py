@@ -1,4 +1,4 @@
-"""`python -m memenvs play`: an episode on the terminal."""
+"""`memenvs play`: an episode on the terminal."""
 
 import builtins
 import io

@@ -55,10 +55,10 @@ def test_the_types_of_the_snippets_are_sound(tmp_path):
 
 @pytest.mark.parametrize("block", snippets("console"))
 def test_the_commands_of_a_console_snippet_succeed(block, tmp_path):
-    commands = [line[2:] for line in block.splitlines() if line.startswith("$ python -m memenvs")]
+    commands = [line[len("$ memenvs ") :] for line in block.splitlines() if line.startswith("$ memenvs ")]
     for command in commands:
-        _, *arguments = shlex.split(command)
-        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        whole = [sys.executable, "-m", "memenvs", *shlex.split(command)]
+        done = subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 
@@ -68,7 +68,7 @@ def commands():
         blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
         for body in (body for language, body in blocks if language in ("", "sh")):
             for line in body.replace("\\\n", " ").splitlines():
-                if re.match(r"python -m memenvs[. ]\w", line):
+                if re.match(r"memenvs \w", line):
                     yield pytest.param(line, id=f"{page.name}-{' '.join(line.split()[2:6])}")
 
 

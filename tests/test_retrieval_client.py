@@ -161,7 +161,7 @@ def test_a_wrong_number_of_answers_is_refused(server):
 
 def test_an_unreachable_server_names_the_command_that_starts_one():
     away = HTTPRetriever("http://127.0.0.1:9", tries=2, pause=0.001)
-    with pytest.raises(ServerError, match=r"python -m memenvs serve retriever"):
+    with pytest.raises(ServerError, match=r"memenvs serve retriever"):
         away.search(["a"], 1)
 
 

@@ -129,7 +129,7 @@ def test_an_unknown_spec_names_the_forms(spec):
 
 
 def test_a_folder_without_an_index_names_the_command(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"python -m memenvs\.build index"):
+    with pytest.raises(FileNotFoundError, match=r"memenvs build index"):
         load_retriever(f"lexical:{tmp_path}")
 
 

@@ -106,7 +106,7 @@ def test_a_text_that_cannot_be_played_says_what_and_where(write, text, message):
 
 
 def test_a_missing_file_names_the_command_that_makes_one(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"python -m memenvs\.build sokoban"):
+    with pytest.raises(FileNotFoundError, match=r"memenvs build sokoban"):
         LevelSet.load(tmp_path / "none.npz")
 
 

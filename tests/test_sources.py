@@ -1,4 +1,4 @@
-"""`python -m memenvs.build BENCHMARK`: each official form is read, and whatever else is one line."""
+"""`memenvs build BENCHMARK`: each official form is read, and whatever else is one line."""
 
 import base64
 import copy

@@ -1,4 +1,4 @@
-"""`python -m memenvs evaluate table`: rows of methods, columns of benchmarks, and what is refused."""
+"""`memenvs evaluate table`: rows of methods, columns of benchmarks, and what is refused."""
 
 import pytest
 from command_line import table as main

@@ -10,22 +10,22 @@ import memenvs.wrappers.prm
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
 ROWS = "\n".join(re.findall(r"^\|.*", PAGE, re.MULTILINE))
-COMMANDS = re.findall(r"`(python -m memenvs[^`]+)`", ROWS)
+COMMANDS = re.findall(r"`(memenvs (?:train|evaluate|build)[^`]+)`", ROWS)
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
 def test_every_command_of_a_row_is_one(command, monkeypatch):
     monkeypatch.setattr(memenvs.wrappers.prm, "check_checkpoint", lambda folder: None)  # of a run of the page
     args = parse(command, monkeypatch)
-    if command.startswith("python -m memenvs train"):
+    if command.startswith("memenvs train"):
         args.check()
 
 
 def test_a_command_with_a_flag_that_there_is_not_is_found(monkeypatch):
     with pytest.raises(SystemExit):
-        parse("python -m memenvs train grpo --recipe tamtrl_reading --rewards outcome", monkeypatch)
+        parse("memenvs train grpo --recipe tamtrl_reading --rewards outcome", monkeypatch)
     with pytest.raises(ValueError, match=r"MemChunkQA-v0 .*chunk"):
         parse(
-            "python -m memenvs train grpo --recipe tamtrl_reading --env-args chunks=3 --model M",
+            "memenvs train grpo --recipe tamtrl_reading --env-args chunks=3 --model M",
             monkeypatch,
         )

@@ -132,7 +132,7 @@ def test_an_index_outside_the_set_is_an_index_error(small_set):
 
 
 def test_a_missing_folder_says_how_to_build_one(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"python -m memenvs\.build"):
+    with pytest.raises(FileNotFoundError, match=r"memenvs build"):
         open_tasks(tmp_path / "nowhere")
 
 

@@ -34,7 +34,7 @@ class Curriculum:
     """The tasks of a set by levels; the next level begins when a metric's running mean is high enough.
 
     A level is a value of a number in the tasks' `meta`, as `hops`, or `tokens` rounded up to a power of two
-    (`python -m memenvs.build mix` writes both for every task); the lowest comes first. It depends on the
+    (`memenvs build mix` writes both for every task); the lowest comes first. It depends on the
     updates alone: processes that make the same ones are at the same level.
 
     Attributes:
@@ -70,7 +70,7 @@ class Curriculum:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ValueError(
                     f"task {task.id} of {tasks.name} has {by}={value!r}, which is no level; choose a whole "
-                    "number that all have, or give them hops and tokens by `python -m memenvs.build mix`"
+                    "number that all have, or give them hops and tokens by `memenvs build mix`"
                 )
             level = 1 << max(0, value - 1).bit_length() if by == "tokens" else value
             grouped.setdefault(level, []).append(number)

@@ -51,7 +51,7 @@ class PRMMethod(ScoreMethod):
 
     TAMTRL's baseline PRM (appendix B.2) pays R_k = p_k r, which is `outcome="multiply"`; its advantage over
     the turns of a task (eq. 7) is the learner's `--reward turn-pool`. The paper's model is a BERT; ours is
-    a causal model that `python -m memenvs train prm` has trained. It reads observations and replies
+    a causal model that `memenvs train prm` has trained. It reads observations and replies
     alone, of any text environment: where prompts are appended, all that came before in the episode; where
     they are rewritten, the turn by itself.
 

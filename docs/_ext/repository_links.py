@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = {
-    "overview": "README.md",
     "contributing": "CONTRIBUTING.md",
     "changelog": "CHANGELOG.md",
     "data": "data/README.md",
@@ -94,16 +93,7 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
     if place is not None:
         app.env.note_dependency(str(ROOT / place))
         source[0] = (ROOT / place).read_text(encoding="utf-8")
-    if docname == "index":
-        source[0] = source[0].replace("<!-- other pages -->", "\n".join(_others(source[0])))
     source[0] = rewrite(source[0], place or f"docs/{docname}.md", docname)
-
-
-def _others(index: str) -> list[str]:
-    """Pages of docs/ that the index does not name."""
-    pages = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
-    named = {*re.findall(r"^(?:.* <)?([\w/]+)>?$", index, re.MULTILINE), "index"}
-    return [name for name in pages if name not in named]
 
 
 def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:

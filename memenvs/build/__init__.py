@@ -1,1 +1,1 @@
-"""Task sets from official files and generators; `python -m memenvs.build --help` teaches."""
+"""Task sets from official files and generators; `memenvs build --help` teaches."""

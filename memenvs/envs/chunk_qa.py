@@ -170,7 +170,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         was called back; with `"react"` the scoring fields are those of an environment that appends.
 
     Args:
-        tasks: a bundled task set's name or a folder made by `python -m memenvs.build`.
+        tasks: a bundled task set's name or a folder made by `memenvs build`.
         chunk_size: tokens of a chunk.
         max_memory: tokens of memory kept; of a longer one the beginning, at most 16 characters a token.
         max_answer: tokens of the final reply that count.
@@ -188,7 +188,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             chat template writes `<think>` itself; `"keep"` drops nothing.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own. `boxed_em` and
             `math_em` need `"boxed"`.
-        ask: several questions of a task (`python -m memenvs.build multi`) `"together"`, in one answer turn;
+        ask: several questions of a task (`memenvs build multi`) `"together"`, in one answer turn;
             `"each"` in a turn of its own, all of them shown while the text is read; or `"later"`, as `"each"`
             but not shown before the text has been read, so that the memory must serve any question.
         memory_mode: `"rewrite"` (MemAgent): the reply is the new memory. `"callback"` (ReMemR1): so it is,
@@ -245,7 +245,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         if ask != "together" and (joined := self.tasks.inseparable):
             raise ValueError(
                 f"ask={ask!r}: task {joined} of {tasks} has several answers to one question; "
-                "use ask='together', or join single questions with `python -m memenvs.build multi`"
+                "use ask='together', or join single questions with `memenvs build multi`"
             )
         self.memory_mode = memory_mode
         self.mode = MODES[memory_mode](self.tokenizer, max_memory, thoughts)

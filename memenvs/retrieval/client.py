@@ -12,7 +12,7 @@ from memenvs.core.http import JSONClient, RequestRefused
 from memenvs.retrieval.corpus import Document
 from memenvs.retrieval.protocol import MAX_PASSAGES, Hits, LRUCache, Passage, search_distinct
 
-FIX = "is it up? `python -m memenvs serve retriever --index DIR --port 8000` starts one"
+FIX = "is it up? `memenvs serve retriever --index DIR --port 8000` starts one"
 
 
 class HTTPRetriever:

@@ -24,7 +24,7 @@ from memenvs.tasks.taskset import read_arrow
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
 BATCH = 8_192  # rows an Arrow batch: a row's batch is found by a division
-BUILD = "build one with `python -m memenvs.build index --corpus FILE --index lexical --out DIR`"
+BUILD = "build one with `memenvs build index --corpus FILE --index lexical --out DIR`"
 SCHEMA = pa.schema([("id", pa.string()), ("contents", pa.large_string())])
 
 

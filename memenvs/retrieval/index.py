@@ -62,7 +62,7 @@ class IndexCard:
         if not path.exists():
             raise FileNotFoundError(
                 f"no index in {folder}: it has no {CARD}; build one, or finish its build, with "
-                f"`python -m memenvs.build index --corpus FILE --index flat --out {folder}`"
+                f"`memenvs build index --corpus FILE --index flat --out {folder}`"
             )
         card = convert(read_sealed(path, FORMAT), cls, f"{path}: card", "build it again")
         if kind not in (None, card.kind):

@@ -54,7 +54,7 @@ class LexicalRetriever(CorpusRetriever):
         if size > MAX_IN_MEMORY:
             raise ValueError(
                 f"{path} has {size:,} bytes, more than the {MAX_IN_MEMORY:,} that are indexed in memory; run "
-                f"`python -m memenvs.build index --corpus {path} --index lexical --out DIR` and give DIR"
+                f"`memenvs build index --corpus {path} --index lexical --out DIR` and give DIR"
             )
         return cls(Corpus.from_passages(read_jsonl(path)))
 

@@ -90,7 +90,7 @@ class LevelSet:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(
-                f"no level file at {path}; build one with `python -m memenvs.build sokoban --out {path}`"
+                f"no level file at {path}; build one with `memenvs build sokoban --out {path}`"
             )
         data = path.read_bytes()
         try:
@@ -162,9 +162,7 @@ def _unpack(data: bytes) -> LevelSet:
     except LevelError:
         raise
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise LevelError(
-            f"not a level file ({error}); build one with `python -m memenvs.build sokoban`"
-        ) from error
+        raise LevelError(f"not a level file ({error}); build one with `memenvs build sokoban`") from error
     ends = np.cumsum(np.maximum(lengths, 0)).tolist()
     moves = [
         None if length < 0 else joined[end - length : end]

@@ -132,7 +132,7 @@ class TaskSet(Sequence[Task]):
     def __init__(self, path: Path) -> None:
         if not (path / CARD).is_file():
             raise FileNotFoundError(
-                f"no task set at {path}; build one with `python -m memenvs.build world --out {path}`"
+                f"no task set at {path}; build one with `memenvs build world --out {path}`"
             )
         self.path, self.name = path, path.name
         self.card, self.hash = Card.read(path / CARD), sha256(path / CARD)[:16]
@@ -239,7 +239,7 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
             sets = ", ".join(one for one in bundled_names() if (bundled(one) / CARD).is_file())
             raise FileNotFoundError(
                 f"no task set named {name!r}; there are {sets}, and folders by their paths; "
-                f"if it is a source, build it first: `python -m memenvs.build {name}`"
+                f"if it is a source, build it first: `memenvs build {name}`"
             ) from error
     path = resolved(path)
     card = path / CARD

@@ -1,6 +1,6 @@
 """Looking at episodes, by an HTML report of its own or on the terminal, and at curves of training runs.
 
-`python -m memenvs view PATH… --out report.html` makes the report, `--curves RUN…` the curves; docs/view.md
+`memenvs view PATH… --out report.html` makes the report, `--curves RUN…` the curves; docs/view.md
 shows both.
 """
 

@@ -12,20 +12,24 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from memenvs.core.files import names_apart, whole_folder, write_text
 from memenvs.rollout.records import Episode, read_records
+from memenvs.tasks.metrics import extract_answer
 
 EPISODES = "episodes.jsonl"
 MAX_FILE = 32 * 2**20  # characters of episodes in one file, all read before the table is shown
 BLOCK = 20  # episodes that are loaded together
 
+SCRIPTS = ("dom", "text", "credit", "read", "table", "episode", "side", "main")
+MAX_TEXT = 160  # characters of a question or an answer in the table
+
 _FIRST = (
-    *("run", "env", "phase", "step", "task", "number", "group", "member", "turns", "end", "return"),
-    "success",
+    *("question", "target", "answer", "run", "env", "phase", "step", "task", "number", "group", "member"),
+    *("turns", "end", "return", "success"),
 )
 """The first columns of the table."""
 
@@ -94,25 +98,36 @@ def make_report(paths: Sequence[str | Path]) -> Report:
     runs = names_apart([path.parent if path.name == EPISODES else path for path in found])
     lines: list[str] = []
     facts: list[dict[str, Any]] = []
-    groups: list[int] = []
-    known: dict[tuple[Any, ...], int] = {}
-    for run, path in zip(runs, found, strict=True):
+    run_of: list[int] = []
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    tasks: dict[tuple[Any, ...], list[int]] = {}
+    for run, path in enumerate(found):
         for line, episode in read_records(path):
+            here = len(lines)
             lines.append(line.strip())
-            facts.append(_facts(run, episode))
+            facts.append(_facts(runs[run], episode))
+            run_of.append(run)
             task: Any = episode.group if episode.number is None else ("task", episode.number)
             key: tuple[Any, ...] = (run, episode.step, episode.phase, task)
             if episode.phase == "eval" or (episode.number is None and episode.step is None):
-                key = (*key, episode.task) if episode.group else (*key, len(lines))
-            groups.append(known.setdefault(key, len(known)))
+                key = (*key, episode.task) if episode.group else (*key, here)
+            groups.setdefault(key, []).append(here)
+            tasks.setdefault((episode.env, episode.task or here, episode.number), []).append(here)
     if not lines:
         raise ValueError(f"no episode has ended yet in {', '.join(map(str, found))}")
     names = [name for name in _FIRST if any(one.get(name) not in (None, "") for one in facts)]
     names += sorted({name for one in facts for name in one} - set(_FIRST))
     if len(runs) == 1:
         names.remove("run")
-    rows = [[one.get(name) for name in names] for one in facts]
-    index = {"columns": names, "rows": rows, "runs": runs, "groups": groups, "block": BLOCK}
+    index = {
+        "columns": names,
+        "rows": [[one.get(name) for name in names] for one in facts],
+        "runs": runs,
+        "run": run_of,
+        "groups": _numbered(groups, len(lines)),
+        "tasks": _numbered(tasks, len(lines)),
+        "block": BLOCK,
+    }
     return Report(index, lines)
 
 
@@ -145,22 +160,33 @@ def folder_files(report: Report) -> dict[str, str]:
 
 
 def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
-    page, style, script = (_part(name) for name in ("report.html", "report.css", "report.js"))
-    scripts = _hash(script) + (f" 'nonce-{nonce}'" if nonce else "")
+    table = _inside_script(json.dumps(index, ensure_ascii=False, separators=(",", ":")))
+    scripts = [f"{name}.js" for name in SCRIPTS]
+    return make_page("report.html", scripts, nonce=nonce, INDEX=table, BLOCKS=blocks)
+
+
+def make_page(
+    name: str, scripts: Sequence[str], connect: str = "'none'", nonce: str = "", **parts: str
+) -> str:
+    """A page of `memenvs/view/page` with its style, its scripts and a content-security policy.
+
+    Args:
+        name: its HTML, in which `%NAME%` is where a part goes.
+        scripts: files of JavaScript, which are joined.
+        connect: what the scripts may ask, a source of the policy.
+        nonce: of scripts that are loaded later.
+        **parts: other parts by their names.
+    """
+    style = _part("report.css")
+    script = '(function () {\n"use strict";\n' + "\n".join(map(_part, scripts)) + "})();"
+    sources = _hash(script) + (f" 'nonce-{nonce}'" if nonce else "")
     policy = (
-        f"default-src 'none'; script-src {scripts}; style-src {_hash(style)}; "
-        "img-src 'none'; connect-src 'none'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {sources}; style-src {_hash(style)}; "
+        f"img-src 'none'; connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
-    parts = {
-        "CSP": policy,
-        "STYLE": style,
-        "NONCE": "",
-        "INDEX": _inside_script(json.dumps(index, ensure_ascii=False, separators=(",", ":"))),
-        "BLOCKS": blocks,
-        "SCRIPT": script,
-    }
-    pieces = page.split("%")  # text and names alternate; what is put in is not searched again
-    return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+    given = {"CSP": policy, "STYLE": style, "SCRIPT": script, **parts}
+    pieces = _part(name).split("%")  # text and names alternate; what is put in is not searched again
+    return "".join(given[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
 def _part(name: str) -> str:
@@ -182,6 +208,30 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
         yield "\n".join(lines[start : start + BLOCK])
 
 
+def _numbered(members: Mapping[Any, Sequence[int]], count: int) -> list[int]:
+    """For each of `count` episodes, the number of the set that it is a member of."""
+    numbers = [0] * count
+    for number, some in enumerate(members.values()):
+        for episode in some:
+            numbers[episode] = number
+    return numbers
+
+
+def _texts(episode: Episode) -> dict[str, str]:
+    """What was asked, expected and answered, each in at most `MAX_TEXT` characters."""
+    known = episode.turns[0].before.get("privileged", {}) if episode.turns else {}
+    accepted = [" or ".join(map(str, some)) for some in known.get("answers", [])]
+    reply = episode.replies[-1].text if episode.replies else ""
+    answer = extract_answer(reply, "tag") or extract_answer(reply, "boxed")
+    texts = {
+        "question": known.get("question", "").partition("\n\n#")[0],  # without a board
+        "target": "; ".join(accepted) or known.get("target", ""),
+        "answer": reply.rpartition("</think>")[2].strip() if answer is None else answer,
+    }
+    short = {name: text[: MAX_TEXT - 1] + "…" for name, text in texts.items() if len(text) > MAX_TEXT}
+    return texts | short
+
+
 def _facts(run: str, episode: Episode) -> dict[str, Any]:
     """What the table shows of an episode; numbers have six digits, and None where they are not finite."""
     signals = {f"mean {name}": [v for v in values if v == v] for name, values in episode.signals.items()}
@@ -192,6 +242,7 @@ def _facts(run: str, episode: Episode) -> dict[str, Any]:
     }
     return {
         **{name: float(f"{v:.6g}") if math.isfinite(v) else None for name, v in numbers.items()},
+        **_texts(episode),
         "run": run,
         "env": episode.env,
         "phase": episode.phase,

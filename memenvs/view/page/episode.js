@@ -1,0 +1,141 @@
+// An episode: what was asked, expected, answered and scored; a strip of its turns; the turns.
+
+function neighbours(i) {
+  const at = order.indexOf(i);
+  return at < 0 ? [i - 1, i + 1] : [order[at - 1], order[at + 1]];
+}
+function groupOf(i) { return rows.map((_, k) => k).filter((k) => index.groups[k] === index.groups[i]); }
+function sameTask(i) {
+  const own = index.tasks[i];
+  return rows.map((_, k) => k).filter((k) => index.tasks[k] === own && index.run[k] !== index.run[i]);
+}
+function go(i) { if (i >= 0 && i < rows.length) visit({ view: place.view || "e", at: i }); }
+function nextFailure(i) {
+  const next = order.slice(order.indexOf(i) + 1).find(failed);
+  if (next !== undefined) visit({ view: "e", at: next });
+}
+
+function fact(name, value) {
+  const empty = value === null || value === undefined || value === "";
+  return empty ? null : el("div", {}, el("dt", {}, name), el("dd", { dir: "auto" }, number(value)));
+}
+
+function answersOf(record) { return (record.answers || []).map((some) => [].concat(some).join(" or ")).join("; "); }
+
+function headline(i, record) {
+  const question = isBoards(record) ? withoutBoards(record.question || "") : record.question;
+  const box = (label, node, kind) => node ? el("div", { class: "box " + (kind || "") }, el("div", { class: "label" }, label),
+    el("div", { class: "text", dir: "auto" }, node)) : null;
+  return el("div", { class: "headline-boxes" },
+    box("question", question ? plain(question, 2000) : null, "wide"),
+    box("target", plain(answersOf(record) || record.target || "", 400)),
+    box("answer", plain(cell(i, "answer") || (record.replies[record.replies.length - 1] || "").trim() || "(none)", 400)),
+    box("score", [scoreNode(cell(i, score())), el("span", { class: "quiet" }, " " + score())]),
+    box("return", signed(sum(record.turn_rewards))));
+}
+
+function details(i, record) {
+  const facts = [
+    fact("environment", record.env), fact("task", record.task), fact("run", index.runs.length > 1 ? runOf(i) : ""), fact("step", record.step), fact("phase", record.phase),
+    fact("group", cell(i, "group")), fact("member", record.member), fact("end", record.end),
+    fact("seed", record.seed < 0 || cell(i, "group") !== null ? null : record.seed),
+    ...Object.entries(record.metrics || {}).filter(([name]) => name !== "return").map(([name, value]) => fact(name, value)),
+  ];
+  return [
+    el("details", {}, el("summary", {}, "metrics and settings"), el("dl", { class: "facts" }, facts)),
+    record.replies.length > 1 ? el("details", {}, el("summary", {}, "rewards of every turn"), payTable(record)) : null,
+  ];
+}
+
+function otherRuns(i) {
+  const others = sameTask(i);
+  if (!others.length) return null;
+  const name = score(), line = (k) => el("tr", {},
+    el("th", { scope: "row" }, link({ view: "e", at: k }, runOf(k))), el("td", { class: "answer", dir: "auto" }, el("div", {}, cell(k, "answer") || "")),
+    el("td", { class: "n" }, scoreNode(cell(k, name))), el("td", { class: "n" }, signed(cell(k, "return"))), el("td", { class: "n" }, number(cell(k, "turns"))));
+  return el("details", { open: others.length <= 8 }, el("summary", {}, "the same task in other runs: " + others.length),
+    el("p", {}, link({ view: "t", at: i }, "compare them side by side")),
+    scrolling("The same task in other runs", el("table", {},
+      el("thead", {}, el("tr", {}, ["run", "answer", name, "return", "turns"].map((head, h) => el("th", { class: h > 1 ? "n" : null }, head)))),
+      el("tbody", {}, others.slice(0, 64).map(line)))));
+}
+
+// A button a turn: whether it read evidence, how much of it the memory keeps, and its reward.
+function strip(record, steps) {
+  const most = Math.max(...record.turn_rewards.map((value) => Math.abs(value || 0)), 0);
+  const keeps = steps.some((step) => step.kept !== null), reads = steps.some((step) => step.seen);
+  const buttons = steps.map((step, k) => {
+    const said = ["turn " + (k + 1), step.seen ? "reads evidence" : "", step.kept === null ? "" : "keeps " + number(100 * step.kept, 2) + "% of it",
+      step.answer ? "the answer is in memory" : "", "reward " + signed(record.turn_rewards[k])].filter(Boolean).join(", ");
+    const bar = el("span", { class: "bar" }, el("span", { class: "level" + (step.answer ? " whole" : "") }));
+    bar.firstChild.style.height = 100 * (step.kept || 0) + "%";
+    const reward = el("span", { class: "reward" }, signed(record.turn_rewards[k] === null ? null : Number((record.turn_rewards[k] || 0).toPrecision(2))));
+    reward.style.backgroundColor = shade(record.turn_rewards[k] || 0, most);
+    return el("button", { class: "step", title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
+      el("span", { class: "shown", "aria-hidden": "true" },
+        el("span", {}, k + 1), reads ? el("span", { class: "seen" }, step.seen ? "●" : "·") : null, keeps ? bar : null, reward));
+  });
+  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", "number: reward"];
+  return el("nav", { class: "strip", "aria-label": "Turns" }, el("div", { class: "steps", tabindex: "0" }, buttons), el("div", { class: "quiet" }, told.filter(Boolean).join(" · ")));
+}
+
+function turnCard(record, k, before, by, most) {
+  const turn = record.turns[k] || { rewards: {}, feedback: "" }, own = (record.tokens || [])[k], reply = record.replies[k];
+  const isMemory = typeof turn.memory === "string" && turn.memory.trim() === reply.trim();
+  const told = "reply" + (own && own.ids.length ? ", " + count(own.ids.length, "token") + (own.finished ? "" : ", truncated at its limit") : "");
+  const wrote = [
+    el("div", { class: "label" }, told), replyNode(record, k, by, most),
+    typeof turn.memory === "string" && (turn.memory || before) ? memoryNode(before, turn.memory, turn.memory !== before && (!isMemory || Boolean(before))) : null,
+    turn.feedback && turn.feedback.trim() ? labelled("feedback", feedbackNodes(record, turn.feedback.trim())) : null,
+  ];
+  const read = readNode(record, k);
+  return el("section", { class: "card turn", id: "turn-" + k, "aria-label": "Turn " + (k + 1) },
+    el("div", { class: "top" }, el("h3", {}, "Turn " + (k + 1)), payLine(record, k)),
+    el("div", { class: read ? "halves" : "" }, read ? el("div", {}, read) : null, el("div", {}, wrote)));
+}
+
+function episode(i) {
+  const [before, after] = neighbours(i), group = groupOf(i);
+  where.replaceChildren(link({ view: "" }, "episodes"), " › " + (index.runs.length > 1 ? runOf(i) + " › " : "") + i);
+  keys.textContent = "n p episode · j k turn · f failure · g group · Esc table";
+  body(i).then((record) => {
+    if (place.view !== "e" || place.at !== i) return;
+    const by = colourOf(record), most = strongest(record, by);
+    const redraw = () => { const at = window.scrollY; episode(i); requestAnimationFrame(() => window.scrollTo(0, at)); };
+    let memory = "";
+    const cards = record.replies.map((_, k) => {
+      const card = turnCard(record, k, memory, by, most), now = (record.turns[k] || {}).memory;
+      if (typeof now === "string") memory = now;
+      return card;
+    });
+    const tools = el("div", { class: "tools" },
+      el("button", { click: () => go(before), disabled: !(before >= 0), "aria-label": "Previous episode" }, "← previous"),
+      el("button", { click: () => go(after), disabled: !(after < rows.length), "aria-label": "Next episode" }, "next →"),
+      el("button", { click: () => nextFailure(i) }, "next failure"),
+      group.length > 1 ? link({ view: "g", at: i }, "its group of " + group.length) : null, colourTool(record, redraw));
+    show("Episode " + i + (record.task ? ", " + record.task : ""), tools,
+      el("section", { class: "card", "aria-label": "Episode" }, el("h2", {}, "Episode " + i + (record.task ? " · " + record.task : "")), headline(i, record),
+        record.error ? el("p", { class: "failure" }, record.error) : null, details(i, record), otherRuns(i)),
+      cards.length ? [strip(record, progress(record)), cards] : el("p", {}, "No turn was played."));
+    main.focus({ preventScroll: true });
+    if (place.turn) current(Number(place.turn), true);
+    else { window.scrollTo(0, 0); current(0, false); }
+  }).catch(trouble);
+}
+
+function trouble(error) { show("Error", el("p", { class: "failure", role: "alert" }, String(error.message || error))); }
+
+function current(k, scroll) {
+  const cards = main.querySelectorAll(".turn"), steps = main.querySelectorAll(".step");
+  if (!cards.length) return;
+  const at = Math.max(0, Math.min(k, cards.length - 1));
+  if (scroll || place.turn) remember({ turn: String(at) });
+  cards.forEach((card, n) => card.classList.toggle("current", n === at));
+  steps.forEach((step, n) => {
+    if (n === at) step.setAttribute("aria-current", "step");
+    else step.removeAttribute("aria-current");
+  });
+  if (scroll) cards[at].scrollIntoView({ block: "start" });
+  const strip = main.querySelector(".steps");
+  if (steps[at]) strip.scrollLeft = steps[at].offsetLeft - strip.clientWidth / 2;
+}

@@ -1,0 +1,431 @@
+"""The page of a report in a real browser."""
+
+import re
+import shutil
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import memenvs  # noqa: F401  # registers the environments
+from memenvs import TextVectorEnv, collect
+from memenvs.models import ScriptedPolicy
+from memenvs.rollout.records import (
+    Credit,
+    Episode,
+    EpisodeWriter,
+    RecordEpisodes,
+    read_episodes,
+    text_reply,
+)
+from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.view import write_report
+from memenvs.wrappers import RewardWrapper
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
+
+
+def write(path, episodes, policy=None):
+    with EpisodeWriter(path) as writer:
+        for episode in episodes:
+            writer.write(episode, policy)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A reading run under reward methods, a search, and a training step of Sokoban with advantages."""
+    folder = tmp_path_factory.mktemp("runs")
+    reading = gym.make("MemChunkQA-v0", tasks="world-test", chunk_size=1200, n_documents=16)
+    env = RewardWrapper(reading, ["TAMTRL", "InfoMem"], scorer="lexical")
+    for member, name in enumerate(("gold", "silent")):
+        play_episode(env, make_policy(name, env), task=3, seed=5)
+        episode = env.record
+        episode.number, episode.member = 3, member
+        write(folder / "read" / "episodes.jsonl", [episode])
+    search = RecordEpisodes(gym.make("MemSearchQA-v0", tasks="world-test"), folder / "s" / "episodes.jsonl")
+    play_episode(search, make_policy("lexical", search), task=2, seed=0)
+    replies = iter(["Up", "Left || Left", "Down || Down", "Right"] * 4)
+    policy = ScriptedPolicy(lambda _: f"<think>I look.</think><answer>{next(replies)}</answer>")
+    boards = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled")
+    group = collect(boards, policy, [2**62], 2)
+    for episode in group:
+        episode.advantages, episode.step, episode.phase = np.linspace(-1, 1, episode.tokens), 7, "train"
+    write(folder / "train" / "episodes.jsonl", group, policy)
+    return folder
+
+
+def read_with(path, replies, **arguments):
+    """Write the episode of a reader of two chunks that replies so."""
+    chunks = {"tasks": "world-test", "chunk_size": 1200, "n_documents": 16}
+    env = RecordEpisodes(gym.make("MemChunkQA-v0", **chunks, **arguments), path)
+    rest = iter(replies)
+    play_episode(env, lambda *_: next(rest), task=3, seed=5)
+
+
+# In Chromium.
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    webdriver = pytest.importorskip("selenium.webdriver", reason="they want the extra dev-browser")
+    if not CHROMIUM or not shutil.which("chromedriver"):
+        pytest.skip("there is no chromium with its chromedriver (apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (
+        *("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking"),
+        *("disable-component-update", "disable-sync", "disable-quic", "disable-dev-shm-usage"),
+        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
+        "window-size=1200,900",
+    ):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser):
+    """Opens a page, and says at the end of the test that nothing went wrong in it."""
+    browser.get_log("browser")
+    yield Page(browser)
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+class Page:
+    """A page in the browser."""
+
+    def __init__(self, browser):
+        self.browser = browser
+
+    def open(self, path, view=""):
+        self.browser.get("about:blank")
+        self.browser.get(f"file://{path}{view}")
+        return self
+
+    def all(self, selector):
+        return self.browser.find_elements("css selector", selector)
+
+    def one(self, selector):
+        return self.wait(lambda: self.all(selector))[0]
+
+    def text(self, selector="main"):
+        return self.browser.execute_script(
+            "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent).join('\\n')",
+            selector,
+        )
+
+    def press(self, key):
+        self.browser.switch_to.active_element.send_keys(key)
+
+    def wait(self, found, seconds=10):
+        end = time.monotonic() + seconds
+        while not (value := found()):
+            assert time.monotonic() < end, self.text("body")[:500]
+            time.sleep(0.02)
+        return value
+
+    def view(self):
+        return self.browser.execute_script("return location.hash")
+
+    def shows(self, view):
+        self.wait(lambda: self.view() == view)
+        return self
+
+
+@pytest.fixture(scope="module", params=["r.html", "folder"])
+def report(request, runs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("report") / request.param
+    write_report([runs], out)
+    return out if out.is_file() else out / "report.html"
+
+
+def column(page, name):
+    """The cells of a column of the table of episodes."""
+    return page.browser.execute_script(
+        "const table = [...document.querySelectorAll('table')].pop();"
+        "const heads = [...table.tHead.rows[0].cells].map((one) => one.textContent.split(' ')[0]);"
+        "const c = heads.indexOf(arguments[0]);"
+        "return [...table.tBodies[0].rows].map((row) => row.cells[c].textContent)",
+        name,
+    )
+
+
+def header(page, name):
+    """The button that sorts by a column."""
+    return next(one for one in page.all("thead button") if one.text.split()[0] == name)
+
+
+def test_the_table_shows_question_target_answer_and_score_and_filters_and_sorts(page, report):
+    page.open(report).wait(lambda: len(page.all("tr.row")) == 5)
+    assert column(page, "answer")[0] == column(page, "target")[0] != ""
+    assert column(page, "success")[:2] == ["✓ 1", "✗ 0"]
+    page.one("#filter").send_keys("env=MemSokoban-v0 success<1")
+    page.wait(lambda: len(page.all("tr.row")) == 2)
+    page.one("#filter").clear()
+    page.one("#filter").send_keys("env=MemChunkQA-v0")
+    page.wait(lambda: len(page.all("tr.row")) == 2)
+    header(page, "return").click()
+    returns = [float(value) for value in column(page, "return")]
+    assert returns == sorted(returns, reverse=True)
+    header(page, "return").click()
+    assert [float(value) for value in column(page, "return")] == sorted(returns)
+
+
+def test_each_run_has_its_mean_score_and_interval(page, report):
+    page.open(report).one("table.runs")
+    first = page.text("table.runs tbody tr:first-child")
+    assert "0.5 0.095 to 0.91" in first  # one success of two; Wilson's interval
+    page.all("table.runs a")[0].click()
+    page.wait(lambda: len(page.all("tr.row")) == 2)
+
+
+def test_the_address_keeps_filter_order_and_turn(page, report):
+    page.open(report, "#?q=env%3DMemChunkQA-v0&sort=return").wait(lambda: len(page.all("tr.row")) == 2)
+    page.all("tr.row")[0].click()
+    page.one(".turn")
+    page.press("j")
+    page.wait(lambda: "turn=1" in page.view())
+    page.open(report, page.view()).one(".turn.current#turn-1")
+    page.press("\ue00c")  # Escape
+    page.wait(lambda: len(page.all("tr.row")) == 2)
+    assert page.browser.title.startswith("episodes")
+
+
+def test_an_episode_begins_with_what_was_asked_expected_answered_and_scored(page, report):
+    page.open(report)
+    page.wait(lambda: page.all("tr.row"))[0].click()
+    page.one(".turn")
+    boxes = page.text(".headline-boxes")
+    for name in ("question", "target", "answer", "score"):
+        assert name in boxes
+    assert "✓ 1" in boxes
+    assert "Episode 0" in page.browser.title
+
+
+def test_an_episode_shows_evidence_memory_credit_and_pay(page, report):
+    page.open(report, "#e0").one(".turn")
+    assert page.all(".turn mark")  # evidence inside the chunk
+    assert page.all(".turn ins")  # what came into the memory
+    (coloured, *_) = page.all(".credit[title*=tamtrl]")
+    assert "rgb" in coloured.get_attribute("style")
+    table = page.text(".card thead")
+    for name in ("outcome, replaced", "tamtrl", "infomem", "signal of tamtrl", "return so far"):
+        assert name in table
+
+
+def test_the_strip_says_where_evidence_was_read_and_kept_and_goes_to_a_turn(page, report):
+    page.open(report, "#e0").one(".turn")
+    said = [step.get_attribute("title") for step in page.all(".step")]
+    assert any("reads evidence" in one for one in said)
+    assert any("% of it" in one for one in said)
+    page.all(".step")[1].click()
+    assert page.one(".turn.current").get_attribute("id") == "turn-1"
+
+
+def test_arrow_keys_say_the_credit_of_each_piece_of_a_reply(page, report):
+    page.open(report, "#e3").one("#turn-0 .credit")
+    reply = page.one("#turn-0 .reply")
+    page.browser.execute_script("arguments[0].focus()", reply)
+    reply.send_keys("\ue014\ue014")  # the second piece
+    pieces = page.all("#turn-0 .credit")
+    assert pieces[1].get_attribute("title") in page.text("#turn-0 .said")
+    assert "log-probability" in page.text("#turn-0 .said")
+
+
+def test_the_same_task_in_other_runs_is_shown_side_by_side(page, runs, tmp_path):
+    for name in ("gold", "silent"):
+        read_with(tmp_path / name / "episodes.jsonl", [name, "b", "c"])
+    write_report([tmp_path], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    page.browser.execute_script("document.querySelector('a[href^=\"#t0\"]').click()")
+    page.wait(lambda: "The same task in 2 runs" in page.text())
+    assert [card.text.split(",")[0] for card in page.all(".side .card")[:2]] == ["gold", "silent"]
+
+
+def changes(page, turn):
+    """What the memory lost and gained at a turn."""
+    find = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"
+    return [page.browser.execute_script(find, f"#turn-{turn} {kind}") for kind in ("del", "ins")]
+
+
+def test_memories_are_compared_by_line_and_by_word_inside_lines_that_are_mostly_equal(page, tmp_path):
+    before = "The kitchens of the Kunnelle are famous.\n\nLorets is a town on the Dundura.\nAsk who drew it"
+    after = "In the Hevuvo the stones are old.\n\nLorets is a town on the River Dundura.\nAsk who drew it now"
+    read_with(tmp_path / "e.jsonl", [before, after, "c"])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    assert changes(page, 1) == [
+        ["The kitchens of the Kunnelle are famous.\n"],
+        ["In the Hevuvo the stones are old.\n", " River", " now"],
+    ]
+    assert "9 words added, 7 removed, 11 kept" in page.text("#turn-1 .memory summary")
+    assert changes(page, 2) == [[], []]
+
+
+def test_a_word_replaced_at_the_start_of_a_line_stays_apart_from_the_new_one(page, tmp_path):
+    read_with(tmp_path / "e.jsonl", ["Dana leads the town", "Ann leads the town", "c"])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    assert "Dana Ann leads the town" in page.text("#turn-1 .memory .text")
+
+
+def test_entries_are_compared_by_their_number(page, tmp_path):
+    first = "ADD: Lorets is a town\nADD: the mayor is Brobya\nADD: the kitchens are famous for eel stew"
+    second = "UPDATE 1: Lorets is a big town\nDELETE 2\nUPDATE 3: nothing\nADD: the mayor is Brobya"
+    read_with(tmp_path / "e.jsonl", [first, second, "c"], memory_mode="structured")
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    assert changes(page, 1) == [
+        ["[2] the mayor is Brobya\n[3] the kitchens are famous for eel stew\n"],
+        [" big", "[3] nothing\n[4] the mayor is Brobya\n"],
+    ]
+
+
+def test_large_memories_are_compared_in_seconds(page, tmp_path):
+    lines = ["\n".join(f"line {i} says {i * k} " + "word " * 9 for i in range(900)) for k in (7, 11)]
+    words = [" ".join(f"w{i * k}" for i in range(5000)) for k in (2, 3)]
+    for name, memories in (("lines", lines), ("words", words)):
+        read_with(tmp_path / f"{name}.jsonl", [*memories, "c"], max_memory=30_000)
+    write_report(sorted(tmp_path.glob("*.jsonl")), tmp_path / "r.html")
+    for view in ("#e0", "#e1"):
+        start = time.monotonic()
+        page.open(tmp_path / "r.html", view).one("#turn-2")
+        assert time.monotonic() - start < 8, view
+
+
+def test_the_chunk_is_shown_in_any_wording(page, tmp_path):
+    wordings = [None, "short", {"read": "\U0001f600 {question} {memory}\n{chunk}\nWhat do you note?"}]
+    for number, template in enumerate(wordings):
+        read_with(tmp_path / f"{number}.jsonl", ["a", "b", "c"], template=template)
+    write_report(sorted(tmp_path.glob("*.jsonl")), tmp_path / "r.html")
+    first, second, _ = read_episodes(tmp_path / "0.jsonl")[0].turns
+    for view in ("#e0", "#e1", "#e2"):
+        page.open(tmp_path / "r.html", view).one(".turn")
+        for button in page.all(".turn .label + .text > .more"):
+            button.click()
+        for number, turn in enumerate((first, second)):
+            chunk = re.search(r"<section>\n(.*)\n</section>", turn.observation, re.DOTALL)[1]
+            assert page.text(f"#turn-{number} .label + .text").startswith(chunk)
+            evidence = turn.before["privileged"]["evidence_in_chunk"]
+            assert bool(page.all(f"#turn-{number} mark")) == bool(evidence)
+        assert not page.all("#turn-2 mark")
+
+
+def test_colour_returns_to_credit_after_an_episode_without_any(page, report):
+    page.open(report, "#e2").one(".turn")
+    chosen = "return document.querySelector('.legend select').value"
+    assert page.browser.execute_script(chosen) == "nothing"
+    page.press("p")
+    page.shows("#e1").wait(lambda: page.browser.execute_script(chosen) == "credit")
+    page.all(".legend option")[-1].click()  # nothing, by choice
+    page.press("p")
+    page.shows("#e0?colour=nothing").wait(lambda: page.browser.execute_script(chosen) == "nothing")
+
+
+def test_the_keyboard_goes_through_turns_episodes_failures_and_groups(page, report):
+    page.open(report, "#e0").one(".turn")
+    page.press("j")
+    assert page.one(".turn.current").get_attribute("id") == "turn-1"
+    page.press("k")
+    assert page.one(".turn.current").get_attribute("id") == "turn-0"
+    page.press("n")
+    page.shows("#e1").wait(lambda: "Episode 1" in page.text())
+    page.press("p")
+    page.shows("#e0").wait(lambda: "Episode 0" in page.text())
+    page.press("f")  # the silent one
+    page.shows("#e1").wait(lambda: "Episode 1" in page.text())
+    page.press("g")
+    page.shows("#g1").wait(lambda: "Group of 2" in page.text())
+    assert len(page.all(".side .card")) >= 4
+    page.press("\ue00c")  # Escape
+    page.wait(lambda: len(page.all("tbody tr.row")) == 5)
+
+
+def test_a_search_shows_its_passages(page, report):
+    page.open(report, "#e2").one(".passage")
+    opened = len(page.all(".passage[open]"))
+    page.one(".passage:not([open]) summary").click()
+    assert len(page.all(".passage[open]")) == opened + 1
+    assert len(page.all(".passage[open] .success")) == opened  # those with evidence
+
+
+def test_a_span_is_counted_in_characters_also_behind_some_that_take_two_units(page, tmp_path):
+    episode = Episode(
+        replies=[text_reply("\U0001f600\U0001f600 good bad")],
+        turn_rewards=[1.0],
+        credits={"m": [Credit(0, 1.0, (3, 7))]},
+    )
+    write(tmp_path / "e.jsonl", [episode])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".credit")
+    assert page.text(".credit") == "good"
+
+
+def test_a_group_of_a_learner_has_boards_and_the_advantage_of_each_turn(page, report):
+    page.open(report, "#g3").wait(lambda: "learner's advantage, turn 1" in page.text())
+    assert page.all("svg.board[role=img][aria-label^='Board']")
+    assert page.all(".credit[title*='advantage'][title*='log-probability']")
+    assert "thought" in page.text(".thought summary")
+
+
+def test_everything_that_is_pressed_has_a_name(page, report):
+    for view in ("", "#e0", "#g3"):
+        page.open(report, view).wait(lambda: page.all("main button, main select"))
+        nameless = page.browser.execute_script(
+            "return [...document.querySelectorAll('button, select, input, a, summary')].filter((node) => "
+            "!(node.getAttribute('aria-label') || (node.closest('label') || node).textContent).trim())"
+            ".map((node) => node.outerHTML)"
+        )
+        assert nameless == []
+
+
+def test_a_narrow_window_is_not_wider_than_it_is(page, report):
+    page.browser.set_window_size(500, 800)
+    try:
+        for view in ("", "#e0", "#e2", "#g3"):
+            page.open(report, view).wait(lambda: page.all("main button, main select"))
+            root = "document.documentElement"
+            assert page.browser.execute_script(f"return {root}.scrollWidth <= {root}.clientWidth"), view
+    finally:
+        page.browser.set_window_size(1200, 900)
+
+
+@pytest.mark.parametrize("form", ["r.html", "folder"])
+def test_a_hostile_episode_changes_nothing(page, form, tmp_path):
+    long = f"{EVIL} \ud800\u2028 " + "\U0001f600 x" * 350_000
+    hostile = Episode(
+        task=EVIL, env=EVIL, error=EVIL, end="failed", turn_rewards=[0.0, 0.0], metrics={EVIL: 1.0},
+        signals={EVIL: [1.0, 1.0]}, credits={EVIL: [Credit(0, 1.0, (0, 9), EVIL), Credit(0, -1.0)]},
+        replies=[text_reply(long), text_reply(f"<think>{EVIL}</think>")],
+    )  # fmt: skip
+    hostile.signals["__proto__"] = [0.0, 0.0]
+    write(tmp_path / "e.jsonl", [hostile, Episode(task="b", replies=[text_reply("c")], turn_rewards=[0.0])])
+    write_report([tmp_path / "e.jsonl"], tmp_path / form)
+    place = tmp_path / form if form == "r.html" else tmp_path / form / "report.html"
+    page.open(place)
+    assert "end" in page.text("thead")
+    page.open(place, "#e0").one(".turn")
+    assert EVIL in page.text("#turn-0 .reply")[:1000]
+    assert len(page.text("#turn-0 .reply")) < 30_000
+    (button,) = [one for one in page.all("#turn-0 .reply .more") if "show more" in one.text]
+    button.click()
+    page.wait(lambda: len(page.text("#turn-0 .reply")) > 80_000)
+    page.press("n")
+    page.shows("#e1").wait(lambda: page.text(".reply") == "c")
+    ran = page.browser.execute_script("return [window.evil, document.images.length, document.title]")
+    assert ran == [None, 0, "Episode 1, b · memenvs"]
+
+
+def test_a_script_that_is_put_into_the_page_does_not_run(browser, report):
+    page = Page(browser).open(report)
+    browser.execute_script(
+        "const node = document.createElement('script'); node.textContent = 'window.evil = 1';"
+        "document.body.append(node)"
+    )
+    assert browser.execute_script("return window.evil") is None
+    page.wait(lambda: any("Content Security Policy" in one["message"] for one in browser.get_log("browser")))

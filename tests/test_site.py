@@ -34,8 +34,8 @@ check_site = load("check_site.py")
 
 
 def test_a_link_to_a_page_outside_leads_to_the_page_that_has_its_text():
-    found = links.rewrite("[x](../README.md#play) and [y](rewards.md)", "docs/learners.md", "learners")
-    assert found == "[x](overview.md#play) and [y](rewards.md)"
+    found = links.rewrite("[x](../data/README.md#a) and [y](rewards.md)", "docs/learners.md", "learners")
+    assert found == "[x](data.md#a) and [y](rewards.md)"
     found = links.rewrite("[x](docs/rewards.md#how-fast)", "README.md", "overview")
     assert found == "[x](rewards.md#how-fast)"
     assert links.rewrite("[x](../rewards.md)", "docs/tutorials/a.md", "tutorials/a") == "[x](../rewards.md)"

@@ -19,8 +19,10 @@ TUTORIALS = [ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "tutorial
 def run_commands(block, folder):
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     for line in block.splitlines():
-        if line.startswith("$ python "):
-            command = [sys.executable, *shlex.split(line[len("$ python ") :])]
+        if line.startswith("$ "):
+            program, *words = shlex.split(line[2:])
+            module = {"memenvs": ["-m", "memenvs"], "python": []}[program]
+            command = [sys.executable, *module, *words]
             done = subprocess.run(
                 command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
             )

@@ -28,7 +28,9 @@ from memenvs.rollout.records import (
 )
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.view import write_report
-from memenvs.view.server import report_server
+from memenvs.view.follow import progress
+from memenvs.view.report import make_report
+from memenvs.view.server import follow_server, report_server
 from memenvs.view.terminal import line_diff
 from memenvs.wrappers import RewardWrapper
 
@@ -204,12 +206,11 @@ def test_the_server_answers_from_the_old_report_while_it_makes_a_new_one(runs, t
         call.close()
         return status
 
-    class Asks(str):
-        def encode(self, *arguments):
-            during.append(ask("/episodes/0.js"))
-            return str.encode(self, *arguments)
+    def slow(paths):
+        during.append(ask("/episodes/0.js"))
+        return make_report(paths)
 
-    monkeypatch.setattr("memenvs.view.server.folder_files", lambda report: {"report.html": Asks("new")})
+    monkeypatch.setattr("memenvs.view.server.make_report", slow)
     try:
         os.utime(file, (0, 0))
         assert ask("/") == 200
@@ -217,6 +218,30 @@ def test_the_server_answers_from_the_old_report_while_it_makes_a_new_one(runs, t
         server.shutdown()
         server.server_close()
     assert during == [200]
+
+
+def test_a_run_is_followed_by_its_new_lines_and_newest_episodes(runs, tmp_path):
+    (tmp_path / "args.json").write_text('{"steps": 9}')
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "return": 0.5}\n{"step": 2')
+    first = progress(tmp_path)
+    assert (first["steps"], first["log"], first["episodes"]) == (9, [{"step": 1, "return": 0.5}], [])
+    with (tmp_path / "log.jsonl").open("a") as log:
+        log.write(', "return": 1.0}\n')
+    shutil.copy(runs / "train" / "episodes.jsonl", tmp_path)
+    then = progress(tmp_path, first["log_at"], first["episodes_at"])
+    assert then["log"] == [{"step": 2, "return": 1.0}]
+    assert [one["step"] for one in then["episodes"]] == [7, 7]
+    server = follow_server(tmp_path)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        call = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
+        call.request("GET", f"/data?log={first['log_at']}&episodes=0")
+        assert json.loads(call.getresponse().read()) == then
+        call.request("GET", "/report")
+        assert b"memenvs episodes" in call.getresponse().read()
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys):

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Sequence
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from memenvs.core.data import Count, checked
 from memenvs.rollout.records import read_episodes
 from memenvs.view.curves import write_curves
 from memenvs.view.report import find_files, write_report
-from memenvs.view.server import report_server
+from memenvs.view.server import follow_server, report_server
 from memenvs.view.terminal import listing, transcript
 
 
@@ -28,6 +29,7 @@ def view(
     *,
     out: str | None = None,
     serve: bool = False,
+    follow: bool = False,
     port: Annotated[int, Meta(ge=0, lt=65536)] = 8765,
     terminal: bool = False,
     episode: int | None = None,
@@ -47,6 +49,7 @@ def view(
       memenvs view runs/lexical --out report.html
       memenvs view runs/grpo runs/mt_ppo --out report
       memenvs view runs/grpo --serve
+      memenvs view --follow runs/grpo
       memenvs view runs/lexical --terminal --episode 3
       memenvs view runs/grpo-0 runs/grpo-1 runs/mt_ppo-0 --curves --out curves.png
       memenvs view runs --curves --metrics return eval_success --smooth 0.8
@@ -55,7 +58,8 @@ def view(
         paths: files of episodes, and folders of runs.
         out: a file ….html, or a folder; by default a temporary one, opened in the browser.
         serve: serve the report to this machine alone, new at every reload.
-        port: of --serve, 0 for any that is free.
+        follow: show a training run to this machine as it goes: curves, newest episodes, time left.
+        port: of --serve and --follow, 0 for any that is free.
         terminal: list the episodes here, or show the one of --episode.
         episode: its number in the list of --terminal.
         limit: characters of a text that --terminal shows.
@@ -63,11 +67,12 @@ def view(
         metrics: of --curves; by default return, success, losses, …
         smooth: of --curves: the weight of a moving average, below 1.
     """
-    chosen = [
-        name for name, given in (("--serve", serve), ("--terminal", terminal), ("--curves", curves)) if given
-    ]
-    if len(chosen) > 1 or (out and (serve or terminal)):
+    ways = {"--serve": serve, "--follow": follow, "--terminal": terminal, "--curves": curves}
+    chosen = [name for name, given in ways.items() if given]
+    if len(chosen) > 1 or (out and chosen and not curves):
         raise ValueError(f"{', '.join(chosen)}{' and --out' * bool(out)} exclude each other; give one")
+    if follow and len(paths) > 1:
+        raise ValueError(f"--follow shows one run, got {len(paths)} paths")
     for option, value, needed, given in (
         ("--episode", episode, "--terminal", terminal),
         ("--metrics", metrics, "--curves", curves),
@@ -80,7 +85,9 @@ def view(
     elif terminal:
         _show(paths, episode, limit)
     elif serve:
-        _serve(paths, port)
+        _serve(report_server(paths, port))
+    elif follow:
+        _serve(follow_server(paths[0], port))
     else:
         find_files(paths)  # so that a wrong path leaves no temporary folder
         to = Path(out) if out else Path(tempfile.mkdtemp(prefix="memenvs-view-")) / "report"
@@ -109,10 +116,9 @@ def _show(paths: Sequence[str], number: int | None, limit: int) -> None:
     show(listing(episodes) if number is None else transcript(episodes[number], limit))
 
 
-def _serve(paths: Sequence[str], port: int) -> None:
+def _serve(server: ThreadingHTTPServer) -> None:
     """Serve until Ctrl-C."""
-    server = report_server(paths, port)
-    sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}/ shows them; Ctrl-C ends\n")
+    sys.stdout.write(f"open http://127.0.0.1:{server.server_address[1]}/ in a browser; Ctrl-C ends\n")
     sys.stdout.flush()
     try:
         server.serve_forever()

@@ -63,7 +63,7 @@ SUITES: dict[str, list[Part]] = {
     "small": [_reading("reading 8k", _WORLD, 8000, 20), *_others(20)],
     "hotpotqa": [_reading(f"HotpotQA {n}k", _HOTPOT, n * 1000) for n in (8, 32, 128)],
 }
-"""The suites by name: `world` needs no download, `small` is for two cores, `hotpotqa` needs its official file."""
+"""The suites: `world` needs no download, `small` is for two cores, `hotpotqa` needs its official file."""
 
 
 @dataclass(frozen=True)

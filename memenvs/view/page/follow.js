@@ -18,6 +18,10 @@ function number(value) {
   return value === null || value === undefined ? "–" : String(Number(value.toPrecision(4)));
 }
 
+function brief(value) {
+  return value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+}
+
 function duration(seconds) {
   const minutes = Math.round(seconds / 60);
   return minutes < 1 ? Math.round(seconds) + " s" : minutes < 60 ? minutes + " min" : (minutes / 60).toFixed(1) + " h";
@@ -44,10 +48,10 @@ function curve(name) {
   const y = (value) => top + (1 - (high > low ? (value - low) / (high - low) : 0.5)) * (h - top - bottom);
   const label = (text, x, y, anchor) => node("text", { x, y, "text-anchor": anchor }, text);
   const now = points[points.length - 1];
-  return node("figure", {}, node("figcaption", {}, name + " ", node("b", {}, number(now[1]))),
+  return node("figure", {}, node("figcaption", {}, name + " ", node("b", {}, brief(now[1]))),
     node("svg", { viewBox: "0 0 " + w + " " + h, role: "img", "aria-label": name + " by step: from " + number(low) + " to " + number(high) + ", now " + number(now[1]) },
       ...[low, ...(high > low ? [high] : [])].map((value) => node("line", { x1: left, x2: w - right, y1: y(value), y2: y(value), class: "axis" })),
-      ...[low, ...(high > low ? [high] : [])].map((value) => label(number(value), left - 5, y(value) + 4, "end")),
+      ...[low, ...(high > low ? [high] : [])].map((value) => label(brief(value), left - 5, y(value) + 4, "end")),
       label(String(first), left, h - 5, "middle"), label(String(last), w - right, h - 5, "end"),
       node("polyline", { points: points.map(([step, value]) => x(step) + "," + y(value)).join(" "), class: "curve" }),
       node("circle", { cx: x(now[0]), cy: y(now[1]), r: 3.5, class: "now" })));

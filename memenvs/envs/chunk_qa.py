@@ -156,8 +156,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         `prompt_tokens` and `prompt_tokens_peak` (tokens of the observations, in all and of the longest).
 
     Privileged:
-        `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1);
-        `evidence_in_chunk` (their parts inside the chunk that is shown); `chunk_span` (the characters of the
+        `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1); `sentences`
+        (those of the evidence that the task marks as needed); `evidence_in_chunk` (the documents' parts
+        inside the chunk that is shown); `chunk_span` (the characters of the
         observation that are this chunk, [start, end); None if it shows none); and the scoring fields (see
         `TextEnv`). The prompts with and without memory are the answer prompt, and the one with history is
         that with memory: the turns before reach the agent in its memory only. The teacher's prompts hold in
@@ -436,6 +437,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         fields = {
             "answers": [list(accepted) for accepted in answers],
             "evidence": evidence,
+            "sentences": functools.partial(self.tasks.marked_sentences, self.tasks[episode.task]),
             "depths": [reading.context.depth(position) for position in reading.evidence],
             "evidence_in_chunk": here,
             "chunk_span": chunk_span,

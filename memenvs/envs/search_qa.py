@@ -152,8 +152,9 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         `prompt_tokens_peak`.
 
     Privileged:
-        `answers`; `evidence`: the documents the answer needs, where the task set knows them; `passages`:
-        those that the last turn brought and of which something is shown, whole; and the scoring fields (see
+        `answers`; `evidence`: the documents the answer needs, where the task set knows them; `sentences`:
+        those of them that it marks; `passages`: those that the last turn brought and of which something is
+        shown, whole; and the scoring fields (see
         `TextEnv`). A teacher reads the evidence as passages that a search has just brought. With
         `memory_mode="rewrite"` `prompt_with_memory` and `prompt_without_memory` hold no passages, and
         `prompt_with_history` an empty memory and every turn so far in full; so it is in the other modes with

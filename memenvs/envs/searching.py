@@ -239,10 +239,13 @@ class SearchingEnv(TextEnv[str, E]):
         return self.opening + self.answer(self._target)
 
     def _privileged(self) -> dict[str, Any]:
-        task = self._task
+        task, tasks = self._task, self.questions
         return {
             "answers": [list(accepted) for accepted in task.answers],
             "evidence": list(self._evidence),
+            "sentences": functools.partial(tasks.marked_sentences, task)
+            if isinstance(tasks, TaskSet)
+            else [],
             "passages": list(self.episode.passages),
             "question": task.question,
             "target": self._target,

@@ -83,8 +83,8 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         `turns`.
 
     Privileged:
-        `answers`; `evidence`: the documents the answer needs, where the task set knows them; `passages`:
-        those that the last turn brought; and the scoring fields (see `TextEnv`). A teacher reads the evidence
+        `answers`; `evidence`: the documents the answer needs, where the task set knows them; `sentences`:
+        those of them that it marks; `passages`: those that the last turn brought; and the scoring fields (see `TextEnv`). A teacher reads the evidence
         as a result behind the observation.
 
     Args:

@@ -355,6 +355,7 @@ class Record(msgspec.Struct, kw_only=True):
     answers: list[Any]
     target: str
     evidence: list[Any]
+    sentences: list[str] = []
     turns: list[TurnRecord]
     tokens: list[TokensRecord]
     replies: list[str]
@@ -506,6 +507,7 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> Re
         answers=privileged.get("answers", []),
         target=str(privileged.get("target", "")),
         evidence=privileged.get("evidence", []),
+        sentences=privileged.get("sentences", []),
         turns=_turns(turns, components, texts),
         tokens=_tokens(episode, policy),
         replies=[reply.text for reply in episode.replies] or [turn.action for turn in turns],
@@ -632,6 +634,7 @@ def _info(record: Record, k: int) -> Info:
             "target": record.target,
             "answers": record.answers,
             "evidence": record.evidence,
+            "sentences": record.sentences,
             "evidence_in_chunk": coming.evidence_in_chunk,
             "chunk_span": coming.chunk_span,
             "memory": last.memory,

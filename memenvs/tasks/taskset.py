@@ -206,6 +206,10 @@ class TaskSet(Sequence[Task]):
         parts = zip(self.titles(numbers), self.texts(numbers), spans, strict=True)
         return [(title, text[start:end].strip()) for title, text, (_, start, end) in parts]
 
+    def marked_sentences(self, task: Task) -> list[str]:
+        """The sentences of its evidence that a task marks as needed; none where it marks none."""
+        return [text for _, text in self.needed_sentences(task)] if "spans" in task.meta else []
+
     def stored_gaps(self, documents: Sequence[int]) -> list[Gaps]:
         """The stored gaps of the numbered documents, by the card's tokenizer."""
         column = self._documents["gaps"].take(pa.array(documents, pa.int64()))

@@ -240,12 +240,11 @@ class SearchingEnv(TextEnv[str, E]):
 
     def _privileged(self) -> dict[str, Any]:
         task, tasks = self._task, self.questions
+        marked: Any = functools.partial(tasks.marked_sentences, task) if isinstance(tasks, TaskSet) else []
         return {
             "answers": [list(accepted) for accepted in task.answers],
             "evidence": list(self._evidence),
-            "sentences": functools.partial(tasks.marked_sentences, task)
-            if isinstance(tasks, TaskSet)
-            else [],
+            "sentences": marked,
             "passages": list(self.episode.passages),
             "question": task.question,
             "target": self._target,

@@ -84,8 +84,8 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
 
     Privileged:
         `answers`; `evidence`: the documents the answer needs, where the task set knows them; `sentences`:
-        those of them that it marks; `passages`: those that the last turn brought; and the scoring fields (see `TextEnv`). A teacher reads the evidence
-        as a result behind the observation.
+        those of them that it marks; `passages`: those that the last turn brought; and the scoring fields (see
+        `TextEnv`). A teacher reads the evidence as a result behind the observation.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.

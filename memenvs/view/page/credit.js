@@ -123,8 +123,8 @@ function replyNode(record, turn, by, most) {
   return [box, cuts.length ? said : null];
 }
 
-function colourTool(record, redraw) {
-  const names = colours(record), by = colourOf(record), most = strongest(record, by);
+function colourTool(record, most, redraw) {
+  const names = colours(record), by = colourOf(record);
   const select = el("select", { "aria-label": "Colour replies by" },
     names.map((name) => el("option", { value: name, selected: name === by }, name)));
   select.addEventListener("change", () => { remember({ colour: select.value }); redraw(); });

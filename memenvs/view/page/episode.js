@@ -112,7 +112,7 @@ function episode(i) {
       el("button", { click: () => go(before), disabled: !(before >= 0), "aria-label": "Previous episode" }, "← previous"),
       el("button", { click: () => go(after), disabled: !(after < rows.length), "aria-label": "Next episode" }, "next →"),
       el("button", { click: () => nextFailure(i) }, "next failure"),
-      group.length > 1 ? link({ view: "g", at: i }, "its group of " + group.length) : null, colourTool(record, redraw));
+      group.length > 1 ? link({ view: "g", at: i }, "its group of " + group.length) : null, colourTool(record, most, redraw));
     show("Episode " + i + (record.task ? ", " + record.task : ""), tools,
       el("section", { class: "card", "aria-label": "Episode" }, el("h2", {}, "Episode " + i + (record.task ? " · " + record.task : "")), headline(i, record),
         record.error ? el("p", { class: "failure" }, record.error) : null, details(i, record), otherRuns(i)),

@@ -37,7 +37,7 @@ function sideBySide(i) {
         ended ? el("p", { class: "quiet" }, "had ended") : [replyNode(record, k, by, most), typeof now === "string" && (now || was) ? memoryNode(was, now, false) : null]);
     }))]);
     const title = isGroup ? "Group of " + all.length : "The same task in " + all.length + " runs";
-    show(title, el("div", { class: "tools" }, colourTool(first, () => sideBySide(i))),
+    show(title, el("div", { class: "tools" }, colourTool(first, most, () => sideBySide(i))),
       el("div", { class: "card" }, el("h2", {}, title + (first.task ? " · " + first.task : "")),
         first.question ? labelled("question", isBoards(first) ? withBoards(first.question) : plain(first.question)) : null,
         answersOf(first) ? labelled("target", answersOf(first)) : null,

@@ -101,10 +101,9 @@ class GRPOArgs(ComparisonFlags, RewardArgs):
                     f"trees are for --reward turn and --estimator grpo, got {self.reward} and "
                     f"{self.estimator}; leave tree_turns out"
                 )
-            if self.curriculum:
-                raise ValueError("curriculum is for groups, not for trees; leave tree_turns out")
-            if self.dynamic_sampling or self.overlong:
-                raise ValueError("dynamic_sampling and overlong are for groups, not for trees")
+            for flag in ("curriculum", "dynamic_sampling", "overlong"):
+                if getattr(self, flag):
+                    raise ValueError(f"{flag} is for groups, not for trees; leave tree_turns out")
             check_cost(self.groups, self.group_size, self.tree_turns)
 
     @property

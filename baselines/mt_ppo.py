@@ -93,8 +93,6 @@ class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
                 f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
                 f"got {self.critic_warmup}"
             )
-        if self.kl_in == "reward" and not self.kl_coef:
-            raise ValueError("kl_in reward says where kl_coef counts; give --kl-coef too")
 
 
 class MTPPORun(RewardRun):

@@ -167,13 +167,10 @@ def read_usable(files: Sequence[Path], labels: str) -> list[Episode]:
     """The episodes of files that ended without an error and whose labels were all measured.
 
     Raises:
-        ValueError: there are none, one has replies alone, or one has no such labels.
+        ValueError: one has replies alone, or no such labels.
         OSError: a file cannot be read.
     """
     found = [one for file in files for one in read_episodes(file) if one.turns and one.over and not one.error]
-    if not found:
-        names = ", ".join(map(str, files)) or "--episodes"
-        raise ValueError(f"{names}: no episode that ended without an error; record some by --save-episodes")
     for episode in found:
         to_demonstration(episode)  # raises where it has replies alone
     return [episode for episode in found if not np.isnan(turn_labels(episode, labels)).any()]
@@ -217,11 +214,14 @@ def split_by_task(
     """The episodes to learn from and those held out, of tasks drawn by the seed; at least one task each.
 
     Raises:
-        ValueError: all are of one task.
+        ValueError: they are of fewer than two tasks.
     """
     tasks = sorted({episode.task for episode in episodes})
     if len(tasks) < 2:
-        raise ValueError(f"all {len(episodes)} episodes are of task {tasks[0]}; give some of a second one")
+        raise ValueError(
+            f"--episodes needs episodes of 2 tasks or more that ended without an error, got {len(episodes)} "
+            f"of {len(tasks)}; record some by --save-episodes"
+        )
     count = min(max(1, round(held_out * len(tasks))), len(tasks) - 1)
     drawn = np.random.default_rng([seed, 0, 4]).permutation(len(tasks))[:count]
     apart = {tasks[i] for i in drawn.tolist()}

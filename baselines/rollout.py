@@ -22,7 +22,7 @@ from memenvs.baselines.checkpoint import EPISODES, BestEvaluation, Checkpoints, 
 from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs, TrainArgs
 from memenvs.baselines.update import ProcessGroup, make_optimizer
 from memenvs.cli import check_env_arguments
-from memenvs.core.env import TextEnv
+from memenvs.core.env import text_env_of
 from memenvs.core.files import hold_folder, write_json
 from memenvs.core.trackers import check_clients
 from memenvs.core.vector import TextVectorEnv
@@ -188,8 +188,7 @@ class Run(ModelRun):
             options = {**args.env_args, **different}
             check_env_arguments(args.env, options)
             made: gym.Env[Any, Any] = gym.make(args.env, disable_env_checker=True, **options)
-            if not isinstance(made.unwrapped, TextEnv):
-                raise ValueError(f"env must be an environment of texts, as MemSokoban-v0, got {args.env!r}")
+            text_env_of(made)
             made.close()
         self._eval_venv = self.make_venv(args.eval_env_args) if args.eval_every else None
 

@@ -53,7 +53,7 @@ class RayTextVectorEnv(TextVectorEnv):
 
     Raises:
         ImportError: Ray is not installed.
-        ValueError: more workers than environments, or an argument that the environment refuses.
+        ValueError: an argument that the environment refuses.
     """
 
     @checked
@@ -69,9 +69,7 @@ class RayTextVectorEnv(TextVectorEnv):
         tries: Count = 3,
         **kwargs: Any,
     ) -> None:
-        if workers > num_envs:
-            raise ValueError(f"workers must be at most num_envs, got {workers} for {num_envs}")
-        self._pool = WorkerPool(env, kwargs, num_envs, workers, ray_options or {}, tries)
+        self._pool = WorkerPool(env, kwargs, num_envs, min(workers, num_envs), ray_options or {}, tries)
         self._remote = [RemoteEnv(self._pool, number) for number in range(num_envs)]
         makers = [functools.partial(self._remote.__getitem__, number) for number in range(num_envs)]
         super().__init__(makers, autoreset_mode=autoreset_mode, errors=errors)

@@ -670,7 +670,7 @@ def test_tasks_that_do_not_exist_are_refused(text):
     ("arguments", "said"),
     [
         (("--env", "Nothing-v0", "--policy", "gold"), "Nothing"),
-        (("--env", "MemSokobanGrid-v0", "--policy", "gold"), "is no text environment"),
+        (("--env", "MemSokobanGrid-v0", "--policy", "gold"), "is not a text environment"),
         (("--env", "MemSokobanImage-v0", "--policy", "lexical"), "shows pictures"),
         ((*TOOL, "--policy", "nobody"), "unknown policy 'nobody'"),
         ((*TOOL, "--policy", "hf:"), "has no name"),

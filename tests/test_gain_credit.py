@@ -17,7 +17,7 @@ from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.scripted import make_policy
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
-from memenvs.wrappers import IGPO, Episode, IGPOMethod, ReMemR1, ReMemR1Method, RewardWrapper, Turn
+from memenvs.wrappers import IGPO, IGPOMethod, ReMemR1, ReMemR1Method, RewardWrapper, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.rememr1 import recall
 from memenvs.wrappers.scorers import ScoreRequest
@@ -294,8 +294,3 @@ def test_the_learners_scale_reaches_rememr1():
         strict=True,
     ):
         close(tokens, turns)
-
-
-def test_episodes_without_the_methods_signals_are_refused_in_one_line():
-    with pytest.raises(ValueError, match="task 't' was played without the reward method 'igpo'; put a"):
-        group_advantages([Episode(task="t")], POLICY, IGPOMethod())

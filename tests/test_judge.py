@@ -427,7 +427,7 @@ def test_a_task_of_no_type_of_longmemeval_has_no_score(endpoint):
 
 @pytest.mark.parametrize("rubric", ["longmemeval", "equivalence"])
 def test_what_judges_the_last_reply_scores_no_turns(rubric):
-    with pytest.raises(ValueError, match=f"rubric '{rubric}' has no scores of turns; use level='outcome'"):
+    with pytest.raises(ValueError, match=f"with level='turn' one of .*, got '{rubric}'"):
         JudgeMethod("http://127.0.0.1:1/v1", "m", rubric=rubric)
 
 

@@ -41,7 +41,7 @@ def refusal(learner, flags, tmp_path, capsys):
         (grpo, "--num-envs 12", "num_envs must be a multiple of group_size 8, got 12"),
         (grpo, "--group-size 1", "a group compares at least 2 episodes"),
         (grpo, "--overlong 8 9", "the second number of overlong must be at most the first, got 8 and 9"),
-        (grpo, "--methods {}", "methods must be a JSON list, got '{}'"),
+        (grpo, "--methods {}", "methods must be a list, got {}"),
         (grpo, '--methods ["Nobody"]', "no method 'Nobody'"),
         (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup must be below steps 10"),
         (distill, "--view student", "view student leaves the model as its own teacher nothing to teach"),

@@ -591,7 +591,7 @@ class TestArguments:
             ("--model nowhere --eval-env-args level_split=tset", "tset"),
             ("--model nowhere --env MemChunkQA-v0 --env-args tasks=nothing", "no task set"),
             ("--model nowhere --env Nope-v0", "Nope"),
-            ("--model nowhere --env CartPole-v1", "an environment of texts"),
+            ("--model nowhere --env CartPole-v1", "CartPole-v1 is not a text environment"),
         ],
     )
     def test_what_cannot_be_is_one_line(self, flags, message, tmp_path, capsys):

@@ -236,8 +236,8 @@ def refusal(tiny_model, tmp_path, capsys, *flags):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"error": "ServerError: away", "end": "failed"}, "no episode that ended without an error; record"),
-        ({"task": "t7"}, "all 24 episodes are of task t7; give some of a second one"),
+        ({"error": "ServerError: away", "end": "failed"}, "that ended without an error, got 0 of 0; record"),
+        ({"task": "t7"}, "needs episodes of 2 tasks or more that ended without an error, got 24 of 1;"),
         ({"metrics": {"success": 0.0}}, "turns to learn from have the label 0, which teaches nothing; give"),
     ],
 )

@@ -1,7 +1,6 @@
 """The scorer without a model."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,12 +59,6 @@ def test_it_is_a_scorer_that_knows_its_spans():
 def test_spans_are_where_the_words_stand():
     (spans,) = LexicalScorer().spans(["Ada  saw it."])
     assert spans.tolist() == [[0, 3], [3, 8], [8, 11], [11, 12]]
-
-
-@pytest.mark.parametrize(("present", "absent"), [(-6.0, -0.5), (0.1, -1.0)])
-def test_what_are_no_two_rising_logprobs_is_refused(present, absent):
-    with pytest.raises(ValueError, match="absent < present <= 0"):
-        LexicalScorer(present, absent)
 
 
 @given(WORDS, WORDS, WORDS)

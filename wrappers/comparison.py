@@ -48,8 +48,6 @@ class ComparisonSettings:
             if value != getattr(default, one.name) and one.name not in comparison.uses:
                 used = ", ".join(comparison.uses) or "no setting"
                 raise ValueError(f"reward {reward} uses {used}; leave out {one.name} {value}")
-        if self.estimator != "grpo" and self.scale == "none":
-            raise ValueError(f"scale none is for the estimator grpo: {self.estimator} divides by nothing")
         if self.normalize == "components" and (self.estimator, self.scale) != ("grpo", "std"):
             raise ValueError(
                 "normalize components uses each component's mean and std: leave estimator grpo and scale "

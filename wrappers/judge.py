@@ -269,10 +269,12 @@ class JudgeMethod(ScoreMethod):
     def __post_init__(self) -> None:
         text = self.rubric
         if "{" not in text:
-            if text not in RUBRICS:
-                raise ValueError(f"rubric must be a prompt or one of {', '.join(RUBRICS)}, got {text!r}")
-            if self.level not in RUBRICS[text]:
-                raise ValueError(f"rubric {text!r} has no scores of turns; use level='outcome'")
+            known = [name for name, prompts in RUBRICS.items() if self.level in prompts]
+            if text not in known:
+                raise ValueError(
+                    f"rubric must be a prompt, or with level={self.level!r} one of {', '.join(known)}, "
+                    f"got {text!r}"
+                )
             text = RUBRICS[text][self.level]
         self._template = _template(text)
         self._in_lines = "<score>" in text

@@ -75,10 +75,7 @@ def read_methods(texts: Sequence[str]) -> list[MethodSpec]:
     found: list[Any] = []
     for text in texts:
         if text.lstrip().startswith(("[", "{")):
-            try:
-                methods = convert(json.loads(text), list[Any], "methods")
-            except ValueError as error:
-                raise ValueError(f"methods must be a JSON list, got {text!r} ({error})") from error
+            methods = convert(parse_json(text, "methods"), list[Any], "methods")
             found += [methods] if len(methods) == 2 and isinstance(methods[1], Mapping) else methods
         elif "=" not in text:
             found.append(next((name for name in METHODS if name.lower() == text.lower()), text))

@@ -377,6 +377,18 @@ def made(text: Text) -> str:
     return text() if callable(text) else text
 
 
+def text_env_of(env: gym.Env[Any, Any]) -> TextEnv[Any, Any]:
+    """The text environment inside wrappers.
+
+    Raises:
+        ValueError: the environment is of another kind.
+    """
+    if not isinstance(inner := env.unwrapped, TextEnv):
+        name = env.spec.id if env.spec else type(inner).__name__
+        raise ValueError(f"{name} is not a text environment: its actions are {inner.action_space}")
+    return inner
+
+
 def end_of(terminated: bool, truncated: bool) -> End:
     """How an episode ended, by the flags of its last step."""
     return "terminated" if terminated else "truncated" if truncated else ""

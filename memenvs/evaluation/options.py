@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from memenvs.core.env import TextEnv
+from memenvs.core.env import text_env_of
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_scorer, plain_method
@@ -33,10 +33,7 @@ def check_methods(
         if scorer is not None:
             raise ValueError(f"scorer {scorer} is for reward methods; give --methods, or leave it out")
         return
-    if not isinstance(inner := env.unwrapped, TextEnv):
-        raise ValueError(
-            f"methods are for environments of texts, not for {type(inner).__name__}; leave them out"
-        )
+    text_env_of(env)
     wrapped = RewardWrapper(env, methods)
     wrapped.reset(seed=0)
     is_model = policy.startswith("hf:") if isinstance(policy, str) else hasattr(policy, "model")

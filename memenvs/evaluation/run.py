@@ -17,7 +17,7 @@ from tqdm import tqdm
 import memenvs
 from memenvs.cli import make_env
 from memenvs.core.data import Count, Seed, checked
-from memenvs.core.env import TextEnv
+from memenvs.core.env import text_env_of
 from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
@@ -92,8 +92,7 @@ def evaluate(
     make = functools.partial(make_env, env, dict(env_args or {})) if isinstance(env, str) else env
     first = make()
     name = first.spec.id if first.spec else type(first.unwrapped).__name__
-    if not isinstance(inner := first.unwrapped, TextEnv):
-        raise ValueError(f"{name} is no text environment; its actions are {first.action_space}")
+    inner = text_env_of(first)
     if not (callable(policy) or policy in _BLIND or isinstance(first.observation_space, UnicodeText)):
         raise ValueError(f"{name} shows pictures, which only {', '.join(_BLIND)} and functions can play")
     check_methods(first, policy, methods, scorer)

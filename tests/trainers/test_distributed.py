@@ -239,8 +239,3 @@ def test_a_wrong_option_is_the_callers_error_also_where_errors_truncate(made):
 def test_a_wrong_argument_is_told_as_in_one_process():
     with pytest.raises(ValueError, match="cut_at must be one of"):
         RayTextVectorEnv("MemChunkQA-v0", 2, 1, cut_at="word")
-
-
-def test_more_workers_than_environments_are_refused():
-    with pytest.raises(ValueError, match="workers must be at most num_envs, got 3 for 2"):
-        RayTextVectorEnv("MemSokoban-v0", 2, 3)

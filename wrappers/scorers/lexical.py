@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
+from memenvs.core.data import checked
 from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
 
+LogProb = Annotated[float, Meta(le=0)]
 _TOKEN = re.compile(r"\s*(?:\w+|[^\w\s]+)|\s+")
 
 
@@ -24,16 +27,10 @@ class LexicalScorer:
     Args:
         present: nats of a word that is in the prompt.
         absent: nats of a word that is not.
-
-    Raises:
-        ValueError: not absent < present <= 0.
     """
 
-    def __init__(self, present: float = -0.5, absent: float = -6.0):
-        if not -math.inf < absent < present <= 0:
-            raise ValueError(
-                f"log-probabilities want absent < present <= 0, got absent={absent!r}, present={present!r}"
-            )
+    @checked
+    def __init__(self, present: LogProb = -0.5, absent: LogProb = -6.0):
         self.present, self.absent = present, absent
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:

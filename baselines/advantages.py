@@ -43,7 +43,7 @@ def group_advantages(
         how: settings of the comparison; None: the defaults.
 
     Raises:
-        ValueError: no such comparison, or the episodes were played without the method.
+        ValueError: no such comparison.
     """
     comparison = reward
     if isinstance(comparison, str):
@@ -62,8 +62,8 @@ def tree_advantages(
     """Advantages of each reply of the trees: its training sequence, its tree's number, advantages (N,).
 
     MT-PPO eq. 10 to 12, as `mt_grpo` has them, with the G replies to one state for a group. A reply's R^I_l
-    at a later turn l and its R^O are the means over the episodes that continued from it, each reply as likely
-    as the next; K_i is the last turn of the longest of them. A reply without siblings, behind the last
+    at a later turn l and its R^O are the means over the episodes that continued from it, each reply equally
+    likely; K_i is the last turn of the longest of them. A reply without siblings, after the last
     branching, has the advantage that its turn has in the comparison of the branches: with one turn of
     branching, a tree is a flat group. A reply whose every continuation failed is compared with none, and its
     advantages are 0.
@@ -76,7 +76,7 @@ def tree_advantages(
     """
     replies = []
     for number, root in enumerate(roots):
-        credit: dict[int, Floats] = {}  # of a reply: the advantages of its turn and of those behind it
+        credit: dict[int, Floats] = {}  # of a reply: the advantages of its turn and the later ones
         for parent in (root, *root.nodes()):
             if len(parent.children) == 1 and id(parent) in credit:
                 credit[id(parent.children[0])] = credit[id(parent)][1:]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memenvs.models import HFPolicy
 
 LOG, EPISODES = "log.jsonl", "episodes.jsonl"
-MASTER = ".master"  # behind a parameter's number: the name of its master weight in a checkpoint
+MASTER = ".master"  # after a parameter's number: the name of its master weight in a checkpoint
 
 
 class BestEvaluation(NamedTuple):

@@ -44,7 +44,7 @@ class TeacherFlags(Flags):
     """What the teacher reads: the prompt with the evidence inside the chunk in the chunk's place, with all
     evidence, or the very tokens that the student reads."""
     rollouts: Literal["student", "teacher"] = "student"
-    """Whose replies are learned from; the teacher's are sampled behind what the student reads."""
+    """Whose replies are learned from; the teacher's follow the prompt that the student reads."""
     divergence: losses.Divergence = "forward"
     """KL(teacher || student), KL(student || teacher) ("reverse"), or the Jensen-Shannon divergence."""
 
@@ -65,7 +65,7 @@ class DistillArgs(TeacherFlags, StepArgs):
             )
         if self.rollouts == "teacher" and self.sampler != "hf":
             raise ValueError(
-                f"sampler {self.sampler} has the student's weights, and rollouts are the teacher's; give "
+                f"sampler {self.sampler} has the student's weights, but --rollouts is teacher; give "
                 "--sampler hf"
             )
 
@@ -96,7 +96,7 @@ class DistillRun(RolloutRun):
 
     @property
     def player(self) -> Policy:
-        """The student, or the teacher behind the student's prompts."""
+        """The student, or the teacher on the student's prompts."""
         return self.sampler if self.args.rollouts == "student" else _Substitute(self.policy, self.teacher)
 
     def read(self, episode: Episode) -> None:
@@ -117,7 +117,7 @@ def train(run: DistillRun, args: DistillArgs) -> None:
             # Sample
             episodes = run.rollouts(step, timer)
 
-            # Align: the same tokens behind what the teacher reads
+            # Align: the same tokens after what the teacher reads
             lessons, overlong = to_lessons(valid(episodes))
 
             # Loss and step
@@ -214,7 +214,7 @@ def states_in(teacher: HFPolicy, samples: Sequence[Sample], budget: int) -> Any:
 
 
 def check_vocabulary(policy: HFPolicy, teacher: HFPolicy, name: str) -> None:
-    """Refuse a teacher whose tokens are others than the policy's.
+    """Refuse a teacher with another vocabulary than the policy's.
 
     Raises:
         ValueError: with the name and a token that differs.
@@ -230,7 +230,7 @@ def check_vocabulary(policy: HFPolicy, teacher: HFPolicy, name: str) -> None:
 
 
 class _Substitute:
-    """A teacher in a student's place: it samples behind the tokens that the student would read."""
+    """A teacher in a student's place: it continues the tokens that the student would read."""
 
     def __init__(self, student: Policy, teacher: Policy) -> None:
         self._student, self._teacher = student, teacher

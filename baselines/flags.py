@@ -296,9 +296,9 @@ def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
     parser.add_argument("--recipe", default="")
     default = kind()
     if recipe := parser.parse_known_args(given)[0].recipe:
-        default = _parse(kind, recipe_flags(recipe), f"recipe {recipe}", default)
-    args = _parse(kind, given, f"memenvs train {name}", default)
-    for option in _named(kind):
+        default = _parse_flags(kind, recipe_flags(recipe), f"recipe {recipe}", default)
+    args = _parse_flags(kind, given, f"memenvs train {name}", default)
+    for option in _dict_fields(kind):
         own = getattr(args, option)
         setattr(args, option, {**getattr(default, option), **own} if own else {})
     return args
@@ -316,7 +316,7 @@ def recipe_flags(recipe: str) -> list[str]:
         recipe: one of `recipe_names()`, or a file.
 
     Raises:
-        ValueError: there is no such recipe, or a quotation in it does not end.
+        ValueError: there is no such recipe, or a quotation mark in it is not closed.
     """
     names = recipe_names()
     path = RECIPES / f"{recipe}.txt" if recipe in names else Path(recipe)
@@ -325,14 +325,14 @@ def recipe_flags(recipe: str) -> list[str]:
     return shlex.split(path.read_text(encoding="utf-8"), comments=True)
 
 
-def _parse(kind: type[A], given: Sequence[str], prog: str, default: A) -> A:
+def _parse_flags(kind: type[A], given: Sequence[str], prog: str, default: A) -> A:
     tyro = require("tyro", "train")
     options = [text.partition("=")[0].replace("_", "-") for text in given]
-    for flag in (f"--{name}".replace("_", "-") for name in _named(kind)):
+    for flag in (f"--{name}".replace("_", "-") for name in _dict_fields(kind)):
         if options.count(flag) > 1:  # tyro would take only the last
             raise ValueError(f"{flag} is given more than once; give it once: {flag} NAME=VALUE NAME=VALUE")
     registry = tyro.constructors.ConstructorRegistry()
-    registry.primitive_rule(functools.partial(_named_texts, tyro.constructors.PrimitiveConstructorSpec))
+    registry.primitive_rule(functools.partial(_read_as_texts, tyro.constructors.PrimitiveConstructorSpec))
     # tyro shows nested dataclasses as groups
     groups = [group for group in reversed(kind.__mro__) if Flags in group.__bases__]
     names = [group.__name__.removesuffix("Flags").lower() for group in groups]
@@ -354,19 +354,19 @@ def _parse(kind: type[A], given: Sequence[str], prog: str, default: A) -> A:
             )
         raise
     args = kind(**{name: value for part in vars(parsed).values() for name, value in vars(part).items()})
-    for option in _named(kind):
+    for option in _dict_fields(kind):
         if isinstance(texts := getattr(args, option), list):
             setattr(args, option, read_arguments(texts, option))
     return args
 
 
-def _named(kind: type[Any]) -> list[str]:
+def _dict_fields(kind: type[Any]) -> list[str]:
     """The fields whose values are arguments by name."""
     return [name for name, hint in get_type_hints(kind).items() if hint == dict[str, Any]]
 
 
-def _named_texts(spec: Any, info: Any) -> Any:
-    """How tyro reads a `dict[str, Any]`: as a list of its texts, which `_parse` reads afterwards."""
+def _read_as_texts(spec: Any, info: Any) -> Any:
+    """How tyro reads a `dict[str, Any]`: as a list of its texts, which `_parse_flags` reads afterwards."""
     if info.type != dict[str, Any]:
         return None
     return spec(

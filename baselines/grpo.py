@@ -94,7 +94,7 @@ class GRPOArgs(ComparisonFlags, RewardArgs):
             )
         self.comparison_settings.check(comparison, self.reward)
         if self.reward_args and not isinstance(comparison, RewardMethod):
-            raise ValueError(f"reward_args are of a reward method, and --reward is {self.reward}")
+            raise ValueError(f"reward_args are for reward methods, and --reward is {self.reward}")
         if self.tree_turns:
             if (self.reward, self.estimator) != ("turn", "grpo"):
                 raise ValueError(
@@ -199,7 +199,7 @@ def sample_groups(
             for episode, penalty in zip(episodes, overlong_penalty(lengths, *args.overlong), strict=True):
                 episode.length_penalty = float(penalty)
         usable = valid(episodes)
-        # Before groups are left out: TAMTRL's min and max are of all that was sampled (its algorithm 1).
+        # Before groups are left out: TAMTRL's min and max are over everything sampled (its algorithm 1).
         with timer("credit"):
             advantages = group_advantages(usable, run.policy, comparison, args.comparison_settings)
         groups = {episode.group for episode in usable}

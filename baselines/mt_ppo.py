@@ -93,6 +93,8 @@ class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
                 f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
                 f"got {self.critic_warmup}"
             )
+        if self.kl_in == "reward" and not self.kl_coef:
+            raise ValueError("kl_in reward has no effect without kl_coef; give --kl-coef too")
 
 
 class MTPPORun(RewardRun):

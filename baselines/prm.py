@@ -98,7 +98,7 @@ class PRMRun(ModelRun):
         overlong = turns - len(known) - len(measured)
         said = f"{overlong} of {turns} turns do not fit the model's window of {self.policy.window} tokens"
         if not len(known) or not len(measured):
-            raise ValueError(f"no turn is left to learn from, or to measure on: {said}; take another model")
+            raise ValueError(f"no turn is left to learn from, or to measure on: {said}; use another model")
         if np.ptp(known) == 0:
             raise ValueError(
                 f"all {len(known)} turns to learn from have the label {known[0]:g}, which teaches nothing; "
@@ -183,7 +183,7 @@ def turn_labels(episode: Episode, labels: str) -> Floats:
     that could not be measured is NaN.
 
     Raises:
-        ValueError: the episode has no such signals, one that is no probability, or several questions.
+        ValueError: the episode has no such signals, one that is not a probability, or several questions.
     """
     success = np.full(len(episode.turns), float(episode.success))
     if labels == "outcome":
@@ -202,8 +202,8 @@ def turn_labels(episode: Episode, labels: str) -> Floats:
     low, high = np.nanmin(scores), np.nanmax(scores)
     if low < 0 or high > 1:
         raise ValueError(
-            f"task {episode.task} has signals {labels!r} from {low:g} to {high:g}, which are no "
-            "probabilities; take a method whose signals are"
+            f"task {episode.task} has signals {labels!r} from {low:g} to {high:g}, which are not "
+            "probabilities; use a method whose signals are"
         )
     return scores
 
@@ -211,7 +211,7 @@ def turn_labels(episode: Episode, labels: str) -> Floats:
 def split_by_task(
     episodes: Sequence[Episode], held_out: float, seed: int
 ) -> tuple[list[Episode], list[Episode]]:
-    """The episodes to learn from and those held out, of tasks drawn by the seed; at least one task each.
+    """The episodes to learn from and those held out, of tasks that the seed chooses; at least one task each.
 
     Raises:
         ValueError: they are of fewer than two tasks.
@@ -223,9 +223,9 @@ def split_by_task(
             f"of {len(tasks)}; record some by --save-episodes"
         )
     count = min(max(1, round(held_out * len(tasks))), len(tasks) - 1)
-    drawn = np.random.default_rng([seed, 0, 4]).permutation(len(tasks))[:count]
-    apart = {tasks[i] for i in drawn.tolist()}
-    return [e for e in episodes if e.task not in apart], [e for e in episodes if e.task in apart]
+    chosen = np.random.default_rng([seed, 0, 4]).permutation(len(tasks))[:count]
+    held = {tasks[i] for i in chosen.tolist()}
+    return [e for e in episodes if e.task not in held], [e for e in episodes if e.task in held]
 
 
 def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
@@ -237,10 +237,11 @@ def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
         prior: what a model would say that looks at nothing, between 0 and 1.
 
     Returns:
-        `loss`, the mean cross-entropy in nats, and `base_loss`, that of always saying the prior. Where all
-        labels are 0 or 1, `accuracy`, the share of turns on whose label's side of 1/2 the model is, and
-        `base_accuracy`; where both occur, `auc`, how often a turn labelled 1 has more than one labelled 0, a
-        tie counting half. Otherwise `correlation` (Pearson) of probabilities and labels, where both vary.
+        `loss`, the mean cross-entropy in nats, and `base_loss`, the loss of always predicting the prior.
+        Where all labels are 0 or 1, `accuracy`, the share of turns on whose label's side of 1/2 the model is,
+        and `base_accuracy`; where both occur, `auc`, how often a turn labelled 1 has more than one labelled
+        0, a tie counting half. Otherwise `correlation` (Pearson) of probabilities and labels, where both
+        vary.
     """
     guess = np.full(len(labels), math.log(prior / (1 - prior)))
     metrics = {

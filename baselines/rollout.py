@@ -86,7 +86,7 @@ class ModelRun:
             raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
         if changed := self._checkpoints.differences(args.plain(), args.resumable):
             raise ValueError(
-                f"{args.out} was begun with {changed[0]}; resume with the same, or give another --out"
+                f"{args.out} was begun with {changed[0]}; resume with the same value, or give another --out"
             )
         self.release: Callable[[], object] = lambda: None
         if self.processes.is_main:
@@ -130,7 +130,7 @@ class ModelRun:
         """Give the engine that samples the weights in training, if it has a copy of them."""
 
     def save_episodes(self, step: int, phase: Literal["train", "eval"], episodes: Sequence[Episode]) -> None:
-        """Append the first episodes to OUT/episodes.jsonl, as many as the arguments say."""
+        """Append the first episodes to OUT/episodes.jsonl, as many as `--save-episodes` says."""
 
     def set_rate(self, step: int, last: int) -> None:
         """Set the learning rates of a step, in a run of `last` steps."""
@@ -312,7 +312,7 @@ class RolloutRun(Run):
         if self.args.curriculum:
             env: Any = self.venv.envs[0].unwrapped
             if not hasattr(env, "tasks"):
-                raise ValueError(f"curriculum is for environments over task sets, and env is {self.args.env}")
+                raise ValueError(f"curriculum needs an environment with a task set, got {self.args.env}")
             self.curriculum = Curriculum(env.tasks, **self.args.curriculum)
             self.venv = CurriculumWrapper(self.venv, self.curriculum, update=False)
 
@@ -474,7 +474,7 @@ class StepLoop:
         signal.signal(signal.SIGTERM, self._handler)
         self._log.close(failed=kind is not None)
         self._run.release()
-        if kind is None:  # the other processes are not waited for by one that has failed
+        if kind is None:  # a failed process does not wait for the others
             self._run.processes.close()
 
     def _timings(self, tokens: int) -> dict[str, float]:
@@ -493,7 +493,7 @@ class StepLoop:
         names += [name for name in PROBLEMS if metrics.get(name)]
         shown = "  ".join(f"{name} {metrics[name]:.4g}" for name in names)
         gone = time.perf_counter() - self._started
-        pace = gone / (step - self._first)  # of the steps of this process, where the run was resumed
+        pace = gone / (step - self._first)  # of this process's steps, as the run may be resumed
         elapsed, left = (
             datetime.timedelta(seconds=round(seconds)) for seconds in (gone, pace * (self._last - step))
         )

@@ -66,10 +66,10 @@ def old_logprobs_from(
 ) -> Literal["sampling", "scoring", "update"]:
     """Where the log-probabilities come from that an update compares with.
 
-    They are those of sampling where the update computes as sampling did. Where it rounds otherwise (another
-    engine, or bfloat16) they are the policy's own: those of the update's one pass, if it has only one, and
-    measured before it otherwise. They are also measured before where that costs nothing, because the critic
-    is the policy itself, and where the penalties of rewards need them.
+    They come from sampling if the update computes as sampling did. If it rounds differently (another engine,
+    or bfloat16) they are the policy's own: from the update's pass, if it has only one, and scored before it
+    otherwise. They are also scored before it where that costs nothing, because the critic is the policy
+    itself, and where the penalties of rewards need them.
     """
     if args.sampler == "hf" and policy.model.dtype == require("torch", "train").float32:
         return "sampling"
@@ -127,7 +127,7 @@ def score(
 
 
 def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]:
-    """Numbers of the sequences that are this process's: neighbours in order of their ids, which begin alike.
+    """Numbers of this process's sequences: neighbours in order of their ids, which share prefixes.
 
     Every process has about as many tokens.
     """
@@ -150,7 +150,7 @@ class Updates:
 
     There are `epochs` passes with `minibatches` optimizer steps each. The loss of a minibatch is one weighted
     sum over its tokens, so that it does not depend on how it is cut into micro-batches or shared among
-    processes. A step whose loss or gradient is not finite is not taken.
+    processes. A step with a loss or gradient that is not finite is skipped.
 
     Args:
         policy: to be trained.
@@ -161,11 +161,11 @@ class Updates:
         seed: of the order of groups.
         trained: parameters whose gradients are clipped together, by the name of their norm in the log; by
             default the policy's.
-        fixed: parameters that get no step whatever their gradient.
+        fixed: parameters that never get a step.
         counts: whether an item has a gradient; one without is not computed.
 
     Attributes:
-        nonfinite: steps that were not taken.
+        nonfinite: steps that were skipped.
     """
 
     policy: HFPolicy
@@ -184,7 +184,7 @@ class Updates:
         self.trained = self.trained or {"grad_norm": self.policy.model_parameters()}
         # Of metrics: their sums, and what they are means over
         self._totals, self._sizes = defaultdict[str, float](float), defaultdict[str, float](float)
-        self._seen: list[tuple[dict[str, float], float]] = []  # means over so many tokens, of this minibatch
+        self._seen: list[tuple[dict[str, float], float]] = []  # this minibatch's means, and tokens
         self._tokens = 0  # sampled tokens of this micro-batch
 
     def __iter__(self) -> Iterator[tuple[list[Experience], Any]]:

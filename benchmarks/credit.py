@@ -91,7 +91,7 @@ def compare(label: str, rewards: Array, values: Array, mask: Mask, gamma: float,
 
 
 def stage(rng: np.random.Generator, values: Array) -> None:
-    """All that stands between rollouts and the update, beside a pass of a small model over as many tokens."""
+    """Everything between rollouts and the update, next to a pass of a small model over as many tokens."""
     mask, ends = turns(rng)
     turn_rewards, outcomes = list(rng.random((ROWS, TURNS))), rng.random(ROWS).round()
     groups = (np.arange(ROWS) // GROUP).tolist()

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def large_set(out: Path, gigabytes: float) -> Path:
-    """A set of so many gigabytes: documents of a megabyte, ten a task."""
+    """A set of a number of gigabytes: documents of a megabyte, ten a task."""
     tokenizer = load_tokenizer("world")
     prose = "\n".join(open_tasks("world-train").shown(range(500)))
     text = (prose * (1_000_000 // len(prose) + 1))[:1_000_000]

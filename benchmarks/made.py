@@ -58,7 +58,7 @@ MAKERS: dict[str, Callable[..., Draft]] = {
 
 
 Pool = Callable[[], list[str]]
-"""Gives the documents of a text, drawn anew."""
+"""Gives new documents for a text."""
 
 
 def memagent(count: int, pool: Pool) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ FILES = {
 
 
 def write_file(folder: Path, name: str, count: int, tokens: int) -> Path:
-    """Write a file of a benchmark with as many questions, over texts of about so many tokens."""
+    """Write a benchmark's file with a number of questions, over texts of about a number of tokens."""
     records, suffix = FILES[name]
     rng, sizes = np.random.default_rng(0), np.array(load_tokenizer().counts(PROSE))
     size = int(tokens / sizes.mean())

@@ -94,7 +94,7 @@ def plain_level(rng: np.random.Generator) -> int:
 
 
 def plain_picture(board: np.ndarray, tile: int) -> np.ndarray:
-    """Paint every square of a frame anew."""
+    """Repaint every square of a frame."""
     picture = np.zeros((board.shape[0] * tile, board.shape[1] * tile, 3), np.uint8)
     for (row, column), cell in np.ndenumerate(board):
         picture[row * tile : (row + 1) * tile, column * tile : (column + 1) * tile] = paint(int(cell), tile)

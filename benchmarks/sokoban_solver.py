@@ -15,7 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", help="a level file, .npz or text")
     parser.add_argument("--seconds", type=float, default=5.0, help="limit a level, wall clock")
-    parser.add_argument("--levels", type=int, default=None, help="only the first so many")
+    parser.add_argument("--levels", type=int, default=None, help="number of levels, from the first")
     arguments = parser.parse_args()
     seconds, lengths, pushes = [], [], []
     levels = list(LevelSet.load(arguments.file))[: arguments.levels]

@@ -1,9 +1,9 @@
 """A small language model reads a text chunk by chunk: what it notes, and what each note would be paid.
 
-It plays a task of the bundled world. Under each memory stand TAMTRL's p_t, the mean probability of the
+It plays a task of the bundled world. Below each memory it prints TAMTRL's p_t, the mean probability of the
 memory's tokens under a teacher that sees nothing but the evidence, and InfoMem's gain, by how many nats a
 token the memory makes the answer likelier. The agent is `smollm2-reader`, which ships (docs/agents.md);
-`--agent smollm2` is the model as it was before, which notes little that helps.
+`--agent smollm2` is the model before training, whose notes help little.
 """
 
 import argparse

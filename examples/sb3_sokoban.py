@@ -92,7 +92,7 @@ def likeliest(model: PPO) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class Curve(BaseCallback):
-    """Held-out success every so many steps, until it is good enough.
+    """Held-out success at regular steps, until it is good enough.
 
     Args:
         every: steps between two measurements.

@@ -49,7 +49,7 @@ def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: s
 
     Args:
         command: returns the exit status, None for 0.
-        argv: the words behind the command.
+        argv: the words after the command.
         prog: the command as a user types it, such as "memenvs play".
 
     Returns:
@@ -224,13 +224,13 @@ def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequen
     """Refuse arguments that `owner` does not take.
 
     Args:
-        owner: whose they are, for the message.
+        owner: what takes them, for the message.
         arguments: by name.
-        parameters: what it takes; None where that cannot be known, then nothing is refused.
+        parameters: what it takes; None if that is unknown; then nothing is refused.
 
     Raises:
-        ValueError: an unknown name, with the valid ones, the closest first; a value of another type; or one
-            that is missing.
+        ValueError: a name is unknown (the valid ones follow, the closest first), a value has the wrong type,
+            or an argument is missing.
     """
     if parameters is None:
         return
@@ -249,7 +249,7 @@ def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequen
 
 
 def check_env_arguments(env: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse an environment that is not registered, and arguments that it does not take; nothing is made.
+    """Refuse an unregistered environment, and arguments that it does not take, without making it.
 
     Raises:
         gymnasium.error.Error: no such environment.
@@ -259,23 +259,23 @@ def check_env_arguments(env: str, arguments: Mapping[str, Any]) -> None:
 
 
 def make_env(env: str, arguments: Mapping[str, Any], **settings: Any) -> gym.Env[Any, Any]:
-    """Make an environment of checked arguments.
+    """Check an environment's arguments, and make it.
 
     Args:
         env: its id.
-        arguments: of it, as a user gave them.
+        arguments: as a user gave them.
         **settings: more arguments of `gym.make`, such as `render_mode`.
 
     Raises:
         gymnasium.error.Error: see `check_env_arguments`.
-        ValueError: likewise.
+        ValueError: see `check_arguments`.
     """
     check_env_arguments(env, arguments)
     return gym.make(env, disable_env_checker=True, **settings, **arguments)
 
 
 def env_parameters(env: str) -> list[Parameter] | None:
-    """What an environment takes, the defaults of its registration counted in; None where it takes any name.
+    """What an environment takes, with the defaults of its registration; None where it takes any name.
 
     `render_mode` is left out: commands choose it themselves.
     """
@@ -310,7 +310,7 @@ def find_spec(env: str) -> EnvSpec:
 def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
     """The parameters of a class's constructor, or of a function; None where it takes any name.
 
-    `**kwargs` of a constructor stand for the parameters of the next class's in the order of inheritance.
+    `**kwargs` of a constructor are the parameters of the next class in the order of inheritance.
     """
     functions = [creator]
     if isinstance(creator, type):

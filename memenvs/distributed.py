@@ -26,12 +26,12 @@ TEXT_ENV_ATTRIBUTES = ("context", "components", "metric_names", "n_tasks")
 
 
 class RayTextVectorEnv(TextVectorEnv):
-    """N text environments in Ray actors, behind the interface of `TextVectorEnv`.
+    """N text environments in Ray actors, with the interface of `TextVectorEnv`.
 
     Episodes depend on seeds and replies alone, not on the number of workers. A worker that dies is replaced
-    and its environments continue from their last states; `replaced` counts such workers. An environment at
-    whose job the worker dies `tries` times raises `WorkerDied`, or, with `errors="truncate"`, ends its own
-    episode.
+    and its environments continue from their last states; `replaced` counts such workers. If a
+    worker dies `tries` times at a job, its environment raises `WorkerDied` or, with `errors="truncate"`, ends
+    its episode.
 
     Replies of a step are played by all workers at once. Autoreset starts episodes one by one, so use mode
     `"Disabled"` and reset many by `reset_mask`, as `memenvs.rollout.engine.collect` does.
@@ -43,12 +43,12 @@ class RayTextVectorEnv(TextVectorEnv):
     Args:
         env: the environments' id.
         num_envs: N.
-        workers: actors, at most N.
+        workers: actors; more than N are not started.
         autoreset_mode: see `TextVectorEnv`.
         errors: see `TextVectorEnv`.
         ray_options: of an actor, as `ray.remote` takes them; one CPU by default.
-        tries: times a job is given out before the death of its worker is an error; the last time alone, so
-            that of the environments of a worker only the one that kills it fails.
+        tries: how often a job is tried before the death of its worker is an error. The last try runs it
+            alone, so that only the environment that kills the worker fails.
         **kwargs: of the environment.
 
     Raises:
@@ -166,7 +166,7 @@ class WorkerPool:
         env: id of the environments.
         kwargs: their arguments.
         num_envs: N.
-        workers: actors; environments are dealt in blocks.
+        workers: actors; each gets a block of neighbouring environments.
         options: of the actors, as `ray.remote` takes them, such as `{"num_cpus": 0.5}`.
         tries: see `RayTextVectorEnv`.
 
@@ -204,7 +204,7 @@ class WorkerPool:
         self.attributes = attributes
 
     def work(self, jobs: Iterable[Job]) -> dict[int, JobResult]:
-        """Do jobs, at most one an environment, all actors at once.
+        """Do jobs, at most one for each environment, in all actors at once.
 
         A job whose actor died at every try has a `WorkerDied` as its error, and its environment keeps the
         state it had before.
@@ -233,7 +233,7 @@ class WorkerPool:
         """Ask for jobs once, put the answers into `done`, and replace actors that died."""
         dealt: dict[int, list[Job]] = {}
         for job in jobs:
-            if job.number in self.stale:  # also for a reset: without a seed it continues with its generator
+            if job.number in self.stale:  # also at a reset: without a seed it uses the same generator
                 job = job._replace(state=self.states[job.number])
             dealt.setdefault(self._home[job.number], []).append(job)
         promises = {w: self.actors[w].work.remote(given) for w, given in dealt.items()}

@@ -3,8 +3,8 @@
 `reader` reads chunk by chunk with a memory, `caller` makes one tool call. First questions about a world
 beside the bundled one are built, and SmolLM2-135M-Instruct is warmed up on a teacher that knows what is
 needed and may slip: on its lessons (`research.lessons`) or on its episodes (`careful`). Then its adapter
-goes on learning by reinforcement. Before and after it is scored on the test world, of which it has read
-nothing, and its card is written. A stage takes at most three hours on two cores, and goes on where it
+is trained further by reinforcement. Before and after it is scored on the test world, of which it has read
+nothing, and its card is written. A stage takes at most three hours on two cores, and resumes where it
 stopped.
 """
 

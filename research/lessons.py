@@ -1,6 +1,6 @@
 """Lessons for a reader: the turns of a teacher over texts about which several questions are asked.
 
-`sft --teacher FILE.jsonl --no-shuffle` learns from them: lessons of one text stand side by side, and what
+`sft --teacher FILE.jsonl --no-shuffle` learns from them: lessons of one text follow each other, and what
 they share is read once a batch. A note is a fact in a line, "Kemunitz, mayor: Postona Golmwyn". A sentence
 copied whole begins before it says what it is about, and a small model that has found the document then takes
 any of its sentences; what the question asks for, written first, leads it to the value.
@@ -36,11 +36,11 @@ Fact = tuple[int, str]  # an entity of the world, and a relation that its docume
 
 
 class Lessons:
-    """Draws texts, questions about them and the notes before them; a teacher goes on with the notes.
+    """Samples texts, questions about them and the notes before them; a teacher continues the notes.
 
     A text is a chunk of a task's documents, read for this task, for others whose evidence it shows, short
-    ones first, and for one that is drawn from all. The notes before hold what is needed of some of the
-    documents that stand elsewhere. Then the first questions are answered from whole notes.
+    ones first, and for a random one. The notes before hold what is needed of some of the
+    documents that are elsewhere. Then the first questions are answered from whole notes.
 
     Args:
         tasks: of a world that `memenvs build world` built with all its hops.
@@ -79,7 +79,7 @@ class Lessons:
                 self._about[entity].append(number)
 
     def draw(self, texts: int) -> Iterator[Demonstration]:
-        """The lessons of so many texts, a turn each."""
+        """The lessons of a number of texts, one turn each."""
         for _ in range(texts):
             yield from self._of_a_text()
 
@@ -113,7 +113,7 @@ class Lessons:
                 yield Demonstration([(prompt, reply)], "rewrite", True)
 
     def _before(self, number: int, shown: Sequence[int]) -> list[str]:
-        """Notes of some of a question's documents that stand elsewhere, in any order."""
+        """Notes on some of a question's documents that are elsewhere, in any order."""
         elsewhere = list(dict.fromkeys(one for one, _ in self._needed[number] if one not in shown))
         read = [one for one in self._rng.permutation(elsewhere).tolist() if self._rng.random() < 0.5]
         facts = [fact for one in read for fact in self._needed[number] if fact[0] == one]
@@ -142,7 +142,7 @@ class Lessons:
 def fact_caller(env: gym.Env[Any, Any]) -> Policy:
     """A teacher of the one tool call who reasons in notes: `sft --teacher research.lessons:fact_caller`.
 
-    It calls for the question. Before the answer stand the facts that it follows from, and an answer that the
+    It calls for the question. Before the answer come the facts that it follows from, and an answer that the
     result does not hold is "unknown", behind no facts.
 
     Args:

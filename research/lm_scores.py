@@ -3,9 +3,9 @@
 python -m research.lm_scores --model MODEL --out FOLDER
 python -m research.lm_scores --model MODEL --out FOLDER --only tool sokoban --tasks 32
 
-Few-shot: episodes of a scripted teacher on other tasks stand before the prompt, as earlier messages of the
-chat. Contexts are short (see `SETTINGS`). A run that died goes on by the same command. A cell holds success,
-average@n over tasks with its 95% interval, and behind it the metric `format`.
+Few-shot: episodes of a scripted teacher on other tasks come before the prompt, as earlier messages of the
+chat. Contexts are short (see `SETTINGS`). The same command resumes a run that died. A cell holds success,
+average@n over tasks with its 95% interval, followed by the metric `format`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class FewShotPolicy(HFPolicy):
         self._shots = shots
 
     def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,), behind the examples."""
+        """A fresh prompt (T,), after the examples."""
         ids: list[Ids] = []
         for text, reply in self._shots(observation):
             ids.append(self.encode_feedback(text, ids[-1]) if ids else super().encode(text))
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="keeps every episode")
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=COLUMNS)
-    parser.add_argument("--tasks", type=int, default=16, help="the first so many (default 16)")
+    parser.add_argument("--tasks", type=int, default=16, help="number of tasks, from the first (default 16)")
     parser.add_argument("--samples", type=int, default=4, help="episodes of each task (default 4)")
     parser.add_argument("--max-new-tokens", type=int, default=96, help="of a reply (default 96)")
     args = parser.parse_args()

@@ -124,5 +124,5 @@ def test_more_candidates_than_there_are_answers_are_refused():
 
 def test_an_environment_without_a_choice_version_is_refused():
     env = gym.make("memenvs:MemSokobanGrid-v0", disable_env_checker=True)
-    with pytest.raises(TypeError, match="no choice version of SokobanGridEnv"):
+    with pytest.raises(TypeError, match="SokobanGridEnv has no version with choices"):
         ChooseReply(env)

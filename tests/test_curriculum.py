@@ -142,7 +142,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(tasks, change,
     [
         (
             {"by": "type"},
-            r"task q0 of levels has type=None, which is no level; .* `memenvs build mix`",
+            r"task q0 of levels has type=None, which is not a level; .* `memenvs build mix`",
         ),
         ({"window": 0}, "window must be"),
         ({"threshold": float("nan")}, "threshold must be"),
@@ -278,7 +278,7 @@ def test_two_processes_are_at_the_level_of_one(folder, tiny_model, tmp_path):
     [
         ({"curriculum": {"windw": 3}}, "windw"),
         ({"reward": "turn", "tree_turns": 1}, "curriculum is for groups, not for trees"),
-        ({"curriculum": {"by": "depth"}}, "task q0 of levels has depth=None, which is no level"),
+        ({"curriculum": {"by": "depth"}}, "task q0 of levels has depth=None, which is not a level"),
     ],
 )
 def test_a_run_refuses_a_curriculum_that_cannot_be(folder, tiny_model, tmp_path, others, said):

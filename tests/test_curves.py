@@ -104,7 +104,7 @@ def test_the_command_writes_png_and_svg_and_names_lines_and_runs(tmp_path, capsy
     assert capsys.readouterr().out == (
         "curves.png, curves.svg: success\n"
         "  grpo: a0, a1\n"
-        "    drawn to step 2, which all of them have reached\n"
+        "    plotted up to step 2, which all of them have reached\n"
     )
     head = (tmp_path / "curves.png").read_bytes()[:24]
     assert head[:8] == b"\x89PNG\r\n\x1a\n"

@@ -694,7 +694,7 @@ def test_an_endpoint_of_several_models_wants_a_choice(chat, capsys):
     stub = chat(by_seed)
     stub.models = ["a", "b"]
     assert run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0") == 2
-    assert "serves 'a', 'b'; choose by --model" in capsys.readouterr().err
+    assert "serves 'a', 'b'; choose one with --model" in capsys.readouterr().err
     assert run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--model", "b") == 0
     assert {fields["model"] for fields in stub.bodies} == {"b"}
 

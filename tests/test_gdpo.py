@@ -59,7 +59,7 @@ def test_a_component_that_could_not_be_measured_leaves_the_others():
 
 
 def test_a_weight_of_no_component_is_refused():
-    with pytest.raises(ValueError, match="no component 'left' to weigh; there are right"):
+    with pytest.raises(ValueError, match="unknown component 'left'; the components are right"):
         gdpo({"right": [1.0]}, weights={"left": 1.0})
 
 
@@ -133,5 +133,7 @@ class TestRuns:
     def test_a_weight_of_no_component_is_refused_with_those_there_are(self, grpo, tiny_model, tmp_path):
         args = arguments(grpo, tiny_model, tmp_path / "run", component_weights={"formt": 0.5})
         run = grpo.prepare(args)
-        with pytest.raises(ValueError, match="no component 'formt' to weigh; there are outcome, placement"):
+        with pytest.raises(
+            ValueError, match="unknown component 'formt'; the components are outcome, placement"
+        ):
             grpo.train(run, args)

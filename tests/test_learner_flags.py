@@ -34,7 +34,7 @@ def refusal(learner, flags, tmp_path, capsys):
         (grpo, "--reward tamtrl --scale none", "reward tamtrl uses no setting; leave out scale none"),
         (grpo, "--reward tamtrll", "reward must be one of outcome, merged, turn, turn-pool, tamtrl, "),
         (grpo, "--reward infomem --reward-args betta=1", "its arguments: beta,"),
-        (grpo, "--reward-args beta=1", "reward_args are of a reward method"),
+        (grpo, "--reward-args beta=1", "reward_args are for reward methods"),
         (grpo, "--tree-turns 1", "trees are for --reward turn and --estimator grpo, got outcome and grpo"),
         (grpo, "--reward turn --tree-turns 9", "the budget is 10,000"),
         (grpo, "--reward merged --normalize components --scale none", "leave estimator grpo and scale std"),

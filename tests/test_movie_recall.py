@@ -98,7 +98,7 @@ def test_a_file_that_is_none_is_refused_in_one_line(tmp_path, text):
 
 
 def test_an_answer_of_another_data_set_is_named(names):
-    with pytest.raises(ValueError, match=r"answer 'Ann' of task q1 is no movie of .*entity2id.json"):
+    with pytest.raises(ValueError, match=r"answer 'Ann' of task q1 is not in .*entity2id.json"):
         MovieRecallMethod(names).signal(turn("Heat", ["Ann"]), [])
 
 

@@ -262,7 +262,7 @@ def test_labels_of_a_method_need_its_signals(tiny_model, played, tmp_path, capsy
 def test_a_signal_that_is_no_probability_is_no_label(tiny_model, tmp_path, capsys):
     file = reading(tmp_path, length_norm=False)
     line = refusal(tiny_model, tmp_path, capsys, "--episodes", str(file), "--labels", "tamtrl")
-    assert "which are no probabilities" in line
+    assert "which are not probabilities" in line
 
 
 def test_several_questions_have_no_label_of_a_teacher(tiny_model, tmp_path, capsys):

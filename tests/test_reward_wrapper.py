@@ -217,7 +217,7 @@ def test_an_answer_without_its_memory_earns_nothing_by_mempo():
 
 def test_a_method_that_is_wrapped_twice_is_refused_since_it_would_pay_twice():
     env = TAMTRL(TAMTRL(reading(), "lexical"), "lexical")
-    with pytest.raises(ValueError, match="component 'tamtrl' below this wrapper already; wrap once"):
+    with pytest.raises(ValueError, match="already has a component 'tamtrl'; wrap it once"):
         env.reset(seed=0)
 
 
@@ -255,7 +255,7 @@ def test_a_method_that_does_not_fit_the_environment_is_refused_at_reset():
         (["TAMTRLL"], "no method 'TAMTRLL'"),
         ([], "methods must be a list"),
         ("TAMTRL", "methods must be a list"),
-        (["InfoMem", "InfoMem"], "'infomem', and each would pay in full; leave one out"),
+        (["InfoMem", "InfoMem"], "'infomem', and both would pay in full; leave one out"),
         ([["InfoMem", 3]], "must be an object, got 3"),
         ([InfoMemMethod], "a method must be a list of 2"),
         (["no.such.module:Method"], "no.such"),
@@ -489,7 +489,9 @@ def test_wrapped_environments_can_be_stepped_together():
 
 def test_a_reward_wrapper_around_a_reward_wrapper_is_refused():
     venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], **CHUNKS)
-    with pytest.raises(ValueError, match="inside; give one wrapper all"):
+    with pytest.raises(
+        ValueError, match="already has a VectorRewardWrapper; give all methods to one wrapper"
+    ):
         VectorRewardWrapper(venv, ["InfoMem"], "lexical")
 
 
@@ -543,7 +545,7 @@ def test_an_environment_that_was_stepped_or_reset_without_its_wrapper_is_refused
     else:
         outer.step(["a", "b"])
         outer.unwrapped.reset(options={"task": 0})
-    with pytest.raises(ValueError, match=r"environment 0 is at turn \d of task .* reset it by the wrapper"):
+    with pytest.raises(ValueError, match=r"environment 0 is at turn \d of task .* reset the wrapper"):
         outer.step(["a", "b"])
     outer.reset(options={"task": 0})
     assert outer.step(["a", "b"])[1].tolist() == [0.0, 0.0]

@@ -109,9 +109,12 @@ def test_what_json_cannot_hold_in_an_info_is_refused_in_one_line():
 @pytest.mark.parametrize(
     ("methods", "said"),
     [
-        (["InfoMem"], r"of other reward methods \(\[\['InfoMem', "),
-        (["InfoMem", "TAMTRL"], r"of other reward methods \(\[\['InfoMem', "),
-        (["TAMTRL", ["InfoMem", {"beta": 0.5}]], r"of other reward methods \(\[\['InfoMem', {'beta': 0.5, "),
+        (["InfoMem"], r"from other reward methods \(\[\['InfoMem', "),
+        (["InfoMem", "TAMTRL"], r"from other reward methods \(\[\['InfoMem', "),
+        (
+            ["TAMTRL", ["InfoMem", {"beta": 0.5}]],
+            r"from other reward methods \(\[\['InfoMem', {'beta': 0.5, ",
+        ),
     ],
 )
 def test_a_state_of_other_methods_is_refused_by_what_differs(methods, said):
@@ -223,9 +226,9 @@ def all_refused(venv, states, observations, match):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"methods": [["MemPO", {"ddof": 0}]]}, r"of other reward methods \(\[\['MemPO', .*'ddof': 0"),
-        ({"methods": ["SearchRewards"]}, r"of other reward methods \(\[\['SearchRewards', "),
-        ({"group_size": 4}, "groups of 4, not of 2"),
+        ({"methods": [["MemPO", {"ddof": 0}]]}, r"from other reward methods \(\[\['MemPO', .*'ddof': 0"),
+        ({"methods": ["SearchRewards"]}, r"from other reward methods \(\[\['SearchRewards', "),
+        ({"group_size": 4}, "has groups of 4, not 2"),
         ({"max_turns": 3}, "with other arguments"),
     ],
 )

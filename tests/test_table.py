@@ -84,7 +84,7 @@ def test_what_cannot_be_a_table_is_one_line(tmp_path, capsys):
     assert "holds no run" in refused(capsys, "memagent", tmp_path / "none")
     assert "no run has bleu; base/a has" in refused(capsys, "memagent", base, "--metric", "bleu")
     assert "no column for 'a'" in refused(capsys, "tamtrl", base)
-    assert "no paper's numbers" in refused(capsys, "memagent", base, "--published")
+    assert "no numbers are published" in refused(capsys, "memagent", base, "--published")
 
 
 @pytest.mark.parametrize(

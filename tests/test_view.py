@@ -123,7 +123,7 @@ def test_numbers_that_no_browser_reads_are_left_out(tmp_path):
         (["{runs}", "--out", "r.html", "--terminal"], "--terminal and --out exclude each other"),
         (["{runs}", "--out", "r.html", "--episode", "1"], "--episode is an option of --terminal; give both"),
         (["{runs}", "--terminal", "--episode", "99"], "there are 5 episodes, from 0; got --episode 99"),
-        (["{runs}", "--out", "{full}"], "has 'letter.txt', which is not of a report"),
+        (["{runs}", "--out", "{full}"], "has 'letter.txt', which is not part of a report"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(arguments, said, runs, tmp_path, monkeypatch, capsys):

@@ -113,8 +113,8 @@ class OutcomeComparison(Comparison):
 class TurnComparison(Comparison):
     """Compares each turn with those of its number, and adds later turns and the result (MT-PPO eq. 12).
 
-    The result is the outcome and whatever else the last turn earned, so that nothing is lost. A turn reward
-    that could not be measured (NaN) is compared with none.
+    The result is the outcome and everything else that the last turn earned, so that nothing is lost. A turn
+    reward that could not be measured (NaN) is compared with none.
     """
 
     uses = ("estimator", "scale", "alpha", "ended")

@@ -14,7 +14,7 @@ from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.vector import Mask, Step, TextVectorEnv, one_each, read_mask, read_seeds
 from memenvs.tasks.taskset import TaskSet
 
-_STREAM = 1  # beside a seed: another stream than the environment's own of that seed
+_STREAM = 1  # next to a seed: not the environment's own stream of that seed
 
 
 @dataclass
@@ -69,8 +69,8 @@ class Curriculum:
             value = task.meta.get(by)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ValueError(
-                    f"task {task.id} of {tasks.name} has {by}={value!r}, which is no level; choose a whole "
-                    "number that all have, or give them hops and tokens by `memenvs build mix`"
+                    f"task {task.id} of {tasks.name} has {by}={value!r}, which is not a level; choose a "
+                    "whole number that all have, or give them hops and tokens by `memenvs build mix`"
                 )
             level = 1 << max(0, value - 1).bit_length() if by == "tokens" else value
             grouped.setdefault(level, []).append(number)
@@ -95,10 +95,10 @@ class Curriculum:
         return numbers[int(np.random.default_rng([seed, _STREAM]).integers(len(numbers)))]
 
     def update(self, ended: Iterable[tuple[str, float]]) -> bool:
-        """Take the ids of tasks whose episodes have ended, with the metric of each; whether a level begins.
+        """Count the metrics of ended episodes, by the ids of their tasks; return whether a new level begins.
 
-        Tasks of other levels, as of episodes that began before the last move, do not count. A call moves on
-        by one level at most.
+        Tasks of other levels, such as those of episodes that began before the last move, do not count. A call
+        moves up by one level at most.
         """
         here = [value for task, value in ended if self._values.get(task) == self.value]
         self.progress.scores = [*self.progress.scores, *map(float, here)][-self.window :]
@@ -131,11 +131,11 @@ class Curriculum:
 
 
 class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Draw the tasks of text environments from a curriculum's level.
+    """Sample the tasks of text environments from a curriculum's level.
 
-    A reset that names no task draws one by its seed, so that environments of equal seeds (a group) play one
-    task. Episodes that ended move the curriculum at the next reset, never between those that begin together.
-    A `VectorRewardWrapper` goes around it.
+    A reset that names no task samples one with its seed, so that environments of equal seeds (a group) play
+    one task. Ended episodes move the curriculum at the next reset, never between episodes that begin
+    together. A `VectorRewardWrapper` goes around it.
 
     Args:
         env: a `TextVectorEnv` with `autoreset_mode="Disabled"`, over the curriculum's task set.
@@ -151,7 +151,7 @@ class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         inner = env.unwrapped
         if not isinstance(inner, TextVectorEnv) or inner.autoreset_mode is not AutoresetMode.DISABLED:
             raise ValueError(
-                f"a curriculum draws tasks at reset: give a TextVectorEnv with autoreset_mode='Disabled', "
+                f"a curriculum chooses tasks at reset: give a TextVectorEnv with autoreset_mode='Disabled', "
                 f"got {inner}"
             )
         first: Any = inner.envs[0].unwrapped

@@ -62,7 +62,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         self._inner: Any = env.unwrapped
         count = getattr(self._inner, "n_choices", None)
         if count is None:
-            raise TypeError(f"there is no choice version of {type(self._inner).__name__}")
+            raise TypeError(f"{type(self._inner).__name__} has no version with choices")
         if (ask := getattr(self._inner, "ask", "together")) != "together":
             raise ValueError(
                 f"candidates answer all questions at once, and ask={ask!r} does not; use ask='together'"
@@ -105,7 +105,7 @@ class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Show a text as a vector of hashed n-grams (feature hashing, Weinberger et al. 2009, without signs).
 
     Observation:
-        `Box(0, 1)` of float32, `size` numbers for the text; inside `ChooseReply` of m replies, behind them
+        `Box(0, 1)` of float32, `size` numbers for the text; inside `ChooseReply` of m replies, followed by
         `size` for each of its replies, and m numbers: the share of a reply's n-grams that the text has too,
         so that a learner sees which of them the text mentions. `(1 + m) * size + m` in all.
 

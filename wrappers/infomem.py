@@ -40,7 +40,7 @@ class InfoMemMethod(RewardMethod):
         r~     = z-score of r_gain inside the successful rollouts of the group          eq. 9
         R      = outcome + beta * r~                                                    eq. 10
 
-    Both likelihoods are of the bare answer behind the final-answer prompt (appendix D). The signal of the
+    Both likelihoods are of the bare answer after the final-answer prompt (appendix D). The signal of the
     last turn is r_gain in nats a token; its credit is beta * r~, beside the outcome, which stays a component
     of its own. One success of a group keeps its raw gain, as a z-score would erase it.
 

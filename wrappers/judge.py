@@ -248,8 +248,8 @@ class JudgeMethod(ScoreMethod):
         rubric: `"search"`, `"general"`, or, of the outcome, `"longmemeval"` or `"equivalence"`; or a prompt
             of your own, with the place `{transcript}` or `{answer}` (the last reply) and, if wanted,
             `{question}`, `{reference}`, `{turns}`.
-        outcome: `"keep"` pays scores beside the environment's outcome; `"replace"` pays them instead, so
-            that the last turn's score is the outcome reward (PPO-OR by a judge: `level="outcome"`);
+        outcome: `"keep"` pays scores in addition to the environment's outcome; `"replace"` pays them instead,
+            so that the last turn's score is the outcome reward (PPO-OR by a judge: `level="outcome"`);
             `"multiply"` pays each score times the outcome instead (TAMTRL's LLM-judge, appendix B.2).
         weight: of a score in the reward.
         client: settings of `memenvs.wrappers.judge_client.JudgeClient`, such as `{"cache": "judged"}`.
@@ -354,7 +354,7 @@ def transcript(episode: Episode, max_chars: int) -> str:
 
 
 def question_type(episode: Episode) -> str | None:
-    """Which of `LONGMEMEVAL` a task's question is, by its id: `TYPE/ID`, with `_abs` behind an abstention."""
+    """Which of `LONGMEMEVAL` a question is, by its task's id: `TYPE/ID`, with `_abs` if it has no answer."""
     kind, _, own = str(episode.turns[-1].info.get("task", "")).partition("/")
     return None if kind not in LONGMEMEVAL else "abstention" if own.endswith("_abs") else kind
 
@@ -419,7 +419,7 @@ def read_lines(reply: str, count: int | None, low: float, high: float) -> list[S
     verdict = reply.rpartition("</reasoning>")[2].strip()
     inside = verdict.removeprefix("<score>").removesuffix("</score>")
     if len(inside) != len(verdict) - len("<score></score>") or "<score>" in inside:
-        return _unscored(count, f"unreadable: not one <score> behind the reasoning but {verdict[:120]!r}")
+        return _unscored(count, f"unreadable: not one <score> after the reasoning but {verdict[:120]!r}")
     lines = [line.strip() for line in inside.strip().splitlines() if line.strip()]
     if count is None:
         if len(lines) != 1 or not re.fullmatch(_NUMBER, lines[0]):

@@ -121,8 +121,8 @@ class ScoreMethod(RewardMethod):
     fields.
 
     Attributes:
-        outcome: `"keep"` pays scores beside the outcome, `"replace"` instead of it, `"multiply"` each score
-            times the outcome instead of it (TAMTRL appendix B.2).
+        outcome: `"keep"` pays scores in addition to the outcome, `"replace"` instead of it, `"multiply"` each
+            score times the outcome instead of it (TAMTRL appendix B.2).
         weight: of a score in the reward.
     """
 
@@ -141,7 +141,7 @@ class ScoreMethod(RewardMethod):
         return False
 
     def pay(self, episode: Episode, scores: Sequence[Score], first: int = 0) -> list[Credit]:
-        """The credits of scores, of turn `first` and those behind it."""
+        """The credits of the scores of turn `first` and the turns after it."""
         weight = self.weight * (episode.outcome if self.outcome == "multiply" else 1.0)
         return [
             Credit(turn, weight * value, reason=reason, from_signal=False)

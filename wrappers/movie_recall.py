@@ -34,9 +34,9 @@ _SPACES = re.compile(r"\s+")
 class MovieRecallMethod(RewardMethod):
     """Pay the share of the right movies among the first k that the last reply recommends.
 
-    A reply is a list behind its first `1.`, a name a line, or names between commas; blank lines count. Each
-    line without its number and without parentheses is taken for the known movie whose name has the
-    smallest edit distance to it, in lower case (of several the first by the alphabet: the original leaves
+    A reply is a list from its first `1.` on, one name a line, or names separated by commas; blank lines
+    count. Each line without its number and without parentheses is taken for the known movie whose name has
+    the smallest edit distance to it, in lower case (of several the first by the alphabet: the original leaves
     that open). The box or the `<answer>` of a reply is read alone, where it has one. Source: MemoryAgentBench
     (`_process_recsys_dataset`), which reports k = 5.
 
@@ -62,7 +62,7 @@ class MovieRecallMethod(RewardMethod):
         """Recall at k at the last turn, 0 before.
 
         Raises:
-            ValueError: an answer is no number of the file.
+            ValueError: an answer is not the number of a movie in the file.
         """
         if not turn.over:
             return 0.0
@@ -70,7 +70,7 @@ class MovieRecallMethod(RewardMethod):
         answers = [answer for objective in turn.info["privileged"]["answers"] for answer in objective]
         if unknown := [answer for answer in answers if answer not in known.by_number]:
             raise ValueError(
-                f"answer {unknown[0]!r} of task {turn.info['task']} is no movie of {self.names}; "
+                f"answer {unknown[0]!r} of task {turn.info['task']} is not in {self.names}; "
                 "give the entity2id.json of its data set"
             )
         right = [known.by_number[answer] for answer in answers]
@@ -87,7 +87,7 @@ class Movies(NamedTuple):
     Attributes:
         by_number: name by its number, as text.
         names: all different ones, (N,), sorted.
-        codes: (N, L) characters of each in lower case, -1 behind its end.
+        codes: (N, L) characters of each in lower case, -1 after its end.
         lengths: (N,) characters.
     """
 
@@ -118,7 +118,7 @@ def recommended(reply: str) -> list[str]:
     """
     _, numbered, items = reply.partition("1.")
     lines = (items if numbered else reply.replace(",", "\n")).split("\n")
-    return [_clean(line.strip()) for line in lines]
+    return [_listed_name(line.strip()) for line in lines]
 
 
 def nearest(name: str, known: Movies) -> str:
@@ -145,7 +145,7 @@ def _plain_name(text: str) -> str:
     return _SPACES.sub(" ", _PARENTHESES.sub("", text)).strip()
 
 
-def _clean(text: str) -> str:
+def _listed_name(text: str) -> str:
     return _SPACES.sub(" ", _NUMBERING.sub("", _PARENTHESES.sub("", text))).strip()
 
 

@@ -30,7 +30,8 @@ class OTCMethod(RewardMethod):
 
     The signal is 1.0 at a turn that called and 0.0 elsewhere. R is a credit to the last turn and takes the
     place of the environment's outcome, whose component counts 0 and stays in `info["metrics"]["outcome"]`. A
-    product, so that a wrong answer earns nothing by saving calls. Alone there is no n to compare with.
+    product, so that a wrong answer earns nothing by saving calls. An episode without a group has no n to
+    compare with.
 
     Source: arXiv 2504.14870; of the formulas see `memenvs.credit.tool_efficiency`.
 

@@ -52,7 +52,7 @@ class PRMMethod(ScoreMethod):
     TAMTRL's baseline PRM (appendix B.2) pays R_k = p_k r, which is `outcome="multiply"`; its advantage over
     the turns of a task (eq. 7) is the learner's `--reward turn-pool`. The paper's model is a BERT; ours is
     a causal model that `memenvs train prm` has trained. It reads observations and replies
-    alone, of any text environment: where prompts are appended, all that came before in the episode; where
+    alone, of any text environment: where prompts are appended, the whole episode so far; where
     they are rewritten, the turn by itself.
 
     The model is asked when an episode has ended, once for all episodes that end together. A turn that does
@@ -69,7 +69,7 @@ class PRMMethod(ScoreMethod):
         max_batch_tokens: most tokens of a forward pass.
 
     Raises:
-        ValueError: the folder holds no process reward model, or a setting is none.
+        ValueError: the folder holds no process reward model, or a setting is out of range.
     """
 
     model: str
@@ -104,7 +104,8 @@ class PRMMethod(ScoreMethod):
 def to_sequences(policy: HFPolicy, episode: Episode) -> list[TurnSequence]:
     """An episode's turns as a process reward model reads them: one sequence, or one a turn if rewritten.
 
-    A turn that does not fit the model's window is left out, and where prompts are appended all behind it.
+    A turn that does not fit the model's window is left out, and, where prompts are appended, every later turn
+    too.
 
     Raises:
         ValueError: the episode holds replies alone, as of `evaluate run --no-texts`.

@@ -52,7 +52,7 @@ def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
             of `METHODS`, or `module:Class` for a method of your own.
 
     Raises:
-        ValueError: none is given, an unknown name, or settings that it does not take.
+        ValueError: the list is empty, a name is unknown, or a method does not take a setting.
     """
     if isinstance(methods, (str, RewardMethod, Mapping)) or not methods:
         raise ValueError(f"methods must be a list of {', '.join(METHODS)}, e.g. ['InfoMem'], got {methods!r}")
@@ -60,14 +60,14 @@ def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
 
 
 def read_methods(texts: Sequence[str]) -> list[MethodSpec]:
-    """The methods that a command line names behind `--methods`, checked.
+    """The methods that a command line names after `--methods`, checked.
 
     Args:
         texts: each a name, in any case; `NAME=VALUE`, a setting of the method before it; or JSON, a name with
-            settings or a list of methods as of `make_methods`.
+            settings or a list of methods as for `make_methods`.
 
     Raises:
-        ValueError: one is something else, or names no method or settings of one.
+        ValueError: a text is something else, or names an unknown method or setting.
 
     >>> read_methods(["tamtrl", "length_norm=false", '["MemPO"]'])
     [['TAMTRL', {'length_norm': False}], 'MemPO']
@@ -101,7 +101,7 @@ def plain_method(method: RewardMethod) -> list[Any]:
 
 
 def make_scorer(scorer: ScorerSpec) -> Scorer | None:
-    """A scorer by its name; an object, or None, as it is. Equal names and settings give one object a process.
+    """A scorer by its name; an object or None as it is. Equal names and settings share one object.
 
     Args:
         scorer: `"lexical"`, `"hf:MODEL"`, `"vllm:MODEL"`, or a name of `SCORERS` with settings
@@ -121,13 +121,13 @@ def make_scorer(scorer: ScorerSpec) -> Scorer | None:
     if name not in SCORERS:
         raise ValueError(f"no scorer {name!r}; give {SCORER_FORMS}")
     if "api_key" in settings:
-        raise ValueError("a spec must hold no key; make the scorer yourself and pass the object")
+        raise ValueError("a spec must not contain a key; make the scorer yourself and pass the object")
     check_arguments(f"the scorer {name}", settings, parameters_of(import_object(SCORERS[name])))
     return _load_scorer(name, json.dumps(settings, sort_keys=True))
 
 
 def plain_scorer(scorer: ScorerSpec) -> str | list[Any] | None:
-    """A scorer's name and settings; of an object a note that it has none, which `make_scorer` refuses."""
+    """A scorer's name and settings; for an object, a note that it has none, which `make_scorer` refuses."""
     if isinstance(scorer, Scorer):
         return f"object {type(scorer).__name__}, which has no name"
     return list(scorer) if isinstance(scorer, Sequence) and not isinstance(scorer, str) else scorer

@@ -18,7 +18,7 @@ from memenvs.wrappers.scorers import TokenScores
 @checked
 @dataclass
 class ReMemR1Method(RewardMethod):
-    """Reward what each turn adds to the words of the answer at hand (ReMemR1's state reward).
+    """Reward what each turn adds to the known words of the answer (ReMemR1's state reward).
 
         s_k = recall(m_k and c_k) - recall(m_{k-1} and c_{k-1})    0 at the last turn, which answers
         m_k the memory, c_k the earlier memory that the reply called back
@@ -33,7 +33,7 @@ class ReMemR1Method(RewardMethod):
     `--scale none`.
 
     The signals of an episode add up to what its last reading turn holds less what the first began with, at
-    most 1, whatever was held, dropped and called back in between. The paper pays callbacks differently:
+    most 1, whatever it held, dropped and called back in between. The paper pays callbacks differently:
 
         s_k = recall(m_k) - recall(m_{k-1}) + max(0, recall(x_k and c_k) - recall(x_k))    x_k the prompt
 

@@ -38,22 +38,23 @@ from memenvs.wrappers.scorers import Scorer, ScoreRequest, TokenScores
 OUTCOME = "outcome"
 
 METHOD_FIELDS = ("rewards", "turn_rewards", "metrics", "signals", "credits", "error")
-"""Entries of an info in which methods have a part."""
+"""Entries of an info that methods change."""
 
 Scores = dict[str, list[TokenScores]]
-"""The scores of what methods asked about one turn, by method."""
+"""The scores that methods asked for at one turn, by method."""
 
 
 class MethodStack:
-    """Reward methods that pay for the same episodes, and the scorer that they ask.
+    """Reward methods that pay for the same episodes, and their scorer.
 
     Args:
         methods: see `memenvs.wrappers.registry.make_methods`; their names differ.
         scorer: see `memenvs.wrappers.registry.make_scorer`; may be None where no method asks.
-        template: makes the model's prompt of a prompt, `{prompt}` its place; None leaves it as it is.
+        template: the model's prompt, with `{prompt}` where the method's prompt goes; None leaves that as it
+            is.
 
     Raises:
-        ValueError: no such method or scorer, two methods of one name, or a template without its place.
+        ValueError: no such method or scorer, two methods with one name, or a template without `{prompt}`.
     """
 
     def __init__(self, methods: Sequence[MethodSpec], scorer: ScorerSpec, template: str | None) -> None:
@@ -61,7 +62,7 @@ class MethodStack:
         self.names = [method.name for method in self.methods]
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise ValueError(
-                f"two methods are called {twice[0]!r}, and each would pay in full; leave one out, or make a "
+                f"two methods are named {twice[0]!r}, and both would pay in full; leave one out, or make a "
                 "subclass with another `name`"
             )
         self.replaces_outcome = any(method.replaces_outcome for method in self.methods)
@@ -70,7 +71,7 @@ class MethodStack:
         self._template = None if template is None else Template(template, required=("prompt",), name="prompt")
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: a scorer that has a name is shared in a process and travels by it."""
+        """For copies and pickles: a named scorer is shared within a process, so only its name is kept."""
         return {**self.__dict__, "scorer": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -82,7 +83,7 @@ class MethodStack:
         for method in self.methods:
             if method.name in info["rewards"]:
                 raise ValueError(
-                    f"there is a component {method.name!r} below this wrapper already; wrap once, or make a "
+                    f"the environment already has a component {method.name!r}; wrap it once, or make a "
                     "subclass with another `name`"
                 )
             for need in method.needs:
@@ -95,15 +96,15 @@ class MethodStack:
                     )
 
     def score(self, turns: Sequence[Turn], *, apart: bool = False) -> list[Scores | str]:
-        """Scores of what the methods ask about turns, by one call of the scorer, equal requests once.
+        """Score what the methods ask about turns, in one call of the scorer; equal requests are scored once.
 
         Args:
             turns: of any episodes.
-            apart: if that call raises, score turn by turn, and give the error in one line where it raises
-                again.
+            apart: if that call raises, score turn by turn, and return the error in one line for a turn that
+                fails again.
 
         Raises:
-            ValueError: something is asked and there is no scorer.
+            ValueError: a method asks for scores and there is no scorer.
         """
         asked = [{method.name: method.requests(turn) for method in self.methods} for turn in turns]
         unique = {request: None for by_name in asked for own in by_name.values() for request in own}
@@ -141,7 +142,7 @@ class MethodStack:
     def assign_credit(self, method: RewardMethod, episodes: Sequence[EpisodeRewards]) -> list[list[Credit]]:
         """A method's credits of each ended episode.
 
-        NaN, with the reason, where a credit rests on a signal that is NaN, whatever a formula makes of it. In
+        A credit based on a signal that is NaN is NaN, with the reason, whatever a method's formula gives. In
         an episode that an error ended, only what was paid at its turn keeps its value.
         """
         scored = [episode for episode in episodes if not episode.error]
@@ -149,7 +150,7 @@ class MethodStack:
         given = list(episodes) if method.group and scored else scored
         made = method.assign_credit([self.record(episode) for episode in given]) if given else []
         credits = dict(zip(map(id, given), made, strict=True))
-        no_signal = "the signal of this turn is no finite number"
+        no_signal = "the signal of this turn is not a finite number"
         found = []
         for episode in episodes:
             signals, error = episode.signals[method.name], episode.error
@@ -178,12 +179,12 @@ class MethodStack:
             theirs = list(state["methods"])
             other = [method for method in theirs if method not in self._plain_methods] or theirs
             raise ValueError(
-                f"this state is of other reward methods ({other!s:.200}); make the wrapper with the methods "
-                "of the state"
+                f"this state is from other reward methods ({other!s:.200}); make the wrapper with the "
+                "methods of the state"
             )
 
     def set_state(self, state: State) -> None:
-        """Let the methods remember what they did in the state."""
+        """Restore what the methods remembered in the state."""
         memories = from_plain(state["memories"], dict[str, dict[str, Any]], "the state's memories")
         for method in self.methods:
             method.set_state(memories[method.name])
@@ -200,8 +201,8 @@ class EpisodeRewards:
 
     Attributes:
         observations: (K + 1) what was shown, from the reset on.
-        infos: (K + 1) the environment's infos that came with them.
-        rewards: the components in the info that is given out now.
+        infos: (K + 1) the environment's infos for them.
+        rewards: the components in the info that is returned now.
         metrics: the metrics in it.
         signals: for each method by name, the signal (K,) of each turn.
         credits: for each method by name, its credits; empty until it has assigned them.
@@ -212,7 +213,7 @@ class EpisodeRewards:
         outcomes: (K) the outcome component of each turn, as the environment paid it.
         env_rewards: (K) the environment's own rewards, less the outcome where a method replaces it.
         turn_rewards: (K) what each turn was worth, as far as it is known.
-        number: of the episode in its environment, which finds its group.
+        number: of the episode in its environment; equal numbers form a group.
         complete: whether its group is complete.
     """
 
@@ -283,11 +284,11 @@ class EpisodeRewards:
         }
 
     def next_turn(self, action: str, observation: Any, info: Info, end: End) -> Turn:
-        """The turn that a reply and what the environment returned make; `pay` adds it."""
+        """The turn made of a reply and what the environment returned; `pay` adds it."""
         return Turn(self.observations[-1], action, self.infos[-1], observation, info, end)
 
     def pay(self, stack: MethodStack, turn: Turn, reward: float, scores: Scores | str) -> float:
-        """Add a turn; returns its reward, as far as it is known at that turn.
+        """Add a turn and return its reward, as far as it is known at that turn.
 
         Args:
             stack: pays.
@@ -318,7 +319,7 @@ class EpisodeRewards:
             self.paid[method.name].append(_nan_to_zero(components[method.name]))
         env_rewards = turn.info["turn_rewards"]
         if len(env_rewards) == len(self.env_rewards):
-            # Those of a wrapper below, which may know only at the end what an earlier turn was worth.
+            # These come from an inner wrapper, which may know only at the end what an earlier turn was worth.
             replaced = self.outcomes if stack.replaces_outcome else [0.0] * len(env_rewards)
             self.env_rewards = [
                 reward - outcome for reward, outcome in zip(env_rewards, replaced, strict=True)
@@ -329,7 +330,7 @@ class EpisodeRewards:
         return sum(map(_nan_to_zero, components.values()), own)
 
     def take_credits(self, name: str, credits: list[Credit]) -> float:
-        """Keep a method's credits; returns what they bring beyond what it has paid at the turns."""
+        """Keep a method's credits and return what they add to what it has paid at the turns."""
         earned = [0.0] * len(self.actions)
         for credit in credits:
             earned[credit.turn] += _nan_to_zero(credit.value)
@@ -348,7 +349,7 @@ class EpisodeRewards:
         self.rewards = {**info["rewards"], **components}
         if stack.replaces_outcome and OUTCOME in info["rewards"]:
             self.rewards[OUTCOME] = 0.0
-        # A wrapper below that has replaced the outcome keeps it in its metrics, and 0 in its component.
+        # An inner wrapper that has replaced the outcome keeps it in its metrics, with 0 as its component.
         outcome = math.fsum(self.outcomes) if self.over else 0.0
         unscored = {f"{name}_unscored": 0.0 for name in stack.names}
         self.metrics = {OUTCOME: outcome, **info["metrics"], **unscored}
@@ -431,7 +432,7 @@ class Groups:
                 own, theirs = episode.infos[-1]["task"], other.infos[-1]["task"]
                 if own != theirs:
                     raise ValueError(
-                        f"environments {i} and {j} are of one group but play tasks {own!r} and {theirs!r}; "
+                        f"environments {i} and {j} are in one group but play tasks {own!r} and {theirs!r}; "
                         f"reset the {self.size} environments together, with one seed"
                     )
 
@@ -449,7 +450,7 @@ class Groups:
 
 
 class _HasMethods:
-    """The properties that both wrappers have of their methods."""
+    """What both wrappers show of their methods."""
 
     _stack: MethodStack
 
@@ -460,7 +461,7 @@ class _HasMethods:
 
     @property
     def scorer(self) -> Scorer | None:
-        """The scorer that they ask."""
+        """The methods' scorer."""
         return self._stack.scorer
 
     @property
@@ -473,8 +474,8 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
     """Add the components of reward methods to a text environment.
 
     Reward:
-        The environment's, and of each method a component of its name. What a method knows at its turn is paid
-        there; what it knows only in hindsight is paid at the last turn. At the last turn
+        The environment's, with one more component for each method, by its name. What a method knows at a turn
+        is paid there; what it knows only in hindsight is paid at the last turn. At the last turn
         `info["turn_rewards"]` says what each turn was worth; the two sums are equal. A method that replaces
         the outcome sets that component to 0; `info["metrics"]["outcome"]` keeps it. A component whose method
         could not score is NaN; the reward leaves it out.
@@ -491,12 +492,12 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         env: a text environment, wrapped or not.
         methods: see `memenvs.wrappers.registry.make_methods`; any order.
         scorer: see `memenvs.wrappers.registry.make_scorer`; a spec can be rebuilt only with a name.
-        template: what the scorer's model is shown, `{prompt}` its place: its chat template, written out. The
-            prompt as it is by default.
+        template: what the scorer's model is shown: its chat template, written out, with `{prompt}` where the
+            prompt goes. By default the prompt as it is.
 
     Raises:
-        ValueError: no or unknown methods, two of one name, no such scorer, a template without `{prompt}`; and
-            at `reset`, an environment that does not give what a method needs.
+        ValueError: no or unknown methods, two with one name, no such scorer, a template without `{prompt}`;
+            and at `reset`, an environment that does not give what a method needs.
     """
 
     def __init__(
@@ -550,9 +551,9 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         return observation, reward, terminated, truncated, episode.info
 
     def render(self) -> Any:
-        """What the environment renders; of a text, the reward is this wrapper's, with signals and credits.
+        """What the environment renders; a text shows this wrapper's reward, signals and credits.
 
-        Signals are those of the last turn, credits those of it that are known; at the end every turn's are.
+        Shown are the signals of the last turn and its known credits; at the end, those of every turn.
         """
         episode, inner = self._episode, self.unwrapped
         if episode is None or not episode.actions:
@@ -565,7 +566,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         return drawn if not isinstance(drawn, str) or said in drawn else f"{drawn}\n{said}"
 
     def get_state(self) -> State:
-        """The state of the environment, of this episode's rewards, and the methods with what they remember.
+        """The state of the environment, this episode's rewards, and the methods with what they remember.
 
         Plain data that JSON gives back equal.
 
@@ -583,7 +584,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         """Resume from a state of a wrapper with the same methods and settings.
 
         Raises:
-            ValueError: it is of another environment or of other methods; nothing has changed then.
+            ValueError: it is from another environment or other methods; nothing has changed then.
         """
         self._stack.check_state(state, "record")
         record = from_plain(state["record"], EpisodeRewards, "the state's record")
@@ -602,30 +603,32 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
     """Add the components of reward methods to text environments that are stepped together.
 
     Reward and Info:
-        As of `RewardWrapper`, for each environment; `infos_list` holds the infos one by one. All requests of
+        As in `RewardWrapper`, for each environment; `infos_list` holds the infos one by one. All requests of
         a step, over all environments and methods, are one call of the scorer; equal requests are scored once.
-        The environment inside keeps giving its own rewards and infos; once wrapped, step it by the wrapper.
+        The environment inside keeps giving its own rewards and infos; once wrapped, step it through the
+        wrapper.
 
     Group:
         Environments 0 to G - 1 are a group, G to 2G - 1 the next, and so on; they play one task.
-        `reset(seed=s)` gives the environments of a group one seed (s, s + 1, … for the groups). An episode
-        that begins without a seed has one of its group and its number, so that the n-th episodes of a group
-        play one task whenever they begin. A method that compares rollouts assigns credit when the last of
-        them has ended, and `completed_groups` holds the episodes of the groups that the last step completed.
+        `reset(seed=s)` gives the environments of a group one seed (s, s + 1, … for the groups). The seed
+        of an episode that begins without one is made from its group and its number, so that the n-th
+        episodes of a group play one task whenever they begin. A method that compares rollouts assigns credit
+        when the last of them has ended, and `completed_groups` holds the episodes of the groups that the last
+        step completed.
 
-        An episode that ended before its group shows at its end what is known by then. What its group
-        brings is paid, with the then final `turn_rewards` and `credits` in its info, at the step that
-        completes the group, if `autoreset_mode` is `"Disabled"`; a mode that has begun another episode by
-        then leaves it to `completed_groups`.
+        An episode that ends before its group shows what is known at its end. What the comparison adds is paid
+        at the step that completes the group, with the final `turn_rewards` and `credits` in the info, if
+        `autoreset_mode` is `"Disabled"`; other modes have begun another episode by then, and only
+        `completed_groups` shows it.
 
     Errors:
-        With the `TextVectorEnv`'s `errors="truncate"` a scorer that raises ends no more than it must: the
-        requests are scored again environment by environment, and where that fails too the episode ends (as
-        truncated, unless the step ended it) with the error in its info. Of an episode that an error ended
-        the credits are NaN with the error as their reason, but for those paid at earlier turns; credit is
-        assigned to its group without it when the others have ended, with its signals NaN.
+        With the `TextVectorEnv`'s `errors="truncate"` an error of the scorer ends as few episodes as
+        possible: the requests are scored again environment by environment, and an episode whose requests fail
+        again ends (as truncated, unless the step ended it) with the error in its info. The credits of an
+        episode that an error ended are NaN with the error as their reason, except those paid at earlier
+        turns. When the rest of its group has ended, credit is assigned without it, with its signals NaN.
 
-    With `group_size=1` a method that compares rollouts falls back to statistics of earlier episodes, of all
+    With `group_size=1` a method that compares rollouts falls back to statistics of earlier episodes in all
     environments. One wrapper takes any number of methods; a second one around it is refused.
 
     Args:
@@ -636,8 +639,8 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         template: see `RewardWrapper`.
 
     Raises:
-        TypeError: `env` is no `TextVectorEnv`.
-        ValueError: see `RewardWrapper`; or `group_size` is no divisor.
+        TypeError: `env` is not a `TextVectorEnv`.
+        ValueError: see `RewardWrapper`; or `group_size` does not divide the number of environments.
     """
 
     @checked
@@ -655,7 +658,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         between: Any = env
         while between is not inner:
             if isinstance(between, VectorRewardWrapper):
-                raise ValueError("there is a VectorRewardWrapper inside; give one wrapper all the methods")
+                raise ValueError("env already has a VectorRewardWrapper; give all methods to one wrapper")
             between = between.env
         if inner.num_envs % group_size:
             raise ValueError(f"group_size must divide the {inner.num_envs} environments, got {group_size}")
@@ -665,7 +668,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         self._stack = MethodStack(methods, scorer, template)
         self._groups = Groups(inner.num_envs, group_size)
         self._vector = inner
-        self._base_seed = int(np.random.default_rng().integers(2**63))  # of the seeds nobody gives
+        self._base_seed = int(np.random.default_rng().integers(2**63))  # for episodes without a seed
 
     @property
     def group_size(self) -> int:
@@ -703,17 +706,17 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         self.completed_groups = []
         vector = self._vector
         plays = read_mask("mask", mask, self.num_envs)
-        begins = plays & vector.over  # by autoreset; in mode "Disabled" the environment refuses the step
+        begins = plays & vector.over  # by autoreset; mode "Disabled" refuses the step
         playing = np.flatnonzero(plays & ~begins).tolist()
         for i in playing:
             self._check_in_step(i)
             self._groups.check_task(i, playing)
         if vector.autoreset_mode is not AutoresetMode.DISABLED:
             vector.seed_autoreset(self._seeds(ended=self._same_step))
-        # Wrappers of Gymnasium's between the two know nothing of masks.
+        # Gymnasium's own wrappers in between do not take a mask.
         stepped: Step = self.env.step(actions, *(() if mask is None else (mask,)))
         observations, rewards, terminated, truncated, infos = stepped
-        rewards, truncated = rewards.copy(), truncated.copy()  # those of a wrapper between stay as they are
+        rewards, truncated = rewards.copy(), truncated.copy()  # a wrapper in between keeps its own
         for i in np.flatnonzero(begins).tolist():
             self._begin(i, observations[i])
         finals = dict(vector.finals)
@@ -744,7 +747,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, rewards, terminated, truncated, {**infos, **vector.batch_infos(shown, ended)}
 
     def get_states(self) -> list[State]:
-        """The state of every environment, its current episode and those that wait, and the methods' memories.
+        """The state of every environment, its current and waiting episodes, and the methods' memories.
 
         See `RewardWrapper.get_state`.
         """
@@ -769,7 +772,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
             self._stack.check_state(state, "group_size", "base_seed", "member")
             if state["group_size"] != self.group_size:
                 raise ValueError(
-                    f"this state is of groups of {state['group_size']}, not of {self.group_size}; make the "
+                    f"this state has groups of {state['group_size']}, not {self.group_size}; make the "
                     "wrapper with that group_size"
                 )
         members = [from_plain(state["member"], Member, "the state's member") for state in states]
@@ -785,10 +788,10 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         return self._vector.autoreset_mode is AutoresetMode.SAME_STEP
 
     def _seeds(self, ended: bool = False) -> list[int | None]:
-        """The seeds of the episodes that begin next, where nobody gives one; none in groups of one.
+        """The seeds of the episodes that begin next without one from the caller; none in groups of one.
 
         Args:
-            ended: the episodes at hand count as ended.
+            ended: count the current episodes as ended.
         """
         if self.group_size == 1:
             return [None] * self.num_envs
@@ -803,12 +806,12 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         return str(info["error"]) if self._vector.errors == "truncate" else ""
 
     def _check_in_step(self, i: int) -> None:
-        """Refuse environment i after a step that an error interrupted, or one without this wrapper."""
+        """Refuse environment i after a step that an error interrupted, or that bypassed this wrapper."""
         ours, theirs = self._groups.current(i).infos[-1], self._vector.infos_list[i]
         if any(ours[name] != theirs[name] for name in ("task", "turn")):
             raise ValueError(
                 f"environment {i} is at turn {theirs['turn']} of task {theirs['task']!r}, this wrapper at "
-                f"turn {ours['turn']} of {ours['task']!r}; reset it by the wrapper, then step that alone"
+                f"turn {ours['turn']} of {ours['task']!r}; reset the wrapper, then step only it"
             )
 
     def _begin(self, i: int, observation: Any) -> None:
@@ -821,7 +824,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         self.infos_list[i] = episode.info
 
     def _pay(self, turns: dict[int, Turn], rewards: NDArray[np.float64]) -> list[int]:
-        """Add the turns, and to `rewards` what they bring; the environments that are paid without playing."""
+        """Add the turns, and their pay to `rewards`; return the environments paid without playing."""
         stack = self._stack
         outcomes: dict[int, Scores | str] = {i: self._error_of(turn.info) for i, turn in turns.items()}
         living = [i for i, error in outcomes.items() if not error]
@@ -842,8 +845,8 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
 
         Args:
             ended: by environment.
-            rewards: (N,) of the step; what the credits bring is added.
-            at_reset: no rewards are given out, so that nothing is paid late.
+            rewards: (N,) of the step; what the credits pay is added.
+            at_reset: a reset returns no rewards, so nothing is paid late.
 
         Returns:
             The environments that are paid late: for an episode that had ended before.
@@ -854,7 +857,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         for i in ended:
             group = self._groups.complete(i)
             for j, episode in group.items():
-                if ended.get(j) is not episode:  # it ended in an earlier step, whose rewards are given out
+                if ended.get(j) is not episode:  # it ended in an earlier step, whose rewards were returned
                     episode.rewards = dict.fromkeys(episode.rewards, 0.0)
                     if pays_late and self._groups.current(j) is episode:
                         late.append(j)
@@ -872,7 +875,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         *,
         group: bool,
     ) -> None:
-        """Assign credit by the methods that compare groups, or by the others; `paid` environments earn it."""
+        """Assign credit by the methods that compare groups, or by the others; `paid` environments get it."""
         for method in (method for method in self.methods if method.group is group):
             credits = self._stack.assign_credit(method, list(episodes.values()))
             for (i, episode), own in zip(episodes.items(), credits, strict=True):

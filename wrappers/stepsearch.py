@@ -37,7 +37,7 @@ class StepSearchMethod(RewardMethod):
 
     A task whose set names no evidence, as questions in JSON Lines, has credits of NaN, which pay nothing.
     Left out of the paper's rewards: the overlap of queries with reference queries of sub-questions, which
-    our task sets do not have, and the -1 for a last turn that is no answer.
+    our task sets do not have, and the -1 for a last turn without an answer.
 
     Source: arXiv 2505.15107 (step rewards), in the form of its public code (`qa_step.py`).
 

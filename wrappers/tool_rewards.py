@@ -28,7 +28,7 @@ class ToolRewardsMethod(RewardMethod):
                   tags       0.2 * mean over replies of `tag_score`
 
     What a call did is read from the environment's events, not from its texts: an error text that repeats the
-    policy's own words is no result. Accepted answers are compared in lower case, as the code they are from
+    policy's own words is not a result. Accepted answers are compared in lower case, as the code they are from
     does. As there, every reply's form is worth at least 0.2 (a check of spacing that is always true), so that
     0.04 is the least. The outcome is contained, so the environment's own component of it counts 0 in the sum
     and stays in `info["metrics"]["outcome"]`.

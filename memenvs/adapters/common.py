@@ -32,11 +32,13 @@ def open_env(
         scorer: see `memenvs.wrappers.registry.make_scorer`.
 
     Raises:
-        ValueError: its observations are no texts, or it does not take an argument.
+        ValueError: its observations are not texts, or it does not take an argument.
     """
     made = make_env(env, plain(env_args or {}))
     if not isinstance(made.observation_space, UnicodeText):
-        raise ValueError(f"{env} does not speak text alone; give one that does, such as MemSokoban-v0")
+        raise ValueError(
+            f"{env} has observations that are not texts; give a text environment, such as MemSokoban-v0"
+        )
     return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
 
 
@@ -54,7 +56,7 @@ def public_info(info: Info) -> dict[str, Any]:
     if "credits" in info:
         shared = ("turn", "value", "span", "advantage")
         shown["credits"] = {
-            # A reason may quote, behind its colon, a judge that has read the answer.
+            # After its colon a reason may quote a judge that has read the answer.
             method: [
                 {name: getattr(credit, name) for name in shared} | {"reason": credit.reason.partition(":")[0]}
                 for credit in credits

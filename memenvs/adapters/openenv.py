@@ -23,22 +23,22 @@ from openenv.core.env_server import (  # noqa: E402  # after the check
 from pydantic import BeforeValidator  # noqa: E402
 
 
-def _clean(reply: Any) -> Any:
+def _clean_reply(reply: Any) -> Any:
     return clean_text(reply, MAX_REPLY_CHARS) if isinstance(reply, str) else reply
 
 
 class MemAction(Action):
     """A reply: any text, lone surrogates included."""
 
-    reply: Annotated[str, BeforeValidator(_clean)]
+    reply: Annotated[str, BeforeValidator(_clean_reply)]
 
 
 class MemObservation(Observation):
     """What the policy must read now.
 
     `context` and `feedback` are those of the info (see `memenvs.TextEnv`): a client that keeps a chat sends
-    `feedback` as the next message where the context is `"append"`, else `text` alone. `reward` is the turn's;
-    `done` is either end; `metadata` are those of `memenvs.adapters.common.public_info`.
+    `feedback` as the next message where the context is `"append"`, otherwise `text` alone. `reward` is the
+    turn's; `done` is either end; `metadata` are those of `memenvs.adapters.common.public_info`.
     """
 
     text: str
@@ -115,11 +115,11 @@ class MemEnvironment(Environment):
 
 
 def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
-    """A FastAPI application that serves an environment; a session has one of its own.
+    """A FastAPI application that serves an environment, one for each session.
 
     Args:
         env: its id.
-        max_concurrent_envs: sessions at once; one more is refused.
+        max_concurrent_envs: the most sessions at once; more are refused.
         **settings: of `MemEnvironment`.
     """
     make = functools.partial(MemEnvironment, env, **settings)

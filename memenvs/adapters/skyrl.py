@@ -35,13 +35,13 @@ class SkyRLEnv(BaseTextEnv):
     """A text environment for `skyrl_gym.register(id, "memenvs.adapters.skyrl:SkyRLEnv")`.
 
     A step's reward is that of its turn, the sum of its components; with `step_wise` it is 0 until the last
-    step, which gets the return, because step-wise training reads the last step's reward and no other. The
+    step, which gets the return, because step-wise training reads only the last step's reward. The
     metadata of a step are those of `memenvs.adapters.common.public_info`; `get_metrics` has the environment's
     metrics, `return`, and `reward/NAME`, a component's sum over the episode. The metadata of the last step
     say what each turn earned, including what a method knows only in hindsight.
 
     Args:
-        env_config: `env` (an id), `env_args`, `methods`, `scorer`; and `step_wise`, which says that the
+        env_config: `env` (an id), `env_args`, `methods`, `scorer`; and `step_wise`, true if the
             generator has `step_wise_trajectories=true` (skyrl 0.3.0 or later). It must be true for an
             environment that gives a fresh prompt every turn, which otherwise would be appended to all the
             others.
@@ -114,9 +114,9 @@ class SkyRLEnv(BaseTextEnv):
 
 
 class LatestPrompt(list[Any]):
-    """A list of messages that keeps only the latest prompt, behind the system messages.
+    """A list of messages that keeps only the latest prompt, after the system messages.
 
-    SkyRL's generator appends every reply and every observation to the very list that `init` returned
+    SkyRL's generator appends every reply and every observation to the list that `init` returned
     (skyrl-gym's own RLM environment relies on that too). With `step_wise_trajectories` it reads the list
     again at every turn, so this is how it shows a fresh prompt.
 

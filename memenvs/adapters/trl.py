@@ -77,10 +77,10 @@ def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
 class EpisodeRollout:
     """`rollout_func` of a GRPOTrainer that plays episodes of any text environment.
 
-    An environment whose prompts grow gives a row an episode. One that rewrites them gives a row a turn, more
-    than TRL asked for, which needs a trainer with `TurnAdvantages`. Reward functions get `returns`,
-    `turn_rewards` and `metrics`, one for each prompt; where prompts are rewritten, `completions` has the last
-    reply of each episode.
+    An environment whose prompts grow gives one row for each episode. One that rewrites them gives one row for
+    each turn, more than TRL asked for, which needs a trainer with `TurnAdvantages`. Reward functions get
+    `returns`, `turn_rewards` and `metrics`, one for each prompt; where prompts are rewritten, `completions`
+    has the last reply of each episode.
 
     Args:
         venv: a `TextVectorEnv` in autoreset mode `"Disabled"`, or a `VectorRewardWrapper` around one with
@@ -101,7 +101,7 @@ class EpisodeRollout:
         """Play an episode for each prompt.
 
         Args:
-            prompts: of `seed_rows`, each as often as a group has members, one after another.
+            prompts: of `seed_rows`, each repeated for every member of its group.
             trainer: samples.
 
         Raises:
@@ -161,7 +161,7 @@ Trainer: Any = object  # what `TurnAdvantages` is mixed into
 class TurnAdvantages(Trainer):
     """Mixin that gives every token the advantage of its turn: `class Trainer(TurnAdvantages, GRPOTrainer)`.
 
-    It replaces TRL's advantages by `memenvs.baselines.advantages.group_advantages`, also in evaluation; TRL
+    It replaces TRL's advantages with `memenvs.baselines.advantages.group_advantages`, also in evaluation; TRL
     still logs its own, one a row. With an `EpisodeRollout` turns and tokens are those of the rollout.
     With tools turn k is the k-th run of ones in TRL's mask: parallel calls of one reply add up, and a closing
     reply without a call earns nothing of its own.
@@ -193,7 +193,7 @@ class TurnAdvantages(Trainer):
         self._credit = read_credit(credit, getattr(venv, "methods", ()))
 
     def pad_rows(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows and as many empty ones as make their number equal in all processes and divisible."""
+        """The rows, padded with empty ones to a number that is divisible and equal in all processes."""
         count = torch.tensor([len(rows)], device=self.accelerator.device)
         most = int(self.accelerator.gather(count).max())
         parts = self.args.steps_per_generation if self.model.training else 1
@@ -214,14 +214,14 @@ class TurnAdvantages(Trainer):
         return super()._calculate_rewards(inputs, prompts, completions, completion_ids)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """The trainer's batch, its advantages (B, T) in place of (B,)."""
+        """The trainer's batch, with advantages (B, T) instead of (B,)."""
         self._steps = []
         output = super()._generate_and_score_completions(inputs)
         mask = output["completion_mask"] * output.get("tool_mask", 1)
         response_mask = mask.cpu().numpy().astype(bool)
         if isinstance(self.rollout_func, EpisodeRollout):
             values = self._of_rollout(self.rollout_func)
-            if len(response_mask) != len(inputs):  # TRL's table has a line a prompt, and was given one a row
+            if len(response_mask) != len(inputs):  # TRL's table has a line a prompt, and got one a row
                 last = [last_reply(episode).text for episode in self.rollout_func.episodes]
                 self._logs["completion"].extend(gather_object(last))
         else:
@@ -289,7 +289,7 @@ class ToolEnv:
         self._session.over = True  # until `reset`
 
     def reset(self, seed: int | None = None, task: int | None = None, **row: Any) -> str:
-        """Start an episode; the text goes behind the last message of the prompt.
+        """Start an episode; the text is added to the last message of the prompt.
 
         Args:
             seed: picks the task and every random choice.
@@ -308,14 +308,14 @@ class ToolEnv:
         return self._prompt()
 
     def get_reward(self) -> float:
-        """The return of the episode; one that has not ended is ended by empty replies."""
+        """The return of the episode; empty replies end one that has not ended."""
         while not self._session.over:
-            self._play("")
+            self._play_reply("")
         self._session.finish(self._session.info)
         return float(sum(self._session.episode.turn_rewards))
 
-    def _play(self, reply: str) -> str:
-        """Play a reply; what the environment put behind it."""
+    def _play_reply(self, reply: str) -> str:
+        """Play a reply; return the environment's feedback."""
         if self._session.over:
             return OVER
         self._session.step(self._env, text_reply(reply))
@@ -327,7 +327,7 @@ class ToolEnv:
 
 
 class SearchTools(ToolEnv):
-    """`MemSearchQA-v0` by two tools; see `ToolEnv`. Every call counts as well formed."""
+    """`MemSearchQA-v0` with two tools; see `ToolEnv`. Every call counts as well formed."""
 
     _id = "MemSearchQA-v0"
 
@@ -340,7 +340,7 @@ class SearchTools(ToolEnv):
         Returns:
             The passages that were found.
         """
-        return self._play(f"<think></think>{self._env.unwrapped.form.call(query)}")
+        return self._play_reply(f"<think></think>{self._env.unwrapped.form.call(query)}")
 
     def answer(self, answer: str) -> str:
         """Give the final answer, which ends the episode.
@@ -351,7 +351,7 @@ class SearchTools(ToolEnv):
         Returns:
             That the episode is over.
         """
-        return self._play(f"<think></think>{self._env.unwrapped.form.answer(answer)}")
+        return self._play_reply(f"<think></think>{self._env.unwrapped.form.answer(answer)}")
 
     def _prompt(self) -> str:
         env = self._env.unwrapped
@@ -362,7 +362,7 @@ class SearchTools(ToolEnv):
 
 
 class SokobanTools(ToolEnv):
-    """`MemSokoban-v0` by one tool; see `ToolEnv`."""
+    """`MemSokoban-v0` with one tool; see `ToolEnv`."""
 
     _id = "MemSokoban-v0"
 
@@ -375,7 +375,7 @@ class SokobanTools(ToolEnv):
         Returns:
             The board as it is then.
         """
-        return self._play(f"<think></think><answer>{moves}</answer>")
+        return self._play_reply(f"<think></think><answer>{moves}</answer>")
 
     def _prompt(self) -> str:
         env = self._env.unwrapped
@@ -409,8 +409,8 @@ class TRLPolicy(ChatPolicy):
     """The trainer's model as a `memenvs.models.Policy`.
 
     It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
-    drawn from torch's global generator, as all of TRL's are, or from vLLM's, and not from the generators that
-    `sample` is given. `max_completion_length` of the trainer is the limit of one reply.
+    sampled with torch's global generator, as everything in TRL is, or with vLLM's, and not with the
+    generators that `sample` is given. `max_completion_length` of the trainer is the limit of one reply.
 
     Attributes:
         window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
@@ -457,14 +457,14 @@ class TRLPolicy(ChatPolicy):
 
 
 def read_groups(prompts: Sequence[Any], size: int) -> list[int]:
-    """The seeds of whole groups, from prompts each of which comes `size` times.
+    """The seeds of whole groups, from prompts that each come `size` times.
 
     Raises:
-        ValueError: they are not of `seed_rows`, or not whole groups.
+        ValueError: they are not from `seed_rows`, or not whole groups.
     """
     for prompt in prompts:
         if not (isinstance(prompt, str) and prompt.removeprefix(PREFIX).isdecimal()):
-            raise ValueError(f"a prompt must be of memenvs.adapters.trl.seed_rows, got {prompt!r:.80}")
+            raise ValueError(f"a prompt must come from memenvs.adapters.trl.seed_rows, got {prompt!r:.80}")
     blocks = [set(prompts[first : first + size]) for first in range(0, len(prompts), size)]
     check_groups(prompts, size, whole=all(len(block) == 1 for block in blocks))
     return [int(block.pop().removeprefix(PREFIX)) for block in blocks]
@@ -530,7 +530,7 @@ def tool_episode(
 def place(values: Sequence[Floats], response_mask: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Numbers (N_i,) of the first rows' sampled tokens, at their places in (B, T); 0 elsewhere.
 
-    A row that TRL has masked as a whole, as it can those that were cut, stays 0.
+    A row that TRL has masked as a whole, as it can do with truncated ones, stays 0.
 
     >>> place([np.array([1.0, 2.0])], np.array([[True, False, True], [False, False, False]])).tolist()
     [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
@@ -569,5 +569,5 @@ def read_credit(
 
 
 def last_reply(episode: Episode) -> Reply:
-    """Its last reply; an empty one if it broke before the first."""
+    """Its last reply; an empty one if it failed before the first."""
     return episode.replies[-1] if episode.replies else NO_REPLY

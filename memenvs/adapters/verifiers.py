@@ -133,7 +133,7 @@ class MemEnv(vf.Env[MemEnvConfig]):
     An episode that appends is one trace of K turns, with each component, summed, as a reward. One of fresh
     prompts is K traces, one interaction each, with the reward `turn` or `return`: what a model read at a
     turn is exactly its trace. `trace.info["turns"]` holds `memenvs.adapters.common.public_info` of a trace's
-    turns, the last one with the final `turn_rewards`. The environment's metrics stand on every trace.
+    turns, the last one with the final `turn_rewards`. Every trace has the environment's metrics.
     An episode that the agent left early keeps what it earned by then, with the metric `complete` 0.
     """
 

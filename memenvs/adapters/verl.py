@@ -42,9 +42,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
 
     An environment whose prompts grow gives one row, one that rewrites them a list, a row a turn. The reward
     of a turn lies on the last token that it sampled. `prompt_length` is the limit of a fresh prompt and
-    `response_length` that of all behind it in a row; where they leave no room the reply is empty. A row names
-    its task by `extra_info["seed"]`, so that the rollouts of one prompt are a group. The chat template has
-    the arguments `data.apply_chat_template_kwargs`, as in verl's own loops.
+    `response_length` the limit of everything after it in a row; where they leave no room the reply is empty.
+    A row names its task by `extra_info["seed"]`, so that the rollouts of one prompt are a group. The chat
+    template has the arguments `data.apply_chat_template_kwargs`, as in verl's own loops.
 
     Args:
         *args: verl's.
@@ -141,8 +141,8 @@ def estimator(name: str) -> Callable[[C], C]:
 def mt_grpo_by_run(turns: Rows, groups: list[Hashable], ended: Ended = "zero") -> Sequence[Any]:
     """MT-GRPO (`mt_grpo`: MT-PPO eq. 12, alpha 1) for rows that are whole episodes.
 
-    What the last turn earns is the outcome. An episode that is over counts as 0 at turns others still play;
-    `memenvs_mt_grpo_skip` leaves it out of them.
+    What the last turn earns is the outcome. An episode that has ended counts as 0 at turns that others still
+    play; `memenvs_mt_grpo_skip` leaves it out of those.
     """
     return mt_grpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups, ended=ended)
 
@@ -161,22 +161,22 @@ def igpo_by_run(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
     """IGPO (`igpo`: gamma 1, normalised apart) for rows that are whole episodes, under the method `IGPO`.
 
     What the last turn earns is the outcome, what the others earn is their gain. A gain that could not be
-    measured was paid 0, and is compared as that.
+    measured was paid 0, and is compared as 0.
     """
     return igpo(turns, [float(rewards[-1]) for rewards in turns], groups=groups)
 
 
 @estimator("memenvs_as_paid")
 def as_paid(turns: Rows, groups: list[Hashable]) -> Sequence[Any]:
-    """The reward of each turn as it is: for credit that is final already."""
+    """The reward of each turn as it is: for credit that is already final."""
     return turns
 
 
 def by_run(rewards: Any, mask: Any, index: Any, credit: Credit) -> tuple[Any, Any]:
-    """Advantages (B, T) and, the same, returns: each token has what `credit` gives to its turn.
+    """Advantages (B, T) and, the same, returns: each token gets what `credit` gives its turn.
 
-    Turn k of a row is the k-th run of ones in its mask. Rows without one, such as those verl pads with, are
-    no part of any group.
+    Turn k of a row is the k-th run of ones in its mask. Rows without one, such as those verl pads with,
+    belong to no group.
 
     Args:
         rewards: (B, T).
@@ -213,7 +213,7 @@ class TurnOutput(agent_loop.AgentLoopOutput):
 def rows_of(
     episode: Episode, sampled: Sequence[Any], seconds: Mapping[str, float], end: int
 ) -> list[TurnOutput]:
-    """The rows of an episode; one that sampled nothing has one that trains nothing, as verl wants one.
+    """The rows of an episode; one that sampled nothing has a row that trains nothing, as verl needs a row.
 
     Args:
         episode: played to its end.
@@ -221,9 +221,8 @@ def rows_of(
         seconds: that they and the environment took, by verl's names.
         end: a token to fill that row with.
     """
-    weights: dict[
-        str, Any
-    ] = {}  # the first and the last version that sampled the episode, as verl names them
+    # The first and the last version that sampled the episode, as verl names them
+    weights: dict[str, Any] = {}
     for name, choose in (("min_global_steps", min), ("max_global_steps", max)):
         versions = [output.extra_fields.get(name) for output in sampled]
         if known := [version for version in versions if version is not None]:

@@ -17,7 +17,7 @@ class Command(NamedTuple):
     Attributes:
         text: what it does.
         example: arguments that show it.
-        place: `module:function`. A `main` reads the words behind the command itself; of another function the
+        place: `module:function`. A `main` parses the words after the command itself; for another function the
             signature gives the options (`memenvs.cli.run_command`).
     """
 

@@ -133,7 +133,7 @@ def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, expor
             f"({size:.1f} MB){unscored}",
             lengths,
             *(f"also {form}.{FORMS[form][0]}" for form in export),
-            f"play one: {_play(written.card.environment, **env_args)}",
+            f"play one: {_play_command(written.card.environment, **env_args)}",
         ]
     )
 
@@ -182,7 +182,7 @@ def sokoban(
     return [
         f"{len(made):,} levels in {out} ({out.stat().st_size / 1e6:.2f} MB): solutions of "
         f"{made.lengths.mean():.1f} moves on average, {made.lengths.max()} at most",
-        f"play one: {_play('MemSokoban-v0', levels=str(out), level_split=kept)}",
+        f"play one: {_play_command('MemSokoban-v0', levels=str(out), level_split=kept)}",
     ]
 
 
@@ -271,7 +271,7 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def _play(env: str, **env_args: Any) -> str:
+def _play_command(env: str, **env_args: Any) -> str:
     """The command that plays what was built."""
     given = (shell_form(Parameter(name, default=value)) for name, value in env_args.items())
     return f"memenvs play --env {env} --env-args {' '.join(given)}"

@@ -105,7 +105,7 @@ def _draw(paths: Sequence[str], out: str, metrics: Sequence[str] | None, smooth:
     for label, runs in made.lines.items():
         text += f"  {label}: {', '.join(runs)}\n"
         if label in made.cut:
-            text += f"    drawn to step {made.cut[label]}, which all of them have reached\n"
+            text += f"    plotted up to step {made.cut[label]}, which all of them have reached\n"
     show(text)
 
 

@@ -19,7 +19,7 @@ def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> A
 
         A_i = (r_i - mean(r)) / (std(r) + eps)
 
-    Zeros where the values are equal or there is but one. Source: GRPO; eps and ddof as in MT-GRPO's code.
+    Zeros where the values are equal or there is only one. Source: GRPO; eps and ddof as in MT-GRPO's code.
 
     >>> group_normalize([0.0, 1.0], eps=0.0).round(4).tolist()
     [-0.7071, 0.7071]
@@ -102,8 +102,8 @@ def gdpo(
         A_i = sum_c w_c (r_{i,c} - mean r_c) / (std r_c + eps)    in the group, component by component
         A^_i = A_i / (std A + eps)                                over all rollouts given, the batch
 
-    A component thus weighs what w says whatever its range, and two rollouts whose rewards have equal sums
-    can differ. The mean of A over the batch, which the paper takes off, is 0 because that of each group is. A
+    So the weight of a component is w whatever its range, and two rollouts with equal sums of rewards can
+    differ. The mean of A over the batch, which the paper subtracts, is 0 because each group's mean is. A
     NaN is left out of its component and adds 0. Source: GDPO (Liu et al., arXiv 2601.05242), as its public
     code has it.
 
@@ -118,12 +118,12 @@ def gdpo(
         ddof: of std.
 
     Raises:
-        ValueError: a weight is of no component.
+        ValueError: a weight names an unknown component.
     """
     weighed = {**dict.fromkeys(components, 1.0), **(weights or {})}
     if unknown := [name for name in weighed if name not in components]:
         raise ValueError(
-            f"there is no component {unknown[0]!r} to weigh; there are {', '.join(components) or 'none'}"
+            f"unknown component {unknown[0]!r}; the components are {', '.join(components) or 'none'}"
         )
     parts = [weight * grpo(components[name], groups, eps=eps, ddof=ddof) for name, weight in weighed.items()]
     total = np.sum(parts, axis=0)

@@ -55,7 +55,7 @@ def tamtrl_rewards(
             an empty memory): its p_t is not read, and R_t is what `paid` says. None: no turn is.
         minmax: without it p^_t = p_t.
         combine: `"product"` or `"plus"`.
-        penalties: (G,), added to every R_t of a rollout behind eq. 6, such as DAPO's length penalty; None: 0.
+        penalties: (G,), added to every R_t of a rollout after eq. 6, such as DAPO's length penalty; None: 0.
         bounds: smallest and largest p, where a larger batch has been seen than this one.
         paid: for each rollout (K_i,), R_t of its `unscored` turns; None: the outcome r.
     """

@@ -52,7 +52,7 @@ def mt_grpo(
       `mt_rloo` do not divide.
     - `"skip"`: nothing; A^I is 0 there, and only the rollouts that went on are compared. How many means are
       subtracted then depends on when the rollout stopped: going on is charged with what it earns on average,
-      sum_l mean R^I_l, so that turn rewards never teach whether to go on (verl-project/verl#7244).
+      sum_l mean R^I_l, so that turn rewards never teach whether to continue (verl-project/verl#7244).
 
     >>> [turns.round(2).tolist() for turns in mt_grpo([[1, 0], [0]], [0, 0], eps=0.0)]
     [[0.71, 0.0], [-0.71]]
@@ -132,7 +132,7 @@ def igpo(
         eps: added to std.
         ddof: of std.
     """
-    turns, results, names = _read(gains, outcomes, groups)
+    turns, results, names = _to_arrays(gains, outcomes, groups)
     earned = [np.append(own[:-1], result) for own, result in zip(turns, results, strict=True)]
     # What is compared with what: the parts of a group, or the group as a whole.
     parts = [
@@ -176,7 +176,7 @@ def rememr1(
         ddof: of std.
         scale: `"std"`, or `"none"` for the means alone.
     """
-    turns, results, names = _read(states, outcomes, groups)
+    turns, results, names = _to_arrays(states, outcomes, groups)
     whole = grpo(results, names, eps=eps, ddof=ddof, scale=scale)
     places = [(name, k) for name, own in zip(names, turns, strict=True) for k in range(len(own))]
     normal = _compared(turns, places, eps, ddof, scale)
@@ -220,7 +220,7 @@ def gigpo(
     return _compared(returns, places, eps, ddof, scale)
 
 
-def _read(
+def _to_arrays(
     turns: Sequence[ArrayLike], outcomes: ArrayLike, groups: Sequence[Hashable] | None
 ) -> tuple[list[Array], Array, Sequence[Hashable]]:
     """Numbers of turns (K_i,), results (G,), and the group of each rollout."""
@@ -247,7 +247,7 @@ def _mixed(
     advantage: Advantage,
 ) -> list[Array]:
     """Equation 12, with any advantage inside a group."""
-    turns, results, names = _read(turn_rewards, outcomes, groups)
+    turns, results, names = _to_arrays(turn_rewards, outcomes, groups)
     lengths = [len(rewards) for rewards in turns]
     # Column l: what the rollouts earned at turn l. No rollout has a turn before its last there.
     earned = np.full((len(turns), max(lengths, default=0)), 0.0 if ended == "zero" else np.nan)

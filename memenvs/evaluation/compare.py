@@ -31,12 +31,12 @@ from memenvs.evaluation.summary import (
 from memenvs.rollout.records import read_records
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
-"""What runs must have in common: all of an evaluation's setting but the policy, and the samples of a task."""
+"""What runs must share: the setting of the evaluation without the policy, and the samples of a task."""
 
 _AGAIN = "run the same command again: it plays only what has not ended"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """The lines of a plot; the colour-blind can tell them apart (Okabe and Ito, 2008)."""
-_ROW, _PANEL = 0.21, 0.55  # inches of a plot: a row, and what else a panel takes
+_ROW, _PANEL = 0.21, 0.55  # inches of a plot: a row, and the rest of a panel
 
 
 class MetricDifference(NamedTuple):
@@ -51,7 +51,7 @@ class MetricDifference(NamedTuple):
         wins: tasks where the run's mean is higher, whether or not higher is better.
         ties: tasks where they are equal.
         losses: tasks where it is lower.
-        resampled: whether the interval is the bootstrap's, else Tango's; see `paired_interval`.
+        resampled: whether the interval is the bootstrap's, not Tango's; see `paired_interval`.
     """
 
     metric: str
@@ -385,7 +385,7 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
 
 
 def check_matched(runs: Sequence[EvaluatedRun], allow: Sequence[str] = ()) -> list[str]:
-    """Refuse runs that differ from the first in more than their policy.
+    """Refuse runs that differ from the first in anything but the policy.
 
     Args:
         runs: to be compared.

@@ -62,7 +62,7 @@ class RunLog:
             self._writer.write(episode, policy)
 
     def close(self) -> None:
-        """Close the file and release the folder, also where the rest cannot be written."""
+        """Close the file and release the folder, even if the rest cannot be written."""
         self._open.close()
 
 
@@ -91,12 +91,12 @@ def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
         if before.get(name) != now.get(name):
             raise ValueError(
                 f"{folder} was begun with {name} = {json.dumps(before.get(name))}, not "
-                f"{json.dumps(now.get(name))}; choose another --out, or give what it was begun with"
+                f"{json.dumps(now.get(name))}; choose another --out, or give the setting it was begun with"
             )
 
 
 def pair_of(episode: Episode) -> Pair:
-    """Which episode of an evaluation it is."""
+    """The task and sample of an episode."""
     return Pair(-1 if episode.number is None else episode.number, episode.member)
 
 

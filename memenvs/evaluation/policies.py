@@ -93,7 +93,7 @@ class PolicySpec(NamedTuple):
 
 
 def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
-    """The policy of a name, or one that is an object already.
+    """The policy with a name, or one that is already an object.
 
     Args:
         policy: `"lexical"` or another name of `memenvs.rollout.scripted`, `"hf:MODEL"`, `"openai:URL"`; a
@@ -159,8 +159,8 @@ class FunctionSampler:
 class EndpointSampler:
     """A model behind an OpenAI-compatible server; a `TurnSampler`.
 
-    Every request has its own seed, drawn from its episode's generator. When a request fails, only its episode
-    fails.
+    Every request has its own seed, drawn from its episode's generator. A failed request fails only its own
+    episode.
 
     A stop string that ended a reply is put back, because environments read it and endpoints remove it. Many
     servers do not say which string it was, or whether there was one. From the first reply of such a server
@@ -230,7 +230,7 @@ class EndpointSampler:
                 )
         reply = complete(self.client, {name: value for name, value in fields.items() if name != "stop"})
         ends = [reply.text.index(stop) + len(stop) for stop in stops if stop in reply.text]
-        usage = _usage(reply)._replace(reply_tokens=None)  # counted of the whole reply
+        usage = _usage(reply)._replace(reply_tokens=None)  # counted over the whole reply
         if not ends:
             return reply.text, usage
         return reply.text[: min(ends)], usage._replace(truncated=False)
@@ -272,7 +272,7 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
 
 
 def _files(model: str) -> list[list[Any]]:
-    """Name, bytes and time of a model's files, so that a folder with new ones is another setting.
+    """Name, bytes and time of a model's files, so that new files in the folder are another setting.
 
     A packaged model, whose folder may be written again, has the name and SHA-256 of its source. The files of
     an adapter's base model follow its own.
@@ -287,15 +287,15 @@ def _files(model: str) -> list[list[Any]]:
 
 def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     parts = urlsplit(url)
-    if parts.username or parts.password:  # every file of the run would have it
-        raise ValueError(f"policy openai:URL must hold no user and no password; set {KEY}")
+    if parts.username or parts.password:  # every file of the run would contain them
+        raise ValueError(f"policy openai:URL must not contain a user or a password; set {KEY}")
     base = url if parts.path.strip("/") else url.rstrip("/") + "/v1"
     key = os.environ.get(KEY, "").strip() or None
     client = JSONClient(base, timeout=options.timeout, tries=options.tries, pause=_PAUSE, key=key)
     names = [options.model] if options.model else served_models(client)
     if len(names) != 1:
         served = ", ".join(map(repr, names)) or "nothing"
-        raise ValueError(f"{client.url} serves {served}; choose by --model")
+        raise ValueError(f"{client.url} serves {served}; choose one with --model")
     body = {
         "model": names[0],
         "temperature": options.temperature,

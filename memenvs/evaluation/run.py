@@ -39,7 +39,7 @@ from memenvs.wrappers.registry import (
 )
 
 SAY_EVERY = 30.0
-"""Seconds between two lines of progress where standard error is no terminal."""
+"""Seconds between two lines of progress where standard error is not a terminal."""
 
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
@@ -63,7 +63,7 @@ def evaluate(
     """Play every task n times with one policy and average every metric, with 95% intervals.
 
     An episode depends only on `seed`, its task and its sample, not on how many are played at once. An error
-    of its environment or of an endpoint makes it a failed episode, which is counted and is in no mean.
+    of its environment or endpoint makes it a failed episode, which is counted but left out of every mean.
 
     Args:
         env: a text environment's id, or a function that makes one, wrapped or not.
@@ -85,7 +85,7 @@ def evaluate(
             model runs in this process.
 
     Raises:
-        TypeError: no environment or policy of these kinds.
+        TypeError: the environment or policy is of another kind.
         ValueError: an argument that does not fit, or a folder of another evaluation.
         ServerError: the endpoint does not say which model it serves.
     """
@@ -117,7 +117,7 @@ def evaluate(
     ):
         if missing := [pair for pair in pairs if pair not in log.episodes]:
             copies = [lambda: first, *[make] * (min(concurrency, len(missing)) - 1)]
-            _play(copies, chosen, seed, missing, log, len(pairs), methods, scorer)
+            _play_missing(copies, chosen, seed, missing, log, len(pairs), methods, scorer)
         model = f" ({setting['model']})" if setting.get("model") else ""
         title = f"{name}, {policy if isinstance(policy, str) else setting['policy']}{model}"
         summary = summarise((log.episodes[pair] for pair in pairs), samples, title=title)
@@ -128,7 +128,7 @@ def evaluate(
     return summary
 
 
-def _play(
+def _play_missing(
     copies: Sequence[Callable[[], gym.Env[Any, Any]]],
     policy: PolicySpec,
     seed: int,
@@ -228,7 +228,7 @@ def completed(session: Session) -> Episode:
 
 
 def usage_metrics(usage: Sequence[Usage]) -> dict[str, float]:
-    """Sums over an episode's K turns; nothing that was not counted at every turn.
+    """Sums over an episode's K turns of what was counted at every turn.
 
     Returns:
         `model_prompt_tokens` and `reply_tokens`; `model_tokens`, both together; `model_tokens_peak`, the most

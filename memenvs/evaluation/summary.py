@@ -143,7 +143,7 @@ def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
     """The mean of every metric over each task's episodes, by metric and number of the task.
 
     Args:
-        episodes: those that count, failed ones left out, by task and sample.
+        episodes: without failed ones, by task and sample.
     """
     values: dict[str, dict[int, list[float]]] = {}
     for episode in episodes:
@@ -168,7 +168,7 @@ def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) 
 def wilson(values: Sequence[float]) -> Interval:
     """Mean of values, at least one and each 0 or 1, and Wilson's 95% score interval.
 
-    It is no point where all are equal: for n zeros it ends at 3.84 / (n + 3.84), which is 0.243 for 12.
+    Its width is not 0 where all are equal: for n zeros it ends at 3.84 / (n + 3.84), which is 0.243 for 12.
     """
     n, mean, square = len(values), float(np.mean(values)), NORMAL**2 / len(values)
     centre = (mean + square / 2) / (1 + square)

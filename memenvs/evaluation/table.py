@@ -173,7 +173,7 @@ def main_table(
         )
     papers = published_rows(shape) if published else {}
     if published and (metric is not None or not papers):
-        raise ValueError(f"--published: no paper's numbers are known for these {shape} columns; leave it out")
+        raise ValueError(f"--published: no numbers are published for these {shape} columns; leave it out")
     columns = chosen.columns
     if metric is not None or not columns:
         names = {name: name for name, _ in sorted(runs, key=lambda one: (_length(one[1]), one[0]))}
@@ -192,8 +192,8 @@ def main_table(
         lines += [[f"*{model}*", *[""] * len(columns)]] if model else []
         for name, numbers in methods_of_paper.items():
             padded = [*numbers, *[None] * (len(columns) - len(numbers))]
-            lines.append(_row(f"{name} (paper)", padded, chosen))
-    lines += [_row(name, [row[k] for k in shown], chosen) for name, row in values.items()]
+            lines.append(_table_row(f"{name} (paper)", padded, chosen))
+    lines += [_table_row(name, [row[k] for k in shown], chosen) for name, row in values.items()]
     head = ["Methods", *(columns[k].title for k in shown)]
     caption = _caption([run for _, run in runs], [columns[k] for k in shown], chosen.unit)
     return "\n".join([*markdown_table(head, lines), "", caption]) + "\n"
@@ -215,7 +215,7 @@ def _length(run: EvaluatedRun) -> float:
 
 
 def _check_alike(runs: Iterable[tuple[str, EvaluatedRun]]) -> None:
-    """Refuse runs of one task set that were not played over the same tasks, as often."""
+    """Refuse runs of one task set that played different tasks, or another number of samples."""
     firsts: dict[str, EvaluatedRun] = {}
     for name, run in runs:
         first = firsts.setdefault(name, run)
@@ -223,7 +223,7 @@ def _check_alike(runs: Iterable[tuple[str, EvaluatedRun]]) -> None:
         if one != other:
             raise ValueError(
                 f"{run.name} and {first.name} differ in their data, tasks or samples of a task; evaluate "
-                "both over the same"
+                "both on the same tasks"
             )
 
 
@@ -245,7 +245,7 @@ def _value(runs: Mapping[str, EvaluatedRun], column: Column) -> float | None:
     return sum(part.scale * _mean(runs[part.run], part.metric) for part in column.parts) / len(column.parts)
 
 
-def _row(name: str, values: Sequence[float | None], shape: Shape) -> list[str]:
+def _table_row(name: str, values: Sequence[float | None], shape: Shape) -> list[str]:
     return [name, *("" if value is None else f"{value:.{shape.digits}f}" for value in values)]
 
 
@@ -257,9 +257,9 @@ def _caption(runs: Sequence[EvaluatedRun], shown: Sequence[Column], unit: str) -
         for metric in dict.fromkeys(part.metric for part in column.parts if part not in listed):
             by_metric.setdefault(metric, []).append(column.title)
         listed.update(column.parts)
-    told = "; ".join(f"{name}: {', '.join(titles)}" for name, titles in by_metric.items())
+    metrics = "; ".join(f"{name}: {', '.join(titles)}" for name, titles in by_metric.items())
     samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in runs))
-    lines = [f"{unit}, average@{samples} ({told})."]
+    lines = [f"{unit}, average@{samples} ({metrics})."]
     if failed := [f"{run.failed:,} episodes of {run.name}" for run in runs if run.failed]:
         lines.append(f"Failed, and in no mean: {', '.join(failed)}.")
     return " ".join(lines)

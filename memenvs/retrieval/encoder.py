@@ -35,7 +35,7 @@ class Encoder:
         model: a name on the hub, or the folder of a sentence-transformers or transformers model.
         query_prefix: put before every query. None: `"query: "` if the model's name starts with `e5-` or
             `multilingual-e5-`, otherwise nothing.
-        passage_prefix: put before every passage, likewise `"passage: "`.
+        passage_prefix: put before every passage; None: `"passage: "` for the same models.
         max_tokens: of a text that are read, special ones included.
         device: of torch; None: a GPU if there is one.
 
@@ -122,7 +122,7 @@ class Encoder:
 def load_encoder(
     model: str, query_prefix: str | None, passage_prefix: str | None, max_tokens: int, device: str | None
 ) -> Encoder:
-    """The encoder of these arguments, one a process."""
+    """The encoder of these arguments, loaded once a process."""
     return Encoder(model, query_prefix, passage_prefix, max_tokens, device)
 
 
@@ -139,8 +139,8 @@ def check_encoder(folder: Path) -> None:
     """Refuse the folder of a model that would run code of its own or read a pickle; loads nothing.
 
     Raises:
-        ValueError: a module is not one of `MODULES`, weights are not safetensors, or the model is an adapter,
-            whose base model is somewhere else.
+        ValueError: a module is not one of `MODULES`, weights are not safetensors, or the model is an adapter
+            without its base model.
     """
     path = folder / "modules.json"  # a bare transformers model has none
     again = "download the model again"

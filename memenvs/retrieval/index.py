@@ -44,7 +44,7 @@ class IndexCard:
     format: int = FORMAT
 
     def write(self, folder: Path, *parts: Path) -> IndexCard:
-        """Describe the files of the index, write the card into its folder, and give it back."""
+        """Describe the files of the index, write the card into its folder, and return it."""
         files = [file for part in parts for file in (sorted(part.iterdir()) if part.is_dir() else [part])]
         card = replace(self, files={file.relative_to(folder).as_posix(): describe(file) for file in files})
         write_sealed(folder / CARD, asdict(card))
@@ -52,10 +52,10 @@ class IndexCard:
 
     @classmethod
     def read(cls, folder: Path, kind: str | None = None) -> IndexCard:
-        """The card of a folder, of the kind that is asked for.
+        """The card of a folder, which must be of the requested kind.
 
         Raises:
-            FileNotFoundError: the folder is no index, or its build has not ended.
+            FileNotFoundError: the folder is not an index, or its build has not ended.
             ValueError: another kind or format.
         """
         path = folder / CARD
@@ -76,7 +76,7 @@ def open_index_folder(folder: Path, kind: str) -> tuple[IndexCard, Corpus]:
     """The card and the corpus of an index folder, both and the index's files checked.
 
     Raises:
-        FileNotFoundError: the folder is no index, or a part of it is missing.
+        FileNotFoundError: the folder is not an index, or a part of it is missing.
         ValueError: another kind or format, files that are not those that were built, or a corpus that is not
             the one that was indexed.
     """

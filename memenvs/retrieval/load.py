@@ -1,4 +1,4 @@
-"""Retrievers by name, one a process, with a cache of answers."""
+"""Retrievers by name, loaded once a process, with a cache of answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def task_set_corpus(tasks: TaskSet) -> Corpus:
 def fingerprint(retriever: Retriever) -> str:
     """SHA-256 of what a retriever searches and how: of its corpus and, if it has one, of its index's card.
 
-    Empty for a retriever of another kind, and for a server that does not tell.
+    Empty for a retriever of another kind, and for a server that does not say.
 
     Raises:
         ServerError: a server is unreachable.

@@ -24,7 +24,7 @@ METRICS = (
     *("return", "success", "eval_return", "eval_success", "informative", "evidence_kept"),
     *("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "kl_ref"),
 )
-"""What is drawn by default of what was logged, followed by every method's signal."""
+"""The metrics that are plotted by default, followed by every method's signal."""
 
 SUFFIXES = (".png", ".svg")
 _ALIKE = (RESUMABLE | {"seed"}) - {"dtype", "eval_episodes", "eval_env_args"}
@@ -220,7 +220,7 @@ def _told(name: str, value: Any) -> str:
 
 
 def _choose(runs: Sequence[TrainingRun], metrics: Sequence[str] | None) -> list[str]:
-    """The metrics that are drawn.
+    """The metrics to plot.
 
     Raises:
         ValueError: no run has logged one of them.

@@ -36,7 +36,7 @@ def progress(run: Path, log_at: int = 0, episodes_at: int = 0) -> dict[str, Any]
         "steps": args.get("steps"),
         "log": [json.loads(line) for line in log],
         "log_at": log_at,
-        "episodes": [_told(json.loads(line)) for line in episodes[-NEWEST:]],
+        "episodes": [_shown_episode(json.loads(line)) for line in episodes[-NEWEST:]],
         "episodes_at": episodes_at,
     }
 
@@ -52,7 +52,7 @@ def _new_lines(file: Path, at: int) -> tuple[list[bytes], int]:
     return whole.splitlines(), start + len(whole)
 
 
-def _told(record: dict[str, Any]) -> dict[str, Any]:
+def _shown_episode(record: dict[str, Any]) -> dict[str, Any]:
     """What the page shows of an episode."""
     replies = record.get("replies") or [""]
     return {

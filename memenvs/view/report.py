@@ -66,7 +66,9 @@ def write_report(paths: Sequence[str | Path], out: str | Path) -> int:
     else:
         others = {item.name for item in out.iterdir()} - {"report.html", "episodes"} if out.exists() else ()
         if others:
-            raise ValueError(f"{out} has {min(others)!r}, which is not of a report; choose another --out")
+            raise ValueError(
+                f"{out} has {min(others)!r}, which is not part of a report; choose another --out"
+            )
         with whole_folder(out) as fresh:
             (fresh / "episodes").mkdir()
             for name, text in folder_files(report).items():

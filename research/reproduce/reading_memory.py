@@ -59,10 +59,10 @@ def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = 
         )
     played = play_anew(venv, policy, episodes, REPLY)
     numbers = {task.id: number for number, task in enumerate(tasks)}
-    return [_read(episode, tasks, numbers[episode.task]) for episode in played]
+    return [_read_episode(episode, tasks, numbers[episode.task]) for episode in played]
 
 
-def _read(episode: Episode, tasks: TaskSet, number: int) -> Read:
+def _read_episode(episode: Episode, tasks: TaskSet, number: int) -> Read:
     task = tasks[number]
     (evidence,), memories = tasks.texts(task.evidence), [reply.text for reply in episode.replies[:-1]]
     shown = task.documents.index(task.evidence[0]) // SENTENCES

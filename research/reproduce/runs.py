@@ -68,7 +68,7 @@ def python(command: Sequence[str]) -> None:
 
 
 def run_all(jobs: Sequence[Job], parallel: int) -> None:
-    """Run all jobs, so many at once; what a finished run has left is not done again.
+    """Run all jobs, several at once; finished runs are not repeated.
 
     Raises:
         RuntimeError: runs have failed, when all others have ended; it names what they said.
@@ -298,7 +298,7 @@ def finish(
 
 
 def record_table(record: Mapping[str, Any]) -> str:
-    """The Markdown table of a record of `finish`; nothing stands for a metric that a method lacks."""
+    """The Markdown table of a record of `finish`; a metric that a method lacks is left empty."""
     found = record["last"]
     metrics = list(dict.fromkeys(name for numbers in found.values() for name in numbers))
     rows = {
@@ -309,7 +309,7 @@ def record_table(record: Mapping[str, Any]) -> str:
 
 
 def kept_record(file: str, seeds: int, steps: int) -> dict[str, Any]:
-    """The record that `--add` goes on with.
+    """The record that `--add` continues.
 
     Raises:
         ValueError: its runs are of other seeds, or longer or shorter.
@@ -360,7 +360,7 @@ def shares_table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
 def draw(file: Path, record: Mapping[str, Any]) -> None:
     """Draw what `finish` records, a panel a metric: a method's mean as a line, its seeds' range as a band.
 
-    Two panels stand side by side, so that a page's width leaves them readable.
+    Two panels are side by side, so that a page's width leaves them readable.
     """
     curves = record["curves"]
     metrics = list(next(iter(curves.values())))

@@ -164,7 +164,7 @@ def test_no_reply_raises_and_what_comes_back_is_json(reply):
         (None, "env_config has no 'env'"),
         (3, "env_config must be an object, got 3"),
         ({"env": "MemSokoban-v0", "turns": 3}, "unknown setting 'turns'"),
-        ({"env": "MemSokobanImage-v0"}, "does not speak text alone"),
+        ({"env": "MemSokobanImage-v0"}, "has observations that are not texts"),
     ],
 )
 def test_wrong_settings_are_told_in_one_line(config, words):

@@ -41,7 +41,7 @@ class ScoredSequence(NamedTuple):
     """A sequence that a pass reads, and what it scores.
 
     Attributes:
-        ids: behind a cached prefix; the last token of a continuation predicts nothing and is left out.
+        ids: that follow a cached prefix; the last token of a continuation predicts nothing and is left out.
         pairs: numbers of the pairs whose continuations the last positions predict.
     """
 
@@ -146,7 +146,7 @@ class HFScorer(PairScorer):
     def _by_prefix(
         self, pairs: Sequence[TokenPair], chosen: Sequence[int]
     ) -> Iterator[tuple[list[int], list[ScoredSequence]]]:
-        """Prefixes that are read once, and the distinct rows behind each.
+        """Prefixes that are read once, and the distinct rows that follow each.
 
         A prompt is such a prefix where that saves more than a pass costs, because several continuations share
         it, or where it is too long for one pass. All other rows have an empty prefix.
@@ -157,7 +157,7 @@ class HFScorer(PairScorer):
             prompts.setdefault(tuple(prompt), {}).setdefault(tuple(continuation[:-1]), []).append(number)
         alone: list[ScoredSequence] = []
         for ids, rests in prompts.items():
-            prefix, last = list(ids[:-1]), ids[-1]  # the last token of a prompt predicts the first behind it
+            prefix, last = list(ids[:-1]), ids[-1]  # a prompt's last token predicts the next one
             too_long = len(ids) + max(map(len, rests)) > self.max_batch_tokens
             if self._reuse and prefix and (too_long or len(prefix) * (len(rests) - 1) > self._overhead):
                 yield prefix, [ScoredSequence([last, *rest], numbers) for rest, numbers in rests.items()]
@@ -176,7 +176,7 @@ class HFScorer(PairScorer):
     def _score(
         self, rows: list[ScoredSequence], cache: Any, used: int, pairs: Sequence[TokenPair]
     ) -> Iterator[tuple[int, TokenScores]]:
-        """Read rows behind the `used` tokens of a cache in one pass; numbers of pairs and their scores."""
+        """Read the rows after the `used` tokens of a cache in one pass; yield pair numbers and scores."""
         inputs: dict[str, Any] = {"use_cache": False}
         if used:
             inputs = cache_inputs(self._backbone, copy_cache(cache, used, len(rows)))

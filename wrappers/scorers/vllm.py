@@ -59,12 +59,12 @@ class VLLMScorer(PairScorer):
         prompts = [[*pairs[i].prompt, *pairs[i].continuation] for i in rows]
         outputs = generate(self.llm, prompts, [self._params] * len(rows))
         for i, output in zip(rows, outputs, strict=True):
-            scores[i] = _chosen(output.prompt_logprobs, pairs[i])
+            scores[i] = _continuation_logprobs(output.prompt_logprobs, pairs[i])
         return scores
 
 
-def _chosen(given: Sequence[Mapping[int, Any]], pair: TokenPair) -> TokenScores:
-    """Of the log-probabilities at each position, that of the continuation's own token."""
+def _continuation_logprobs(given: Sequence[Mapping[int, Any]], pair: TokenPair) -> TokenScores:
+    """The log-probability of the continuation's own token at each position."""
     return np.array(
         [given[i][token].logprob for i, token in enumerate(pair.continuation, start=len(pair.prompt))],
         np.float64,

@@ -89,7 +89,7 @@ class PRMMethod(ScoreMethod):
         """The probability of every turn, times `weight`, and the outcome where that is wanted."""
         if not episodes:
             return []
-        policy = _load(str(Path(self.model).expanduser().resolve()), self.device, self.dtype)
+        policy = _load_prm(str(Path(self.model).expanduser().resolve()), self.device, self.dtype)
         sequences = [(i, one) for i, episode in enumerate(episodes) for one in to_sequences(policy, episode)]
         reason = f"too long: the turn does not fit the model's window of {policy.window} tokens"
         scores: list[list[Score]] = [[(math.nan, reason)] * len(episode.turns) for episode in episodes]
@@ -160,6 +160,6 @@ def check_checkpoint(folder: str) -> None:
 
 
 @functools.lru_cache(maxsize=4)
-def _load(folder: str, device: str | None, dtype: str) -> HFPolicy:
+def _load_prm(folder: str, device: str | None, dtype: str) -> HFPolicy:
     """The model of a checkpoint; equal arguments give one object a process."""
     return models.HFPolicy.load(Path(folder) / "policy", device=device, dtype=dtype)

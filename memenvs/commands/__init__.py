@@ -146,13 +146,13 @@ def overview(prog: str = "memenvs", table: Table = COMMANDS) -> str:
     lines = [f"usage: {prog} COMMAND …", ""]
     if prog == "memenvs":
         lines += ["Text environments for language agents with memory, reward methods and learners.", ""]
-    for name, command in _flat(table):
+    for name, command in _all_commands(table):
         lines += [f"  {name:18}{command.text}", f"{'':20}{prog} {name} {command.example}"]
     lines += ["", f"`{prog} COMMAND --help` shows the options of a command."]
     return "\n".join([*lines, "`memenvs list ID` shows the arguments of an environment, for --env-args.", ""])
 
 
-def _flat(table: Table) -> Iterator[tuple[str, Command]]:
+def _all_commands(table: Table) -> Iterator[tuple[str, Command]]:
     for name, command in table.items():
-        for more, one in [("", command)] if isinstance(command, Command) else _flat(command):
+        for more, one in [("", command)] if isinstance(command, Command) else _all_commands(command):
             yield f"{name} {more}".strip(), one

@@ -81,9 +81,9 @@ def view(
         if value is not None and not given:
             raise ValueError(f"{option} is an option of {needed}; give both")
     if curves:
-        _draw(paths, out or "curves", metrics, smooth or 0.0)
+        _write_curves(paths, out or "curves", metrics, smooth or 0.0)
     elif terminal:
-        _show(paths, episode, limit)
+        _show_in_terminal(paths, episode, limit)
     elif serve:
         _serve(report_server(paths, port))
     elif follow:
@@ -99,7 +99,7 @@ def view(
             webbrowser.open(page.as_uri())
 
 
-def _draw(paths: Sequence[str], out: str, metrics: Sequence[str] | None, smooth: float) -> None:
+def _write_curves(paths: Sequence[str], out: str, metrics: Sequence[str] | None, smooth: float) -> None:
     made = write_curves(paths, out, metrics, smooth)
     text = f"{', '.join(map(str, made.files))}: {', '.join(made.metrics)}\n"
     for label, runs in made.lines.items():
@@ -109,7 +109,7 @@ def _draw(paths: Sequence[str], out: str, metrics: Sequence[str] | None, smooth:
     show(text)
 
 
-def _show(paths: Sequence[str], number: int | None, limit: int) -> None:
+def _show_in_terminal(paths: Sequence[str], number: int | None, limit: int) -> None:
     episodes = [episode for path in find_files(paths) for episode in read_episodes(path)]
     if number is not None and not 0 <= number < len(episodes):
         raise ValueError(f"there are {len(episodes)} episodes, from 0; got --episode {number}")

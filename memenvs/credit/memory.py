@@ -67,7 +67,7 @@ def tamtrl_rewards(
     owns = [None] * len(scores) if paid is None else paid
     earned = [r if own is None else np.asarray(own, np.float64) for r, own in zip(rewards, owns, strict=True)]
     if minmax:
-        low, high = bounds or _bounds([p[mask] for p, mask in zip(scores, shown, strict=True)])
+        low, high = bounds or _score_bounds([p[mask] for p, mask in zip(scores, shown, strict=True)])
         scores = [(p - low) / (high - low) if high > low else np.where(np.isnan(p), p, 0.0) for p in scores]
     together = [p * r if combine == "product" else p + r for p, r in zip(scores, rewards, strict=True)]
     return [
@@ -196,6 +196,6 @@ def mempo(
     return MemPOAdvantages(group_normalize(outcomes, eps=eps, ddof=ddof), memories)
 
 
-def _bounds(scores: list[Array]) -> tuple[float, float]:
+def _score_bounds(scores: list[Array]) -> tuple[float, float]:
     measured = np.concatenate([p[~np.isnan(p)] for p in scores] or [np.zeros(0)])
     return (float(measured.min()), float(measured.max())) if len(measured) else (0.0, 0.0)

@@ -69,7 +69,7 @@ def mt_grpo(
         scale: `"std"`, or `"none"` for the means alone.
     """
     advantage = partial(grpo, eps=eps, ddof=ddof, scale=scale)
-    return _mixed(turn_rewards, outcomes, alpha, groups, ended, advantage)
+    return _turn_advantages(turn_rewards, outcomes, alpha, groups, ended, advantage)
 
 
 @checked
@@ -85,7 +85,7 @@ def mt_rloo(
 
     The arguments are those of `mt_grpo`. Source: MT-GRPO eq. 11 and 12 for two turns, whose lambda is alpha.
     """
-    return _mixed(turn_rewards, outcomes, alpha, groups, ended, rloo)
+    return _turn_advantages(turn_rewards, outcomes, alpha, groups, ended, rloo)
 
 
 def combine_turns(turns: ArrayLike, outcome: float, alpha: float = 1.0) -> Array:
@@ -140,7 +140,7 @@ def igpo(
         for name, own in zip(names, earned, strict=True)
         for place in range(len(own))
     ]
-    normal = _compared(earned, parts, eps, ddof)
+    normal = _normalised(earned, parts, eps, ddof)
     return [_discounted(own[None], gamma)[0][: len(row)] for own, row in zip(normal, turns, strict=True)]
 
 
@@ -179,7 +179,7 @@ def rememr1(
     turns, results, names = _to_arrays(states, outcomes, groups)
     whole = grpo(results, names, eps=eps, ddof=ddof, scale=scale)
     places = [(name, k) for name, own in zip(names, turns, strict=True) for k in range(len(own))]
-    normal = _compared(turns, places, eps, ddof, scale)
+    normal = _normalised(turns, places, eps, ddof, scale)
     return [alpha * result + (1 - alpha) * own for result, own in zip(whole, normal, strict=True)]
 
 
@@ -217,7 +217,7 @@ def gigpo(
     names = [0] * len(rewards) if groups is None else groups
     returns = [_discounted(np.array([row], np.float64), gamma)[0] for row in rewards]
     places = [(name, state) for name, own in zip(names, states, strict=True) for state in own]
-    return _compared(returns, places, eps, ddof, scale)
+    return _normalised(returns, places, eps, ddof, scale)
 
 
 def _to_arrays(
@@ -228,7 +228,7 @@ def _to_arrays(
     return rows, np.asarray(outcomes, np.float64), [0] * len(rows) if groups is None else groups
 
 
-def _compared(
+def _normalised(
     rows: Sequence[Array], places: Sequence[Hashable], eps: float, ddof: int, scale: Scale = "std"
 ) -> list[Array]:
     """Numbers of turns, for each rollout (K_i,), normalised over those at equal places."""
@@ -238,7 +238,7 @@ def _compared(
     return np.split(normal, np.cumsum([len(row) for row in rows])[:-1])
 
 
-def _mixed(
+def _turn_advantages(
     turn_rewards: Sequence[ArrayLike],
     outcomes: ArrayLike,
     alpha: float,

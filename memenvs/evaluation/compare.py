@@ -398,9 +398,9 @@ def check_matched(runs: Sequence[EvaluatedRun], allow: Sequence[str] = ()) -> li
         ValueError: with all other differences, and both values of each.
     """
     first, allowed, refused = runs[0], list[str](), dict[str, str]()
-    wanted = _flat(first.setting)
+    wanted = _matched_settings(first.setting)
     for run in runs[1:]:
-        found = _flat(run.setting)
+        found = _matched_settings(run.setting)
         for name in wanted | found:
             one, other = found.get(name, "nothing"), wanted.get(name, "nothing")
             line = f"{name} is {one} in {run.name} and {other} in {first.name}"
@@ -422,7 +422,7 @@ def check_matched(runs: Sequence[EvaluatedRun], allow: Sequence[str] = ()) -> li
     return allowed
 
 
-def _flat(setting: dict[str, Any]) -> dict[str, str]:
+def _matched_settings(setting: dict[str, Any]) -> dict[str, str]:
     """What must match, as JSON by name; values of an object by `name.key`."""
     flat: dict[str, Any] = {}
     for name in MATCHED:

@@ -61,7 +61,7 @@ class Encoder:
         self.query_prefix = ("query: " if e5 else "") if query_prefix is None else query_prefix
         self.passage_prefix = ("passage: " if e5 else "") if passage_prefix is None else passage_prefix
         self.max_tokens = max_tokens
-        self._network = _load(model, device)
+        self._network = _load_sentence_model(model, device)
         self._network.max_seq_length = max_tokens
         self._lock = threading.Lock()  # a fast tokenizer borrowed by two threads raises
         self.dimension: int = self._network.get_embedding_dimension()
@@ -170,7 +170,7 @@ def check_encoder(folder: Path) -> None:
         raise ValueError(f"{pickles[0]} is not safetensors, and memenvs reads no pickle; convert the model")
 
 
-def _load(model: str, device: str | None) -> Any:
+def _load_sentence_model(model: str, device: str | None) -> Any:
     library = require("sentence_transformers", "search")
     require("transformers", "search").utils.logging.disable_progress_bar()
     try:

@@ -44,11 +44,11 @@ def load_retriever(spec: str, cache: Whole = CACHE) -> Retriever:
     if kind in ("lexical", "dense") and place:
         spec = f"{kind}:{resolved(place)}"
     with _lock:  # two threads must not load one index twice
-        return _load(spec, cache)
+        return _open_retriever(spec, cache)
 
 
 @functools.lru_cache(maxsize=16)
-def _load(spec: str, cache: int) -> Retriever:
+def _open_retriever(spec: str, cache: int) -> Retriever:
     kind, _, place = spec.partition(":")
     retriever: Retriever
     if kind in ("http", "https"):

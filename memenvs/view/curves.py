@@ -106,8 +106,8 @@ def write_curves(
     files = [out] if out.suffix else [out.with_suffix(suffix) for suffix in SUFFIXES]
     runs = read_runs(paths)
     lines = group_by_seed(runs)
-    names = _choose(runs, metrics)
-    figure = _draw(lines, names, smooth)
+    names = _choose_metrics(runs, metrics)
+    figure = _plot(lines, names, smooth)
     for file in files:
         save_figure(figure, file)
     ends = {label: sorted(max(run.rows) for run in line) for label, line in lines.items()}
@@ -138,7 +138,7 @@ def group_by_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
     lines: dict[str, list[TrainingRun]] = {}
     settings: dict[str, dict[str, Any]] = {}
     for run in runs:
-        setting = _flat(run.args) if run.args else {"run": run.name}
+        setting = _flat_args(run.args) if run.args else {"run": run.name}
         key = json.dumps(setting, sort_keys=True)
         settings[key] = setting
         lines.setdefault(key, []).append(run)
@@ -189,7 +189,7 @@ def _read_log(file: Path) -> dict[int, dict[str, float]]:
     return rows
 
 
-def _flat(args: Mapping[str, Any]) -> dict[str, Any]:
+def _flat_args(args: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments that tell lines apart; those of objects have a name of their own."""
     flat: dict[str, Any] = {}
     for name, value in args.items():
@@ -219,7 +219,7 @@ def _told(name: str, value: Any) -> str:
     return f"{name}={text if len(text) <= 40 else '…' + text[-39:]}"
 
 
-def _choose(runs: Sequence[TrainingRun], metrics: Sequence[str] | None) -> list[str]:
+def _choose_metrics(runs: Sequence[TrainingRun], metrics: Sequence[str] | None) -> list[str]:
     """The metrics to plot.
 
     Raises:
@@ -235,7 +235,7 @@ def _choose(runs: Sequence[TrainingRun], metrics: Sequence[str] | None) -> list[
     return default if metrics is None else list(dict.fromkeys(metrics))
 
 
-def _draw(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], smooth: float) -> Any:
+def _plot(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], smooth: float) -> Any:
     """The figure, a `matplotlib.figure.Figure`."""
     figure_class = require("matplotlib.figure", "plots").Figure
     columns = min(_COLUMNS, len(metrics))

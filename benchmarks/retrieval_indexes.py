@@ -59,7 +59,7 @@ def crowd(vectors: NDArray[np.float32], count: int, path: Path) -> None:
 
 
 def resident() -> int:
-    """Megabytes of this process that nothing else can have (Linux)."""
+    """Megabytes of this process that nothing else can use (Linux)."""
     return int(re.findall(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[0]) // 1024
 
 

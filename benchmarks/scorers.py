@@ -80,7 +80,7 @@ class Cost:
 
     def __init__(self, work: Callable[[], list[TokenScores]]):
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # else it may run in what the work before has left behind
+        ctypes.CDLL(None).malloc_trim(0)  # otherwise it may reuse memory that earlier work freed
         self._done, self._peak = threading.Event(), 0
         watcher, before = threading.Thread(target=self._watch), memory()
         watcher.start()

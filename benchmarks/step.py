@@ -154,7 +154,7 @@ def decode(args: argparse.Namespace) -> None:
 
 
 class Reading(NamedTuple):
-    """Training sequences of the reading task, the members of a group behind each other.
+    """Training sequences of the reading task, the members of a group one after another.
 
     Attributes:
         sequences: (T,) ids each.

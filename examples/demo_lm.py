@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def show_section(env: ChunkQAEnv, prompt: str) -> None:
-    """Show the sentences of the section that a prompt holds, those that are needed marked; else nothing."""
+    """Show the sentences of the section in a prompt, if it has one, with the needed ones marked."""
     episode, task = env.episode, env.tasks[env.episode.task]
     for document, text in zip(episode.documents, env.tasks.texts(episode.documents), strict=True):
         if env.answering or text not in prompt:

@@ -252,7 +252,7 @@ def lines(section: str, documents: Sequence[tuple[str, str]] = ()) -> list[tuple
 
 
 def heading(title: str) -> str:
-    """What stands before a sentence of a document."""
+    """The text before a sentence of a document."""
     return f"{title}: " if title else ""
 
 

@@ -319,7 +319,7 @@ def intervals(scores: Array) -> tuple[Interval, Interval, Interval]:
 
 
 def _by_question(scores: Array, eps: float) -> tuple[Array, Array, Array]:
-    """Reciprocal ranks (N,), shares of the others behind the true context (N,), and margins (N, 2)."""
+    """Reciprocal ranks (N,), shares of the others ranked below the true context (N,), and margins (N, 2)."""
     true, others = scores[:, :1], scores[:, 1:]
     above, equal = (others > true).sum(axis=1), (others == true).sum(axis=1)
     ranks = [
@@ -442,7 +442,7 @@ def _contexts(task: Task, donor: Task, third: Task, needed: dict[str, list[str]]
 
 
 def _needed(tasks: TaskSet, task: Task) -> list[str]:
-    """The sentences that the answer needs, behind the titles of their documents."""
+    """The sentences that the answer needs, after the titles of their documents."""
     return [f"{title}: {sentence}" for title, sentence in tasks.needed_sentences(task)]
 
 

@@ -191,7 +191,7 @@ def examples(setting: Setting) -> Callable[[str], Messages]:
 
 
 def messages(turns: Sequence[Turn], append: bool) -> Messages:
-    """What was read and replied in an episode; behind its first turn the feedback, where prompts grow."""
+    """What was read and replied in an episode; after its first turn the feedback, where prompts grow."""
     told = [(turn.observation, turn.action) for turn in turns]
     if append:
         told[1:] = [(before.info["feedback"], turn.action) for before, turn in itertools.pairwise(turns)]

@@ -38,7 +38,7 @@ BUNDLED = (1000, "test")  # entities and split of world-test, as `memenvs.build.
 
 
 def parts(folder: Path, entities: int, questions: int) -> Iterator[TaskSet]:
-    """Task sets of the training world, so many questions each."""
+    """Task sets of the training world, each with that number of questions."""
     tokenizer = load_tokenizer("world")
     world = generate(entities, questions, split="train", seed=1)
     examples, extra = world.examples("train"), world.documents

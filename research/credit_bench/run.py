@@ -82,7 +82,7 @@ def compared(name: str, turns: int, policy: str) -> Array | None:
 
 
 def do_all(jobs: Sequence[Job], folder: Path, steps: int, checked: int, parallel: int) -> Iterator[Job]:
-    """Do all jobs in so many processes, and give each when it is done."""
+    """Do all jobs in a number of processes, and yield each when it is done."""
     if parallel == 1:
         yield from (do(job, folder, steps, checked) for job in jobs)
         return

@@ -147,7 +147,7 @@ def chain(turns: int) -> World:
 
 
 def calling(turns: int) -> World:
-    """A call pays its part of 0.7 and goes on; a digit answers, right once in ten but at the last turn."""
+    """A call pays its part of 0.7 and continues; a digit answers, right once in ten but at the last turn."""
     states = [(turn, digit) for turn in range(turns) for digit in range(DIGITS)]
 
     def play(state: tuple[int, int], action: int) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _decided(name: str, turns: int, pay: Callable[[int], float], noise: float) -
 def _memory(name: str, turns: int, when: Sequence[int]) -> World:
     """A reading turn copies what is shown, copies the memory, or forgets; the last answers from the memory.
 
-    A policy knows symbols only by where they stand: three features a reading turn for copying the evidence,
+    A policy knows symbols only by their places: three features a reading turn for copying the evidence,
     a distractor and the memory, and one for writing nothing.
     """
     states = [

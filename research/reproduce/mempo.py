@@ -172,7 +172,7 @@ class Setting:
 
 
 class Bare(Setting):
-    """The same without a memory: all turns stand in the prompt, and replies hold a search or an answer."""
+    """The same without a memory: all turns are in the prompt, and replies hold a search or an answer."""
 
     start = "warmed up, no memory"
     methods = BARE_METHODS
@@ -204,7 +204,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
 def measure_all(
     setting: Setting, warm: Path, made: Sequence[Job], parallel: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """`measure` of every policy, by method, so many at once."""
+    """`measure` of every policy, by method, several at once."""
     policies = [job for job in made if not (job.method == setting.start and job.seed)]  # whatever the seed
     pool = ProcessPoolExecutor(
         parallel, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)

@@ -1,4 +1,4 @@
-"""TAMTRL and InfoMem against the outcome alone, on a language model that reads and goes on learning by each.
+"""TAMTRL and InfoMem against the outcome alone, on a language model that reads and trains further with each.
 
 `python -m research.reproduce.reader runs/rewards --model runs/reader/warm/last/policy` trains the reader of
 `research.agent`, after its warm-up, for a few steps by each method, on questions about one invented world,

@@ -35,7 +35,7 @@ def names() -> tuple[list[str], list[str]]:
 
 
 def save_reading_tasks(out: Path, tokenizer: TextTokenizer, split: str, count: int) -> Path:
-    """Write `count` tasks in which people are born in towns drawn anew each time, one of them asked about.
+    """Write `count` tasks in which people are born in new random towns each time, one of them asked about.
 
     No fact holds from one task to the next, so that an answer can be read and never remembered. Training and
     test tasks share names, not draws.

@@ -19,7 +19,7 @@ from memenvs.core.files import read_json, write_json
 from memenvs.evaluation.summary import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results"
-LABEL = 25  # letters of a method's name of which four stand in a picture's width
+LABEL = 25  # letters of a method's name: four names fit a picture's width
 
 
 class Job(NamedTuple):
@@ -116,7 +116,7 @@ def seeded_jobs(
 
 
 def steps_flags(steps: int, every: int) -> list[str]:
-    """Flags of a run's length, evaluated every so many steps, saved every hundred and at its end."""
+    """Flags of a run's length, evaluated at regular steps, saved every hundred and at its end."""
     return ["--steps", str(steps), "--save-every", str(min(steps, 100)), "--eval-every", str(every)]
 
 
@@ -136,7 +136,7 @@ def clone(
     batch: int = 32,
     eval_every: int = 125,
 ) -> Path:
-    """A model after `sft` on all of a teacher's episodes, so many passes long.
+    """A model after `sft` on all of a teacher's episodes, for a number of passes.
 
     Args:
         model: to begin with.
@@ -249,7 +249,7 @@ def finish(
 ) -> str:
     """Write `FILE.json` and `FILE.png`; a Markdown table of each method's mean over seeds.
 
-    Of a run the mean of its last `last` evaluations counts; in brackets stand the lowest and the highest
+    Of a run the mean of its last `last` evaluations counts; in brackets are the lowest and the highest
     seed.
 
     Args:
@@ -343,7 +343,7 @@ def shown(values: Sequence[float], digits: int = 3) -> str:
 
 
 def markdown(head: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """A Markdown table, each row behind its name."""
+    """A Markdown table, each row after its name."""
     return "\n".join(markdown_table(head, [[name, *cells] for name, cells in rows.items()]))
 
 

@@ -50,7 +50,7 @@ def note(subject: str, answer: str) -> str:
 
 
 class Searcher:
-    """Notes each answer behind what its question is about, and searches for the first that it has not noted.
+    """Notes each answer after what its question is about, and searches for the first that it has not noted.
 
     Args:
         names: of the world.

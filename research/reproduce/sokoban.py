@@ -65,7 +65,7 @@ GRPO = ["--groups", str(EPISODES // 8), "--group-size", "8"]
 
 
 class Setting:
-    """Levels, a model that has not learned anything, and what all learners are told of them.
+    """Levels, a model that has not learned anything, and the settings that all learners share.
 
     Args:
         folder: for all of it; what is there is used again.

@@ -32,7 +32,7 @@ def save_sokoban_gpt(folder: Path, seed: int, **env_args: Any) -> Path:
 
 
 def _fixed_texts(**env_args: Any) -> Iterator[str]:
-    """What stands around boards and replies, in games won and lost."""
+    """The text around boards and replies, in games won and lost."""
     env = gym.make("memenvs:MemSokoban-v0", **env_args)
     cells = "[" + re.escape("".join(LETTERS)) + "]"
     board = re.compile(rf"(?:^|(?<=\n)){cells}+(?:\n{cells}+)+", re.MULTILINE)

@@ -44,7 +44,7 @@ class Named(NamedTuple):
 
 
 class Names:
-    """People, towns, schools and what else the bundled generator makes.
+    """People, towns, schools and the rest of what the bundled generator makes.
 
     Attributes:
         entities, split, seed: as `memenvs.build.worldgen.generate` takes them.

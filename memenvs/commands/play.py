@@ -93,13 +93,14 @@ def play(
         env = RewardWrapper(env, methods, *choose_scorer(policy.scorer, encoder))
     session = Session(encoder, Episode(seed=seed), np.random.default_rng(seed))
     is_person, is_grid = name == "me", isinstance(env, GridInWords)
+    shows_text = (is_person and not is_grid) or type(inner).render is gym.Env.render
     stopped = False
     if is_person:
         show(f"{_GRID_KEYS if is_grid else _TYPING} Ctrl-D ends the episode.\n\n")
     try:
         session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
         while True:
-            shown = _as_read(session) if is_person and not is_grid else env.render()
+            shown = _as_read(session) if shows_text else env.render()
             show(f"{shown}\n\n")
             if session.over:
                 break
@@ -272,7 +273,8 @@ def _as_read(session: Session) -> str:
     if session.over:
         if said := printable(info["feedback"]).strip("\n"):
             lines.append(said)
-        lines += block("right answer", info["privileged"]["target"], limit=800)
+        if target := info["privileged"].get("target"):
+            lines += block("right answer", target, limit=800)
         return "\n".join([*lines, f"{_BOLD}the episode is {session.episode.end}{_RESET}"])
     text: Any = session.text
     read = printable(text if isinstance(text, str) else text["text"]).strip("\n")

@@ -207,7 +207,9 @@ class TestReports:
 
     def test_the_screen_shows_how_long_is_left(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "run", steps=2, groups=2)
-        first, second = (line for line in capsys.readouterr().err.splitlines() if line.startswith("step "))
+        first, second = (
+            line for line in capsys.readouterr().err.splitlines() if re.match(r"step \d+/", line)
+        )
         assert re.match(r"step 1/2  return .* \d+\.\d s a step, 0:00:\d\d elapsed, 0:00:\d\d left$", first)
         assert re.match(r"step 2/2  return .* \d+\.\d s a step, 0:00:\d\d elapsed, 0:00:00 left$", second)
 
@@ -218,7 +220,7 @@ class TestReports:
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
         lines = run(grpo, (longer, model), tmp_path / "run", steps=2, groups=4, group_size=2)
         said = capsys.readouterr().err.splitlines()
-        steps = [line for line in said if line.startswith("step ")]
+        steps = [line for line in said if re.match(r"step \d+/", line)]
         assert all(
             f"overlong_prompts {line['overlong_prompts']:g}" in shown
             for line, shown in zip(lines, steps, strict=True)

@@ -21,6 +21,7 @@ from memenvs.cli import (
     find_spec,
     parameters_of,
     shell_form,
+    terminal_width,
 )
 from memenvs.core.files import read_json
 from memenvs.core.optional import import_object
@@ -157,5 +158,7 @@ def _about(card: Card) -> str:
 
 
 def _filled(text: str, first: str, indent: int) -> str:
-    fill = textwrap.TextWrapper(110, first, " " * indent, break_long_words=False, break_on_hyphens=False)
+    fill = textwrap.TextWrapper(
+        terminal_width(110), first, " " * indent, break_long_words=False, break_on_hyphens=False
+    )
     return fill.fill(text)

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import make_env, show
+from memenvs.cli import BOLD, RESET, make_env, show
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.checks import error_line
 from memenvs.core.data import Seed, Whole, checked
@@ -46,7 +46,6 @@ _TYPING = (
     "You are the agent. A line is a reply; begin and end one of several lines by a line with a single `.`."
 )
 _GRID_KEYS = "You move by w a s d, up down left right or 0 to 3, several on a line if you like."
-_BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
 @checked
@@ -275,10 +274,10 @@ def _as_read(session: Session) -> str:
             lines.append(said)
         if target := info["privileged"].get("target"):
             lines += block("right answer", target, limit=800)
-        return "\n".join([*lines, f"{_BOLD}the episode is {session.episode.end}{_RESET}"])
+        return "\n".join([*lines, f"{BOLD}the episode is {session.episode.end}{RESET}"])
     text: Any = session.text
     read = printable(text if isinstance(text, str) else text["text"]).strip("\n")
-    return "\n".join([*lines, f"{_BOLD}turn {turn + 1}{_RESET}", read])
+    return "\n".join([*lines, f"{BOLD}turn {turn + 1}{RESET}", read])
 
 
 def _summary(session: Session, stopped: bool) -> str:

@@ -9,6 +9,7 @@ import math
 import re
 import shlex
 import signal
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from memenvs import models
 from memenvs.baselines.checkpoint import EPISODES, BestEvaluation, Checkpoints, TrainingLog
 from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs, TrainArgs
 from memenvs.baselines.update import ProcessGroup, make_optimizer
-from memenvs.cli import RED, RESET, YELLOW, Parameter, check_env_arguments, shell_form
+from memenvs.cli import RED, RESET, YELLOW, Parameter, check_env_arguments, shell_form, show
 from memenvs.core.env import TextEnv
 from memenvs.core.files import hold_folder, write_json
 from memenvs.core.trackers import check_clients
@@ -489,8 +490,8 @@ class StepLoop:
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         signal.signal(signal.SIGTERM, self._handler)
-        if kind is None:
-            self._log.show(next_commands(self._run.args))
+        if kind is None and self._run.processes.is_main:
+            show(next_commands(self._run.args), sys.stderr, wrap=False)
         self._log.close(failed=kind is not None)
         self._run.release()
         if kind is None:  # the other processes are not waited for by one that has failed
@@ -562,24 +563,21 @@ class _SpokenTimer(Timer):
 
 def next_commands(args: TrainArgs) -> str:
     """What to do with a run that has ended: the commands that evaluate its policy and show its numbers."""
-    lines = [f"{args.out}/last/policy is the trained model; next:"]
+    out = shlex.quote(str(args.out))
+    lines = [f"the trained model is in {args.out}/last/policy; next:"]
     if isinstance(args, PlayArgs):
-        words = ["--env", args.env]
+        options = [f"--env {args.env}", f"--policy {shlex.quote(f'hf:{args.out}/last/policy')}"]
         if args.env_args:
-            words += [
-                "--env-args",
-                *(shell_form(Parameter(name, Any, value)) for name, value in args.env_args.items()),
-            ]
+            given = (shell_form(Parameter(name, Any, value)) for name, value in args.env_args.items())
+            options.append(f"--env-args {' '.join(given)}")
         if args.stop:
-            words += ["--stop", *map(shlex.quote, args.stop)]
-        policy = shlex.quote(f"hf:{args.out}/last/policy")
-        lines.append(
-            f"  memenvs evaluate run {' '.join(words)} --policy {policy} "
-            f"--max-new-tokens {args.max_new_tokens} --out {shlex.quote(f'{args.out}/evaluation')}"
-        )
+            options.append(f"--stop {shlex.join(args.stop)}")
+        options.append(f"--max-new-tokens {args.max_new_tokens}")
+        options.append(f"--out {shlex.quote(f'{args.out}/evaluation')}")
+        lines.append("  memenvs evaluate run " + " \\\n      ".join(options))
         if args.save_episodes:
-            lines.append(f"  memenvs view {shlex.quote(str(args.out))}")
-    return "\n".join([*lines, f"  memenvs view {shlex.quote(str(args.out))} --curves"])
+            lines.append(f"  memenvs view {out}")
+    return "\n".join([*lines, f"  memenvs view {out} --curves", ""])
 
 
 class TimedScorer:

@@ -164,20 +164,18 @@ def report_error(prog: str, error: object) -> int:
     return 2
 
 
-def show(text: str, file: TextIO | None = None) -> None:
-    """Write text with colours.
-
-    On a terminal, lines are wrapped at words to its width. Colours are left out elsewhere, and where NO_COLOR
-    is set.
+def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
+    """Write text with colours, which are left out if `file` is no terminal or NO_COLOR is set.
 
     Args:
         text: ends with a line end.
         file: standard output by default.
+        wrap: wrap lines at words to the width of a terminal; commands to be copied are not wrapped.
     """
     file = file or sys.stdout
     if not file.isatty() or "NO_COLOR" in os.environ:
         text = _COLOUR.sub("", text)
-    if file.isatty():
+    if wrap and file.isatty():
         width = terminal_width()
         text = "\n".join(line for long in text.split("\n") for line in _wrapped(long, width))
     file.write(text)

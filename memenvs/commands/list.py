@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from memenvs.cli import (
     shell_form,
     terminal_width,
 )
+from memenvs.cli import show as write
 from memenvs.core.files import read_json
 from memenvs.core.optional import import_object
 from memenvs.data import bundled, bundled_names
@@ -77,11 +77,11 @@ def show(name: Positional[str | None] = None) -> None:
         name: one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …
     """
     if name is None:
-        sys.stdout.write(overview())
+        write(overview())
         return
     same = [entry for entry in entries() if entry.name.lower() == name.lower()]
     try:
-        sys.stdout.write("\n".join(map(whole, same or [_environment(name)])))
+        write("\n".join(map(whole, same or [_environment(name)])))
     except (gym.error.Error, ImportError) as error:
         known = ", ".join(closest_first(name, dict.fromkeys(entry.name for entry in entries())))
         raise ValueError(f"nothing is called {name!r} ({error}); there are {known}") from error

@@ -99,7 +99,7 @@ def play(
     try:
         session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
         while True:
-            shown = _as_read(session) if shows_text else env.render()
+            shown = _as_read(session, is_person) if shows_text else env.render()
             show(f"{shown}\n\n")
             if session.over:
                 break
@@ -262,11 +262,16 @@ def _read_line(prompt: str) -> str:
     return input(prompt if sys.stdin.isatty() else "")
 
 
-def _as_read(session: Session) -> str:
-    """What the agent reads at this turn, whole, behind what its last reply earned; at the end the answer."""
+def _as_read(session: Session, is_person: bool) -> str:
+    """What the agent reads at this turn, whole, behind what its last reply earned; at the end the answer.
+
+    A person has typed the reply, so that it is not shown again.
+    """
     info, turn = session.info, len(session.episode.turns)
     lines = list[str]()
     if turn:
+        if not is_person:
+            lines += block("replied", session.episode.replies[-1].text, limit=400)
         signals, credits = info.get("signals", {}), info.get("credits", {})
         lines += earned_lines(info["rewards"], signals, credits, info["turn_rewards"])
     if session.over:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memenvs.baselines.update import optimizer_masters
+from memenvs.cli import show
 from memenvs.core.files import (
     damage_in_one_line,
     path_in_errors,
@@ -204,8 +205,7 @@ class TrainingLog:
     def show(self, line: str) -> None:
         """Write a line to the error stream."""
         if not self._quiet:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+            show(f"{line}\n", sys.stderr)
 
     def close(self, failed: bool = False) -> None:
         """End the trackers' runs; `failed` where an error ended the training."""

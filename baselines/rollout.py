@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import math
 import re
+import shlex
 import signal
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +24,7 @@ from memenvs import models
 from memenvs.baselines.checkpoint import EPISODES, BestEvaluation, Checkpoints, TrainingLog
 from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs, TrainArgs
 from memenvs.baselines.update import ProcessGroup, make_optimizer
-from memenvs.cli import check_env_arguments
+from memenvs.cli import RED, RESET, YELLOW, Parameter, check_env_arguments, shell_form, show
 from memenvs.core.env import text_env_of
 from memenvs.core.files import hold_folder, write_json
 from memenvs.core.trackers import check_clients
@@ -49,6 +52,13 @@ PROBLEMS = (
     *("skipped", "nonfinite"),
 )
 """Counts on it, if they are not 0."""
+WORK = {
+    "sampling": "sampling {episodes}",
+    "scoring": "scoring replies for the reward methods",
+    "log_probs": "computing log-probabilities",
+    "update": "updating the weights",
+}
+"""What is said of the parts of a run's first step."""
 WORD = re.compile(r"[^\W_]+")
 
 
@@ -434,7 +444,8 @@ class StepLoop:
         while self._step < self._last and not self._stopping:
             self._step += 1
             self._run.set_rate(self._step, self._last)
-            self._step_started, self._timer = time.perf_counter(), Timer()
+            self._step_started = time.perf_counter()
+            self._timer = Timer() if self._step > self._first + 1 else _SpokenTimer(self._say_work)
             yield self._step, self._timer
 
     def end(self, metrics: dict[str, float], tokens: int, episodes: Sequence[Episode] = ()) -> None:
@@ -470,8 +481,16 @@ class StepLoop:
         if best or step % run.args.save_every == 0 or step == self._last:
             run.save(step)
 
+    def _say_work(self, name: str) -> None:
+        """Say what the first step does now, which may take minutes."""
+        args = self._run.args
+        episodes = f"{args.groups * args.group_size} episodes" if isinstance(args, StepArgs) else "replies"
+        self._log.show(f"step {self._step}: {WORK[name].format(episodes=episodes)} …")
+
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         signal.signal(signal.SIGTERM, self._handler)
+        if kind is None and self._run.processes.is_main:
+            show(next_commands(self._run.args), sys.stderr, wrap=False)
         self._log.close(failed=kind is not None)
         self._run.release()
         if kind is None:  # a failed process does not wait for the others
@@ -490,8 +509,12 @@ class StepLoop:
         step = self._step
         self._log.write(step, metrics)
         names = [name for name in SHOWN if name in metrics]
-        names += [name for name in PROBLEMS if metrics.get(name)]
-        shown = "  ".join(f"{name} {metrics[name]:.4g}" for name in names)
+        shown = "  ".join(
+            [
+                *(f"{name} {metrics[name]:.4g}" for name in names),
+                *(f"{RED}{name} {metrics[name]:.4g}{RESET}" for name in PROBLEMS if metrics.get(name)),
+            ]
+        )
         gone = time.perf_counter() - self._started
         pace = gone / (step - self._first)  # of this process's steps, as the run may be resumed
         elapsed, left = (
@@ -510,10 +533,50 @@ class StepLoop:
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            self._log.show(f"warning: {text}")
+            self._log.show(f"{YELLOW}warning{RESET}: {text}")
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._sigterm = True
+
+
+class _SpokenTimer(Timer):
+    """A timer that says what begins, once for each kind of `WORK`.
+
+    Args:
+        say: is given the kind.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say, self._said = say, set[str]()
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """See `Timer`."""
+        if name in WORK and name not in self._said:
+            self._said.add(name)
+            self._say(name)
+        with super().__call__(name):
+            yield
+
+
+def next_commands(args: TrainArgs) -> str:
+    """What to do with a run that has ended: the commands that evaluate its policy and show its numbers."""
+    out = shlex.quote(str(args.out))
+    lines = [f"the trained model is in {args.out}/last/policy; next:"]
+    if isinstance(args, PlayArgs):
+        options = [f"--env {args.env}", f"--policy {shlex.quote(f'hf:{args.out}/last/policy')}"]
+        if args.env_args:
+            given = (shell_form(Parameter(name, Any, value)) for name, value in args.env_args.items())
+            options.append(f"--env-args {' '.join(given)}")
+        if args.stop:
+            options.append(f"--stop {shlex.join(args.stop)}")
+        options.append(f"--max-new-tokens {args.max_new_tokens}")
+        options.append(f"--out {shlex.quote(f'{args.out}/evaluation')}")
+        lines.append("  memenvs evaluate run " + " \\\n      ".join(options))
+        if args.save_episodes:
+            lines.append(f"  memenvs view {out}")
+    return "\n".join([*lines, f"  memenvs view {out} --curves", ""])
 
 
 class TimedScorer:

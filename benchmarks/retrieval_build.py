@@ -40,7 +40,7 @@ def main() -> None:
     rates: dict[str, list[float]] = {"by length": [], "file order, 64": []}
     for _ in range(args.rounds):
         with timed(rates["by length"], args.passages), tempfile.TemporaryDirectory() as folder:
-            encode_corpus(corpus, ours, Path(folder), progress=False)
+            encode_corpus(corpus, ours, Path(folder))
         with timed(rates["file order, 64"], args.passages):
             for start in range(0, args.passages, 64):
                 batch = [corpus.passage(row).contents for row in range(start, min(start + 64, args.passages))]

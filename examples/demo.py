@@ -10,6 +10,7 @@ from memenvs.cli import show
 from memenvs.commands.build import main as build
 from memenvs.evaluation.summary import share_interval
 from memenvs.rollout.scripted import make_policy, play_episode, play_tasks
+from memenvs.wrappers import TAMTRL
 
 TASKS = 50
 POLICIES = ("gold", "lexical", "silent")
@@ -26,18 +27,21 @@ def main() -> None:
             raise SystemExit(1)
 
         env = gym.make("MemChunkQA-v0", tasks=str(tasks), chunk_size=4000, render_mode="ansi")
+        rewarded = TAMTRL(env, scorer="lexical")
         scores = {name: play_tasks(env, make_policy(name, env), range(TASKS)) for name in POLICIES}
 
         print("\n2. One episode, read by word overlap in chunks of 4,000 tokens.\n")
+        print("TAMTRL asks a scorer how likely each memory is, given the evidence of its turn:")
+        print("the signal. At the end each turn is paid its share of the outcome: the credit.\n")
         solved = scores["lexical"]["em"].index(1.0) if 1.0 in scores["lexical"]["em"] else 0
         policy = make_policy("lexical", env)
-        play_episode(env, policy, task=solved, on_turn=lambda: show(f"{env.render()}\n\n"))
+        play_episode(rewarded, policy, task=solved, on_turn=lambda: show(f"{rewarded.render()}\n\n"))
 
         print(f"3. Three policies on {TASKS} tasks: mean and 95% interval.\n")
-        print(f"{'policy':10}{'EM':>24}{'F1':>24}{'sub_em':>24}")
+        print(f"{'policy':10}{'EM':>23}{'F1':>23}{'sub_em':>23}")
         for name, metrics in scores.items():
             columns = [share_interval(metrics[m]) for m in ("em", "f1", "sub_em")]
-            print(f"{name:10}" + "".join(f"{column!s:>24}" for column in columns))
+            print(f"{name:10}" + "".join(f"{column!s:>23}" for column in columns))
         print("\nA small language model reads: make demo-lm")
 
 

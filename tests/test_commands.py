@@ -1,6 +1,7 @@
 """`memenvs COMMAND`: the overview, how options are read, errors of one line, and the list."""
 
 import contextlib
+import io
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import pytest
 from command_line import listing
 
 import memenvs
-from memenvs.cli import parse, run_command
+from memenvs.cli import RED, RESET, in_columns, parse, run_command, show
 from memenvs.commands import main
 from memenvs.rollout.scripted import POLICIES, make_policy
 from memenvs.tasks.metrics import METRICS
@@ -257,3 +258,31 @@ def test_an_unknown_name_is_answered_by_the_closest_ones(capsys):
 def test_every_policy_of_the_list_can_be_made():
     env = memenvs.envs.chunk_qa.ChunkQAEnv(tasks="world-test", n_documents=4)
     assert all(make_policy(name, env) for name in POLICIES)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_text_is_wrapped_and_coloured_on_a_terminal_and_plain_elsewhere(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    text = f"  {RED}failed{RESET}: the server did not answer in time\n"
+    terminal, file = Terminal(), io.StringIO()
+    show(text, terminal)
+    show(text, file)
+    assert file.getvalue() == "  failed: the server did not answer in time\n"
+    assert RED in terminal.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Terminal()
+    show(text, plain)
+    assert plain.getvalue() == "  failed: the server did not\n  answer in time\n"
+
+
+def test_a_table_that_is_wider_than_the_terminal_is_shown_in_parts():
+    rows = [["run", "em", "return"], ["---"] * 3, ["a\\|b", "1.000", "-0.5"]]
+    page = "\n".join(["title", "", *(f"| {' | '.join(row)} |" for row in rows)])
+    wide, narrow = in_columns(page, 80), in_columns(page, 12)
+    assert wide.splitlines() == ["title", "", "run     em  return", "a|b  1.000    -0.5"]
+    assert narrow.splitlines()[2:] == ["run     em", "a|b  1.000", "", "run  return", "a|b    -0.5"]

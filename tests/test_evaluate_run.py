@@ -276,7 +276,7 @@ def test_a_resumed_run_says_what_is_kept_and_reports_progress_without_a_terminal
 ):
     run(*TOOL, "--policy", "gold", "--task", "0:2", out=tmp_path)
     assert capsys.readouterr().err == "2 episodes: 0 kept, 2 to play\n"
-    monkeypatch.setattr("memenvs.evaluation.run.SAY_EVERY", 0.0)
+    monkeypatch.setattr("memenvs.core.progress.SAY_EVERY", 0.0)
     run(*TOOL, "--policy", "gold", "--task", "0:4", out=tmp_path)
     said = capsys.readouterr().err.splitlines()
     assert said == [

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import get_type_hints
 import easy_sokoban
 import numpy as np
 import pytest
+from command_line import evaluate
 from launching import launch, run_together
 
 pytest.importorskip("torch")
@@ -207,9 +209,24 @@ class TestReports:
 
     def test_the_screen_shows_how_long_is_left(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "run", steps=2, groups=2)
-        first, second = (line for line in capsys.readouterr().err.splitlines() if line.startswith("step "))
+        first, second = (
+            line for line in capsys.readouterr().err.splitlines() if re.match(r"step \d+/", line)
+        )
         assert re.match(r"step 1/2  return .* \d+\.\d s a step, 0:00:\d\d elapsed, 0:00:\d\d left$", first)
         assert re.match(r"step 2/2  return .* \d+\.\d s a step, 0:00:\d\d elapsed, 0:00:00 left$", second)
+
+    def test_the_first_step_says_what_it_does_and_the_end_which_commands_come_next(
+        self, game, tmp_path, capsys
+    ):
+        run(grpo, game, tmp_path / "run", steps=2, groups=2, group_size=4)
+        said = capsys.readouterr().err
+        assert said.count("step 1: sampling 8 episodes …\n") == 1
+        assert "step 1: updating the weights …\n" in said
+        assert "step 2: " not in said
+        assert f"\n  memenvs view {tmp_path}/run --curves\n" in said
+        (command,) = re.findall(r"memenvs evaluate run ((?:.*\\\n)*.*)", said)
+        assert evaluate([*shlex.split(command.replace("\\\n", "")), "--task", "0:2"]) == 0
+        assert "2 episodes finished, 0 failed" in capsys.readouterr().out
 
     def test_prompts_that_do_not_fit_cause_one_warning_and_are_counted_at_every_step(
         self, game, tmp_path, capsys
@@ -218,7 +235,7 @@ class TestReports:
         model = str(easy_sokoban.save_model(tmp_path / "model", longer))
         lines = run(grpo, (longer, model), tmp_path / "run", steps=2, groups=4, group_size=2)
         said = capsys.readouterr().err.splitlines()
-        steps = [line for line in said if line.startswith("step ")]
+        steps = [line for line in said if re.match(r"step \d+/", line)]
         assert all(
             f"overlong_prompts {line['overlong_prompts']:g}" in shown
             for line, shown in zip(lines, steps, strict=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from memenvs.core.data import Count, NonNegative, checked
 from memenvs.core.files import json_sha256, write_text
 from memenvs.core.http import JSONClient
+from memenvs.core.progress import progress
 from memenvs.core.text import thought_end
 from memenvs.models.endpoint import complete
 from memenvs.wrappers.method import Score
@@ -57,7 +58,7 @@ class JudgeClient:
     def for_each(self, ask: Callable[[T], V], items: Sequence[T]) -> list[V]:
         """What `ask` returns for each item, at most `concurrency` at a time."""
         with ThreadPoolExecutor(self.concurrency) as pool:
-            return list(pool.map(ask, items))
+            return list(progress(pool.map(ask, items), len(items), "judgements"))
 
     def ask(self, prompt: str, read: Callable[[str], list[Score]]) -> list[Score]:
         """The scores that `read` finds in the reply to a prompt, without the thought that leads the reply.

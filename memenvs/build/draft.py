@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from memenvs.core.processes import map_in_processes
+from memenvs.core.progress import Progress, progress
 from memenvs.tasks.taskset import Layout, Task, shown
 from memenvs.tasks.tokens import Gaps, TextTokenizer
 
@@ -106,13 +106,11 @@ def item_rng(seed: int, split: str, item: int) -> np.random.Generator:
 def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label: str = "tasks") -> list[T]:
     """`[make(0), …, make(count - 1)]`, by `workers` processes; the result does not depend on their number.
 
-    A progress bar appears when the work takes over a second.
-
     Args:
         make: a picklable callable of the item's number, which draws from `item_rng` alone.
         count: items.
         workers: processes; 1 makes them in this one.
-        label: what the progress bar counts.
+        label: what is counted, in the plural.
 
     Raises:
         ValueError: a process was killed.
@@ -121,16 +119,16 @@ def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label:
     if workers <= 1 or len(jobs) == 1:
         return list(progress(map(make, range(count)), count, label))
     made = map_in_processes(partial(_make_all, make), jobs, min(workers, len(jobs)))
-    return [item for part in progress(made, len(jobs), label) for item in part]
+    items = list[T]()
+    with Progress(count, label, delay=1.0) as shown:
+        for part in made:
+            items += part
+            shown.add(len(part))
+    return items
 
 
 def _make_all(make: Callable[[int], T], job: Iterable[int]) -> list[T]:
     return [make(item) for item in job]
-
-
-def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
-    """`items`, with a progress bar on standard error once they have taken a second."""
-    return iter(tqdm(items, total=total, desc=label, delay=1.0, leave=False, disable=None))
 
 
 def renumbered(task: Task, numbers: Ints | NDArray[np.object_]) -> Task:

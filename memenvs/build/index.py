@@ -39,7 +39,6 @@ def build_index(
     out: Path | str,
     index: str = "flat",
     encoder: Encoder | None = None,
-    progress: bool = True,
     say: Callable[[str], None] = tqdm.write,
 ) -> IndexCard:
     """Build an index folder for `load_retriever`; a killed build resumes where it stopped.
@@ -52,7 +51,6 @@ def build_index(
         out: the folder; made if there is none.
         index: `"lexical"` (BM25), `"flat"` (exact), `"hnsw"` or `"ivfpq"`.
         encoder: of a dense index; None: `Encoder()`, E5.
-        progress: whether to show a bar.
         say: called with a line on what was built, and one on the recall of an approximate index.
 
     Raises:
@@ -66,7 +64,7 @@ def build_index(
     if index == "lexical":
         card = _build_lexical(mapped, out)
     else:
-        card = _build_dense(mapped, out, index, encoder or Encoder(), progress)
+        card = _build_dense(mapped, out, index, encoder or Encoder())
     say(f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions")
     if card.recall:
         say(
@@ -101,9 +99,9 @@ def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
     return IndexCard("lexical", "bm25", len(corpus), corpus.sha256).write(out, out / BM25)
 
 
-def _build_dense(corpus: Corpus, out: Path, index: str, encoder: Encoder, progress: bool) -> IndexCard:
+def _build_dense(corpus: Corpus, out: Path, index: str, encoder: Encoder) -> IndexCard:
     how = index_settings(index, len(corpus), encoder.dimension)  # refuses before an hour of encoding
-    vectors = encode_corpus(corpus, encoder, out, progress)
+    vectors = encode_corpus(corpus, encoder, out)
     measured: dict[str, float] = {}
     (out / CARD).unlink(missing_ok=True)
     if index != "flat":

@@ -10,8 +10,9 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from memenvs.build.draft import Documents, Draft, frame_tokens, item_rng, make_items, progress, renumbered
+from memenvs.build.draft import Documents, Draft, frame_tokens, item_rng, make_items, renumbered
 from memenvs.core.data import Count, Positive, Whole, checked
+from memenvs.core.progress import progress
 from memenvs.tasks.metrics import get_metric
 from memenvs.tasks.taskset import SEPARATOR, Questions, Task, TaskSet
 from memenvs.tasks.tokens import TextTokenizer
@@ -224,7 +225,7 @@ def mix(
         len(sources), count or sum(map(len, sources)), p=shares
     )
     used, orders, tasks = [0] * len(sources), [np.zeros(0, np.int64)] * len(sources), []
-    for source in progress(picks.tolist(), len(picks), "mix"):
+    for source in progress(picks.tolist(), len(picks), "tasks"):
         cycle, place = divmod(used[source], len(numbered[source]))
         used[source] += 1
         if place == 0:

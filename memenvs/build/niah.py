@@ -12,9 +12,10 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from memenvs.build.draft import Draft, item_rng, make_items, progress
+from memenvs.build.draft import Draft, item_rng, make_items
 from memenvs.build.haystack import JOINED, NOISE, TEXTS, Haystack, prose_sentences
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.progress import progress
 from memenvs.tasks.taskset import Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -131,7 +132,7 @@ def niah(
     recipe = RECIPES[variant]
     hay = _haystack(recipe, tokens, prose, tokenizer, item_rng(seed, f"{split}\0haystack", 0))
     plan = partial(_plan, recipe, occurring(hay), f"{split}/{variant}", seed)
-    plans = make_items(plan, count, workers=workers, label=f"niah {variant}")
+    plans = make_items(plan, count, workers=workers, label=f"niah {variant} tasks")
     pieces = [recipe.needle(key, value) for plan in plans for key, value in plan.needles]
     haystack = Haystack(hay, pieces, count, tokens, tokenizer, shuffled=recipe.haystack == "needles")
     haystack.check_room(f"the needles of {variant}")

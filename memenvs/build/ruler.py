@@ -19,13 +19,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.build.draft import Documents, Draft, Ints, item_rng, progress, sizes_with_headers
+from memenvs.build.draft import Documents, Draft, Ints, item_rng, sizes_with_headers
 from memenvs.build.examples import Example, Pool, among_distractors, usable
 from memenvs.build.haystack import JOINED, NOISE, Haystack, opening_tokens, shared_numbers, sizes_between
 from memenvs.build.niah import ADJECTIVES, NOUNS, draw, niah
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.build.readers.records import Id, read_answers, read_records
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.progress import progress
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -138,7 +139,7 @@ def _variables(
     lines = [f"{line}\n" for of_task in drawn for _, _, chain in of_task for line in chain]
     haystack = Haystack(NOISE, lines, count, tokens, tokenizer)
     tasks = []
-    for item, (rng, of_task) in enumerate(progress(zip(rngs, drawn, strict=True), count, "vt")):
+    for item, (rng, of_task) in enumerate(progress(zip(rngs, drawn, strict=True), count, "vt tasks")):
         order = haystack.take(item, int(rng.integers(2**63)))
         if len(order) < each:
             why = f"its {each} assignments take {haystack.used[item]} and need as many lines"
@@ -207,7 +208,7 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
         pool, sizes, added = _word_list(words, tokens, tokenizer)
     answerable = _in_no_other(words)
     numbers, tasks = shared_numbers(len(words)), []
-    for item in progress(range(count), count, "cwe"):
+    for item in progress(range(count), count, "cwe tasks"):
         rng = item_rng(seed, f"{split}/cwe", item)
         common = rng.choice(answerable, COMMON, replace=False)
         others = rng.permutation(np.setdiff1d(np.arange(len(words)), common))
@@ -281,7 +282,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
     sizes = sizes_between(pool, pool, tokenizer)
     opening = opening_tokens(pool, sizes, tokenizer)
     numbers, tasks = shared_numbers(len(pool.texts)), []
-    for item, (rng, words) in enumerate(progress(zip(rngs, coded, strict=True), count, "fwe")):
+    for item, (rng, words) in enumerate(progress(zip(rngs, coded, strict=True), count, "fwe tasks")):
         own = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
         of_each = _zeta_counts(share, sizes[own], tokens - opening)
         if of_each[FREQUENT] <= of_each[FREQUENT + 1]:

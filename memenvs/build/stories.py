@@ -16,7 +16,7 @@ from typing import Annotated, Literal, get_args
 import numpy as np
 from msgspec import Meta
 
-from memenvs.build.draft import Documents, Draft, item_rng, progress
+from memenvs.build.draft import Documents, Draft, item_rng
 from memenvs.build.haystack import (
     JOINED,
     Haystack,
@@ -28,6 +28,7 @@ from memenvs.build.haystack import (
 )
 from memenvs.build.niah import NOUNS
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.progress import progress
 from memenvs.tasks.metrics import MRCR_PREFIX
 from memenvs.tasks.taskset import Task
 from memenvs.tasks.tokens import TextTokenizer

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from tyro.conf import PositionalRequiredArgs, arg
 
-from memenvs.cli import deferred
+from memenvs.cli import RED, RESET, deferred, show, show_page
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.files import path_in_errors, write_text
 from memenvs.evaluation.compare import PairedComparison
@@ -74,13 +74,14 @@ def run(
         )
     except KeyboardInterrupt:
         kept = f"finished episodes are in {out}" if out else "nothing was kept, as there is no --out"
-        sys.stderr.write(f"memenvs evaluate run: interrupted; {kept}\n")
+        show(f"memenvs evaluate run: interrupted; {kept}\n", sys.stderr)
         return 130
-    sys.stdout.write(str(summary))
+    show_page(str(summary))
     if not summary.failed:
         return 0
     again = "the same command plays them again" if out else "with --out they could be played again"
-    sys.stderr.write(f"memenvs evaluate run: {summary.failed} episodes failed and are in no mean; {again}\n")
+    failed = f"{RED}{summary.failed} episodes failed{RESET}"
+    show(f"memenvs evaluate run: {failed} and are in no mean; {again}\n", sys.stderr)
     return 1
 
 
@@ -107,11 +108,10 @@ def compare(comparison: Comparison, *, out: Path | None = None) -> None:
         out: folder; write comparison.md, comparison.json, forest.png and forest.svg there.
     """
     compared = comparison()
-    sys.stdout.write(str(compared))
-    sys.stdout.flush()
+    show_page(str(compared))
     if out:
         paths = compared.write(out)
-        sys.stdout.write(f"\n{out}: {', '.join(path.name for path in paths)}\n")
+        show(f"\n{out}: {', '.join(path.name for path in paths)}\n")
 
 
 def table(table: Table, *, out: Path | None = None) -> None:
@@ -131,7 +131,7 @@ def table(table: Table, *, out: Path | None = None) -> None:
         out: file; write the table there too (Markdown).
     """
     made = table()
-    sys.stdout.write(made)
+    show_page(made)
     if out:
         with path_in_errors(out):
             write_text(out, made)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +20,9 @@ from memenvs.cli import (
     find_spec,
     parameters_of,
     shell_form,
+    terminal_width,
 )
+from memenvs.cli import show as write
 from memenvs.core.files import read_json
 from memenvs.core.optional import import_object
 from memenvs.data import bundled, bundled_names
@@ -76,11 +77,11 @@ def show(name: Positional[str | None] = None) -> None:
         name: one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …
     """
     if name is None:
-        sys.stdout.write(overview())
+        write(overview())
         return
     same = [entry for entry in entries() if entry.name.lower() == name.lower()]
     try:
-        sys.stdout.write("\n".join(map(whole, same or [_environment(name)])))
+        write("\n".join(map(whole, same or [_environment(name)])))
     except (gym.error.Error, ImportError) as error:
         known = ", ".join(closest_first(name, dict.fromkeys(entry.name for entry in entries())))
         raise ValueError(f"nothing is called {name!r} ({error}); there are {known}") from error
@@ -157,5 +158,7 @@ def _about(card: Card) -> str:
 
 
 def _filled(text: str, first: str, indent: int) -> str:
-    fill = textwrap.TextWrapper(110, first, " " * indent, break_long_words=False, break_on_hyphens=False)
+    fill = textwrap.TextWrapper(
+        terminal_width(110), first, " " * indent, break_long_words=False, break_on_hyphens=False
+    )
     return fill.fill(text)

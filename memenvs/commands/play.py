@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import make_env, show
+from memenvs.cli import BOLD, RESET, make_env, show
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.checks import error_line
 from memenvs.core.data import Seed, Whole, checked
@@ -46,7 +46,6 @@ _TYPING = (
     "You are the agent. A line is a reply; begin and end one of several lines by a line with a single `.`."
 )
 _GRID_KEYS = "You move by w a s d, up down left right or 0 to 3, several on a line if you like."
-_BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
 @checked
@@ -93,13 +92,14 @@ def play(
         env = RewardWrapper(env, methods, *choose_scorer(policy.scorer, encoder))
     session = Session(encoder, Episode(seed=seed), np.random.default_rng(seed))
     is_person, is_grid = name == "me", isinstance(env, GridInWords)
+    shows_text = (is_person and not is_grid) or type(inner).render is gym.Env.render
     stopped = False
     if is_person:
         show(f"{_GRID_KEYS if is_grid else _TYPING} Ctrl-D ends the episode.\n\n")
     try:
         session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
         while True:
-            shown = _as_read(session) if is_person and not is_grid else env.render()
+            shown = _as_read(session, is_person) if shows_text else env.render()
             show(f"{shown}\n\n")
             if session.over:
                 break
@@ -262,21 +262,27 @@ def _read_line(prompt: str) -> str:
     return input(prompt if sys.stdin.isatty() else "")
 
 
-def _as_read(session: Session) -> str:
-    """What the agent reads at this turn, whole, behind what its last reply earned; at the end the answer."""
+def _as_read(session: Session, is_person: bool) -> str:
+    """What the agent reads at this turn, whole, behind what its last reply earned; at the end the answer.
+
+    A person has typed the reply, so that it is not shown again.
+    """
     info, turn = session.info, len(session.episode.turns)
     lines = list[str]()
     if turn:
+        if not is_person:
+            lines += block("replied", session.episode.replies[-1].text, limit=400)
         signals, credits = info.get("signals", {}), info.get("credits", {})
         lines += earned_lines(info["rewards"], signals, credits, info["turn_rewards"])
     if session.over:
         if said := printable(info["feedback"]).strip("\n"):
             lines.append(said)
-        lines += block("right answer", info["privileged"]["target"], limit=800)
-        return "\n".join([*lines, f"{_BOLD}the episode is {session.episode.end}{_RESET}"])
+        if target := info["privileged"].get("target"):
+            lines += block("right answer", target, limit=800)
+        return "\n".join([*lines, f"{BOLD}the episode is {session.episode.end}{RESET}"])
     text: Any = session.text
     read = printable(text if isinstance(text, str) else text["text"]).strip("\n")
-    return "\n".join([*lines, f"{_BOLD}turn {turn + 1}{_RESET}", read])
+    return "\n".join([*lines, f"{BOLD}turn {turn + 1}{RESET}", read])
 
 
 def _summary(session: Session, stopped: bool) -> str:

@@ -130,7 +130,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         - `_task_id()`: the task's id; its number by default.
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
           line about the reward through `reward_lines`, so that a reward wrapper can replace it. The `play`
-          command needs it.
+          command shows the observation of an environment that has none.
         - `_restored()`: called by `set_state` to rebuild what is derived from the episode.
         - `task_set()`: name and hash of the tasks, for states.
 

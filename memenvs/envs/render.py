@@ -8,8 +8,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_WIDTH = 88
-_BOLD, _DIM, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+from memenvs.cli import BOLD, DIM, GREEN, RESET, YELLOW, terminal_width
 
 
 def reading_turn(
@@ -28,16 +27,16 @@ def reading_turn(
     The chunk is shown by its beginning, its end and the evidence inside it, which is highlighted; `earned`
     are the lines of the reward (`TextEnv.reward_lines`).
     """
-    lines = [f"{_BOLD}{title}{_RESET}"]
+    lines = [f"{BOLD}{title}{RESET}"]
     if reply is not None:
         lines += [*block("replied", reply, limit=400), *earned]
     if end:
-        return "\n".join([*lines, f"{_BOLD}the episode is {end}{_RESET}"])
+        return "\n".join([*lines, f"{BOLD}the episode is {end}{RESET}"])
     lines += [*block("question", question, limit=600), *block("memory", memory, limit=800)]
     if chunk is not None:
         lines += block(f"chunk ({len(chunk):,} characters)", chunk, limit=500)
         for part in evidence:
-            lines += block("evidence inside it", part, limit=500, colour=_GREEN)
+            lines += block("evidence inside it", part, limit=500, colour=GREEN)
     return "\n".join(lines)
 
 
@@ -51,13 +50,13 @@ def conversation_turn(
     end: str,
 ) -> str:
     """A turn of a conversation with tools: the question, or the last reply, its reward and its feedback."""
-    lines = [f"{_BOLD}{title}{_RESET}"]
+    lines = [f"{BOLD}{title}{RESET}"]
     if reply is None:
         lines += block("question", question, limit=600)
     else:
         lines += [*block("replied", reply, limit=500), *earned]
         lines += block("came back", feedback, limit=800)
-    return "\n".join([*lines, f"{_BOLD}the episode is {end}{_RESET}"] if end else lines)
+    return "\n".join([*lines, f"{BOLD}the episode is {end}{RESET}"] if end else lines)
 
 
 def earned_lines(
@@ -77,9 +76,9 @@ def earned_lines(
     lines = [reward_line(rewards)]
     if signals:
         measured = ", ".join(f"{name} {value:.4g}" for name, value in signals.items())
-        lines.append(f"{_YELLOW}signals{_RESET} {measured}")
+        lines.append(f"{YELLOW}signals{RESET} {measured}")
     if any(credits.values()):
-        lines.append(f"{_YELLOW}credits{_RESET}")
+        lines.append(f"{YELLOW}credits{RESET}")
         for turn, reward in enumerate(turn_rewards):
             lines.append(f"  turn {turn + 1}: {reward:+.2f} in all{credits_of(credits, turn)}")
     return lines
@@ -100,33 +99,37 @@ def credits_of(credits: Mapping[str, Sequence[Any]], turn: int) -> str:
 
 
 def block(label: str, text: str, *, limit: int, colour: str = "") -> list[str]:
-    """A labelled, indented paragraph of at most about `limit` characters, its middle left out."""
-    shown = printable(excerpt(text, limit)).strip() or "(empty)"
+    """A labelled, indented paragraph of at most about `limit` characters, its middle left out.
+
+    It is wrapped to the width of the terminal.
+    """
+    shown, width = printable(excerpt(text, limit)).strip() or "(empty)", terminal_width()
     lines = [
         line
         for paragraph in shown.splitlines()
-        for line in textwrap.wrap(paragraph, _WIDTH, initial_indent="  ", subsequent_indent="  ") or [""]
+        for line in textwrap.wrap(paragraph, width, initial_indent="  ", subsequent_indent="  ") or [""]
     ]
-    return [f"{_YELLOW}{label}{_RESET}", *(f"{colour}{line}{_RESET}" if colour else line for line in lines)]
+    return [f"{YELLOW}{label}{RESET}", *(f"{colour}{line}{RESET}" if colour else line for line in lines)]
 
 
 def excerpt(text: str, limit: int) -> str:
-    """`text`, or its beginning and end with the number of characters left out between them."""
+    """`text`, or its first and last words with the number of characters left out on a line between them."""
     if len(text) <= limit:
         return text
-    half = limit // 2
-    return f"{text[:half]} {_DIM}[… {len(text) - 2 * half:,} characters …]{_RESET} {text[-half:]}"
+    first, last = text[: limit // 2], text[-(limit // 2) :]
+    first, last = first.rpartition(" ")[0] or first, last.partition(" ")[2] or last
+    return f"{first}\n{DIM}[… {len(text) - len(first) - len(last):,} characters …]{RESET}\n{last}"
 
 
 def printable(text: str) -> str:
     """`text` with control characters, except line ends and our own colours, shown as U+FFFD."""
-    bare = text.replace(_DIM, "\ue000").replace(_RESET, "\ue001")
+    bare = text.replace(DIM, "\ue000").replace(RESET, "\ue001")
     safe = "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\ufffd" for c in bare)
-    return safe.replace("\ue000", _DIM).replace("\ue001", _RESET)
+    return safe.replace("\ue000", DIM).replace("\ue001", RESET)
 
 
 def reward_line(rewards: Mapping[str, float]) -> str:
     """The reward of a turn and the components that made it; one that could not be measured counts nothing."""
     parts = ", ".join(f"{name} {value:+.2f}" for name, value in rewards.items() if value) or "none"
     total = sum(value for value in rewards.values() if not math.isnan(value))
-    return f"{_YELLOW}reward{_RESET} {total:+.2f} ({parts})"
+    return f"{YELLOW}reward{RESET} {total:+.2f} ({parts})"

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from tqdm import tqdm
 
 import memenvs
 from memenvs.cli import make_env
 from memenvs.core.data import Count, Seed, checked
 from memenvs.core.env import text_env_of
 from memenvs.core.files import path_in_errors, write_json, write_text
+from memenvs.core.progress import Progress
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
 from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
@@ -37,9 +36,6 @@ from memenvs.wrappers.registry import (
     plain_method,
     plain_scorer,
 )
-
-SAY_EVERY = 30.0
-"""Seconds between two lines of progress where standard error is not a terminal."""
 
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
@@ -138,10 +134,7 @@ def _play_missing(
     methods: Sequence[MethodSpec],
     scorer: ScorerSpec,
 ) -> None:
-    """Play pairs in copies of an environment, and keep each episode as it ends.
-
-    Progress goes to standard error: a bar on a terminal, otherwise a line every `SAY_EVERY` seconds.
-    """
+    """Play pairs in copies of an environment, and keep each episode as it ends."""
     with contextlib.closing(TextVectorEnv(copies, autoreset_mode="Disabled", errors="truncate")) as venv:
         sampler, encoder = policy.make(venv)
         played: Any = venv
@@ -149,17 +142,13 @@ def _play_missing(
             made, template = choose_scorer(scorer, encoder)
             played = VectorRewardWrapper(venv, methods, made, template=template)
         sessions = ([Session(encoder, *begin(seed, pair))] for pair in pairs)
-        failed, kept, said = 0, total - len(pairs), time.monotonic()
+        failed, kept = 0, total - len(pairs)
         sys.stderr.write(f"{total} episodes: {kept} kept, {len(pairs)} to play\n")
-        with tqdm(total=total, initial=kept, desc="episodes", disable=None) as bar:
-            for done, (session,) in enumerate(Engine(played, sampler).play(sessions), kept + 1):
+        with Progress(total, "episodes", done=kept, leave=True) as progress:
+            for (session,) in Engine(played, sampler).play(sessions):
                 log.keep(completed(session), encoder)
                 failed += bool(session.episode.error)
-                bar.update()
-                bar.set_postfix(failed=failed)
-                if bar.disable and time.monotonic() - said >= SAY_EVERY:
-                    said = time.monotonic()
-                    sys.stderr.write(f"{done} of {total} episodes done, {failed} failed\n")
+                progress.add(failed=failed)
 
 
 def read_tasks(text: str, n_tasks: int) -> list[int]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from memenvs.core.files import read_json, whole_file, write_json
 from memenvs.core.optional import require
+from memenvs.core.progress import Progress
 from memenvs.retrieval.corpus import Corpus, CorpusRetriever
 from memenvs.retrieval.encoder import Encoder, load_encoder
 from memenvs.retrieval.index import open_index_folder
@@ -205,14 +206,13 @@ def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path)
     return find
 
 
-def encode_corpus(corpus: Corpus, encoder: Encoder, folder: Path, progress: bool = True) -> Vectors:
+def encode_corpus(corpus: Corpus, encoder: Encoder, folder: Path) -> Vectors:
     """The (N, d) unit vectors of all passages, memory-mapped; encodes the missing ones.
 
     Args:
         corpus: N passages.
         encoder: to d dimensions.
         folder: gets `vectors.npy` (4 N d bytes) and `progress.json`.
-        progress: whether to show a bar.
 
     Raises:
         ValueError: the folder's vectors are of another corpus or encoder.
@@ -233,13 +233,15 @@ def encode_corpus(corpus: Corpus, encoder: Encoder, folder: Path, progress: bool
         else:
             shape = (len(corpus), encoder.dimension)
             vectors = np.lib.format.open_memmap(partial, "w+", np.float32, shape)
-        with tqdm(total=len(corpus), initial=done, unit="passage", disable=not progress) as bar:
+        if done:
+            sys.stderr.write(f"{len(corpus):,} passages: {done:,} kept, {len(corpus) - done:,} to encode\n")
+        with Progress(len(corpus), "passages", done=done, leave=True) as progress:
             for rows in _chunks(corpus.lengths(), done):
                 vectors[rows] = encoder.passages([corpus.passage(row).contents for row in rows.tolist()])
                 vectors.flush()  # before the progress that counts them
                 done += len(rows)
                 write_json(folder / PROGRESS, {**plan, "done": done})
-                bar.update(len(rows))
+                progress.add(len(rows))
         del vectors
         os.replace(partial, folder / VECTORS)
     return open_vectors(folder)

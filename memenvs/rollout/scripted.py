@@ -10,9 +10,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from tqdm import tqdm
 
 from memenvs.core.env import Info, TextEnv
+from memenvs.core.progress import progress
 from memenvs.core.text import split_sentences
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.searching import SearchingEnv, holds_answer
@@ -106,7 +106,8 @@ def play_tasks(
     Each task has a seed of its own, drawn from `seed` and its number.
     """
     metrics: dict[str, list[float]] = {}
-    for task in tqdm(list(tasks), desc="episodes", delay=1.0, leave=False, disable=None):
+    numbers = list(tasks)
+    for task in progress(numbers, len(numbers), "episodes"):
         own = int(np.random.SeedSequence([seed, task]).generate_state(1)[0])
         info = play_episode(env, policy, task=task, seed=own)
         for name, value in {"return": sum(info["turn_rewards"]), **info["metrics"]}.items():

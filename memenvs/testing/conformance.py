@@ -61,6 +61,24 @@ def some_tasks(env: Any) -> range:
     return range(min(10, env.unwrapped.n_tasks))
 
 
+def renders(env: gym.Env[Any, Any]) -> bool:
+    """Whether an environment has a `render` of its own."""
+    return type(env.unwrapped).render is not gym.Env.render
+
+
+def make_rendering(env_id: str) -> gym.Env[Any, Any]:
+    """An environment that renders text; skips the test if it has no `render`."""
+    if not renders(gym.make(env_id)):
+        pytest.skip(f"{env_id} has no render()")
+    return gym.make(env_id, render_mode="ansi")
+
+
+def skip_without_scoring_fields(env: gym.Env[Any, Any]) -> None:
+    """Skip a test of the scoring fields if `_privileged()` returns `{}`."""
+    if not env.reset(seed=0)[1]["privileged"]:
+        pytest.skip("no scoring fields: _privileged() returns {}")
+
+
 def refused(call: Any, *args: Any, said: str = "", error: type[Exception] = ValueError) -> None:
     """Assert that a call raises an error of one line that contains a text."""
     with pytest.raises(error) as raised:
@@ -80,7 +98,7 @@ def env(env_id: str) -> Iterator[gym.Env[Any, Any]]:
 def test_check_env_finds_nothing_to_warn_of(env):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(env.unwrapped)
+        check_env(env.unwrapped, skip_render_check=not renders(env))
 
 
 def test_the_spec_as_json_and_the_seed_give_the_same_episode(env):
@@ -179,7 +197,7 @@ def test_a_copy_resumes_as_the_original_and_apart_from_it(env):
 
 
 def test_the_picture_of_a_state_put_back_is_the_one_it_was_taken_at(env_id):
-    env, other = (gym.make(env_id, render_mode="ansi") for _ in range(2))
+    env, other = (make_rendering(env_id) for _ in range(2))
     env.reset(seed=0)
     env.step("<think></think><answer>Up</answer>")
     drawn = env.render()
@@ -258,6 +276,7 @@ SCORING_FIELDS = (
 
 
 def test_the_scoring_fields_are_texts_and_the_memory_is_where_its_span_says(env):
+    skip_without_scoring_fields(env)
     first, *steps = play(env, SOME, seed=0)
     for reply, step in zip(["", *SOME], [first, *steps], strict=False):
         privileged = step[4]["privileged"]
@@ -279,6 +298,7 @@ METHODS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("methods", METHODS)
 def test_methods_that_ask_for_log_probabilities_run(env, methods):
+    skip_without_scoring_fields(env)
     _, *steps = play(RewardWrapper(env.unwrapped, METHODS[methods], "lexical"), SOME, seed=0)
     for step in steps:
         assert np.isfinite([step[1], *step[4]["signals"].values()]).all()
@@ -314,7 +334,7 @@ def test_an_action_that_is_no_text_is_refused(env):
 
 
 def test_the_picture_for_a_person_is_text(env_id):
-    env = gym.make(env_id, render_mode="ansi")
+    env = make_rendering(env_id)
     env.reset(seed=0)
     env.step("a \x1b[31mred\x00 reply")
     drawn = env.render()

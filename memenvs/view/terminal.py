@@ -6,24 +6,24 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
+from memenvs.cli import BOLD, DIM, GREEN, RED, RESET, terminal_width
 from memenvs.envs.render import block, credits_of, earned_lines, printable
 from memenvs.rollout.records import Episode
 
 _ENTRY = re.compile(r"\[\d+\] ")
-_BOLD, _DIM, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
 
 def listing(episodes: Sequence[Episode]) -> str:
     """A line for each episode, with its number."""
-    lines = [f"{_BOLD}{'#':>5}  {'step':>6}  {'return':>8}  {'success':>7}  {'turns':>5}  task{_RESET}"]
+    lines = [f"{BOLD}{'#':>5}  {'step':>6}  {'return':>8}  {'success':>7}  {'turns':>5}  task{RESET}"]
     for number, episode in enumerate(episodes):
         step = "" if episode.step is None else str(episode.step)
         total, success = sum(episode.turn_rewards), episode.metrics.get("success")
-        solved = "failed" if episode.end == "failed" else "" if success is None else f"{success:g}"
-        name = printable(episode.task).replace("\n", " ")
-        lines.append(
-            f"{number:5}  {step:>6}  {total:8.3f}  {solved:>7}  {len(episode.replies):5}  {name:.60}"
+        solved = (
+            f"{RED} failed{RESET}" if episode.end == "failed" else "" if success is None else f"{success:g}"
         )
+        name = printable(episode.task).replace("\n", " ")[: terminal_width() - 41]
+        lines.append(f"{number:5}  {step:>6}  {total:8.3f}  {solved:>7}  {len(episode.replies):5}  {name}")
     return "\n".join(lines) + "\n"
 
 
@@ -39,12 +39,12 @@ def transcript(episode: Episode, limit: int = 800) -> str:
 
 def _lines(episode: Episode, limit: int) -> Iterator[str]:
     title = [episode.env, episode.task, "" if episode.step is None else f"step {episode.step}"]
-    yield f"{_BOLD}{printable(', '.join(filter(None, title)))}{_RESET}"
+    yield f"{BOLD}{printable(', '.join(filter(None, title)))}{RESET}"
     if episode.turns and (question := episode.turns[0].before["privileged"]["question"]):
         yield from block("question", question, limit=limit)
     memory, total = "", 0.0
     for k, reply in enumerate(episode.replies):
-        yield f"\n{_BOLD}turn {k + 1} of {len(episode.replies)}{_RESET}"
+        yield f"\n{BOLD}turn {k + 1} of {len(episode.replies)}{RESET}"
         turn = episode.turns[k] if k < len(episode.turns) else None
         fresh = turn is not None and (k == 0 or turn.before["context"] == "rewrite")
         if turn is not None and fresh and turn.observation:
@@ -54,7 +54,7 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
                 label = f"chunk ({len(shown):,} characters)"
             yield from block(label, shown, limit=limit)
             for part in turn.before["privileged"]["evidence_in_chunk"]:
-                yield from block("evidence inside it", part, limit=limit, colour=_GREEN)
+                yield from block("evidence inside it", part, limit=limit, colour=GREEN)
         yield from block("replied", reply.text, limit=limit)
         if turn is not None:
             after = turn.info["privileged"]["memory"]
@@ -67,7 +67,7 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
         total += reward
         yield from _earned(episode, k)
         yield f"  {reward:+.3f} in all, return so far {total:+.3f}"
-    yield f"\n{_BOLD}{printable(_end(episode))}{_RESET}"
+    yield f"\n{RED * bool(episode.error)}{BOLD}{printable(_end(episode))}{RESET}"
 
 
 def _earned(episode: Episode, k: int) -> Iterator[str]:
@@ -92,10 +92,10 @@ def _memory(before: str, after: str, limit: int) -> Iterator[str]:
         if shown > limit:
             break
         shown += len(line)
-        colour = {"+": _GREEN, "-": _RED}.get(line[0], _DIM)
-        yield f"  {colour}{printable(line)[: limit + 2]}{_RESET}"
+        colour = {"+": GREEN, "-": RED}.get(line[0], DIM)
+        yield f"  {colour}{printable(line)[: limit + 2]}{RESET}"
     if shown > limit:
-        yield f"  {_DIM}[…]{_RESET}"
+        yield f"  {DIM}[…]{RESET}"
 
 
 def line_diff(before: str, after: str) -> Iterator[str]:
@@ -114,6 +114,6 @@ def line_diff(before: str, after: str) -> Iterator[str]:
 
 
 def _end(episode: Episode) -> str:
-    metrics = ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items())
+    metrics = ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items() if name != "return")
     told = episode.error or episode.end or "not ended"
     return f"{told}; return {sum(episode.turn_rewards):g}" + (f"; {metrics}" if metrics else "")

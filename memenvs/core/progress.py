@@ -1,0 +1,64 @@
+"""Progress of long work on standard error: a bar on a terminal, elsewhere a line every 30 seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+
+SAY_EVERY = 30.0
+"""Seconds between two lines where standard error is no terminal."""
+
+
+class Progress:
+    """Counts what is done; a context manager.
+
+        with Progress(len(tasks), "tasks") as progress:
+            for task in tasks:
+                …
+                progress.add(failed=failures)
+
+    Args:
+        total: items.
+        label: what is counted, in the plural.
+        done: items that are done already.
+        delay: seconds until the bar appears.
+        leave: leave the bar on the screen at the end.
+    """
+
+    def __init__(
+        self, total: int, label: str, *, done: int = 0, delay: float = 0.0, leave: bool = False
+    ) -> None:
+        self._bar = tqdm(total=total, initial=done, desc=label, delay=delay, leave=leave, disable=None)
+        self._total, self._label, self._done = total, label, done
+        self._said = time.monotonic()
+
+    def add(self, items: int = 1, **counts: int) -> None:
+        """Count items as done, and show other counts beside them."""
+        self._done += items
+        self._bar.update(items)
+        if counts:
+            self._bar.set_postfix(counts)
+        if self._bar.disable and time.monotonic() - self._said >= SAY_EVERY:
+            self._said = time.monotonic()
+            more = "".join(f", {count:,} {name}" for name, count in counts.items())
+            sys.stderr.write(f"{self._done:,} of {self._total:,} {self._label} done{more}\n")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+
+def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
+    """`items`, with their progress once they have taken a second."""
+    with Progress(total, label, delay=1.0) as shown:
+        for item in items:
+            yield item
+            shown.add()

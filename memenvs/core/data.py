@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 T = TypeVar("T")
@@ -139,6 +140,11 @@ def fits(value: Any, kind: Any) -> bool:
         if not math.isfinite(value):
             return False
     return _matches(value, kind)
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an integer of Python or NumPy; a bool is none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_plain(kind: Any) -> bool:

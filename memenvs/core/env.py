@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
-from memenvs.core.checks import check_task
-from memenvs.core.data import check
+from memenvs.core.data import check, is_whole
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import UnicodeText, clean_text
 from memenvs.core.state import State, Stateful, from_plain, to_plain
@@ -370,6 +369,15 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             "metrics": {name: float(metrics[name]) for name in self.metric_names},
             "privileged": LazyFields(self._privileged()),
         }
+
+
+def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
+    """Raise a one-line `ValueError` unless the options of a reset name at most a task, by its number."""
+    if unknown := sorted(set(options) - {"task"}):
+        raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
+    task = options.get("task", 0)
+    if not is_whole(task) or not 0 <= task < n_tasks:
+        raise ValueError(f"options['task'] must be a number from 0 to {n_tasks - 1}, got {task!r}")
 
 
 def made(text: Text) -> str:

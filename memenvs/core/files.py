@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from memenvs.core.checks import one_line
 from memenvs.core.data import decode
+from memenvs.core.errors import one_line
 
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which the leftovers of a killed process are removed

@@ -12,8 +12,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from memenvs.core.checks import error_line
 from memenvs.core.data import Count, checked
+from memenvs.core.errors import error_line
 
 RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from memenvs.core.checks import error_line
+from memenvs.core.errors import error_line
 from memenvs.core.files import read_json, write_json
 from memenvs.core.optional import require
 

@@ -14,9 +14,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.core.checks import error_line, is_whole
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, checked, is_whole
 from memenvs.core.env import Info
+from memenvs.core.errors import error_line
 from memenvs.core.state import State, check_keys, from_plain, get_state, set_state, to_plain
 
 Mask = NDArray[np.bool_]

@@ -13,8 +13,8 @@ from gymnasium.vector.utils import batch_space
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_task
 from memenvs.core.data import Count, checked
+from memenvs.core.env import check_task
 from memenvs.core.state import Stateful, from_plain
 from memenvs.core.vector import one_each, read_mask, read_seeds
 from memenvs.envs.sokoban import (

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.checks import one_line
 from memenvs.core.env import End, Info, end_of
+from memenvs.core.errors import one_line
 from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Episode, Sample, Turn, component_sums
 

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.checks import error_line
+from memenvs.core.errors import error_line
 from memenvs.core.state import get_state, set_state
 from memenvs.core.vector import failed_turn
 from memenvs.models import Policy, Reply

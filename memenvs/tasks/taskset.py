@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from memenvs.core.checks import one_line
 from memenvs.core.data import convert, decode
+from memenvs.core.errors import one_line
 from memenvs.core.files import (
     check_file,
     left_behind,

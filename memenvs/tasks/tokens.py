@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.normalizers import NFC
 
-from memenvs.core.checks import error_line
+from memenvs.core.errors import error_line
 from memenvs.data import bundled
 
 Gaps = NDArray[np.unsignedinteger[Any]]

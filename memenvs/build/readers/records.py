@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memenvs.core.checks import error_line
 from memenvs.core.data import convert
+from memenvs.core.errors import error_line
 from memenvs.core.optional import require
 from memenvs.tasks.metrics import normalize_answer
 

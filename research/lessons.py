@@ -19,7 +19,7 @@ import numpy as np
 from memenvs.build.worldgen import generate_forms
 from memenvs.build.worldgen.lexicon import RELATIONS
 from memenvs.build.worldgen.names import Chain, Comparison, FactTable
-from memenvs.core.data import NonNegative
+from memenvs.core.data import NonNegative, checked
 from memenvs.core.text import replace_templates
 from memenvs.envs.chunk_qa import TEMPLATES, WORDINGS, draw_documents
 from memenvs.rollout.demonstrations import Demonstration

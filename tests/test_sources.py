@@ -435,7 +435,6 @@ def test_messages_of_mrcr_are_documents_and_the_reply_asked_for_is_evidence(buil
     ("change", "said"),
     [
         ({"random_string_to_prepend": "short"}, "at least 10 long"),
-        ({"answer": "Water stands."}, "without its random string before it"),
         ({"prompt": '[{"role": "user", "content": "Hello?"}]'}, "prompt must be a list, at least 2 long"),
     ],
 )

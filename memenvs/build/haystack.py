@@ -24,6 +24,11 @@ NOISE = [f"{line}\n" for line in (TEXTS / "noise.txt").read_text(encoding="utf-8
 Shares = NDArray[np.float64]
 
 
+def too_small(what: str, tokens: int, why: str) -> ValueError:
+    """The error of a budget of tokens that does not hold what a task needs."""
+    return ValueError(f"a budget of {tokens} tokens is too small for {what}: {why}; raise it")
+
+
 class Haystack:
     """The sentences of a text, with pieces of tasks to hide among them.
 
@@ -65,10 +70,7 @@ class Haystack:
     def check_room(self, what: str) -> None:
         """Raise a one-line `ValueError` where the pieces of a task are over the budget."""
         if (self.room < 0).any():
-            raise ValueError(
-                f"a budget of {self._budget} tokens is too small for {what}: they alone take up to "
-                f"{self.used.max()}; raise it"
-            )
+            raise too_small(what, self._budget, f"they alone take up to {self.used.max()}")
 
     def take(self, item: int, pick: int) -> Ints:
         """The sentences that `pick` chooses for a task, in reading order, as many as fit."""

@@ -106,11 +106,12 @@ def _check_source(source: TaskSet | Questions, first: TaskSet | Questions) -> No
         )
     if several := next((task.id for task in source if len(task.answers) > 1), None):
         raise ValueError(f"task {several} of {source.path} has several objectives already; join single ones")
+    _check_metric(source, first, "join sets of one metric")
+
+
+def _check_metric(source: TaskSet | Questions, first: TaskSet | Questions, fix: str) -> None:
     if source.metric != first.metric:
-        raise ValueError(
-            f"{source.path} is scored by {source.metric}, {first.path} by {first.metric}; "
-            "join sets of one metric"
-        )
+        raise ValueError(f"{source.path} is scored by {source.metric}, {first.path} by {first.metric}; {fix}")
 
 
 def _together(
@@ -200,11 +201,8 @@ def mix(
     shares, first = _shares(weights, len(sources)), sources[0]
     get_metric(metric or first.metric)
     for source in sources:
-        if metric is None and source.metric != first.metric:
-            raise ValueError(
-                f"{source.path} is scored by {source.metric}, {first.path} by {first.metric}; "
-                "mix sets of one metric, or give --metric for all"
-            )
+        if metric is None:
+            _check_metric(source, first, "mix sets of one metric, or give --metric for all")
         if bool(source.n_documents) != bool(first.n_documents):
             bare, full = (source, first) if first.n_documents else (first, source)
             raise ValueError(f"{bare.path} has no documents and {full.path} has; mix sets of one kind")

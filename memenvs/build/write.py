@@ -50,12 +50,8 @@ def write_task_set(
         exports: other projects' forms to write beside (`memenvs.build.write`).
 
     Raises:
-        ValueError: `out` is something other than a task set and its exports; a task's evidence is not among
-            its documents.
+        ValueError: `out` is something other than a task set and its exports.
     """
-    for task in draft.tasks:
-        if stray := set(task.evidence) - set(task.documents):
-            raise ValueError(f"task {task.id} has evidence {sorted(stray)} that it does not read")
     documents, tasks = _compact(draft.documents, draft.tasks)
     check_replaceable(out)
     with whole_folder(out) as partial:

@@ -52,7 +52,8 @@ def get_state(env: gym.Env[Any, Any]) -> State:
     if isinstance(env, gym.Wrapper) and not hasattr(type(env), "get_state"):
         name = _attribute(env)
         return {"inner": get_state(env.env), "own": getattr(env, name) if name else None}
-    state: State = _stateful(env).get_state()
+    inner: Any = env
+    state: State = inner.get_state()
     return state
 
 
@@ -72,7 +73,8 @@ def set_state(env: gym.Env[Any, Any], state: State) -> None:
             # it compares the first step with a reset there may not have been
             env.checked_step = env.checked_data_reuse = True
         return
-    _stateful(env).set_state(state)
+    inner: Any = env
+    inner.set_state(state)
 
 
 def check_keys(state: Any, *names: str) -> None:
@@ -247,9 +249,3 @@ def _attribute(env: gym.Wrapper[Any, Any, Any, Any]) -> str | None:
             "or take the state of the environment inside it"
         )
     return _KNOWN[type(env)]
-
-
-def _stateful(env: Any) -> Any:
-    if not hasattr(env, "get_state"):
-        raise TypeError(f"{type(env).__name__} has no get_state; only memenvs environments have one")
-    return env

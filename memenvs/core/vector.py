@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.core.data import Count, checked, is_whole
+from memenvs.core.data import Count, Whole, check, checked
 from memenvs.core.env import Info
 from memenvs.core.errors import error_line
 from memenvs.core.state import State, check_keys, from_plain, get_state, set_state, to_plain
@@ -206,8 +206,6 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError: not N states, or a state of another environment; no episode that had begun has changed
                 then.
         """
-        if len(states) != self.num_envs:
-            raise ValueError(f"states must have {self.num_envs} entries, got {len(states)}")
         held = []
         for state in states:
             check_keys(state, "inner", "over", "info")
@@ -356,12 +354,11 @@ def read_mask(name: str, mask: Any, count: int) -> Mask:
 
 def read_seeds(seed: Any, count: int) -> list[int | None]:
     """A seed per environment: a number s means s, s + 1, …; None means no seed."""
-    seeds = one_each("seed", seed, count)
+    seeds = [int(one) if isinstance(one, np.integer) else one for one in one_each("seed", seed, count)]
     for value in seeds:
-        if value is not None and not (is_whole(value) and value >= 0):
-            raise ValueError(f"a seed must be None or a whole number, at least 0, got {value!r}")
+        check("seed", value, Whole | None)
     alone = not isinstance(seed, Sequence) and np.ndim(seed) == 0
-    return [None if value is None else int(value) + i * alone for i, value in enumerate(seeds)]
+    return [None if value is None else value + i * alone for i, value in enumerate(seeds)]
 
 
 def one_each(name: str, value: Any, count: int) -> list[Any]:

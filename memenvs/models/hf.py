@@ -201,9 +201,9 @@ class HFPolicy(ChatPolicy):
 
         Raises:
             FloatingPointError: the model's logits are NaN or infinite.
-            ValueError: a prompt is empty, or the arguments are not of one length.
+            ValueError: a prompt is empty.
         """
-        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
+        limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         uniforms = [rng.random(limit) for rng, limit in zip(rngs, limits, strict=True)]
         rows = [np.ascontiguousarray(prompt, dtype=np.int64) for prompt in prompts]
         if self._merged is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 
 from memenvs.build.examples import Example, Pool, usable
 from memenvs.build.readers.records import Id, read_answers, read_records
@@ -23,14 +23,14 @@ class _Context(msgspec.Struct):
 
 
 class _Facts(msgspec.Struct):
-    title: list[str]
+    title: Annotated[list[str], Meta(min_length=1)]
     sent_id: list[Whole]
 
 
 class _Record(msgspec.Struct):
     question: str
     answer: str
-    supporting_facts: list[tuple[str, Whole]] | _Facts
+    supporting_facts: Annotated[list[tuple[str, Whole]], Meta(min_length=1)] | _Facts
     context: list[tuple[str, list[str]]] | _Context
     _id: Id | None = None
     id: Id | None = None
@@ -89,8 +89,6 @@ def _example(record: _Record, number: int, source: str, what: str) -> Example:
         paragraphs = list(zip(paragraphs.title, paragraphs.sentences, strict=False))
     if isinstance(named, _Facts):
         named = list(zip(named.title, named.sent_id, strict=False))
-    if not named:
-        raise ValueError(f"{where} has no supporting fact; use {what}")
     evidence, spans = [], []
     for title, sentence in named:
         titled = [i for i, (other, _) in enumerate(paragraphs) if other == title]

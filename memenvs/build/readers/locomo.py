@@ -90,8 +90,6 @@ def _sessions(
 ) -> tuple[tuple[tuple[str, str], ...], dict[tuple[int, int], tuple[int, int, int]]]:
     """(title, text) of each session; and of each turn the session's place and the characters [start, end)."""
     numbers = sorted(int(key[8:]) for key in conversation if re.fullmatch(r"session_\d+", key))
-    if not numbers:
-        raise ValueError(f"{where} has no sessions; give {_WHAT}")
     documents, places = [], {}
     for place, number in enumerate(numbers):
         name = f"session_{number}"

@@ -69,7 +69,7 @@ def keep_contexts(
             yield example
 
     for example in usable(counted(), kept.source):
-        task = _task(example, index)
+        task = _task_in_order(example, index)
         if tasks and _joinable(tasks[-1], task, questions):
             tasks[-1] = _joined(tasks[-1], task)
         elif len(tasks) == count:
@@ -82,7 +82,7 @@ def keep_contexts(
     return Draft(documents, tasks, kept.layout, inputs, kept.environment, kept.metric, left_out)
 
 
-def _task(example: Example, index: dict[tuple[str, str], int]) -> Task:
+def _task_in_order(example: Example, index: dict[tuple[str, str], int]) -> Task:
     """The task of an example, its documents numbered by `index`, which grows."""
     numbers = [index.setdefault(paragraph, len(index)) for paragraph in example.paragraphs]
     meta = {**example.meta}

@@ -242,7 +242,7 @@ class _TaskMaker:
                 f"--documents {self.size} does not suit question {question.example.id}: it needs {least} "
                 f"and the pool has {most} for it; choose between, or give a larger source"
             )
-        drawn = self._draw(self.size - len(first), question.excluded, rng)
+        drawn = self._draw_documents(self.size - len(first), question.excluded, rng)
         return np.concatenate([first, drawn])[: self.size]
 
     def _by_budget(
@@ -258,7 +258,7 @@ class _TaskMaker:
             )
         guess = math.ceil(1.5 * budget * len(tokens) / float(tokens.sum())) + 8
         for wanted in (guess, len(tokens)):
-            candidates = np.concatenate([first, self._draw(wanted, question.excluded, rng)])
+            candidates = np.concatenate([first, self._draw_documents(wanted, question.excluded, rng)])
             used = tokens[candidates].cumsum() + numbering[: len(candidates)]
             if used[-1] >= budget:
                 return candidates[: np.searchsorted(used, budget, side="right")]
@@ -267,7 +267,7 @@ class _TaskMaker:
             "for it; ask for fewer, or give a larger source"
         )
 
-    def _draw(self, count: int, excluded: Ints, rng: np.random.Generator) -> Ints:
+    def _draw_documents(self, count: int, excluded: Ints, rng: np.random.Generator) -> Ints:
         """Up to `count` documents of the pool in random order, without replacement, none of `excluded`."""
         if count <= 0:
             return np.zeros(0, np.int64)

@@ -62,7 +62,7 @@ def multi(
                 f"question), fewer than --objectives {objectives}; ask for fewer, or give a larger source"
             )
     pool, numbered = _together(sources, single)
-    make = partial(_draw, numbered, shares, objectives, split, seed)
+    make = partial(_draw_task, numbered, shares, objectives, split, seed)
     first = sources[0]
     rng = item_rng(seed, f"{split}\0singles", 0)
     drawn = np.bincount(rng.choice(len(sources), singles, p=shares), minlength=len(sources)).tolist()
@@ -135,7 +135,7 @@ def _together(
     return list(index), tuple(renumbered_tasks)
 
 
-def _draw(
+def _draw_task(
     sources: Sequence[Sequence[Task]],
     shares: Sequence[float],
     objectives: int,

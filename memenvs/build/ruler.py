@@ -13,7 +13,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -53,7 +53,6 @@ Kind = Literal[
     "qa_1",
     "qa_2",
 ]
-RULER = get_args(Kind)
 
 COMMON = 10  # common words of `cwe`
 LONG = 4096  # tokens from which `cwe` repeats its words more often
@@ -92,7 +91,7 @@ def ruler(
         count: tasks (default: 100, of `qa_…` every question once).
         source: the official file: for `qa_1` SQuAD's, for `qa_2` HotpotQA's.
         prose: what `niah_…` hides its needles in.
-        chains: of `vt`, one of which is asked for.
+        chains: of `vt`; the question is about one of them.
         hops: of `vt`, assignments of a chain after its first.
         split: name of the split; with the seed it decides every random choice.
         seed: decides every random choice.
@@ -197,9 +196,9 @@ def _chains(
 def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int) -> Draft:
     """`cwe`: a numbered list of words: ten occur 30 times, the others three times.
 
-    Below 4,096 tokens they occur six times and once. Words are single ones while our stock is enough for the
-    budget, else pairs ("icy-beetle"), as RULER turns to a longer list. `meta` has the `words` asked for and
-    how often they and the others occur (`repeats`).
+    Below 4,096 tokens they occur six times and once. Words are single while our stock is enough for the
+    budget, and pairs ("icy-beetle") otherwise; RULER uses a longer list then. `meta` has the `words` asked
+    for and how often they and the others occur (`repeats`).
     """
     many, few = REPEATS[tokens >= LONG]
     words = list(dict.fromkeys([*ADJECTIVES, *NOUNS]))

@@ -55,8 +55,8 @@ def write_task_set(
     documents, tasks = _compact(draft.documents, draft.tasks)
     check_replaceable(out)
     with whole_folder(out) as partial:
-        _write(partial / DOCUMENTS, _document_columns(documents))
-        _write(partial / TASKS, _task_columns(tasks))
+        _write_arrow(partial / DOCUMENTS, _document_columns(documents))
+        _write_arrow(partial / TASKS, _task_columns(tasks))
         files = {name: describe(partial / name) for name in (DOCUMENTS, TASKS)}
         card = replace(
             card,
@@ -117,7 +117,7 @@ def _task_columns(tasks: Sequence[Task]) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, columns: dict[str, Any]) -> None:
+def _write_arrow(path: Path, columns: dict[str, Any]) -> None:
     schema = SCHEMAS[path.name]
     arrays = [
         column if isinstance(column, pa.Array) else pa.array(column, field.type)
@@ -180,7 +180,7 @@ def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) ->
     - `memagent`: the question as prompt and the `context` beside it, as MemAgent's training scripts read, for
       its boxed exact match: it knows that scorer by the `data_source` `hotpotqa`, whatever the set.
     - `verl`: text and question in one prompt, as verl's data loader reads, for the exact match in `<answer>`
-      of its `default_compute_score`: by the `data_source` `searchR1_musique` for MuSiQue, else
+      of its `default_compute_score`: by the `data_source` `searchR1_musique` for MuSiQue, otherwise
       `searchR1_hotpotqa`.
     - `ruler`: `index`, `input`, `outputs`, `length`, as RULER's evaluation reads.
     - `jsonl`: everything we know. `evidence` has positions among the documents as they are read, from 0;

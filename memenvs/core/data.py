@@ -95,8 +95,8 @@ def parse_json(text: str | bytes, where: str, fix: str = "") -> Any:
 def checked(target: F) -> F:
     """Check the arguments of a function, or of a class's constructor, against their annotations; a decorator.
 
-    What is annotated as plain data (numbers, strings, choices, lists of these …) must be it, and numbers must
-    be finite. Other arguments and defaults are not checked.
+    Arguments that are annotated as plain data (numbers, strings, choices, lists of these …) are checked, and
+    numbers must be finite. Other arguments and defaults are not checked.
 
         @checked
         def __init__(self, k: Count = 3, retriever: Retriever | None = None): ...
@@ -129,8 +129,8 @@ def checked(target: F) -> F:
 def check(name: str, value: Any, kind: Any) -> None:
     """Raise a one-line `ValueError` unless `value` may be given where `kind` is the annotation."""
     if not fits(value, kind):
-        mend = f"; pass {name}.item()" if hasattr(value, "item") else ""
-        raise ValueError(f"{_fault(value, kind, name)}{mend}")
+        fix = f"; pass {name}.item()" if hasattr(value, "item") else ""
+        raise ValueError(f"{_fault(value, kind, name)}{fix}")
 
 
 def fits(value: Any, kind: Any) -> bool:

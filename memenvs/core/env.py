@@ -66,7 +66,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         Exactly what the policy must read at this turn. `info["context"]` says how the next one relates to
         it: `"append"` (next = this + reply + feedback, to the character) or `"rewrite"` (a fresh prompt).
         The reply is the cleaned one (see Action), `info["feedback"]` what the environment put behind it, so
-        that token sequences and chat messages are made without a look into the observation.
+        that token sequences and chat messages are made without looking into the observation.
 
     Reward:
         The sum of `info["rewards"]`, whose keys are always `components`.

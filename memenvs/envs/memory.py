@@ -163,7 +163,7 @@ class MemoryMode:
 
     def write(self, memory: Memory, text: str) -> Written:
         """Change the memory by a text."""
-        memory.text, cut = self.tokenizer.head(text, self.limit)
+        memory.text, cut = self.tokenizer.truncate(text, self.limit)
         return Written((0, len(memory.text)) if memory.text else None, cut)
 
     def show(self, memory: Memory, query: str) -> str:
@@ -210,7 +210,7 @@ class CallbackMemory(MemoryMode):
             return Written(None)
         if memory.text and memory.text not in memory.earlier:
             memory.earlier.append(memory.text)
-        memory.text, cut = self.tokenizer.head(kept.strip() if queries else kept, self.limit)
+        memory.text, cut = self.tokenizer.truncate(kept.strip() if queries else kept, self.limit)
         if not memory.text:
             return Written(None, cut)
         first = len(kept) - len(kept.lstrip()) if queries else 0
@@ -339,7 +339,7 @@ class StructuredMemory(EntryMemory):
         place = len(before) if add else places.index(number)
         new = [MemoryEntry(number, text)] if text else []
         memory.entries = [*before[:place], *new, *before[place + 1 :]]
-        if new and self.tokenizer.head(self.show(memory, ""), self.limit)[1]:
+        if new and self.tokenizer.truncate(self.show(memory, ""), self.limit)[1]:
             memory.entries = before
             return 0, f"it does not fit in {self.limit} tokens; delete or shorten entries first", True
         memory.count += bool(add)
@@ -373,7 +373,7 @@ class NoteMemory(EntryMemory):
 
     def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
         """Put a note into the store."""
-        kept, cut = self.tokenizer.head(line, self.limit)
+        kept, cut = self.tokenizer.truncate(line, self.limit)
         note, keywords = (part.strip() for part in kept.partition(" | ")[::2])
         if note in self.notes(memory):
             return 0, "this note already exists", cut
@@ -396,7 +396,7 @@ class NoteMemory(EntryMemory):
         lines = list[tuple[int, str]]()
         for number in dict.fromkeys(found):  # the best first, so that the limit drops the least
             more = [*lines, (number, by_number[number].line)]
-            if self.tokenizer.head("\n".join(line for _, line in more), self.limit)[1]:
+            if self.tokenizer.truncate("\n".join(line for _, line in more), self.limit)[1]:
                 break
             lines = more
         return "\n".join(line for _, line in sorted(lines))

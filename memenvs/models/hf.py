@@ -340,7 +340,7 @@ class HFPolicy(ChatPolicy):
         it is not the model's own.
 
         Raises:
-            ValueError: the folder holds something else than a policy.
+            ValueError: the folder holds something other than a policy.
         """
         path = Path(folder)
         if path.exists() and not (path / SETTINGS).is_file() and any(path.iterdir()):

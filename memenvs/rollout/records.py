@@ -41,7 +41,7 @@ class Turn(NamedTuple):
         before: the info that came with the observation.
         next_observation: what came back.
         info: the info that came back.
-        end: `"terminated"` or `"truncated"` if the episode ended with this turn, else empty.
+        end: `"terminated"` or `"truncated"` if the episode ended with this turn; otherwise empty.
     """
 
     observation: Any
@@ -604,7 +604,7 @@ def to_episode(record: Record) -> Episode:
         if len(advantages) == len(record.tokens):
             episode.advantages = np.array(list(itertools.chain(*advantages)), np.float64)
     played = list(zip(record.turns, record.replies, strict=False))
-    infos = [_info(record, k) for k in range(len(played) + 1)]
+    infos = [_info_after(record, k) for k in range(len(played) + 1)]
     following = ""
     for k, (turn, reply) in enumerate(played):
         observation = following if turn.observation is None else turn.observation
@@ -617,7 +617,7 @@ def to_episode(record: Record) -> Episode:
     return episode
 
 
-def _info(record: Record, k: int) -> Info:
+def _info_after(record: Record, k: int) -> Info:
     """What the file has of the info after k turns."""
     last = record.turns[k - 1] if k else TurnRecord(rewards={}, feedback="")
     coming = record.turns[k] if k < len(record.turns) else TurnRecord(rewards={}, feedback="")

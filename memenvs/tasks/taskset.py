@@ -247,7 +247,7 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
             ) from error
     path = resolved(path)
     card = path / CARD
-    return _open(path, card.stat().st_mtime_ns if card.is_file() else 0)
+    return _open_set(path, card.stat().st_mtime_ns if card.is_file() else 0)
 
 
 class Questions(list[Task]):
@@ -270,7 +270,7 @@ def open_questions(source: str) -> TaskSet | Questions:
     """
     path = Path(source).expanduser()
     if path.is_file():
-        return _open_lines(path.resolve(), path.stat().st_mtime_ns)
+        return _open_json_lines(path.resolve(), path.stat().st_mtime_ns)
     return open_tasks(source)
 
 
@@ -297,7 +297,7 @@ def tokenizer_of(tasks: TaskSet | Questions, name: str | None = None) -> TextTok
 
 
 @functools.lru_cache(maxsize=32)
-def _open(path: Path, changed: int) -> TaskSet:
+def _open_set(path: Path, changed: int) -> TaskSet:
     return TaskSet(path)
 
 
@@ -313,10 +313,10 @@ class OpenRecord(msgspec.Struct):
 
 
 @functools.lru_cache(maxsize=8)
-def _open_lines(path: Path, changed: int) -> Questions:
+def _open_json_lines(path: Path, changed: int) -> Questions:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
-        tasks = [_task(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
+        tasks = [_task_of_line(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
     if not tasks:
         raise ValueError(f"{path} holds no question; give JSON Lines with 'question' and 'answers'")
     seen: set[str] = set()
@@ -327,7 +327,7 @@ def _open_lines(path: Path, changed: int) -> Questions:
     return Questions(tasks, path)
 
 
-def _task(line: str, number: int, path: Path) -> Task:
+def _task_of_line(line: str, number: int, path: Path) -> Task:
     record = decode(line, OpenRecord, f"{path}:{number}")
     found = open_question(record, f"{path.name.partition('.')[0]}-{number}", f"{path}:{number}")
     if found is None:

@@ -57,7 +57,7 @@ def read_hotpotqa(source: str, split: str = "train") -> Pool:
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
     """
-    return _read(source, split, _Record, _WHAT)
+    return _read_pool(source, split, _Record, _WHAT)
 
 
 def read_2wiki(source: str, split: str = "train") -> Pool:
@@ -72,10 +72,10 @@ def read_2wiki(source: str, split: str = "train") -> Pool:
     Raises:
         ValueError: the source is not 2WikiMultihopQA, or a question of it cannot be used; the line names it.
     """
-    return _read(source, split, _Wiki, _WIKI)
+    return _read_pool(source, split, _Wiki, _WIKI)
 
 
-def _read(source: str, split: str, kind: type[_Record], what: str) -> Pool:
+def _read_pool(source: str, split: str, kind: type[_Record], what: str) -> Pool:
     records = enumerate(read_records(source, split, kind, what))
     examples = (_example(record, number, source, what) for number, record in records)
     return Pool(list(usable(examples, source)))

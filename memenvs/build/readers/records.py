@@ -42,7 +42,7 @@ def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[
         raise FileNotFoundError(f"no file at {source}; --source wants {what}, or hf:NAME")
     else:
         read = _from_parquet if source.endswith(".parquet") else _from_file
-        records = _read(read(Path(source)), f"{source} is not {what}")
+        records = _in_one_line(read(Path(source)), f"{source} is not {what}")
     number = -1
     for number, record in enumerate(records):
         yield convert(record, kind, f"{source}: record {number}", f"give {what}")
@@ -50,7 +50,7 @@ def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[
         raise ValueError(f"{source} holds no record; give {what}")
 
 
-def _read(records: Iterator[Any], fault: str) -> Iterator[Any]:
+def _in_one_line(records: Iterator[Any], fault: str) -> Iterator[Any]:
     """The records; whatever reading them raises is one line that begins with `fault`."""
     try:
         yield from records

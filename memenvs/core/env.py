@@ -59,13 +59,13 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     """An environment whose observation is the text to read at this turn and whose action is the raw reply.
 
     Action:
-        Any `str`. Lone surrogates become U+FFFD and what is longer than `MAX_REPLY_CHARS` is cut; no text
+        Any `str`. Lone surrogates become U+FFFD, and text beyond `MAX_REPLY_CHARS` is cut; no text
         raises.
 
     Observation:
         Exactly what the policy must read at this turn. `info["context"]` says how the next one relates to
         it: `"append"` (next = this + reply + feedback, to the character) or `"rewrite"` (a fresh prompt).
-        The reply is the cleaned one (see Action), `info["feedback"]` what the environment put behind it, so
+        The reply is the cleaned one (see Action), `info["feedback"]` what the environment put after it, so
         that token sequences and chat messages are made without looking into the observation.
 
     Reward:
@@ -78,7 +78,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     Info:
         The same keys at reset and at every step: `task` (id), `turn` (turns played), `context`, `feedback`
         (empty at reset and where the context is rewritten; see Observation), `rewards`, `turn_rewards` (of
-        the turns played so far, so that it is whole when a wrapper outside ends the episode), `metrics`
+        the turns played so far, so it is complete when an outer wrapper ends the episode), `metrics`
         (zeros until the end; `success` is among them) and `privileged`: what only a trainer may see of the
         observation it comes with. A wrapper that changes observations must state `context` and `feedback`
         of its own.

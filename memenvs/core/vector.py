@@ -44,8 +44,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         truncated, with reward 0, the observation and the info it had (but no `feedback`), and the error in
         `info["error"]`, one line, which is empty everywhere else and a key in this mode alone. An episode
         whose reset raises is over at once; where environments begin by themselves, the next step tries again.
-        If the one search of a step fails, each environment searches alone, so that only those fail whose own
-        search fails (an unreachable server is then waited for N times).
+        If the shared search of a step fails, each environment searches alone, so that only those whose own
+        search fails are truncated (the step then waits N times for an unreachable server).
 
     Args:
         envs: an environment's id, or N functions that make one each.
@@ -200,7 +200,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         ]
 
     def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
-        """Resume from states, with the observations that were shown in them.
+        """Resume from states, with the observations that belong to them.
 
         Raises:
             ValueError: not N states, or a state of another environment; no episode that had begun has changed

@@ -430,7 +430,7 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         path: of the file, which is appended to.
 
     Raises:
-        ValueError: it is no text environment, or the file holds something other than episodes.
+        ValueError: it is not a text environment, or the file holds something other than episodes.
         OSError: the file cannot be written.
     """
 
@@ -520,7 +520,7 @@ def read_records(path: str | Path) -> Iterator[tuple[str, Episode]]:
     An incomplete last line is left out: it is being written, or its process was killed.
 
     Raises:
-        ValueError: a line is no episode; with its number.
+        ValueError: a line is not an episode; with its number.
         OSError: the file cannot be read.
     """
     with Path(path).open("rb") as file:
@@ -532,7 +532,7 @@ def read_records(path: str | Path) -> Iterator[tuple[str, Episode]]:
                 episode = to_episode(decode(line, Record, "the line"))
             except ValueError as error:
                 raise ValueError(
-                    f"{path}:{number} is no episode ({error}); remove the line, or update memenvs"
+                    f"{path}:{number} is not an episode ({error}); remove the line, or update memenvs"
                 ) from error
             yield line, episode
 

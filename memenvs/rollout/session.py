@@ -61,7 +61,7 @@ class Session:
     Args:
         encoder: makes the token ids, such as a `Policy`; None keeps only the texts, for policies that read
             text. `prompt` and `episode.samples` need one.
-        episode: the record to fill, with what is known of its task; a new one by default.
+        episode: the record to fill, with the known facts of its task; a new one by default.
         rng: of the replies; by default seeded by the episode's group and member, so that what is sampled
             depends neither on the number of environments nor on the other episodes.
 

@@ -451,7 +451,7 @@ def grade_answer(prediction: str | None, answers: Answers, *, metric: str = "em"
 
 
 def check_scoring(metric: str, answer_format: str) -> None:
-    """Raise a one-line `ValueError` for an unknown metric, or one that the format gives nothing to score."""
+    """Raise a one-line `ValueError` for an unknown metric, or one that cannot score this answer format."""
     get_metric(metric)
     if metric in BOX_METRICS and answer_format != "boxed":
         raise ValueError(

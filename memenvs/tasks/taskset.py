@@ -331,7 +331,7 @@ def _task_of_line(line: str, number: int, path: Path) -> Task:
     record = decode(line, OpenRecord, f"{path}:{number}")
     found = open_question(record, f"{path.name.partition('.')[0]}-{number}", f"{path}:{number}")
     if found is None:
-        raise ValueError(f"{path}:{number}: no answer is more than articles; leave the line out")
+        raise ValueError(f"{path}:{number}: every answer is empty without its articles; remove the line")
     return found
 
 
@@ -401,7 +401,7 @@ def read_arrow(file: Path) -> pa.Table:
 
 
 def _read_table(path: Path, name: str, card: Card) -> pa.RecordBatch:
-    """One data file, once it is known to be the one that the card describes."""
+    """A data file, after checking that it is the one that the card describes."""
     check_file(path / name, card.files.get(name, {}))
     (batch,) = read_arrow(path / name).to_batches() or [pa.RecordBatch.from_pylist([], SCHEMAS[name])]
     return batch

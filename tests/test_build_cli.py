@@ -511,7 +511,7 @@ def test_an_error_of_the_disk_says_where(build_set, tmp_path, capsys, monkeypatc
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("memenvs.build.write._write", full)
+    monkeypatch.setattr("memenvs.build.write._write_arrow", full)
     assert build_set(tmp_path / "set") == 2
     assert f"No space left on device: '{tmp_path / 'set'}'" in one_line(capsys)
 

@@ -593,7 +593,7 @@ def test_a_subset_of_memoryagentbench_has_its_metric_and_a_text_without_marks_is
     [
         ((), "give one by --subset: infbench_sum_eng_shots2, ruler_qa1_197K"),
         (("--subset", "nope"), "has no subset 'nope'"),
-        (("--subset", "infbench_sum_eng_shots2"), "scored by what memenvs has not"),
+        (("--subset", "infbench_sum_eng_shots2"), "has no metric in memenvs"),
     ],
 )
 def test_a_subset_that_cannot_be_built_is_one_line(tmp_path, capsys, args, said):

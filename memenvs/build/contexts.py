@@ -22,7 +22,7 @@ class KeptContexts:
 
     Attributes:
         examples: read once; None is a question that cannot be scored, which is left out and counted.
-        layout: by which the documents become the text of the file again.
+        layout: with which the documents joined are the text of the file.
         metric: that of the benchmark; a name of `memenvs.tasks.metrics.METRICS`.
         source: the file, for errors.
         environment: the id of the environment that the tasks are made for.

@@ -34,11 +34,11 @@ class Haystack:
 
     Args:
         texts: the sentences in their order; repeated where a text is longer.
-        pieces: what is hidden, that of one task after the other, each as many.
-        tasks: how many.
+        pieces: what is hidden, task by task, equally many for each task.
+        tasks: the number of tasks.
         tokens: budget of a task's text, tokenised whole.
         tokenizer: counts the tokens.
-        shuffled: whether the sentences of a task come in an order of its own, none twice.
+        shuffled: whether each task has the sentences in its own order, none twice.
 
     Attributes:
         documents: the sentences, then the pieces.
@@ -129,9 +129,9 @@ def interleave(order: Ints, lines: Ints, places: Ints, chars: Ints) -> tuple[Int
 def sizes_between(documents: Documents, hay: Documents, tokenizer: TextTokenizer) -> Ints:
     """(D,) tokens of each document between two sentences of the haystack.
 
-    Sentences begin and end alike, so those whose first few have no more there than alone have none.
+    Sentences begin and end alike: if the first few have no extra tokens there, none has.
     """
-    before, after = hay.texts[0][-16:], hay.texts[0][:16]  # the part of a neighbour that touches is enough
+    before, after = hay.texts[0][-16:], hay.texts[0][:16]  # only the part of a neighbour next to it matters
 
     def more(texts: Sequence[str]) -> Ints:
         return seam_tokens(tokenizer, texts, before, after) - tokenizer.count(before + after)
@@ -142,7 +142,7 @@ def sizes_between(documents: Documents, hay: Documents, tokenizer: TextTokenizer
 
 
 def opening_tokens(documents: Documents, sizes: Ints, tokenizer: TextTokenizer) -> int:
-    """What a tokenizer puts before a text that begins; `sizes` are those between others."""
+    """Tokens that a tokenizer adds at the beginning of a text; `sizes` are those between other sentences."""
     return max(0, tokenizer.count(documents.texts[0]) - int(sizes[0]))
 
 

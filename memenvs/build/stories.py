@@ -57,7 +57,7 @@ def conversations(
     """Tasks that ask for the reply to one of `needles` equal requests, after a random string.
 
     A message is a document, `User: …` or `Assistant: …`. A reply names what was asked for and continues with
-    sentences of the prose, so that those asked for and the others are alike. An answer without the random
+    sentences of the prose, so the reply that is asked for looks like the others. An answer without the random
     string scores 0 (`mrcr_ratio`). Evidence are the request and its reply; `meta` has `needles`, `asked`
     (from 1), `request`, and `depths` of all requests that are equal to it.
 
@@ -127,7 +127,7 @@ _ASSISTANT = "Assistant: "
 
 
 def _round(request: tuple[str, str], reply: Sequence[str]) -> tuple[str, str]:
-    """A request and a reply, each a line; the newline after it belongs to it."""
+    """A request and a reply, each a line with its newline."""
     form, topic = request
     return (
         f"User: Write a {form} about the {topic}.\n",

@@ -23,10 +23,10 @@ from memenvs.tasks.tokens import TextTokenizer
 
 
 def check_replaceable(out: Path) -> None:
-    """Raise a one-line `ValueError` if `out` is there and is anything but a task set and its exports."""
+    """Raise a one-line `ValueError` if `out` exists and is anything but a task set and its exports."""
     out = resolved(out)
     if out.exists() and not (out / CARD).is_file():
-        raise ValueError(f"{out} is there and is not a task set; choose another --out or remove it")
+        raise ValueError(f"{out} exists and is not a task set; choose another --out or remove it")
     foreign = sorted({path.name for path in out.iterdir()} - _OURS) if out.exists() else []
     if foreign:
         raise ValueError(
@@ -47,7 +47,7 @@ def write_task_set(
         draft: documents and tasks.
         card: source and arguments; the rest is filled in here.
         tokenizer: the one the documents were tokenised by.
-        exports: other projects' forms to write beside (`memenvs.build.write`).
+        exports: forms of other projects to write beside it (`FORMS`).
 
     Raises:
         ValueError: `out` is something other than a task set and its exports.
@@ -79,7 +79,7 @@ def write_task_set(
 
 
 def _inputs(paths: Sequence[Path]) -> dict[str, str]:
-    """The SHA-256 of each file by its name, with as many folders before it as tell it from the others."""
+    """The SHA-256 of each file by its name, after as many folders as make the names unique."""
     different = set(paths)
     depth = next(n for n in itertools.count(1) if len({path.parts[-n:] for path in paths}) == len(different))
     return {"/".join(path.parts[-depth:]): sha256(path) for path in paths}
@@ -130,7 +130,7 @@ def _write_arrow(path: Path, columns: dict[str, Any]) -> None:
 def _counts(
     documents: Documents, tasks: Sequence[Task], layout: Layout, tokenizer: TextTokenizer
 ) -> dict[str, int]:
-    """The sizes that environments and readers of the card want; `max_` and `mean_` are over tasks."""
+    """The sizes that environments and readers of the card need; `max_` and `mean_` are over tasks."""
     most = max(len(task.documents) for task in tasks)
     header = layout.header.replace("{i}", str(most))
     frame_chars = len(header) + len(layout.separator)
@@ -187,13 +187,13 @@ def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) ->
       `spans` [position, start, end], where `context[start:end]` is a sentence needed; `depths` where each
       evidence document begins, 0 to 1.
 
-    Both trainers know nothing but alternatives. So the accepted answers of several objectives are one text,
+    Both trainers accept only alternatives. So the accepted answers of several objectives are one text,
     separated by "; "; where a set asks for every answer (NIAH), the alternatives are all answers in every
     order, separated by ", ". Part of the answers earns nothing there.
 
     Raises:
-        ValueError: questions without documents; a task that MemAgent's reward would pay nothing for, whatever
-            the reply; one with more answers than whose orders can be listed.
+        ValueError: questions without documents; a task that MemAgent's reward would never pay; a task with
+            too many answers to list their orders.
     """
     if not tasks.n_documents:
         raise ValueError(f"--export {form} writes the text of a task, and these questions have none")
@@ -280,7 +280,7 @@ def _ground_truth(task: Task) -> list[str]:
 
 
 def _alternatives(task: Task, tasks: TaskSet) -> list[str]:
-    """Accepted answers for a reader that takes each of them for a whole answer."""
+    """Accepted answers for a reader to whom each is a complete answer."""
     if tasks.card.metric not in ALL_ANSWERS:
         return _ground_truth(task)
     answers = [answer for accepted in task.answers for answer in accepted]

@@ -117,8 +117,8 @@ class HFPolicy(ChatPolicy):
             )
         if not can_reuse_cache(self._parts.backbone):
             raise ValueError(
-                f"{type(self.model).__name__} keeps another state than keys and values of each token, which "
-                "HFPolicy cannot resume from; sample with VLLMPolicy"
+                f"{type(self.model).__name__} keeps another state than keys and values, from which "
+                "HFPolicy cannot resume; sample with VLLMPolicy"
             )
         self._packs = can_read_packed(self._parts.backbone)
         config = self.model.config.get_text_config()

@@ -47,7 +47,7 @@ def read_locomo(source: str, split: str = "train", category: Category | None = N
 
     A document is a session: its date as the title, then a line for each turn, with the caption of a picture
     that was shared. Evidence are the sessions of the turns that the question names, which are the `spans`;
-    some questions name none, or a turn that there is not. The answers are as the metric wants them: of
+    some questions name none, or a turn that does not exist. The answers are as the metric expects them: of
     category 1 each part between commas, of 3 what comes before a semicolon, of 5 that nothing was said.
 
     Args:

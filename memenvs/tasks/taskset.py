@@ -331,7 +331,7 @@ def _task_of_line(line: str, number: int, path: Path) -> Task:
     record = decode(line, OpenRecord, f"{path}:{number}")
     found = open_question(record, f"{path.name.partition('.')[0]}-{number}", f"{path}:{number}")
     if found is None:
-        raise ValueError(f"{path}:{number}: every answer is empty without its articles; remove the line")
+        raise ValueError(f"{path}:{number}: every answer is empty without its articles; leave the line out")
     return found
 
 

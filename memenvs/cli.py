@@ -29,8 +29,8 @@ from gymnasium.envs.registration import (
     load_env_creator,
 )
 
-from memenvs.core.checks import one_line
 from memenvs.core.data import described, fits, is_plain, shown
+from memenvs.core.errors import one_line
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import memenvs
-from memenvs.core.checks import check_task, error_line
 from memenvs.core.data import Count, checked
-from memenvs.core.env import State, end_of
+from memenvs.core.env import State, check_task, end_of
+from memenvs.core.errors import error_line
 from memenvs.core.optional import require
 from memenvs.core.vector import Mask, TextVectorEnv, prepare_together
 

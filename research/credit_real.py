@@ -171,7 +171,7 @@ def read(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
             "chunk": [section],
             "stuffed": [*evidence, *other, *unread],
         }[kind]
-        return tokenizer.head("\n".join(memory), inner.max_memory)[0], bool(new)
+        return tokenizer.truncate("\n".join(memory), inner.max_memory)[0], bool(new)
 
     return play(env, number, kind, write)
 

@@ -19,7 +19,7 @@ import numpy as np
 from memenvs.build.worldgen import generate_forms
 from memenvs.build.worldgen.lexicon import RELATIONS
 from memenvs.build.worldgen.names import Chain, Comparison, FactTable
-from memenvs.core.checks import Range, check_numbers
+from memenvs.core.data import NonNegative, checked
 from memenvs.core.text import replace_templates
 from memenvs.envs.chunk_qa import TEMPLATES, WORDINGS, draw_documents
 from memenvs.rollout.demonstrations import Demonstration
@@ -162,6 +162,7 @@ def fact_caller(env: gym.Env[Any, Any]) -> Policy:
     return reply
 
 
+@checked
 @dataclass
 class FactNotes(RewardMethod):
     """Pays a memory the needed facts that it holds more than the memory before, and charges other lines.
@@ -178,12 +179,11 @@ class FactNotes(RewardMethod):
     """
 
     tasks: str
-    cost: float = 0.2
+    cost: NonNegative = 0.2
 
     name = "fact_notes"
 
     def __post_init__(self) -> None:
-        check_numbers(Range(0), cost=self.cost)
         self._needed = values_of(open_tasks(self.tasks))
 
     @property

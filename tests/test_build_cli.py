@@ -143,7 +143,10 @@ def test_the_hub_form_of_hotpotqa_is_read_too(tmp_path):
         ("[]", "holds no record"),
         ('[{"question": "Q"}]', "record 0 has no 'answer'"),
         ("[3]", "record 0 must be an object"),
-        (json.dumps([{**HOTPOT, "supporting_facts": []}]), "question 1 of"),
+        (
+            json.dumps([{**HOTPOT, "supporting_facts": []}]),
+            "supporting_facts must be a list, at least 1",
+        ),
         (json.dumps([{**HOTPOT, "supporting_facts": [["Z", 0]]}]), "evidence 'Z'"),
         (json.dumps([{**HOTPOT, "context": [["A", [1]], ["B", ["B"]]]}]), "a string, got 1"),
         (json.dumps([{**HOTPOT, "context": [["A", ["\ud800"]], ["B", ["B"]]]}]), "surrogate in its texts"),
@@ -508,7 +511,7 @@ def test_an_error_of_the_disk_says_where(build_set, tmp_path, capsys, monkeypatc
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("memenvs.build.write._write", full)
+    monkeypatch.setattr("memenvs.build.write._write_arrow", full)
     assert build_set(tmp_path / "set") == 2
     assert f"No space left on device: '{tmp_path / 'set'}'" in one_line(capsys)
 

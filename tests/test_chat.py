@@ -187,7 +187,7 @@ def test_a_key_is_sent_and_not_shown(stub):
 
 
 def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(stub):
-    with pytest.raises(ValueError, match="odd character") as error:
+    with pytest.raises(ValueError, match="unprintable character") as error:
         ask(stub, key="k-1\nx")
     assert "k-1" not in str(error.value)
 

@@ -187,7 +187,7 @@ def test_a_first_line_that_was_never_ended_is_replaced(tmp_path, length):
 def test_a_line_of_a_later_version_is_refused_with_the_mend(tmp_path):
     later = msgspec.to_builtins(to_record(Episode())) | {"version": 99}
     (tmp_path / "e.jsonl").write_text(json.dumps(later) + "\n")
-    with pytest.raises(ValueError, match=r"e.jsonl:1 is no episode .*version .* got 99.* update memenvs"):
+    with pytest.raises(ValueError, match=r"e.jsonl:1 is not an episode .*version .* got 99.* update memenvs"):
         read_episodes(tmp_path / "e.jsonl")
 
 

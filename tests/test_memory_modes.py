@@ -165,7 +165,7 @@ def test_no_text_raises_and_every_memory_is_plain_data_within_its_limit(name, te
     for text in texts:
         span, _ = mode(name, 8).write(memory, text)
         assert span is None or 0 <= span[0] < span[1] <= len(text)
-        assert TOKENIZER.head(mode(name, 8).show(memory, "ADD"), 8)[1] is False
+        assert TOKENIZER.truncate(mode(name, 8).show(memory, "ADD"), 8)[1] is False
         assert len(memory.notice) <= MAX_NOTICE
     assert from_plain(json.loads(json.dumps(to_plain(memory))), Memory, "memory") == memory
 

@@ -321,7 +321,7 @@ def test_no_accepted_answer_scores_zero(name):
 
 
 @pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
+@pytest.mark.parametrize("answer_format", ["boxed", "tag"])
 def test_the_gold_answer_scores_one(name, answer_format):
     if name in ("boxed_em", "math_em") and answer_format == "tag":
         answer_format = "boxed"  # these two read no tags
@@ -374,7 +374,7 @@ def test_a_tagged_answer_is_the_last_complete_pair(reply, answer):
     assert extract_answer(reply, "tag") == answer
 
 
-@pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
+@pytest.mark.parametrize("answer_format", ["boxed", "tag"])
 @given(answer=st.text(st.characters(exclude_characters="{}<")).map(str.strip))
 def test_extract_undoes_wrap(answer_format, answer):
     assert extract_answer("so " + wrap_answer(answer, answer_format) + ".", answer_format) == answer
@@ -417,7 +417,7 @@ def test_multi_objective_stays_in_range_on_any_text(text, answers):
 
 @given(text=HOSTILE)
 def test_an_extracted_answer_stands_in_the_reply(text):
-    for answer_format in metrics.ANSWER_FORMATS:
+    for answer_format in ("boxed", "tag"):
         assert (extract_answer(text, answer_format) or "") in text
 
 
@@ -436,7 +436,7 @@ def test_100_kb_of_noise_score_nothing(name):
     assert [METRICS[name](noise, ["Paris"]) for noise in noises] == [0.0] * len(noises)
 
 
-@pytest.mark.parametrize("answer_format", metrics.ANSWER_FORMATS)
+@pytest.mark.parametrize("answer_format", ["boxed", "tag"])
 def test_no_more_than_the_text_is_read_from_100_kb_of_noise(answer_format):
     assert all((extract_answer(noise, answer_format) or "") in noise for noise in HUGE)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from memenvs.core import optional
-from memenvs.core.checks import one_line
+from memenvs.core.errors import one_line
 from memenvs.models import packaged
 from memenvs.models.packaged import PackagedModel, cache_folder, resolve
 

@@ -290,13 +290,13 @@ def test_a_scripted_reply_of_lone_surrogates_is_no_error():
 
 def test_a_reply_may_have_what_the_window_leaves():
     # window 10: 8 tokens leave 2, 10 and 12 leave none; 3 leave 7, of which 4 are asked
-    assert reply_limits([8, 10, 12, 3], 4, 4, 10) == [2, 0, 0, 4]
-    assert reply_limits([8, 10], 2, [5, 6], None) == [5, 6]
+    assert reply_limits([8, 10, 12, 3], 4, 10) == [2, 0, 0, 4]
+    assert reply_limits([8, 10], [5, 6], None) == [5, 6]
 
 
 def test_an_empty_prompt_is_refused_by_its_number():
     with pytest.raises(ValueError, match="prompt 1 is empty"):
-        reply_limits([1, 0], 2, 4, None)
+        reply_limits([1, 0], 4, None)
 
 
 def test_naming_what_flows_loads_no_torch():

@@ -138,7 +138,7 @@ def test_search_rewards_are_paid_at_their_turn():
 
 def test_an_answer_that_a_document_holds_earns_nothing(monkeypatch):
     env = ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"))
-    monkeypatch.setattr(env.unwrapped, "_search", lambda query: "<answer>sheaf</answer>")
+    monkeypatch.setattr(env.unwrapped, "_show_found", lambda query: "<answer>sheaf</answer>")
     call = '<tool>{"name": "wiki_search", "args": {"query": "x"}}</tool>'
     info = play(env, [call, "nothing"], options={"task": 2})[-1][4]
     assert info["metrics"]["outcome"] == 0.0

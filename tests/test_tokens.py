@@ -75,7 +75,7 @@ def test_the_gaps_sum_to_the_text(words):
 @given(UNICODE, st.integers(1, 50))
 @example("\n\n" * 30, 3)
 def test_a_head_is_a_beginning_that_read_alone_is_within_its_tokens(any_tokenizer, text, size):
-    head, cut = any_tokenizer.head(text, size)
+    head, cut = any_tokenizer.truncate(text, size)
     assert text.startswith(head)
     assert cut == (head != text)
     assert any_tokenizer.count(head) <= size
@@ -83,7 +83,7 @@ def test_a_head_is_a_beginning_that_read_alone_is_within_its_tokens(any_tokenize
 
 @given(UNICODE, st.integers(1, 50))
 def test_a_head_is_cut_only_where_there_are_too_many_tokens_or_characters(any_tokenizer, text, size):
-    _, cut = any_tokenizer.head(text, size)
+    _, cut = any_tokenizer.truncate(text, size)
     assert cut == (len(text) > 16 * size or any_tokenizer.count(text) > size)
 
 
@@ -91,7 +91,7 @@ def test_a_head_is_cut_only_where_there_are_too_many_tokens_or_characters(any_to
 def test_a_head_has_at_most_sixteen_characters_a_token(words, text):
     # one token is any length of unknown word or of white space
     assert words.count(text) == 1
-    assert words.head(text, 8) == (text[: 16 * 8], True)
+    assert words.truncate(text, 8) == (text[: 16 * 8], True)
 
 
 def test_a_short_text_is_not_taken_for_few_tokens_where_bytes_are_no_bound():
@@ -100,7 +100,7 @@ def test_a_short_text_is_not_taken_for_few_tokens_where_bytes_are_no_bound():
     backend.normalizer = normalizers.Replace("a", "aaa")
     tokenizer = TextTokenizer(backend, "grows")
     assert tokenizer.count("aa") == 6
-    assert tokenizer.head("aa", 3) == ("a", True)
+    assert tokenizer.truncate("aa", 3) == ("a", True)
 
 
 def test_counts_are_those_of_the_backend():

@@ -16,9 +16,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 import memenvs
-from memenvs.core.checks import error_line, is_whole
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, checked, is_whole
 from memenvs.core.env import End, Info, TextEnv, end_of
+from memenvs.core.errors import error_line
 from memenvs.core.state import State, check_keys, from_plain, to_plain
 from memenvs.core.text import Template
 from memenvs.core.vector import Mask, Step, TextVectorEnv, read_mask

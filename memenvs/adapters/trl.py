@@ -439,7 +439,7 @@ class TRLPolicy(ChatPolicy):
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
         """A reply to each prompt, cut at its limit."""
-        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
+        limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         if not prompts:
             return []
         ids = [prompt.tolist() for prompt in prompts]

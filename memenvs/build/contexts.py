@@ -22,7 +22,7 @@ class KeptContexts:
 
     Attributes:
         examples: read once; None is a question that cannot be scored, which is left out and counted.
-        layout: by which the documents become the text of the file again.
+        layout: with which the documents joined are the text of the file.
         metric: that of the benchmark; a name of `memenvs.tasks.metrics.METRICS`.
         source: the file, for errors.
         environment: the id of the environment that the tasks are made for.
@@ -69,7 +69,7 @@ def keep_contexts(
             yield example
 
     for example in usable(counted(), kept.source):
-        task = _task(example, index)
+        task = _task_in_order(example, index)
         if tasks and _joinable(tasks[-1], task, questions):
             tasks[-1] = _joined(tasks[-1], task)
         elif len(tasks) == count:
@@ -82,7 +82,7 @@ def keep_contexts(
     return Draft(documents, tasks, kept.layout, inputs, kept.environment, kept.metric, left_out)
 
 
-def _task(example: Example, index: dict[tuple[str, str], int]) -> Task:
+def _task_in_order(example: Example, index: dict[tuple[str, str], int]) -> Task:
     """The task of an example, its documents numbered by `index`, which grows."""
     numbers = [index.setdefault(paragraph, len(index)) for paragraph in example.paragraphs]
     meta = {**example.meta}

@@ -1,4 +1,4 @@
-"""Task sets before they are written, and the seeds of their tasks."""
+"""Task sets before they are written, and the random generators of their tasks."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class Draft:
 def item_rng(seed: int, split: str, item: int) -> np.random.Generator:
     """The generator of item `item` of split `split`: no two items, splits or seeds share one.
 
-    Its entropy is the SHA-256 of the three together, always eight words: SeedSequence would take numbers of
-    several words for several numbers, and a short hash of the split's name would meet another's.
+    Its entropy is the SHA-256 of all three, always eight words: SeedSequence would read a number of several
+    words as several numbers, and short hashes of two splits' names could collide.
     """
     digest = hashlib.sha256(json.dumps([int(seed), split, int(item)]).encode()).digest()
     return np.random.default_rng(np.random.SeedSequence(np.frombuffer(digest, "<u4").tolist()))
@@ -109,7 +109,7 @@ def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label:
     Args:
         make: a picklable callable of the item's number, which draws from `item_rng` alone.
         count: items.
-        workers: processes; 1 makes them in this one.
+        workers: processes; 1 means this process.
         label: what is counted, in the plural.
 
     Raises:
@@ -132,7 +132,7 @@ def _make_all(make: Callable[[int], T], job: Iterable[int]) -> list[T]:
 
 
 def renumbered(task: Task, numbers: Ints | NDArray[np.object_]) -> Task:
-    """A task whose document i is now document `numbers[i]`; of objects, tasks share them."""
+    """The task with document `numbers[i]` in place of document i; tasks share numbers that are objects."""
     meta = dict(task.meta)
     if "spans" in meta:
         meta["spans"] = [[int(numbers[document]), start, end] for document, start, end in meta["spans"]]
@@ -145,11 +145,11 @@ def renumbered(task: Task, numbers: Ints | NDArray[np.object_]) -> Task:
 
 
 def seam_tokens(tokenizer: TextTokenizer, texts: Sequence[str], before: str, after: str) -> Ints:
-    """(D,) tokens that each text has more between `before` and `after` than alone, those two included.
+    """(D,) tokens that each text has between `before` and `after`, those two included, beyond its own.
 
     Byte-level BPE joins a newline to the word after it or to another newline, SentencePiece puts a blank
-    before a text that begins. So the tokens of a long text can be counted by its parts: exactly, where the
-    tokenizer splits texts at words before it does anything else, as all do that are in use.
+    at the beginning of a text. With these numbers the tokens of a long text are counted from its parts. The
+    count is exact where the tokenizer first splits texts at words, as all tokenizers in use do.
     """
     ends = [text if len(text) <= 2 * _END else text[:_END] + text[-_END:] for text in texts]
     between = tokenizer.counts([before + end + after for end in ends])
@@ -159,7 +159,7 @@ def seam_tokens(tokenizer: TextTokenizer, texts: Sequence[str], before: str, aft
 def frame_tokens(tokenizer: TextTokenizer, layout: Layout, most: int) -> Ints:
     """(most,) tokens of the headers and separators of a text of the first 1, 2, … `most` documents.
 
-    Counted by their gaps as a context does: some tokenizers have no token for a blank line, a gap it has.
+    Counted by their gaps, as a context counts: a blank line has a gap even where it has no token.
     """
     numbers = range(1, most + 1) if "{i}" in layout.header else [1]
     headers = [len(gaps) for gaps in tokenizer.gaps([layout.header.replace("{i}", str(i)) for i in numbers])]
@@ -174,7 +174,7 @@ def sizes_with_headers(
 ) -> tuple[Ints, Ints]:
     """(D,) tokens of each document between two headers, and (most,) what 1, 2, … headers add to that.
 
-    The header counted after the last document is not there; it makes up for the one before the first.
+    A header is counted after the last document, where there is none, in place of the one before the first.
     """
     bodies = [shown(*document) for document in zip(documents.titles, documents.texts, strict=True)]
     headers = [layout.header.replace("{i}", str(i)) for i in range(1, most + 1)]

@@ -59,10 +59,10 @@ class Pool:
 
 
 def usable(examples: Iterable[Example | None], source: str) -> Iterator[Example]:
-    """The examples, each once it is known that it can be asked; None, a question without a score, is dropped.
+    """The examples that can be asked, checked one by one; None, a question that cannot be scored, is dropped.
 
     Raises:
-        ValueError: two have one id, one asks nothing or has a text that UTF-8 cannot hold, or there are none.
+        ValueError: two share an id, one is empty or has a text that is not UTF-8, or there are none.
     """
     seen: set[str] = set()
     for example in examples:
@@ -101,8 +101,8 @@ def among_distractors(
     The pool is every paragraph of the examples, once. A task gets its evidence, then its own other
     paragraphs, then paragraphs drawn without replacement, never one with the title of an evidence document.
     The reference scripts shuffle every task by one permutation, so that evidence always falls in the same
-    places; here every task draws its own. A question that is used again has other documents than the time
-    before wherever there is room for more than its evidence and the pool has another.
+    places; here every task draws its own. A question that is used again gets different documents than the
+    last time if there is room for more than its evidence and the pool has others.
 
     Args:
         examples: the questions.
@@ -141,7 +141,7 @@ class _Question:
 
     example: Example
     own: tuple[int, ...]  # its paragraphs
-    evidence: Ints  # those it needs, once each
+    evidence: Ints  # those that it needs, once each
     others: Ints  # the rest, once each, none with the title of an evidence document
     excluded: Ints  # not to be drawn from the pool: all of these, and what has a title of the evidence
 
@@ -151,7 +151,7 @@ def _questions(
 ) -> list[_Question]:
     titled: dict[str, list[int]] = {}
     for number, (title, _) in enumerate(pool):
-        if title:  # texts without one are not alike for that
+        if title:  # texts without a title do not share one
             titled.setdefault(title, []).append(number)
     questions = []
     for example, own in zip(examples, numbers, strict=True):
@@ -211,7 +211,7 @@ class _TaskMaker:
             others = question.others[question.others != left_out]
             question = replace(question, others=others, excluded=np.append(question.excluded, left_out))
             if self.sizes is None and self._most(question) < self.size:
-                return task  # it reads all that the pool has
+                return task  # it already reads the whole pool
             chosen = self._choose(question, rng)
         elif self.sizes is not None:
             (tokens, numbering), needed = self.sizes, len(question.evidence)
@@ -242,7 +242,7 @@ class _TaskMaker:
                 f"--documents {self.size} does not suit question {question.example.id}: it needs {least} "
                 f"and the pool has {most} for it; choose between, or give a larger source"
             )
-        drawn = self._draw(self.size - len(first), question.excluded, rng)
+        drawn = self._draw_documents(self.size - len(first), question.excluded, rng)
         return np.concatenate([first, drawn])[: self.size]
 
     def _by_budget(
@@ -258,7 +258,7 @@ class _TaskMaker:
             )
         guess = math.ceil(1.5 * budget * len(tokens) / float(tokens.sum())) + 8
         for wanted in (guess, len(tokens)):
-            candidates = np.concatenate([first, self._draw(wanted, question.excluded, rng)])
+            candidates = np.concatenate([first, self._draw_documents(wanted, question.excluded, rng)])
             used = tokens[candidates].cumsum() + numbering[: len(candidates)]
             if used[-1] >= budget:
                 return candidates[: np.searchsorted(used, budget, side="right")]
@@ -267,7 +267,7 @@ class _TaskMaker:
             "for it; ask for fewer, or give a larger source"
         )
 
-    def _draw(self, count: int, excluded: Ints, rng: np.random.Generator) -> Ints:
+    def _draw_documents(self, count: int, excluded: Ints, rng: np.random.Generator) -> Ints:
         """Up to `count` documents of the pool in random order, without replacement, none of `excluded`."""
         if count <= 0:
             return np.zeros(0, np.int64)

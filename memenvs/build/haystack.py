@@ -24,16 +24,21 @@ NOISE = [f"{line}\n" for line in (TEXTS / "noise.txt").read_text(encoding="utf-8
 Shares = NDArray[np.float64]
 
 
+def too_small(what: str, tokens: int, why: str) -> ValueError:
+    """The error of a budget of tokens that does not hold what a task needs."""
+    return ValueError(f"a budget of {tokens} tokens is too small for {what}: {why}; raise it")
+
+
 class Haystack:
     """The sentences of a text, with pieces of tasks to hide among them.
 
     Args:
         texts: the sentences in their order; repeated where a text is longer.
-        pieces: what is hidden, that of one task after the other, each as many.
-        tasks: how many.
+        pieces: what is hidden, task by task, equally many for each task.
+        tasks: the number of tasks.
         tokens: budget of a task's text, tokenised whole.
         tokenizer: counts the tokens.
-        shuffled: whether the sentences of a task come in an order of its own, none twice.
+        shuffled: whether each task has the sentences in its own order, none twice.
 
     Attributes:
         documents: the sentences, then the pieces.
@@ -65,10 +70,7 @@ class Haystack:
     def check_room(self, what: str) -> None:
         """Raise a one-line `ValueError` where the pieces of a task are over the budget."""
         if (self.room < 0).any():
-            raise ValueError(
-                f"a budget of {self._budget} tokens is too small for {what}: they alone take up to "
-                f"{self.used.max()}; raise it"
-            )
+            raise too_small(what, self._budget, f"they alone take up to {self.used.max()}")
 
     def take(self, item: int, pick: int) -> Ints:
         """The sentences that `pick` chooses for a task, in reading order, as many as fit."""
@@ -127,9 +129,9 @@ def interleave(order: Ints, lines: Ints, places: Ints, chars: Ints) -> tuple[Int
 def sizes_between(documents: Documents, hay: Documents, tokenizer: TextTokenizer) -> Ints:
     """(D,) tokens of each document between two sentences of the haystack.
 
-    Sentences begin and end alike, so those whose first few have no more there than alone have none.
+    Sentences begin and end alike: if the first few have no extra tokens there, none has.
     """
-    before, after = hay.texts[0][-16:], hay.texts[0][:16]  # the part of a neighbour that touches is enough
+    before, after = hay.texts[0][-16:], hay.texts[0][:16]  # only the part of a neighbour next to it matters
 
     def more(texts: Sequence[str]) -> Ints:
         return seam_tokens(tokenizer, texts, before, after) - tokenizer.count(before + after)
@@ -140,7 +142,7 @@ def sizes_between(documents: Documents, hay: Documents, tokenizer: TextTokenizer
 
 
 def opening_tokens(documents: Documents, sizes: Ints, tokenizer: TextTokenizer) -> int:
-    """What a tokenizer puts before a text that begins; `sizes` are those between others."""
+    """Tokens that a tokenizer adds at the beginning of a text; `sizes` are those between other sentences."""
     return max(0, tokenizer.count(documents.texts[0]) - int(sizes[0]))
 
 

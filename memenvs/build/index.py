@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tqdm import tqdm
 
-from memenvs.core.checks import check_choice
+from memenvs.core.data import checked
 from memenvs.core.files import read_json, whole_folder, write_json
 from memenvs.retrieval.corpus import Corpus, read_jsonl, write_corpus
 from memenvs.retrieval.dense import (
@@ -29,15 +29,16 @@ from memenvs.retrieval.index import CARD, IndexCard
 from memenvs.retrieval.lexical import BM25, index_words
 from memenvs.retrieval.protocol import Passage
 
-INDEXES = ("lexical", "flat", "hnsw", "ivfpq")
+IndexName = Literal["lexical", "flat", "hnsw", "ivfpq"]
 PROBES, PROBE_K = 200, 10  # queries and depth of the recall that is measured
 SOURCE = "source.json"
 
 
+@checked
 def build_index(
     corpus: Path | str | Corpus,
     out: Path | str,
-    index: str = "flat",
+    index: IndexName = "flat",
     encoder: Encoder | None = None,
     say: Callable[[str], None] = tqdm.write,
 ) -> IndexCard:
@@ -54,11 +55,10 @@ def build_index(
         say: called with a line on what was built, and one on the recall of an approximate index.
 
     Raises:
-        ValueError: the corpus is malformed or empty, no such index, or the folder holds vectors of
+        ValueError: the corpus is malformed or empty, or the folder holds vectors of
             another corpus or encoder.
     """
     out = Path(out)
-    check_choice("index", index, INDEXES)
     out.mkdir(parents=True, exist_ok=True)
     mapped = _map_corpus(corpus, out)
     if index == "lexical":

@@ -42,15 +42,15 @@ def multi(
         objectives: questions a task, 2 to 16, of one source drawn without replacement.
         tokenizer: counts the tokens.
         weights: of the sources, each above 0 (default: equal).
-        singles: tasks after them that ask one question each, another every time (MemPO trains on both).
+        singles: tasks after them that ask one question each, none twice (MemPO trains on both).
         count: tasks (default: as many as the sources have together).
         split: name of the split; with the seed it decides every random choice.
         seed: decides every random choice.
 
     Raises:
-        ValueError: `objectives` is out of range; weights that are none; a source is too small, has such tasks
-            already, has documents without a header, which cannot be told apart once they are shuffled (a
-            haystack), or is scored by another metric than the first.
+        ValueError: not one weight a source; a source is too small, has such tasks already, has documents
+            without headers, which have no boundaries once they are shuffled (a haystack), or has another
+            metric than the first.
     """
     shares = _shares(weights, len(sources))
     for source in sources:
@@ -63,7 +63,7 @@ def multi(
                 f"question), fewer than --objectives {objectives}; ask for fewer, or give a larger source"
             )
     pool, numbered = _together(sources, single)
-    make = partial(_draw, numbered, shares, objectives, split, seed)
+    make = partial(_draw_task, numbered, shares, objectives, split, seed)
     first = sources[0]
     rng = item_rng(seed, f"{split}\0singles", 0)
     drawn = np.bincount(rng.choice(len(sources), singles, p=shares), minlength=len(sources)).tolist()
@@ -107,11 +107,12 @@ def _check_source(source: TaskSet | Questions, first: TaskSet | Questions) -> No
         )
     if several := next((task.id for task in source if len(task.answers) > 1), None):
         raise ValueError(f"task {several} of {source.path} has several objectives already; join single ones")
+    _check_metric(source, first, "join sets of one metric")
+
+
+def _check_metric(source: TaskSet | Questions, first: TaskSet | Questions, fix: str) -> None:
     if source.metric != first.metric:
-        raise ValueError(
-            f"{source.path} is scored by {source.metric}, {first.path} by {first.metric}; "
-            "join sets of one metric"
-        )
+        raise ValueError(f"{source.path} is scored by {source.metric}, {first.path} by {first.metric}; {fix}")
 
 
 def _together(
@@ -135,7 +136,7 @@ def _together(
     return list(index), tuple(renumbered_tasks)
 
 
-def _draw(
+def _draw_task(
     sources: Sequence[Sequence[Task]],
     shares: Sequence[float],
     objectives: int,
@@ -182,30 +183,27 @@ def mix(
     """Tasks of several sets as one, each drawn from a source by its weight.
 
     A source's tasks come in a shuffled order, each once before any comes again (with "-2", "-3", … after its
-    id). `meta` has what they had, the name of their `source`, and the two measures of difficulty that a
-    curriculum goes by: `hops` (evidence documents, where a source does not say) and `tokens` of the text.
+    id). `meta` keeps what they had and adds the name of their `source` and the two measures of difficulty
+    that a curriculum uses: `hops` (evidence documents, where a source does not say) and `tokens` of the text.
 
     Args:
         sources: task sets, or questions without documents; not both.
         tokenizer: counts the tokens.
         weights: of the sources, each above 0 (default: equal).
-        metric: that scores the mixture (default: that of all its sources).
+        metric: scores the mixture (default: the metric that all its sources share).
         count: tasks (default: as many as the sources have together).
         split: name of the split; with the seed it decides every random choice.
         seed: decides every random choice.
 
     Raises:
-        ValueError: weights that are none; sources that differ in their metric (and none is given) or in how
+        ValueError: not one weight a source; sources that differ in their metric (and none is given) or in how
             their documents are shown, or some have documents and some have none.
     """
     shares, first = _shares(weights, len(sources)), sources[0]
     get_metric(metric or first.metric)
     for source in sources:
-        if metric is None and source.metric != first.metric:
-            raise ValueError(
-                f"{source.path} is scored by {source.metric}, {first.path} by {first.metric}; "
-                "mix sets of one metric, or give --metric for all"
-            )
+        if metric is None:
+            _check_metric(source, first, "mix sets of one metric, or give --metric for all")
         if bool(source.n_documents) != bool(first.n_documents):
             bare, full = (source, first) if first.n_documents else (first, source)
             raise ValueError(f"{bare.path} has no documents and {full.path} has; mix sets of one kind")

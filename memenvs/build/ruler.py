@@ -13,7 +13,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, sizes_with_headers
 from memenvs.build.examples import Example, Pool, among_distractors, usable
-from memenvs.build.haystack import JOINED, NOISE, Haystack, opening_tokens, shared_numbers, sizes_between
+from memenvs.build.haystack import (
+    JOINED,
+    NOISE,
+    Haystack,
+    opening_tokens,
+    shared_numbers,
+    sizes_between,
+    too_small,
+)
 from memenvs.build.niah import ADJECTIVES, NOUNS, draw, niah
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.build.readers.records import Id, read_answers, read_records
@@ -46,7 +54,6 @@ Kind = Literal[
     "qa_1",
     "qa_2",
 ]
-RULER = get_args(Kind)
 
 COMMON = 10  # common words of `cwe`
 LONG = 4096  # tokens from which `cwe` repeats its words more often
@@ -85,7 +92,7 @@ def ruler(
         count: tasks (default: 100, of `qa_…` every question once).
         source: the official file: for `qa_1` SQuAD's, for `qa_2` HotpotQA's.
         prose: what `niah_…` hides its needles in.
-        chains: of `vt`, one of which is asked for.
+        chains: of `vt`; the question is about one of them.
         hops: of `vt`, assignments of a chain after its first.
         split: name of the split; with the seed it decides every random choice.
         seed: decides every random choice.
@@ -117,10 +124,6 @@ def _draft(texts: Documents, tasks: list[Task], layout: Layout) -> Draft:
     return Draft(texts, tasks, layout, metric="string_match_all")
 
 
-def _too_small(task: str, tokens: int, why: str) -> ValueError:
-    return ValueError(f"a budget of {tokens} tokens is too small for {task}: {why}; raise it")
-
-
 # Variable tracking.
 
 
@@ -143,7 +146,7 @@ def _variables(
         order = haystack.take(item, int(rng.integers(2**63)))
         if len(order) < each:
             why = f"its {each} assignments take {haystack.used[item]} and need as many lines"
-            raise _too_small("vt", tokens, why)
+            raise too_small("vt", tokens, why)
         places = np.sort(rng.choice(len(order), each, replace=False))
         shuffled = rng.permutation(np.repeat(np.arange(chains), hops + 1))
         line = np.empty(each, np.int64)  # which is at each place
@@ -194,9 +197,9 @@ def _chains(
 def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int) -> Draft:
     """`cwe`: a numbered list of words: ten occur 30 times, the others three times.
 
-    Below 4,096 tokens they occur six times and once. Words are single ones while our stock is enough for the
-    budget, else pairs ("icy-beetle"), as RULER turns to a longer list. `meta` has the `words` asked for and
-    how often they and the others occur (`repeats`).
+    Below 4,096 tokens they occur six times and once. Words are single while our stock is enough for the
+    budget, and pairs ("icy-beetle") otherwise; RULER uses a longer list then. `meta` has the `words` asked
+    for and how often they and the others occur (`repeats`).
     """
     many, few = REPEATS[tokens >= LONG]
     words = list(dict.fromkeys([*ADJECTIVES, *NOUNS]))
@@ -216,7 +219,7 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
         used = np.concatenate([[0], few * np.cumsum(sizes[others])]) + many * sizes[common].sum()
         fitting = int(np.searchsorted(used + added[entries - 1], tokens, side="right")) - 1
         if fitting < 1:
-            raise _too_small(
+            raise too_small(
                 "cwe", tokens, f"its {COMMON} common words take {used[0] + added[entries[0] - 1]}"
             )
         if fitting == len(others):
@@ -273,7 +276,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
     ranks = np.arange(1, min(vocabulary, math.isqrt(tokens) + 2) + 1)
     share = ranks**-ALPHA / ZETA
     if len(ranks) < FREQUENT + 2:
-        raise _too_small("fwe", tokens, f"a vocabulary of {vocabulary} words has no {FREQUENT} frequent ones")
+        raise too_small("fwe", tokens, f"a vocabulary of {vocabulary} words has no {FREQUENT} frequent ones")
     rngs = [item_rng(seed, f"{split}/fwe", item) for item in range(count)]
     coded = [_coded_words(len(ranks) - 1, rng) for rng in rngs]
     pool = Documents.tokenized(
@@ -286,7 +289,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
         own = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
         of_each = _zeta_counts(share, sizes[own], tokens - opening)
         if of_each[FREQUENT] <= of_each[FREQUENT + 1]:
-            raise _too_small("fwe", tokens, "the third and the fourth coded word would occur equally often")
+            raise too_small("fwe", tokens, "the third and the fourth coded word would occur equally often")
         documents = rng.permutation(np.repeat(own, of_each))
         asked = own[1 : FREQUENT + 1]
         tasks.append(
@@ -373,6 +376,4 @@ def read_squad(source: str, split: str) -> Pool:
 
 def _accepted(asked: _Asked, source: str) -> tuple[str, ...]:
     where, texts = f"question {asked.id} of {source}", [answer.text for answer in asked.answers]
-    if not texts:
-        raise ValueError(f"{where} has no answer; leave it out, or mark it is_impossible")
-    return read_answers(texts[0], texts[1:], where)
+    return read_answers(next(iter(texts), ""), texts[1:], where)

@@ -1,4 +1,4 @@
-"""What `memenvs build` builds task sets from: how, by which options, and where files come from."""
+"""The sources of `memenvs build`: their builders, their options, and where their files come from."""
 
 from __future__ import annotations
 

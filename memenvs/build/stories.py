@@ -25,6 +25,7 @@ from memenvs.build.haystack import (
     prose_sentences,
     shared_numbers,
     sizes_between,
+    too_small,
 )
 from memenvs.build.niah import NOUNS
 from memenvs.core.data import Count, Whole, checked
@@ -57,7 +58,7 @@ def conversations(
     """Tasks that ask for the reply to one of `needles` equal requests, after a random string.
 
     A message is a document, `User: …` or `Assistant: …`. A reply names what was asked for and continues with
-    sentences of the prose, so that those asked for and the others are alike. An answer without the random
+    sentences of the prose, so the reply that is asked for looks like the others. An answer without the random
     string scores 0 (`mrcr_ratio`). Evidence are the request and its reply; `meta` has `needles`, `asked`
     (from 1), `request`, and `depths` of all requests that are equal to it.
 
@@ -80,13 +81,13 @@ def conversations(
     requests = [(form, topic) for form in FORMS for topic in topics]
     a_round = tokenizer.count(" ".join(_round(requests[0], lines[: max(_REPLY)])))
     of_pool = rng.integers(len(requests), size=2 * tokens // a_round + 64)
-    pool = [_round(requests[number], _reply(lines, rng)) for number in of_pool.tolist()]
+    pool = [_round(requests[number], _draw_reply(lines, rng)) for number in of_pool.tolist()]
     asked, own = [], []
     rngs = [item_rng(seed, f"{split}/conversation", item) for item in range(count)]
     for rng in rngs:
         number = int(rng.integers(len(requests)))
         asked.append(number)
-        own += [_round(requests[number], _reply(lines, rng)) for _ in range(needles)]
+        own += [_round(requests[number], _draw_reply(lines, rng)) for _ in range(needles)]
     documents = Documents.tokenized([("", text) for both in [*pool, *own] for text in both], tokenizer)
     each = sizes_between(documents, documents, tokenizer)
     sizes, opening = each.reshape(-1, 2).sum(axis=1), opening_tokens(documents, each, tokenizer)
@@ -96,10 +97,7 @@ def conversations(
         mine = len(pool) + item * needles + np.arange(needles)
         room = tokens - opening - int(sizes[mine].sum())
         if room < 0:
-            raise ValueError(
-                f"a budget of {tokens} tokens is too small for {needles} needles: they alone take "
-                f"{int(sizes[mine].sum())}; raise it"
-            )
+            raise too_small(f"{needles} needles", tokens, f"they alone take {int(sizes[mine].sum())}")
         others = rng.permutation(np.flatnonzero(of_pool != asked[item]))
         others = others[: np.searchsorted(np.cumsum(sizes[others]), room, side="right")]
         places = np.sort(rng.integers(0, len(others) + 1, needles))
@@ -130,7 +128,7 @@ _ASSISTANT = "Assistant: "
 
 
 def _round(request: tuple[str, str], reply: Sequence[str]) -> tuple[str, str]:
-    """A request and a reply, each a line; the newline after it belongs to it."""
+    """A request and a reply, each a line with its newline."""
     form, topic = request
     return (
         f"User: Write a {form} about the {topic}.\n",
@@ -138,7 +136,7 @@ def _round(request: tuple[str, str], reply: Sequence[str]) -> tuple[str, str]:
     )
 
 
-def _reply(lines: Sequence[str], rng: np.random.Generator) -> list[str]:
+def _draw_reply(lines: Sequence[str], rng: np.random.Generator) -> list[str]:
     return [lines[i] for i in rng.integers(len(lines), size=int(rng.integers(_REPLY[0], _REPLY[1] + 1)))]
 
 
@@ -162,9 +160,9 @@ class Story:
 
     Attributes:
         events: the sentences so far.
-        at: of each person the place and the event that tells it.
+        at: of each person the place, and the event that states it.
         carrier: of each thing that is carried who carries it, and the event of taking it.
-        visited: of each thing the places it has been at, each with the events that tell it.
+        visited: of each thing the places it has been at, each with the events that state it.
         handled: of each person the events of taking and putting down.
     """
 
@@ -240,8 +238,8 @@ class Story:
                 return f"Where is the {thing} at the end?", (place,), sorted(set(needed))
             if not before or place in [one for one, _ in before]:
                 return None
-            last, told = before[-1]
-            needed = sorted({*told, *needed})
+            last, stated = before[-1]
+            needed = sorted({*stated, *needed})
             return f"Where was the {thing} before it came to the {place}?", (last,), needed
         if kind == "qa7":
             if not self.handled:
@@ -290,21 +288,19 @@ def stories(
         inputs: the files that `prose` came from, for the card.
 
     Raises:
-        ValueError: an argument out of range, no prose, one with nearly all of our names, or a small budget.
+        ValueError: an argument out of range, no prose, or a small budget.
     """
     hay = prose_sentences(prose)
     known = {word for text in hay for word in re.findall(r"\w+", text)}
     people = [name for name in PEOPLE if name not in known]
-    if len(people) < _CAST[0]:
-        raise ValueError(f"the prose has all but {len(people)} of the names that stories use; give another")
     rngs = [item_rng(seed, f"{split}/story", item) for item in range(count)]
-    told = [_story(kind[item % len(kind)], events, people, rng) for item, rng in enumerate(rngs)]
-    pieces = [f" {event}" for story, *_ in told for event in story.events]
+    made = [_story(kind[item % len(kind)], events, people, rng) for item, rng in enumerate(rngs)]
+    pieces = [f" {event}" for story, *_ in made for event in story.events]
     haystack = Haystack(hay, pieces, count, tokens, tokenizer)
     haystack.check_room(f"{events} events")
     tasks = []
     for item, rng in enumerate(progress(rngs, count, "stories")):
-        _, question, answers, needed = told[item]
+        _, question, answers, needed = made[item]
         order = haystack.take(item, int(rng.integers(2**63)))
         places = np.sort(rng.integers(0, len(order) + 1, events))
         documents, own, depths = haystack.hide(item, order, places)

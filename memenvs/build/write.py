@@ -23,10 +23,10 @@ from memenvs.tasks.tokens import TextTokenizer
 
 
 def check_replaceable(out: Path) -> None:
-    """Raise a one-line `ValueError` if `out` is there and is anything but a task set and its exports."""
+    """Raise a one-line `ValueError` if `out` exists and is anything but a task set and its exports."""
     out = resolved(out)
     if out.exists() and not (out / CARD).is_file():
-        raise ValueError(f"{out} is there and is not a task set; choose another --out or remove it")
+        raise ValueError(f"{out} exists and is not a task set; choose another --out or remove it")
     foreign = sorted({path.name for path in out.iterdir()} - _OURS) if out.exists() else []
     if foreign:
         raise ValueError(
@@ -47,20 +47,16 @@ def write_task_set(
         draft: documents and tasks.
         card: source and arguments; the rest is filled in here.
         tokenizer: the one the documents were tokenised by.
-        exports: other projects' forms to write beside (`memenvs.build.write`).
+        exports: forms of other projects to write beside it (`FORMS`).
 
     Raises:
-        ValueError: `out` is something other than a task set and its exports; a task's evidence is not among
-            its documents.
+        ValueError: `out` is something other than a task set and its exports.
     """
-    for task in draft.tasks:
-        if stray := set(task.evidence) - set(task.documents):
-            raise ValueError(f"task {task.id} has evidence {sorted(stray)} that it does not read")
     documents, tasks = _compact(draft.documents, draft.tasks)
     check_replaceable(out)
     with whole_folder(out) as partial:
-        _write(partial / DOCUMENTS, _document_columns(documents))
-        _write(partial / TASKS, _task_columns(tasks))
+        _write_arrow(partial / DOCUMENTS, _document_columns(documents))
+        _write_arrow(partial / TASKS, _task_columns(tasks))
         files = {name: describe(partial / name) for name in (DOCUMENTS, TASKS)}
         card = replace(
             card,
@@ -83,7 +79,7 @@ def write_task_set(
 
 
 def _inputs(paths: Sequence[Path]) -> dict[str, str]:
-    """The SHA-256 of each file by its name, with as many folders before it as tell it from the others."""
+    """The SHA-256 of each file by its name, after as many folders as make the names unique."""
     different = set(paths)
     depth = next(n for n in itertools.count(1) if len({path.parts[-n:] for path in paths}) == len(different))
     return {"/".join(path.parts[-depth:]): sha256(path) for path in paths}
@@ -121,7 +117,7 @@ def _task_columns(tasks: Sequence[Task]) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, columns: dict[str, Any]) -> None:
+def _write_arrow(path: Path, columns: dict[str, Any]) -> None:
     schema = SCHEMAS[path.name]
     arrays = [
         column if isinstance(column, pa.Array) else pa.array(column, field.type)
@@ -134,7 +130,7 @@ def _write(path: Path, columns: dict[str, Any]) -> None:
 def _counts(
     documents: Documents, tasks: Sequence[Task], layout: Layout, tokenizer: TextTokenizer
 ) -> dict[str, int]:
-    """The sizes that environments and readers of the card want; `max_` and `mean_` are over tasks."""
+    """The sizes that environments and readers of the card need; `max_` and `mean_` are over tasks."""
     most = max(len(task.documents) for task in tasks)
     header = layout.header.replace("{i}", str(most))
     frame_chars = len(header) + len(layout.separator)
@@ -184,20 +180,20 @@ def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) ->
     - `memagent`: the question as prompt and the `context` beside it, as MemAgent's training scripts read, for
       its boxed exact match: it knows that scorer by the `data_source` `hotpotqa`, whatever the set.
     - `verl`: text and question in one prompt, as verl's data loader reads, for the exact match in `<answer>`
-      of its `default_compute_score`: by the `data_source` `searchR1_musique` for MuSiQue, else
+      of its `default_compute_score`: by the `data_source` `searchR1_musique` for MuSiQue, otherwise
       `searchR1_hotpotqa`.
     - `ruler`: `index`, `input`, `outputs`, `length`, as RULER's evaluation reads.
     - `jsonl`: everything we know. `evidence` has positions among the documents as they are read, from 0;
       `spans` [position, start, end], where `context[start:end]` is a sentence needed; `depths` where each
       evidence document begins, 0 to 1.
 
-    Both trainers know nothing but alternatives. So the accepted answers of several objectives are one text,
+    Both trainers accept only alternatives. So the accepted answers of several objectives are one text,
     separated by "; "; where a set asks for every answer (NIAH), the alternatives are all answers in every
     order, separated by ", ". Part of the answers earns nothing there.
 
     Raises:
-        ValueError: questions without documents; a task that MemAgent's reward would pay nothing for, whatever
-            the reply; one with more answers than whose orders can be listed.
+        ValueError: questions without documents; a task that MemAgent's reward would never pay; a task with
+            too many answers to list their orders.
     """
     if not tasks.n_documents:
         raise ValueError(f"--export {form} writes the text of a task, and these questions have none")
@@ -284,7 +280,7 @@ def _ground_truth(task: Task) -> list[str]:
 
 
 def _alternatives(task: Task, tasks: TaskSet) -> list[str]:
-    """Accepted answers for a reader that takes each of them for a whole answer."""
+    """Accepted answers for a reader to whom each is a complete answer."""
     if tasks.card.metric not in ALL_ANSWERS:
         return _ground_truth(task)
     answers = [answer for accepted in task.answers for answer in accepted]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from tyro.conf import arg
 
-from memenvs.build.index import INDEXES, build_index
+from memenvs.build.index import IndexName, build_index
 from memenvs.build.ruler import FILES
 from memenvs.build.sources import BENCHMARKS, SOURCES
 from memenvs.build.write import FORMS, check_replaceable, write_task_set
@@ -29,9 +29,8 @@ from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 if TYPE_CHECKING:
     Form: TypeAlias = str
-    Index: TypeAlias = str
 else:
-    Form, Index = Literal[tuple(FORMS)], Literal[tuple(INDEXES)]
+    Form = Literal[tuple(FORMS)]
 
 EPILOG = """\
 examples:
@@ -191,7 +190,7 @@ def index(
     *,
     corpus: str,
     out: Path,
-    index: Index = "flat",
+    index: IndexName = "flat",
     encoder: str | None = None,
     query_prefix: str | None = None,
     passage_prefix: str | None = None,

@@ -16,9 +16,9 @@ import numpy as np
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import BOLD, RESET, make_env, show
 from memenvs.commands.options import EnvOptions, PolicyOptions
-from memenvs.core.checks import error_line
 from memenvs.core.data import Seed, Whole, checked
 from memenvs.core.env import Info, TextEnv
+from memenvs.core.errors import error_line
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv

@@ -16,8 +16,9 @@ def micro_batches(
 ) -> list[list[int]]:
     """Indices of sequences in batches of like length, each of at most `budget` tokens, padding included.
 
-    Longest first, so that what does not fit the memory fails at once. A sequence longer than the budget is a
-    batch of its own. Keeping lengths alike adds few batches: 14 where the longest has ten times the shortest.
+    Longest first, so that a batch that does not fit in memory fails at once. A sequence longer than the
+    budget is a batch of its own. Keeping lengths alike adds few batches: 14 where the longest has ten times
+    the shortest.
 
     Args:
         lengths: tokens of each sequence.
@@ -37,7 +38,7 @@ def micro_batches(
 
 
 def lexicographic_order(sequences: Sequence[NDArray[np.int64]]) -> list[int]:
-    """Numbers of sequences (T,) of whole numbers from 0, sorted so that those that begin alike meet."""
+    """Numbers of sequences (T,) of whole numbers from 0, sorted to bring common prefixes together."""
     # Big-endian bytes of such numbers sort as the numbers do.
     return sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">i8").tobytes())
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 T = TypeVar("T")
@@ -94,8 +95,8 @@ def parse_json(text: str | bytes, where: str, fix: str = "") -> Any:
 def checked(target: F) -> F:
     """Check the arguments of a function, or of a class's constructor, against their annotations; a decorator.
 
-    What is annotated as plain data (numbers, strings, choices, lists of these …) must be it, and numbers must
-    be finite. Other arguments and defaults are not checked.
+    Arguments that are annotated as plain data (numbers, strings, choices, lists of these …) are checked, and
+    numbers must be finite. Other arguments and defaults are not checked.
 
         @checked
         def __init__(self, k: Count = 3, retriever: Retriever | None = None): ...
@@ -128,8 +129,8 @@ def checked(target: F) -> F:
 def check(name: str, value: Any, kind: Any) -> None:
     """Raise a one-line `ValueError` unless `value` may be given where `kind` is the annotation."""
     if not fits(value, kind):
-        mend = f"; pass {name}.item()" if hasattr(value, "item") else ""
-        raise ValueError(f"{_fault(value, kind, name)}{mend}")
+        fix = f"; pass {name}.item()" if hasattr(value, "item") else ""
+        raise ValueError(f"{_fault(value, kind, name)}{fix}")
 
 
 def fits(value: Any, kind: Any) -> bool:
@@ -139,6 +140,11 @@ def fits(value: Any, kind: Any) -> bool:
         if not math.isfinite(value):
             return False
     return _matches(value, kind)
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is an integer of Python or NumPy; a bool is none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_plain(kind: Any) -> bool:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
-from memenvs.core.checks import check_task
-from memenvs.core.data import check
+from memenvs.core.data import check, is_whole
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import UnicodeText, clean_text
 from memenvs.core.state import State, Stateful, from_plain, to_plain
@@ -60,14 +59,14 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     """An environment whose observation is the text to read at this turn and whose action is the raw reply.
 
     Action:
-        Any `str`. Lone surrogates become U+FFFD and what is longer than `MAX_REPLY_CHARS` is cut; no text
+        Any `str`. Lone surrogates become U+FFFD, and text beyond `MAX_REPLY_CHARS` is cut; no text
         raises.
 
     Observation:
         Exactly what the policy must read at this turn. `info["context"]` says how the next one relates to
         it: `"append"` (next = this + reply + feedback, to the character) or `"rewrite"` (a fresh prompt).
-        The reply is the cleaned one (see Action), `info["feedback"]` what the environment put behind it, so
-        that token sequences and chat messages are made without a look into the observation.
+        The reply is the cleaned one (see Action), `info["feedback"]` what the environment put after it, so
+        that token sequences and chat messages are made without looking into the observation.
 
     Reward:
         The sum of `info["rewards"]`, whose keys are always `components`.
@@ -79,7 +78,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     Info:
         The same keys at reset and at every step: `task` (id), `turn` (turns played), `context`, `feedback`
         (empty at reset and where the context is rewritten; see Observation), `rewards`, `turn_rewards` (of
-        the turns played so far, so that it is whole when a wrapper outside ends the episode), `metrics`
+        the turns played so far, so it is complete when an outer wrapper ends the episode), `metrics`
         (zeros until the end; `success` is among them) and `privileged`: what only a trainer may see of the
         observation it comes with. A wrapper that changes observations must state `context` and `feedback`
         of its own.
@@ -370,6 +369,15 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             "metrics": {name: float(metrics[name]) for name in self.metric_names},
             "privileged": LazyFields(self._privileged()),
         }
+
+
+def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
+    """Raise a one-line `ValueError` unless the options of a reset name at most a task, by its number."""
+    if unknown := sorted(set(options) - {"task"}):
+        raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
+    task = options.get("task", 0)
+    if not is_whole(task) or not 0 <= task < n_tasks:
+        raise ValueError(f"options['task'] must be a number from 0 to {n_tasks - 1}, got {task!r}")
 
 
 def made(text: Text) -> str:

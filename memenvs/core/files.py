@@ -1,8 +1,8 @@
 """Files written whole or not at all, and the SHA-256 hashes that data files are checked against.
 
 A process may be killed at any moment: the old file stays until the new one is complete. Two writers of one
-place each write under a name of their own; the last to finish wins. Nothing is forced to disk (no fsync), so
-this protects against processes that die, not against a loss of power.
+path each write under their own temporary name; the last to finish wins. Nothing is forced to disk (no fsync),
+so this protects against killed processes, not against a loss of power.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from memenvs.core.checks import one_line
 from memenvs.core.data import decode
+from memenvs.core.errors import one_line
 
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which the leftovers of a killed process are removed
@@ -30,12 +30,12 @@ _hashes: dict[tuple[Any, ...], str] = {}  # SHA-256 by a file's identity, size a
 
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """A name to write a file under; it becomes `path` if the block succeeds, otherwise it is removed.
+    """A temporary name for a file; it becomes `path` if the block succeeds, otherwise it is removed.
 
-    Folders above it are made. Where `path` is a link, the file that it leads to is replaced.
+    Parent folders are created. Where `path` is a link, the file that it points to is replaced.
 
     Raises:
-        OSError: with the path, also where the system left it out (a full disk).
+        OSError: with the path, even if the system did not give it (a full disk).
     """
     out = Path(os.path.realpath(path))
     with path_in_errors(out):
@@ -67,12 +67,13 @@ def read_json(path: Path, fix: str = "build it again") -> dict[str, Any]:
 def whole_folder(path: str | Path) -> Iterator[Path]:
     """A folder to fill; it replaces `path` if the block succeeds, otherwise it is removed.
 
-    Where `path` is a link, the folder that it leads to is replaced. The old folder, whatever it holds, is
-    deleted only when the new one is in its place, and put back when anything stops that, a signal too. After
-    a kill between the two renames it is where `left_behind` says, and the next writer of `path` puts it back.
+    Where `path` is a link, the folder that it points to is replaced. The old folder, whatever it holds, is
+    deleted only when the new one has taken its place, and is restored if anything, even a signal, prevents
+    that. After a kill between the two renames `left_behind` finds it, and the next writer of `path` restores
+    it.
 
     Raises:
-        OSError: with the path, also where the system left it out (a full disk).
+        OSError: with the path, even if the system did not give it (a full disk).
     """
     out = resolved(path)
     with path_in_errors(out):
@@ -118,9 +119,9 @@ def names_apart(paths: Sequence[Path]) -> list[str]:
 
 @contextlib.contextmanager
 def path_in_errors(path: str | Path | None) -> Iterator[None]:
-    """Put `path` into errors of the system that name none, such as "No space left on device".
+    """Add `path` to system errors that name no path, such as "No space left on device".
 
-    A full disk is an `OSError` here too where a library (safetensors) raises an error of its own for it.
+    A full disk is an `OSError` here even where a library (safetensors) raises its own error for it.
     """
     try:
         yield
@@ -137,7 +138,7 @@ def path_in_errors(path: str | Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def damage_in_one_line(place: str | Path) -> Iterator[None]:
-    """Turn the error of safetensors for damaged weights into one that names their place.
+    """Turn the error of safetensors for damaged weights into one that names the file.
 
     Raises:
         ValueError: the weights are damaged.
@@ -145,7 +146,7 @@ def damage_in_one_line(place: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if type(error).__name__ != "SafetensorError":  # not imported: what needs no models runs without it
+        if type(error).__name__ != "SafetensorError":  # not imported, because it is an optional dependency
             raise
         raise ValueError(
             f"the weights in {place} are damaged ({one_line(error)}); copy them again"
@@ -153,13 +154,13 @@ def damage_in_one_line(place: str | Path) -> Iterator[None]:
 
 
 def lock_file(path: Path, *, wait: bool) -> TextIO:
-    """Make and lock a file; the lock ends when the file that is returned closes, or with this process.
+    """Create and lock a file; the lock ends when the returned file is closed, or with this process.
 
-    There is no lock on Windows, nor on network file systems without locks.
+    Windows and some network file systems have no locks; there the file is only created.
 
     Args:
         path: of the file.
-        wait: for another process's lock to end; False: raise.
+        wait: whether to wait for another process's lock to end, or to raise.
 
     Raises:
         BlockingIOError: another process holds the lock.
@@ -174,7 +175,7 @@ def lock_file(path: Path, *, wait: bool) -> TextIO:
 
 
 def hold_folder(folder: Path) -> TextIO:
-    """Make a folder for the output of a run, and keep other runs out until the file that is returned closes.
+    """Create a folder for the output of a run, and keep other runs out until the returned file is closed.
 
     Raises:
         ValueError: another run is writing to it.
@@ -294,7 +295,7 @@ def _prefix(out: Path) -> str:
 
 
 def _name_beside(out: Path) -> Path:
-    """A new name in the folder of `out`, which is made, and cleared of what killed writers left a day ago."""
+    """A new name in the folder of `out`, which is created; old leftovers of killed writers are removed."""
     out.parent.mkdir(parents=True, exist_ok=True)
     for work in out.parent.glob(f"{glob.escape(_prefix(out))}*"):
         with contextlib.suppress(OSError):  # another writer may be clearing up too

@@ -12,8 +12,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from memenvs.core.checks import error_line
 from memenvs.core.data import Count, checked
+from memenvs.core.errors import error_line
 
 RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes
@@ -36,16 +36,16 @@ class JSONClient:
     Idle connections are kept open for the next request.
 
     Args:
-        url: `http://host:port` or `https://…`; a path in it is put before those of requests.
+        url: `http://host:port` or `https://…`; its path, if any, comes before the paths of requests.
         timeout: seconds for a connection, and for each wait for an answer.
         tries: of a request, the first included. The pauses between them double from `pause`, or are what the
-            server asks for by `Retry-After` where that is more, but never above `MAX_PAUSE`.
+            server asks for in `Retry-After` where that is longer, but never above `MAX_PAUSE`.
         pause: seconds.
-        key: sent as `Authorization: Bearer`; it is in no message.
-        fix: what to do about a server that does not answer; its error ends in it.
+        key: sent as `Authorization: Bearer`; no error message contains it.
+        fix: what to do about a server that does not answer; the error ends with it.
 
     Raises:
-        ValueError: an argument is none of those, or no header can carry the key.
+        ValueError: the address is not one of a server, or the key does not fit in a header.
     """
 
     @checked
@@ -63,7 +63,7 @@ class JSONClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"no server at {url!r}; an address is http://host:port")
         if key and not (key.isascii() and key.isprintable()):  # http.client would show it in its error
-            raise ValueError(f"the key for {url} holds a line break or another odd character; set it again")
+            raise ValueError(f"the key for {url} has an unprintable character; set it again")
         self.url = url.rstrip("/")
         self._timeout, self._tries, self._pause, self._fix = timeout, tries, pause, fix
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
@@ -83,7 +83,7 @@ class JSONClient:
 
         Raises:
             ServerError: no answer in `tries` tries, or one that is not JSON or that `read` cannot read. An
-                answer that was cut is asked for again.
+                incomplete answer is requested again.
             RequestRefused: the server refused the request; its reason is in the message.
         """
         return self._request("POST", path, json.dumps(fields).encode(), read)
@@ -101,7 +101,7 @@ class JSONClient:
             try:
                 response, content = self._exchange(method, path, body)
             except (OSError, HTTPException) as error:
-                self._close()  # a server that was restarted has closed them all
+                self._close()  # a restarted server has closed them all
                 last = error_line(error)
                 continue
             if response.status != 200:

@@ -14,7 +14,7 @@ class Lazy:
 
     Args:
         module: its name.
-        extra: what brings it.
+        extra: the extra that installs it.
     """
 
     def __init__(self, module: str, extra: str) -> None:
@@ -80,12 +80,12 @@ def check_version(package: str, low: str, below: str, extra: str) -> None:
 
     Args:
         package: the trainer's name on the package index.
-        low: the first version that will do.
-        below: the first one above it that will not.
-        extra: the extra of memenvs that installs a version that will do.
+        low: the first supported version.
+        below: the first version above it that is not supported.
+        extra: the extra of memenvs that installs a supported version.
 
     Raises:
-        ImportError: the trainer is missing, or its version is another; the message names the extra.
+        ImportError: the trainer is missing, or its version is not supported; the message names the extra.
     """
     from importlib import metadata  # slow: it loads email
 

@@ -17,11 +17,11 @@ T = TypeVar("T")
 def map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -> Generator[T, None, None]:
     """`make(job)` for each job, in order, by `workers` processes that take turns.
 
-    They work ahead by no more than a pipe holds, so that there may be more jobs than are ever asked for;
-    closing the generator ends the processes.
+    They work ahead by no more than a pipe holds, so `jobs` may be longer than what the caller consumes.
+    Closing the generator ends the processes.
 
-    Each process has a pipe of its own, so that one killed in the middle of a result ends its pipe. With the
-    one queue of a `ProcessPoolExecutor` the rest of that result is waited for, for ever.
+    Each process has its own pipe, which closes if the process is killed in the middle of a result. With the
+    single queue of a `ProcessPoolExecutor` the caller would wait forever for the rest of that result.
 
     Raises:
         ValueError: a process was killed; what `make` raises is raised here.
@@ -61,7 +61,7 @@ def _receive(pipe: Connection, process: BaseProcess, workers: int) -> Any:
 def _why(exitcode: int, workers: int) -> str:
     if exitcode < 0:  # by a signal
         return (
-            f"a worker process was killed (signal {-exitcode}), most often for want of memory; "
+            f"a worker process was killed (signal {-exitcode}), usually because memory ran out; "
             f"give fewer --workers than {workers}"
         )
     return (

@@ -34,7 +34,7 @@ class UnicodeText(Space[str]):
         super().__init__(None, np.str_, seed)
 
     def sample(self, mask: None = None, probability: None = None) -> str:
-        """A short random text of printable characters, some of them outside ASCII; no mask has an effect."""
+        """A short random text of printable characters, some of them outside ASCII; masks have no effect."""
         length = int(self.np_random.integers(0, min(self.max_chars, _SAMPLE_CHARS) + 1))
         return "".join(_PRINTABLE[i] for i in self.np_random.integers(len(_PRINTABLE), size=length))
 
@@ -88,7 +88,7 @@ def is_utf8(text: str) -> bool:
 def replace_surrogates(text: str) -> str:
     """`text` with each surrogate, which UTF-8 cannot hold, replaced by U+FFFD; no character moves.
 
-    A Python text may hold them: `json.loads` makes one of an escape without its partner.
+    A Python string may contain them: `json.loads` returns one for an unpaired escape.
     """
     return text if is_utf8(text) else _SURROGATE.sub("\ufffd", text)
 

@@ -52,7 +52,8 @@ def get_state(env: gym.Env[Any, Any]) -> State:
     if isinstance(env, gym.Wrapper) and not hasattr(type(env), "get_state"):
         name = _attribute(env)
         return {"inner": get_state(env.env), "own": getattr(env, name) if name else None}
-    state: State = _stateful(env).get_state()
+    inner: Any = env
+    state: State = inner.get_state()
     return state
 
 
@@ -72,7 +73,8 @@ def set_state(env: gym.Env[Any, Any], state: State) -> None:
             # it compares the first step with a reset there may not have been
             env.checked_step = env.checked_data_reuse = True
         return
-    _stateful(env).set_state(state)
+    inner: Any = env
+    inner.set_state(state)
 
 
 def check_keys(state: Any, *names: str) -> None:
@@ -93,10 +95,10 @@ class Stateful:
     A subclass has `get_state` and `set_state`, and a `spec`, as every `gym.Env` has.
 
     Attributes:
-        version: raised when the same replies would lead elsewhere than before: states of another version are
-            refused.
-        unhashed: arguments that do not tell one environment from another, as `render_mode`, and those that
-            `task_set` stands for.
+        version: raised when the same replies would no longer lead to the same results; states of another
+            version are refused.
+        unhashed: arguments that do not tell one environment from another, such as `render_mode`, and those
+            that `task_set` covers.
     """
 
     version: ClassVar[int] = 0
@@ -153,7 +155,7 @@ class Stateful:
         """First 16 hexadecimal digits of the SHA-256 of the arguments, defaults included."""
         args, kwargs = self._made_with
         found: dict[str, Any] = {}
-        for base in reversed(type(self).__mro__):  # what `**kwargs` hands on has its defaults further up
+        for base in reversed(type(self).__mro__):  # a base class has the defaults of `**kwargs`
             if "__init__" in vars(base):
                 parameters = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
                 found |= {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -182,7 +184,7 @@ def text_hash(text: str | bytes) -> str:
 
 
 def plain_record(kind: type[D]) -> type[D]:
-    """Let states hold a named tuple also where no annotation says what a value is; a decorator."""
+    """A decorator that lets states hold a named tuple where no annotation names its type."""
     _RECORDS[f"__{kind.__name__}__"] = kind
     return kind
 
@@ -190,8 +192,9 @@ def plain_record(kind: type[D]) -> type[D]:
 def to_plain(value: Any) -> Any:
     """Dataclasses as dictionaries, tuples as lists, copied: what JSON can hold and give back equal.
 
-    What JSON has no word for is a dictionary of one key that names it: NaN and infinities (`__float__`),
-    arrays of numbers (`__array__`: type, shape, bytes in base64), and named tuples of `plain_record`.
+    A value that JSON cannot express becomes a dictionary of one key that names its kind: NaN and infinities
+    (`__float__`), arrays of numbers (`__array__`: type, shape, bytes in base64), and named tuples of
+    `plain_record`.
 
     Raises:
         TypeError: something that JSON cannot hold.
@@ -223,7 +226,7 @@ def from_plain(value: Any, kind: type[D], where: str) -> D:
 
 
 def _revived(value: Any) -> Any:
-    """Plain data with what `to_plain` named put back."""
+    """Plain data in which the values that `to_plain` named are restored."""
     if isinstance(value, (list, tuple)):
         return [_revived(inner) for inner in value]
     if not isinstance(value, dict):
@@ -247,9 +250,3 @@ def _attribute(env: gym.Wrapper[Any, Any, Any, Any]) -> str | None:
             "or take the state of the environment inside it"
         )
     return _KNOWN[type(env)]
-
-
-def _stateful(env: Any) -> Any:
-    if not hasattr(env, "get_state"):
-        raise TypeError(f"{type(env).__name__} has no get_state; only memenvs environments have one")
-    return env

@@ -131,8 +131,8 @@ def thought_end(reply: str, thoughts: Thoughts = "strip") -> int:
     """Where a reply resumes behind the thought that opens it, in characters; 0 where no thought does.
 
     The thought is a leading `<think>…</think>`, or all that comes before a `</think>` without a `<think>`
-    before it (the chat template wrote that one), and the white space behind. A `<think>` that leads and is
-    never closed was cut by the limit of the reply: then nothing is left, and the end is the reply's length.
+    before it (the chat template wrote that one), and the white space after it. A leading `<think>` that
+    is never closed was cut by the limit of the reply: nothing is left, and the result is the reply's length.
 
     Args:
         reply: the reply.
@@ -159,5 +159,5 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, none empty: what white space behind `.`, `!` or `?` parts."""
+    """The sentences of a text, none empty; a sentence ends at white space after `.`, `!` or `?`."""
     return [sentence for sentence in _SENTENCE_END.split(text) if sentence]

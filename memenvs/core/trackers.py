@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from memenvs.core.checks import error_line
+from memenvs.core.errors import error_line
 from memenvs.core.files import read_json, write_json
 from memenvs.core.optional import require
 
@@ -69,7 +69,7 @@ class Trackers:
         folder: of the run, which gives it its name.
         config: the run's arguments, plain data.
         step: steps done before; above 0 the trackers' runs are continued.
-        show: is given each line for the screen.
+        show: prints a line on the screen.
 
     Raises:
         TrackerError: a tracker refuses to begin.
@@ -124,8 +124,8 @@ class Trackers:
             tracker.retry_at = time.monotonic() + RETRY
             if not tracker.failed:
                 self._show(
-                    f"warning: {name} fails ({error_line(error)}); the training continues, what could not be "
-                    "sent is tried again later, and log.jsonl has everything"
+                    f"warning: {name} fails ({error_line(error)}); the training continues, numbers that were "
+                    "not sent are sent again later, and log.jsonl has them all"
                 )
             tracker.failed = True
             return False
@@ -172,7 +172,7 @@ def _mlflow(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Trac
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     mlflow, entities = require("mlflow", "mlflow"), require("mlflow.entities", "mlflow")
-    logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it reports each table that it makes
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it reports each table that it creates
     files = (folder / "mlflow").resolve()
     address, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
     if not address:

@@ -14,9 +14,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.core.checks import error_line, is_whole
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, Whole, check, checked
 from memenvs.core.env import Info
+from memenvs.core.errors import error_line
 from memenvs.core.state import State, check_keys, from_plain, get_state, set_state, to_plain
 
 Mask = NDArray[np.bool_]
@@ -44,8 +44,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         truncated, with reward 0, the observation and the info it had (but no `feedback`), and the error in
         `info["error"]`, one line, which is empty everywhere else and a key in this mode alone. An episode
         whose reset raises is over at once; where environments begin by themselves, the next step tries again.
-        If the one search of a step fails, each environment searches alone, so that only those fail whose own
-        search fails (an unreachable server is then waited for N times).
+        If the shared search of a step fails, each environment searches alone, so that only those whose own
+        search fails are truncated (the step then waits N times for an unreachable server).
 
     Args:
         envs: an environment's id, or N functions that make one each.
@@ -200,14 +200,12 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         ]
 
     def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
-        """Resume from states, with the observations that were shown in them.
+        """Resume from states, with the observations that belong to them.
 
         Raises:
             ValueError: not N states, or a state of another environment; no episode that had begun has changed
                 then.
         """
-        if len(states) != self.num_envs:
-            raise ValueError(f"states must have {self.num_envs} entries, got {len(states)}")
         held = []
         for state in states:
             check_keys(state, "inner", "over", "info")
@@ -356,12 +354,11 @@ def read_mask(name: str, mask: Any, count: int) -> Mask:
 
 def read_seeds(seed: Any, count: int) -> list[int | None]:
     """A seed per environment: a number s means s, s + 1, …; None means no seed."""
-    seeds = one_each("seed", seed, count)
+    seeds = [int(one) if isinstance(one, np.integer) else one for one in one_each("seed", seed, count)]
     for value in seeds:
-        if value is not None and not (is_whole(value) and value >= 0):
-            raise ValueError(f"a seed must be None or a whole number, at least 0, got {value!r}")
+        check("seed", value, Whole | None)
     alone = not isinstance(seed, Sequence) and np.ndim(seed) == 0
-    return [None if value is None else int(value) + i * alone for i, value in enumerate(seeds)]
+    return [None if value is None else value + i * alone for i, value in enumerate(seeds)]
 
 
 def one_each(name: str, value: Any, count: int) -> list[Any]:

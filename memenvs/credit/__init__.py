@@ -5,8 +5,7 @@ Equal values give zeros, never NaN. A NaN among the arguments is a value that co
 left out of every mean, and gets 0. Settings are checked; arrays must have the shapes that are stated.
 """
 
-from memenvs.core.checks import Array, Mask
-from memenvs.credit.groups import Scale, gdpo, group_normalize, grpo, rloo
+from memenvs.credit.groups import Array, Scale, gdpo, group_normalize, grpo, rloo
 from memenvs.credit.memory import (
     MemPOAdvantages,
     infomem_bonus,
@@ -16,7 +15,7 @@ from memenvs.credit.memory import (
     tamtrl_rewards,
 )
 from memenvs.credit.searches import redundancy, search_gains, tool_efficiency
-from memenvs.credit.tokens import gae, masked_mean, masked_var, overlong_penalty, place_rewards, whiten
+from memenvs.credit.tokens import Mask, gae, masked_mean, masked_var, overlong_penalty, place_rewards, whiten
 from memenvs.credit.turns import Ended, combine_turns, gigpo, igpo, mt_grpo, mt_rloo, rememr1
 
 __all__ = [

@@ -6,10 +6,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from memenvs.core.checks import Array
 from memenvs.core.data import checked
+
+Array = NDArray[np.float64]
 
 Scale = Literal["std", "none"]
 

@@ -8,9 +8,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array
 from memenvs.core.data import checked
-from memenvs.credit.groups import group_normalize, members
+from memenvs.credit.groups import Array, group_normalize, members
 
 Combine = Literal["product", "plus"]
 Side = Literal["success", "wrong", "both"]

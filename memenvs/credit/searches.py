@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array
+from memenvs.credit.groups import Array
 
 
 def tool_efficiency(calls: ArrayLike, fewest: float = 0.0, *, smooth: float = 1.0) -> Array:

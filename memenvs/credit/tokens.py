@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from memenvs.core.checks import Array, Mask
 from memenvs.core.data import Count, Share, checked
+from memenvs.credit.groups import Array
+
+Mask = NDArray[np.bool_]
 
 Placement = Literal["turn", "merged", "outcome"]
 

@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.checks import Array
 from memenvs.core.data import NonNegative, Share, checked
-from memenvs.credit.groups import Scale, grpo, rloo
+from memenvs.credit.groups import Array, Scale, grpo, rloo
 
 Advantage = Callable[[Array, Sequence[Hashable] | None], Array]
 Ended = Literal["zero", "skip"]

@@ -18,7 +18,7 @@ from memenvs.envs.render import reading_turn, reward_line
 from memenvs.tasks.context import Chunk, Context, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
 from memenvs.tasks.taskset import Task, open_tasks, tokenizer_of
-from memenvs.tasks.tokens import HEAD_CHARS
+from memenvs.tasks.tokens import MAX_TOKEN_CHARS
 
 READ = """\
 You are reading a long text section by section, to answer a question once you have read all of it. Only your \
@@ -196,7 +196,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             and `<recall>query</recall>` in it shows an earlier memory with the next chunk. `"mem1"`: the
             thought that opens the reply is memory and thinking in one. `"structured"` (Memory-R1, Mem-alpha):
             lines `ADD: text`, `UPDATE n: text`, `DELETE n` and `NOOP` change numbered entries. `"a_mem"`
-            (A-MEM): lines are notes of a store, of which the prompt shows those that fit the question.
+            (A-MEM): lines are notes in a store; the prompt shows those that fit the question.
             `"react"`: no memory, everything stays in the prompt. See `memenvs.envs.memory`.
         render_mode: `"ansi"` or None.
 
@@ -405,7 +405,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         hidden = len(unseen(answers)) if self.ask == "later" else 0
         most = {
             "question": max(counts["max_question_chars"], hidden),
-            "memory": min(MAX_REPLY_CHARS, HEAD_CHARS * self.max_memory),
+            "memory": min(MAX_REPLY_CHARS, MAX_TOKEN_CHARS * self.max_memory),
             "chunk": counts["max_chars"],
             "turn": digits,
             "turns": digits,
@@ -502,7 +502,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         if self.answering:
             self.mode.answered(episode.memory, reply)
             episode.memory_span, episode.written = None, ""
-            episode.replies.append(self.tokenizer.head(reply[start:], self.max_answer)[0])
+            episode.replies.append(self.tokenizer.truncate(reply[start:], self.max_answer)[0])
             episode.end = "terminated" if episode.turn + 1 == reading.turns else ""
             _, answers = reading.asked(episode.turn)
             outcome = {"outcome": self._grade(episode.replies[-1], answers).outcome / len(reading.questions)}

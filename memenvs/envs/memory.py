@@ -18,13 +18,13 @@ from memenvs.tasks.tokens import TextTokenizer
 ModeName = Literal["rewrite", "callback", "mem1", "structured", "a_mem", "react"]
 
 MAX_LINES = 32
-"""Operations, or notes, that are taken from one reply."""
+"""The most operations, or notes, in one reply."""
 
 NOTES_SHOWN = 5
-"""Notes that a query brings into the prompt, beside those that are linked with them."""
+"""The most notes that a query brings into the prompt; notes linked with them come on top."""
 
 LINKS = 3
-"""Earlier notes that a new one is linked with, at most."""
+"""The most earlier notes that a new one is linked with."""
 
 RECALLED = "\n<recalled>\n{}\n</recalled>\n"
 """How a prompt shows what was called back."""
@@ -34,7 +34,7 @@ NO_THOUGHT = "Your last reply did not open with a closed <think>…</think>, so 
 NO_MEMORY = "Your last reply did not open with <mem>…</mem>, so the memory is unchanged."
 
 MAX_NOTICE = 400
-"""Characters of the notice that says which part of a reply was not carried out, at most."""
+"""The most characters of the notice about the parts of a reply that were not carried out."""
 
 _LINE = re.compile(r"[^\n]*\S[^\n]*")
 _OPERATION = re.compile(r"\s*(?:(ADD)\s*:\s*(\S.*)|(UPDATE)\s+(\d+)\s*:\s*(\S.*)|(DELETE)\s+(\d+)|(NOOP))\s*")
@@ -48,7 +48,7 @@ class MemoryEntry:
     Attributes:
         number: from 1, in the order of writing; never used again.
         text: a line.
-        keywords: behind the text of a note.
+        keywords: of a note.
         links: numbers of other notes.
     """
 
@@ -65,16 +65,16 @@ class MemoryEntry:
 
 @dataclass
 class Memory:
-    """What is remembered, plain data of a state. A mode uses what it needs.
+    """What is remembered, as plain data for states. A mode uses the fields that it needs.
 
     Attributes:
         text: the memory, where it is one text.
         earlier: texts that were the memory before this one, oldest first, none twice.
         recalled: the earlier text that the last reply called back.
-        entries: where the memory is made of entries or notes.
+        entries: of a memory that consists of entries or notes.
         count: entries written so far, including those that are gone.
         notice: which part of the last reply was not carried out, and why.
-        replies: every reply, where they stay in the prompt.
+        replies: every reply, in the mode where they stay in the prompt.
     """
 
     text: str = ""
@@ -111,7 +111,7 @@ class Shown(NamedTuple):
 
 
 class MemoryMode:
-    """How a memory is written and shown. This one is the plain one: the text becomes the memory.
+    """How a memory is written and shown. In this plain mode the text becomes the memory.
 
     A text that breaks the rules of a mode leaves the memory as it was, and the notice says why; no text
     raises. An environment decides which part of a reply is the text.
@@ -123,8 +123,8 @@ class MemoryMode:
 
     Args:
         tokenizer: counts the tokens.
-        limit: tokens of memory that are kept, of a longer text the first ones.
-        thoughts: what becomes of the thought that opens a reply (`memenvs.core.text.thought_end`).
+        limit: the most tokens of memory; a longer text is truncated.
+        thoughts: what to do with the thought that opens a reply (`memenvs.core.text.thought_end`).
     """
 
     rule: ClassVar[str] = (
@@ -163,7 +163,7 @@ class MemoryMode:
 
     def write(self, memory: Memory, text: str) -> Written:
         """Change the memory by a text."""
-        memory.text, cut = self.tokenizer.head(text, self.limit)
+        memory.text, cut = self.tokenizer.truncate(text, self.limit)
         return Written((0, len(memory.text)) if memory.text else None, cut)
 
     def show(self, memory: Memory, query: str) -> str:
@@ -210,7 +210,7 @@ class CallbackMemory(MemoryMode):
             return Written(None)
         if memory.text and memory.text not in memory.earlier:
             memory.earlier.append(memory.text)
-        memory.text, cut = self.tokenizer.head(kept.strip() if queries else kept, self.limit)
+        memory.text, cut = self.tokenizer.truncate(kept.strip() if queries else kept, self.limit)
         if not memory.text:
             return Written(None, cut)
         first = len(kept) - len(kept.lstrip()) if queries else 0
@@ -339,7 +339,7 @@ class StructuredMemory(EntryMemory):
         place = len(before) if add else places.index(number)
         new = [MemoryEntry(number, text)] if text else []
         memory.entries = [*before[:place], *new, *before[place + 1 :]]
-        if new and self.tokenizer.head(self.show(memory, ""), self.limit)[1]:
+        if new and self.tokenizer.truncate(self.show(memory, ""), self.limit)[1]:
             memory.entries = before
             return 0, f"it does not fit in {self.limit} tokens; delete or shorten entries first", True
         memory.count += bool(add)
@@ -373,7 +373,7 @@ class NoteMemory(EntryMemory):
 
     def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
         """Put a note into the store."""
-        kept, cut = self.tokenizer.head(line, self.limit)
+        kept, cut = self.tokenizer.truncate(line, self.limit)
         note, keywords = (part.strip() for part in kept.partition(" | ")[::2])
         if note in self.notes(memory):
             return 0, "this note already exists", cut
@@ -396,7 +396,7 @@ class NoteMemory(EntryMemory):
         lines = list[tuple[int, str]]()
         for number in dict.fromkeys(found):  # the best first, so that the limit drops the least
             more = [*lines, (number, by_number[number].line)]
-            if self.tokenizer.head("\n".join(line for _, line in more), self.limit)[1]:
+            if self.tokenizer.truncate("\n".join(line for _, line in more), self.limit)[1]:
                 break
             lines = more
         return "\n".join(line for _, line in sorted(lines))

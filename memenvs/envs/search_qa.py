@@ -153,9 +153,9 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
     Privileged:
         `answers`; `evidence`: the documents the answer needs, where the task set knows them; `sentences`:
-        those of them that it marks; `passages`: those that the last turn brought and of which something is
-        shown, whole; and the scoring fields (see
-        `TextEnv`). A teacher reads the evidence as passages that a search has just brought. With
+        those of them that it marks; `passages`: the passages of the last turn that are shown at least in
+        part, each in full; and the scoring fields (see `TextEnv`). A teacher reads the evidence as passages
+        that a search has just brought. With
         `memory_mode="rewrite"` `prompt_with_memory` and `prompt_without_memory` hold no passages, and
         `prompt_with_history` an empty memory and every turn so far in full; so it is in the other modes with
         a memory, where `written` is what the last reply wrote of it and `recalled` what was called back.
@@ -244,7 +244,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
-        return self._read(reply).queries if self._may_search else ()
+        return self._read_move(reply).queries if self._may_search else ()
 
     def call(self, query: str) -> str:
         """The part of a reply that searches for a query."""
@@ -262,7 +262,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         return self.form.answer(text)
 
     def _begin(self, task: int) -> SearchEpisode:
-        self._open(task)
+        self._set_task(task)
         episode = SearchEpisode(task)
         episode.prompts.append(self._prompt(episode))
         return episode
@@ -342,7 +342,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     # The rules.
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode, move = self.episode, self._read(reply)
+        episode, move = self.episode, self._read_move(reply)
         played = len(episode.history) + 1
         # The one thing that can fail comes first: an unreachable retriever leaves the episode as it was.
         searched = bool(move.queries) and self._may_search
@@ -374,7 +374,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             episode.prompts.append(self._prompt(episode))
         return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
 
-    def _read(self, reply: str) -> Move:
+    def _read_move(self, reply: str) -> Move:
         if self.mode.appends:
             return self.form.read(reply)
         return read_reply(reply, memory=True, thoughts=self.thoughts, in_thought=self.mode.in_thought)
@@ -426,7 +426,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     def _proper(self) -> bool:
         """Whether an episode that was answered is in form."""
         history = self.episode.history
-        return self.form.proper([self._read(reply) for reply, _ in history], joined(history))
+        return self.form.proper([self._read_move(reply) for reply, _ in history], joined(history))
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""

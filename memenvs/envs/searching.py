@@ -164,7 +164,7 @@ class SearchingEnv(TextEnv[str, E]):
                 calls.setdefault((id(env.retriever), env.k), []).append((env, query))
         for (_, k), group in calls.items():
             try:
-                results = _search(group[0][0].retriever, [query for _, query in group], k)
+                results = _search_contents(group[0][0].retriever, [query for _, query in group], k)
             except Exception:
                 if not may_fail:
                     raise
@@ -176,7 +176,7 @@ class SearchingEnv(TextEnv[str, E]):
         """Contents of the best `k` passages of each query."""
         found, self._found = dict(self._found), {}
         if missing := [query for query in dict.fromkeys(queries) if query not in found]:
-            found |= dict(zip(missing, _search(self.retriever, missing, self.k), strict=True))
+            found |= dict(zip(missing, _search_contents(self.retriever, missing, self.k), strict=True))
         return [passage for query in queries for passage in found[query]]
 
     def _show_passages(self, passages: Sequence[str], max_tokens: int) -> tuple[str, list[str]]:
@@ -190,7 +190,7 @@ class SearchingEnv(TextEnv[str, E]):
 
     # The episode.
 
-    def _open(self, number: int) -> None:
+    def _set_task(self, number: int) -> None:
         """Make the numbered task the one that is played."""
         self._task, questions = self.questions[number], self.questions
         self._evidence = _evidence(questions, number) if isinstance(questions, TaskSet) else []
@@ -216,7 +216,7 @@ class SearchingEnv(TextEnv[str, E]):
         )
 
     def _restored(self) -> None:
-        self._open(self.episode.task)
+        self._set_task(self.episode.task)
 
     def _feedback(self) -> str:
         return self.episode.history[-1][1]
@@ -224,7 +224,7 @@ class SearchingEnv(TextEnv[str, E]):
     def _give_answer(self, text: str) -> None:
         """End the episode by an answer, with tags escaped, cut at `max_answer` tokens a question."""
         limit = self.max_answer * len(self._task.answers)
-        self.episode.answer, _ = self.tokenizer.head(escape_tags(text), limit)
+        self.episode.answer, _ = self.tokenizer.truncate(escape_tags(text), limit)
         self.episode.end = "terminated"
 
     def n_choices(self, n_answers: int) -> int:
@@ -336,7 +336,7 @@ def _block(number: int, contents: str) -> str:
     return escape_tags(f"Doc {number}(Title: {title}) {text}\n")
 
 
-def _search(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:
+def _search_contents(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:
     """Contents of the best `k` passages of each query, by one call of the retriever."""
     hits = retriever.search(queries, k).ids
     passages = retriever.passages(list(dict.fromkeys(id for ids in hits for id in ids)))
@@ -378,7 +378,7 @@ class SearchForm:
     )
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
-        """What a reply does; `thought` says that a thought stood before it, so that it needs none.
+        """What a reply does; `thought` says that a thought came before it, so it needs none.
 
         It ends at its first `</search>`, otherwise at its first `</answer>`; the first complete pair in what
         is left decides, also one inside `<think>`.

@@ -213,13 +213,13 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         return self._board.grid
 
     def _begin(self, task: int) -> SokobanEpisode:
-        self._open(task, ())
+        self._set_task(task, ())
         return SokobanEpisode(task, history=self._start)
 
     def _restored(self) -> None:
-        self._open(self.episode.task, self.episode.moves)
+        self._set_task(self.episode.task, self.episode.moves)
 
-    def _open(self, task: int, moves: Sequence[int]) -> None:
+    def _set_task(self, task: int, moves: Sequence[int]) -> None:
         """Play a task from the board after some moves."""
         level = self.levels[int(self.chosen[task])]
         self._board = replay(level.board, moves)

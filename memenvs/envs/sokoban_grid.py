@@ -13,8 +13,8 @@ from gymnasium.vector.utils import batch_space
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from memenvs.core.checks import check_task
 from memenvs.core.data import Count, checked
+from memenvs.core.env import check_task
 from memenvs.core.state import Stateful, from_plain
 from memenvs.core.vector import one_each, read_mask, read_seeds
 from memenvs.envs.sokoban import (
@@ -62,7 +62,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
 
     Info:
         `level` (its number in the set), `steps`, `success` (1.0 or 0.0) and `deadlocked` (1.0 once no
-        solution can be reached, as far as that is found without a search; else 0.0).
+        solution can be reached, as far as that is found without a search; 0.0 otherwise).
 
     Args:
         levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
@@ -307,7 +307,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
     def _begin(self, rows: NDArray[np.intp], tasks: list[int | None] | None = None) -> None:
         """Put new levels in these rows: those of `tasks` (N,), or drawn ones where there is None."""
         tasks = tasks or [None] * self.num_envs
-        numbers = [self._draw(row) if (task := tasks[row]) is None else task for row in rows.tolist()]
+        numbers = [self._draw_level(row) if (task := tasks[row]) is None else task for row in rows.tolist()]
         self._level[rows] = self._single.chosen[numbers]
         levels = self._single.levels.boards[self._level[rows]]
         if self._boards is None:
@@ -319,7 +319,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self._over = self._over.copy()
         self._over[rows] = False
 
-    def _draw(self, row: int) -> int:
+    def _draw_level(self, row: int) -> int:
         """The next task of a row, drawn a few at once: the same numbers as one by one, sooner."""
         if not self._drawn[row]:
             drawn = self._generators[row].integers(len(self._single.chosen), size=32)

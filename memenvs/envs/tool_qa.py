@@ -148,11 +148,11 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         return [f"<reasoning></reasoning>{reply}" for reply in replies]
 
     def _begin(self, task: int) -> ToolEpisode:
-        self._open(task)
+        self._set_task(task)
         return ToolEpisode(task)
 
-    def _open(self, number: int) -> None:
-        super()._open(number)
+    def _set_task(self, number: int) -> None:
+        super()._set_task(number)
         task = self._task
         self._start = self._ask.fill(question=task.question, several=several(len(task.answers)))
 
@@ -187,7 +187,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         if command is None:
             return NO_TOOL
         episode = self.episode
-        result = replace_surrogates(call_tool(command.text.strip(), self._search))
+        result = replace_surrogates(call_tool(command.text.strip(), self._show_found))
         if not result.strip():
             episode.events = {"called": 1.0}
             return EMPTY
@@ -196,7 +196,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         episode.events = {"called": 1.0, "ran": float(episode.called), "retrieved": float(episode.retrieved)}
         return _result(escape_tags(result))
 
-    def _search(self, query: str) -> str:
+    def _show_found(self, query: str) -> str:
         return self._show_passages(self.find(query), self.max_result)[0]
 
     def _metrics(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from memenvs.core.checks import is_whole
+from memenvs.core.data import is_whole
 from memenvs.core.http import JSONClient, ServerError
 
 

@@ -117,8 +117,8 @@ class HFPolicy(ChatPolicy):
             )
         if not can_reuse_cache(self._parts.backbone):
             raise ValueError(
-                f"{type(self.model).__name__} keeps another state than keys and values of each token, which "
-                "HFPolicy cannot resume from; sample with VLLMPolicy"
+                f"{type(self.model).__name__} keeps another state than keys and values, from which "
+                "HFPolicy cannot resume; sample with VLLMPolicy"
             )
         self._packs = can_read_packed(self._parts.backbone)
         config = self.model.config.get_text_config()
@@ -201,9 +201,9 @@ class HFPolicy(ChatPolicy):
 
         Raises:
             FloatingPointError: the model's logits are NaN or infinite.
-            ValueError: a prompt is empty, or the arguments are not of one length.
+            ValueError: a prompt is empty.
         """
-        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
+        limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         uniforms = [rng.random(limit) for rng, limit in zip(rngs, limits, strict=True)]
         rows = [np.ascontiguousarray(prompt, dtype=np.int64) for prompt in prompts]
         if self._merged is not None:
@@ -340,7 +340,7 @@ class HFPolicy(ChatPolicy):
         it is not the model's own.
 
         Raises:
-            ValueError: the folder holds something else than a policy.
+            ValueError: the folder holds something other than a policy.
         """
         path = Path(folder)
         if path.exists() and not (path / SETTINGS).is_file() and any(path.iterdir()):

@@ -94,7 +94,7 @@ def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
     """The given tokenizer of transformers, the one of the given name, or with None the one beside the model.
 
     Raises:
-        FileNotFoundError: there is no tokenizer of that name, or none beside the model.
+        FileNotFoundError: there is no tokenizer of that name, or none in the model's folder.
     """
     if tokenizer is not None and not isinstance(tokenizer, str) and hasattr(tokenizer, "encode"):
         return tokenizer
@@ -210,7 +210,7 @@ def empty_cache() -> Any:
 
 
 def cache_inputs(model: Any, cache: Any) -> dict[str, Any]:
-    """Arguments with which a model reads after a cache and fills it."""
+    """Arguments that make a model read after a cache and fill it."""
     return {_cache_name(model): cache, "use_cache": True}
 
 

@@ -37,7 +37,7 @@ class PackagedModel(NamedTuple):
     Attributes:
         name: what users choose it by.
         title: its own name.
-        distribution: the one that has it; it is never imported, and its dependencies are not needed.
+        distribution: the one that contains it; it is never imported, and its dependencies are not needed.
         version: of the distribution.
         file: GGUF with weights, tokenizer and chat template, as the distribution lists it.
         sha256: of the file.

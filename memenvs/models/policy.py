@@ -128,7 +128,7 @@ class ScriptedPolicy:
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
         """The function's reply to each prompt; `rngs` are not used. One that is cut off is not finished."""
-        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
+        limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         return [self._one(prompt, limit) for prompt, limit in zip(prompts, limits, strict=True)]
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
@@ -145,23 +145,18 @@ class ScriptedPolicy:
         return Reply(text, ids, np.zeros(len(ids)), finished)
 
 
-def reply_limits(lengths: Sequence[int], rngs: int, limit: Limit, window: int | None) -> list[int]:
+def reply_limits(lengths: Sequence[int], limit: Limit, window: int | None) -> list[int]:
     """The most tokens of the reply to each prompt: its limit, or what the window leaves; at least 0.
 
     Args:
         lengths: tokens of each prompt.
-        rngs: number of generators.
         limit: as given to `Policy.sample`.
         window: as in `Policy`.
 
     Raises:
-        ValueError: prompts, generators and limits differ in number, or a prompt is empty.
+        ValueError: a prompt is empty.
     """
     limits = [limit] * len(lengths) if isinstance(limit, int | np.integer) else list(limit)
-    if not len(lengths) == rngs == len(limits):
-        raise ValueError(
-            f"{len(lengths)} prompts, {rngs} generators and {len(limits)} limits; give each prompt one"
-        )
     if 0 in lengths:
         raise ValueError(
             f"prompt {lengths.index(0)} is empty, so nothing predicts its reply; give at least one token"

@@ -1,4 +1,4 @@
-"""Sequences that begin alike: what they share is read once, in one pass without padding, with gradients.
+"""Sequences with a common prefix, which is read once, in one pass without padding, with gradients.
 
 A pass reads the tokens of many sequences as one row, each shared prefix once and nothing padded, so that the
 linear layers compute every token once. Attention alone knows which token is whose: `attend` shows a sequence

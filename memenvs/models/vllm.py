@@ -79,9 +79,9 @@ class VLLMPolicy(ChatPolicy):
         """A reply to each prompt; a prompt that fills the window gets an empty reply, not finished.
 
         Raises:
-            ValueError: a prompt is empty, or the arguments are not of one length.
+            ValueError: a prompt is empty.
         """
-        limits = reply_limits([len(prompt) for prompt in prompts], len(rngs), max_new_tokens, self.window)
+        limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         seeds = [int(rng.integers(2**31)) for rng in rngs]
         rows = [i for i, limit in enumerate(limits) if limit]
         settings = [self._settings(seeds[i], limits[i]) for i in rows]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches
-from memenvs.core.checks import error_line
 from memenvs.core.data import decode
+from memenvs.core.errors import error_line
 from memenvs.core.files import damage_in_one_line
 from memenvs.core.optional import require
 

@@ -67,7 +67,7 @@ def collect(
         timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
 
     Raises:
-        ValueError: the environments cannot be used so; the message says why.
+        ValueError: the environments cannot be used this way; the message says why.
     """
     sessions = [
         [Session(policy, Episode(group=int(s), seed=int(s), member=j)) for j in range(group_size)]
@@ -214,7 +214,7 @@ class Engine:
         timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
 
     Raises:
-        ValueError: the environments cannot be used so; the message says why.
+        ValueError: the environments cannot be used this way; the message says why.
     """
 
     def __init__(

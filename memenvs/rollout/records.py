@@ -41,7 +41,7 @@ class Turn(NamedTuple):
         before: the info that came with the observation.
         next_observation: what came back.
         info: the info that came back.
-        end: `"terminated"` or `"truncated"` if the episode ended with this turn, else empty.
+        end: `"terminated"` or `"truncated"` if the episode ended with this turn; otherwise empty.
     """
 
     observation: Any
@@ -430,7 +430,7 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         path: of the file, which is appended to.
 
     Raises:
-        ValueError: it is no text environment, or the file holds something other than episodes.
+        ValueError: it is not a text environment, or the file holds something other than episodes.
         OSError: the file cannot be written.
     """
 
@@ -520,7 +520,7 @@ def read_records(path: str | Path) -> Iterator[tuple[str, Episode]]:
     An incomplete last line is left out: it is being written, or its process was killed.
 
     Raises:
-        ValueError: a line is no episode; with its number.
+        ValueError: a line is not an episode; with its number.
         OSError: the file cannot be read.
     """
     with Path(path).open("rb") as file:
@@ -532,7 +532,7 @@ def read_records(path: str | Path) -> Iterator[tuple[str, Episode]]:
                 episode = to_episode(decode(line, Record, "the line"))
             except ValueError as error:
                 raise ValueError(
-                    f"{path}:{number} is no episode ({error}); remove the line, or update memenvs"
+                    f"{path}:{number} is not an episode ({error}); remove the line, or update memenvs"
                 ) from error
             yield line, episode
 
@@ -604,7 +604,7 @@ def to_episode(record: Record) -> Episode:
         if len(advantages) == len(record.tokens):
             episode.advantages = np.array(list(itertools.chain(*advantages)), np.float64)
     played = list(zip(record.turns, record.replies, strict=False))
-    infos = [_info(record, k) for k in range(len(played) + 1)]
+    infos = [_info_after(record, k) for k in range(len(played) + 1)]
     following = ""
     for k, (turn, reply) in enumerate(played):
         observation = following if turn.observation is None else turn.observation
@@ -617,7 +617,7 @@ def to_episode(record: Record) -> Episode:
     return episode
 
 
-def _info(record: Record, k: int) -> Info:
+def _info_after(record: Record, k: int) -> Info:
     """What the file has of the info after k turns."""
     last = record.turns[k - 1] if k else TurnRecord(rewards={}, feedback="")
     coming = record.turns[k] if k < len(record.turns) else TurnRecord(rewards={}, feedback="")

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.checks import one_line
 from memenvs.core.env import End, Info, end_of
+from memenvs.core.errors import one_line
 from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Episode, Sample, Turn, component_sums
 
@@ -61,7 +61,7 @@ class Session:
     Args:
         encoder: makes the token ids, such as a `Policy`; None keeps only the texts, for policies that read
             text. `prompt` and `episode.samples` need one.
-        episode: the record to fill, with what is known of its task; a new one by default.
+        episode: the record to fill, with the known facts of its task; a new one by default.
         rng: of the replies; by default seeded by the episode's group and member, so that what is sampled
             depends neither on the number of environments nor on the other episodes.
 

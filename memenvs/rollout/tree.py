@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.checks import error_line
+from memenvs.core.errors import error_line
 from memenvs.core.state import get_state, set_state
 from memenvs.core.vector import failed_turn
 from memenvs.models import Policy, Reply
@@ -141,7 +141,7 @@ def collect_trees(
             replies = sample_within(policy, prompts, rngs, max_new_tokens)
         with timer("environment"):
             for parent, reply in zip(parents, replies, strict=True):
-                parent.children.append(_play(env, parent, reply))
+                parent.children.append(_grow(env, parent, reply))
         frontier = [child for node in frontier for child in node.children if not child.session.over]
         turn += 1
     return roots
@@ -158,7 +158,7 @@ def _root(env: gym.Env[Any, Any], policy: Policy, seed: int) -> Node:
     return Node(session, get_state(env))
 
 
-def _play(env: Any, parent: Node, reply: Reply) -> Node:
+def _grow(env: Any, parent: Node, reply: Reply) -> Node:
     """The state that a reply leads to; an end without a result if the environment raises an error."""
     session = parent.session.fork()
     if parent.children:  # the first child's episode counts the turns before

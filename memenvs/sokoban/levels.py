@@ -81,7 +81,7 @@ class LevelSet:
 
     @classmethod
     def load(cls, path: str | Path, split: str | None = None) -> LevelSet:
-        """Read a level file, .npz or text, by what is in it; `split` picks one of its splits.
+        """Read a level file, .npz or text, whatever its name; `split` picks one of its splits.
 
         Raises:
             FileNotFoundError: no such file.
@@ -114,7 +114,7 @@ class LevelSet:
 
 
 def read_boards(text: str) -> Grid:
-    """All boards of a text, (L, H, W), checked; smaller ones are brought to the largest shape with walls.
+    """All boards of a text, (L, H, W), checked; smaller ones are padded with walls to the largest shape.
 
     Raises:
         LevelError: no board, or one that is not a level; the message counts levels from 0, lines from 1.

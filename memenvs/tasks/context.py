@@ -34,11 +34,11 @@ class Chunk:
 class Context:
     """The text of one task.
 
-    Documents are tokenised one by one, headers and separators too, and the tokens of the context are theirs
-    joined: so each document is tokenised once, whatever the number of tasks that show it.
+    Documents, headers and separators are tokenised separately, and their tokens joined are the tokens of the
+    context, so each document is tokenised once, however many tasks show it.
 
     Attributes:
-        text: what is read.
+        text: the whole text.
         spans: for each document, the characters [start, end) of title and text in `text`.
         gaps: where the text may be cut (`memenvs.tasks.tokens.Gaps`).
         seams: rising: tokens before the separator after each document, and after it.

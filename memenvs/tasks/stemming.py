@@ -11,7 +11,7 @@ _IRREGULAR = {
     **{word: word for word in ("sky", "news", "inning", "outing", "canning", "howe")},
     **{word: word for word in ("proceed", "exceed", "succeed")},
 }
-# Of each table the first ending that a word has decides, whether or not its stem is long enough.
+# The first ending of a table that a word has decides, whether or not its stem is long enough.
 _STEP_2 = (
     *(("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize")),
     *(("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous")),

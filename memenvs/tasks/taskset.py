@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from memenvs.core.checks import one_line
 from memenvs.core.data import convert, decode
+from memenvs.core.errors import one_line
 from memenvs.core.files import (
     check_file,
     left_behind,
@@ -247,7 +247,7 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
             ) from error
     path = resolved(path)
     card = path / CARD
-    return _open(path, card.stat().st_mtime_ns if card.is_file() else 0)
+    return _open_set(path, card.stat().st_mtime_ns if card.is_file() else 0)
 
 
 class Questions(list[Task]):
@@ -270,7 +270,7 @@ def open_questions(source: str) -> TaskSet | Questions:
     """
     path = Path(source).expanduser()
     if path.is_file():
-        return _open_lines(path.resolve(), path.stat().st_mtime_ns)
+        return _open_json_lines(path.resolve(), path.stat().st_mtime_ns)
     return open_tasks(source)
 
 
@@ -297,7 +297,7 @@ def tokenizer_of(tasks: TaskSet | Questions, name: str | None = None) -> TextTok
 
 
 @functools.lru_cache(maxsize=32)
-def _open(path: Path, changed: int) -> TaskSet:
+def _open_set(path: Path, changed: int) -> TaskSet:
     return TaskSet(path)
 
 
@@ -313,10 +313,10 @@ class OpenRecord(msgspec.Struct):
 
 
 @functools.lru_cache(maxsize=8)
-def _open_lines(path: Path, changed: int) -> Questions:
+def _open_json_lines(path: Path, changed: int) -> Questions:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
-        tasks = [_task(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
+        tasks = [_task_of_line(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
     if not tasks:
         raise ValueError(f"{path} holds no question; give JSON Lines with 'question' and 'answers'")
     seen: set[str] = set()
@@ -327,11 +327,11 @@ def _open_lines(path: Path, changed: int) -> Questions:
     return Questions(tasks, path)
 
 
-def _task(line: str, number: int, path: Path) -> Task:
+def _task_of_line(line: str, number: int, path: Path) -> Task:
     record = decode(line, OpenRecord, f"{path}:{number}")
     found = open_question(record, f"{path.name.partition('.')[0]}-{number}", f"{path}:{number}")
     if found is None:
-        raise ValueError(f"{path}:{number}: no answer is more than articles; leave the line out")
+        raise ValueError(f"{path}:{number}: every answer is empty without its articles; leave the line out")
     return found
 
 
@@ -401,7 +401,7 @@ def read_arrow(file: Path) -> pa.Table:
 
 
 def _read_table(path: Path, name: str, card: Card) -> pa.RecordBatch:
-    """One data file, once it is known to be the one that the card describes."""
+    """A data file, after checking that it is the one that the card describes."""
     check_file(path / name, card.files.get(name, {}))
     (batch,) = read_arrow(path / name).to_batches() or [pa.RecordBatch.from_pylist([], SCHEMAS[name])]
     return batch

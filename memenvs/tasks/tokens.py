@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.normalizers import NFC
 
-from memenvs.core.checks import error_line
+from memenvs.core.errors import error_line
 from memenvs.data import bundled
 
 Gaps = NDArray[np.unsignedinteger[Any]]
@@ -26,7 +26,7 @@ GENERAL = "general"
 BUNDLED = (GENERAL, "world")
 """Names of the tokenizers that ship."""
 
-HEAD_CHARS = 16  # characters a token that `head` keeps at most: prose has 3 to 5
+MAX_TOKEN_CHARS = 16  # characters a token that `truncate` keeps at most: prose has 3 to 5
 _BATCH = 2048  # texts a call of the tokenizer: enough for its threads, little enough for memory
 
 
@@ -70,14 +70,14 @@ class TextTokenizer:
             for text, encoding in zip(batch, encodings, strict=True):
                 yield _gaps(np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2), len(text))
 
-    def head(self, text: str, max_tokens: int) -> tuple[str, bool]:
-        """A beginning of `text` of at most `max_tokens` tokens, and whether anything was cut.
+    def truncate(self, text: str, max_tokens: int) -> tuple[str, bool]:
+        """The beginning of `text`, at most `max_tokens` tokens, and whether anything was cut.
 
-        It ends after a token and, read alone, has no more than `max_tokens` either. It has at most
-        `HEAD_CHARS * max_tokens` characters, which counts as a cut too: tokens are no limit where one can be
-        any length of text ("[UNK]", white space). A text too short for `max_tokens` is not tokenised.
+        It ends after a token and, tokenised alone, has no more than `max_tokens` either. It also has at most
+        `MAX_TOKEN_CHARS * max_tokens` characters, because a single token can stand for any length of text
+        ("[UNK]", white space). A text too short for `max_tokens` is not tokenised.
         """
-        kept = text[: HEAD_CHARS * max_tokens]
+        kept = text[: MAX_TOKEN_CHARS * max_tokens]
         if self._byte_level and len(kept) < max_tokens and kept.isascii():
             return kept, len(kept) < len(text)
         tokens = self.count(kept)
@@ -94,10 +94,10 @@ class TextTokenizer:
             (gaps,) = self.gaps([text])
         ends, take = np.cumsum(gaps, dtype=np.int64), max_tokens
         while take > 0:
-            head = text[: int(ends[take - 1])]
-            over = self.count(head) - max_tokens
+            kept = text[: int(ends[take - 1])]
+            over = self.count(kept) - max_tokens
             if over <= 0:
-                return head
+                return kept
             take -= over
         return ""
 
@@ -197,13 +197,15 @@ def load_tokenizer(name: str = GENERAL) -> TextTokenizer:
     given = bundled(f"tokenizers/{name}.json") if ours else Path(os.path.abspath(Path(name).expanduser()))
     path = given / "tokenizer.json" if given.is_dir() else given
     if not path.is_file():
-        return _load(name, name, None, None)
+        return _load_tokenizer(name, name, None, None)
     facts = path.stat()
-    return _load(name, name if ours else given.name, path, (facts.st_mtime_ns, facts.st_size))
+    return _load_tokenizer(name, name if ours else given.name, path, (facts.st_mtime_ns, facts.st_size))
 
 
 @functools.lru_cache(maxsize=16)
-def _load(name: str, shown: str, path: Path | None, changed: tuple[int, int] | None) -> TextTokenizer:
+def _load_tokenizer(
+    name: str, shown: str, path: Path | None, changed: tuple[int, int] | None
+) -> TextTokenizer:
     try:
         backend = Tokenizer.from_file(str(path)) if path else Tokenizer.from_pretrained(name)
     except Exception as error:  # the Rust library and the hub client raise bare Exceptions of many kinds

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 
 from memenvs.build.examples import Example, Pool, usable
 from memenvs.build.readers.records import Id, read_answers, read_records
@@ -23,14 +23,14 @@ class _Context(msgspec.Struct):
 
 
 class _Facts(msgspec.Struct):
-    title: list[str]
+    title: Annotated[list[str], Meta(min_length=1)]
     sent_id: list[Whole]
 
 
 class _Record(msgspec.Struct):
     question: str
     answer: str
-    supporting_facts: list[tuple[str, Whole]] | _Facts
+    supporting_facts: Annotated[list[tuple[str, Whole]], Meta(min_length=1)] | _Facts
     context: list[tuple[str, list[str]]] | _Context
     _id: Id | None = None
     id: Id | None = None
@@ -57,7 +57,7 @@ def read_hotpotqa(source: str, split: str = "train") -> Pool:
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
     """
-    return _read(source, split, _Record, _WHAT)
+    return _read_pool(source, split, _Record, _WHAT)
 
 
 def read_2wiki(source: str, split: str = "train") -> Pool:
@@ -72,10 +72,10 @@ def read_2wiki(source: str, split: str = "train") -> Pool:
     Raises:
         ValueError: the source is not 2WikiMultihopQA, or a question of it cannot be used; the line names it.
     """
-    return _read(source, split, _Wiki, _WIKI)
+    return _read_pool(source, split, _Wiki, _WIKI)
 
 
-def _read(source: str, split: str, kind: type[_Record], what: str) -> Pool:
+def _read_pool(source: str, split: str, kind: type[_Record], what: str) -> Pool:
     records = enumerate(read_records(source, split, kind, what))
     examples = (_example(record, number, source, what) for number, record in records)
     return Pool(list(usable(examples, source)))
@@ -89,8 +89,6 @@ def _example(record: _Record, number: int, source: str, what: str) -> Example:
         paragraphs = list(zip(paragraphs.title, paragraphs.sentences, strict=False))
     if isinstance(named, _Facts):
         named = list(zip(named.title, named.sent_id, strict=False))
-    if not named:
-        raise ValueError(f"{where} has no supporting fact; use {what}")
     evidence, spans = [], []
     for title, sentence in named:
         titled = [i for i, (other, _) in enumerate(paragraphs) if other == title]

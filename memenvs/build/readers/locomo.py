@@ -47,7 +47,7 @@ def read_locomo(source: str, split: str = "train", category: Category | None = N
 
     A document is a session: its date as the title, then a line for each turn, with the caption of a picture
     that was shared. Evidence are the sessions of the turns that the question names, which are the `spans`;
-    some questions name none, or a turn that there is not. The answers are as the metric wants them: of
+    some questions name none, or a turn that does not exist. The answers are as the metric expects them: of
     category 1 each part between commas, of 3 what comes before a semicolon, of 5 that nothing was said.
 
     Args:
@@ -90,8 +90,6 @@ def _sessions(
 ) -> tuple[tuple[tuple[str, str], ...], dict[tuple[int, int], tuple[int, int, int]]]:
     """(title, text) of each session; and of each turn the session's place and the characters [start, end)."""
     numbers = sorted(int(key[8:]) for key in conversation if re.fullmatch(r"session_\d+", key))
-    if not numbers:
-        raise ValueError(f"{where} has no sessions; give {_WHAT}")
     documents, places = [], {}
     for place, number in enumerate(numbers):
         name = f"session_{number}"

@@ -65,7 +65,7 @@ def read_memoryagentbench(source: str, split: str = "train", subset: str | None 
     metric = next((metric for start, metric in _METRICS.items() if chosen.startswith(start)), None)
     if metric is None:
         raise ValueError(
-            f"subset {chosen!r} of {source} is scored by what memenvs has not (InfBench's summaries by a "
+            f"subset {chosen!r} of {source} has no metric in memenvs (InfBench's summaries by a "
             f"judge of each fact); give one whose name begins with {', '.join(_METRICS)}"
         )
     mine = [record for record in records if record.metadata.source == chosen]

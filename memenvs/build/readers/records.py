@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memenvs.core.checks import error_line
 from memenvs.core.data import convert
+from memenvs.core.errors import error_line
 from memenvs.core.optional import require
 from memenvs.tasks.metrics import normalize_answer
 
@@ -33,7 +33,7 @@ def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not such a file, or holds no record.
+        ValueError: it is not such a file, or has no records.
     """
     records: Iterable[Any]
     if source.startswith("hf:"):
@@ -42,7 +42,7 @@ def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[
         raise FileNotFoundError(f"no file at {source}; --source wants {what}, or hf:NAME")
     else:
         read = _from_parquet if source.endswith(".parquet") else _from_file
-        records = _read(read(Path(source)), f"{source} is not {what}")
+        records = _in_one_line(read(Path(source)), f"{source} is not {what}")
     number = -1
     for number, record in enumerate(records):
         yield convert(record, kind, f"{source}: record {number}", f"give {what}")
@@ -50,8 +50,8 @@ def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[
         raise ValueError(f"{source} holds no record; give {what}")
 
 
-def _read(records: Iterator[Any], fault: str) -> Iterator[Any]:
-    """The records; whatever reading them raises is one line that begins with `fault`."""
+def _in_one_line(records: Iterator[Any], fault: str) -> Iterator[Any]:
+    """The records; an error while reading them becomes one line that begins with `fault`."""
     try:
         yield from records
     except (ValueError, OSError, EOFError, RecursionError, pa.ArrowException) as error:
@@ -85,10 +85,10 @@ def _from_hub(source: str, split: str) -> Iterable[Any]:
 
 
 def read_answers(preferred: str, aliases: Iterable[str], where: str) -> tuple[str, ...]:
-    """The accepted answers, the preferred one first, once each; aliases that say nothing are dropped.
+    """The accepted answers, the preferred one first, once each, without aliases that normalise to nothing.
 
     Raises:
-        ValueError: the preferred one is nothing when normalised ("", "The"): an empty reply would score 1.
+        ValueError: the preferred one normalises to nothing ("", "The"), so an empty reply would score 1.
     """
     if not normalize_answer(preferred):
         raise ValueError(

@@ -72,7 +72,7 @@ def generate_forms(
     Raises:
         ValueError: see `generate`.
     """
-    facts, documents = _write(entities, split, seed)
+    facts, documents = _write_world(entities, split, seed)
     asker = Asker(facts, documents, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
     return facts, documents, asker.ask(questions)
 
@@ -98,7 +98,7 @@ def generate_aggregates(
     Raises:
         ValueError: an argument out of range, or more questions than the world holds (the line says how many).
     """
-    facts, documents = _write(entities, split, seed)
+    facts, documents = _write_world(entities, split, seed)
     asked = Aggregates(facts, documents, tuple(dict.fromkeys(operations))).ask(questions, split, seed)
     return tuple((d.title, d.text) for d in documents), list(asked)
 
@@ -119,7 +119,7 @@ def entities_for(tokens: int, *, tokenizer: TextTokenizer, split: Split, seed: i
     return wanted
 
 
-def _write(entities: int, split: str, seed: int) -> tuple[FactTable, list[prose.Document]]:
+def _write_world(entities: int, split: str, seed: int) -> tuple[FactTable, list[prose.Document]]:
     """The facts of a world, and document i about entity i."""
     facts = chronicle.build(entities, split, seed)
     return facts, [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]

@@ -81,7 +81,10 @@ class Aggregates:
         """
         for item in range(count):
             rolls = dice(seed, split, item, AGGREGATE)
-            drawn = (self._draw(self._operations[item % len(self._operations)], rolls) for _ in range(TRIES))
+            drawn = (
+                self._draw_question(self._operations[item % len(self._operations)], rolls)
+                for _ in range(TRIES)
+            )
             found = next((example for example in drawn if example), None)
             if found is None:
                 raise ValueError(
@@ -91,7 +94,7 @@ class Aggregates:
             question, answers, stated, meta = found
             yield self._example(f"aggregate-{split}-{item}", question, answers, stated, meta)
 
-    def _draw(
+    def _draw_question(
         self, operation: str, rolls: Dice
     ) -> tuple[str, tuple[str, ...], list[Stated], dict[str, object]] | None:
         """A question, its answers, where its facts are stated, its meta; None where the draw gives none."""

@@ -61,7 +61,6 @@ RELATIONS = {
     for kind in KINDS
     for name, range_, *unit in map(str.split, _relations[kind])
 }
-OF_KIND = {kind: tuple(r.name for r in RELATIONS.values() if r.domain == kind) for kind in KINDS}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,25 @@
+"""Errors in one line: those of other libraries may have many."""
+
+from __future__ import annotations
+
+MAX_ERROR_CHARS = 500
+
+
+def one_line(error: object) -> str:
+    r"""What an error says, in one line.
+
+    >>> one_line(ValueError("a\n  b\tc "))
+    'a b c'
+    """
+    return " ".join(str(error).split())
+
+
+def error_line(error: BaseException, max_chars: int = MAX_ERROR_CHARS) -> str:
+    r"""Kind and message of an error in one line of at most `max_chars` characters, never empty.
+
+    >>> error_line(ConnectionError("no server\nat http://node:8000"))
+    'ConnectionError: no server at http://node:8000'
+    """
+    message = one_line(error)
+    line = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return line[:max_chars]

@@ -50,6 +50,11 @@ COMMANDS: Table = {
             "--env MemChunkQA-v0 --policy lexical --task 0:8",
             "memenvs.commands.evaluate:run",
         ),
+        "suite": Command(
+            "play a fixed suite of tasks, for a row of a table",
+            "small --policy lexical --out runs/small/lexical",
+            "memenvs.commands.evaluate:suite",
+        ),
         "compare": Command(
             "compare policies task by task: differences with intervals, a table, a forest plot",
             "runs/base runs/trained --out runs/comparison",

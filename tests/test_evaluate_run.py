@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from chat_stub import ChatStub
 from command_line import evaluate as main
+from command_line import play
 
 from memenvs.core import http as json_http
 from memenvs.envs.tool_qa import ToolQAEnv
@@ -709,6 +710,31 @@ def test_a_function_from_observation_and_info_to_a_reply_is_a_policy():
     gold = env.gold_reply()
     summary = evaluate("MemToolQA-v0", lambda observation, info: gold, env_args=args, tasks=[5])
     assert summary.metrics["success"].interval.mean == 1.0
+
+
+OWN = """
+def answer(observation, info):
+    return "<answer>" + str(info["privileged"]["target"]) + "</answer>"
+
+class Counter:
+    def __init__(self, env):
+        self.turns = 0
+
+    def __call__(self, observation, info):
+        self.turns += 1
+        return f"turn {self.turns}"
+"""
+
+
+def test_a_function_or_a_class_of_ones_own_is_named_by_its_module(tmp_path, monkeypatch):
+    (tmp_path / "my_agent.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(*TOOL, "--policy", "my_agent:answer", "--task", "0:2", out=tmp_path / "function") == 0
+    assert all("<answer>" in line["replies"][0] for line in lines(tmp_path / "function"))
+    reading = ("--env", "MemChunkQA-v0", "--env-args", "tasks=world-test", "n_documents=20")
+    assert run(*reading, "--policy", "my_agent:Counter", "--task", "0:2", out=tmp_path / "class") == 0
+    assert [line["replies"][:2] for line in lines(tmp_path / "class")] == [["turn 1", "turn 2"]] * 2
+    assert play(["--env", "MemToolQA-v0", "--policy", "my_agent:answer"]) == 0
 
 
 def test_an_environment_may_be_made_by_a_function_with_its_wrappers():

@@ -96,7 +96,7 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     """The policy with a name, or one that is already an object.
 
     Args:
-        policy: `"lexical"` or another name of `memenvs.rollout.scripted`, `"hf:MODEL"`, `"openai:URL"`; a
+        policy: `"lexical"` or another name that `make_policy` knows, `"hf:MODEL"`, `"openai:URL"`; a
             function from an observation and its info to a reply; a policy over token ids, as
             `memenvs.models.HFPolicy`; or a `memenvs.rollout.engine.TurnSampler`.
         options: of `hf:` and `openai:`; `max_new_tokens` also of a policy over token ids.

@@ -197,10 +197,11 @@ def table(table: Table, *, out: Path | None = None) -> None:
       memenvs evaluate table memagent runs/base runs/tamtrl
       memenvs evaluate table memagent runs/base runs/tamtrl --metric f1
       memenvs evaluate table tamtrl runs/mine --published
+      memenvs evaluate table memagent runs/base runs/tamtrl --intervals --format latex
 
     Args:
         table: What the table shows.
-        out: file; write the table there too (Markdown).
+        out: file; write the table there too.
     """
     made = table()
     sys.stdout.write(made)

@@ -157,12 +157,20 @@ def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
 
 def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) -> Interval:
     """Mean of values, at least one, and its 95% percentile-bootstrap interval; the same for the same seed."""
-    array = np.asarray(values, np.float64)
-    rng, rows = np.random.default_rng(seed), max(1, _DRAWN // len(array))
-    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    means = np.concatenate([rng.choice(array, (size, len(array))).mean(axis=1) for size in sizes])
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Interval(float(array.mean()), float(low), float(high))
+    return average_interval([values], resamples=resamples, seed=seed)
+
+
+def average_interval(samples: Sequence[Sequence[float]], *, resamples: int = 2000, seed: int = 0) -> Interval:
+    """Mean of the means of several samples, and its 95% interval: each sample is resampled on its own."""
+    rng, means, total = np.random.default_rng(seed), [], np.zeros(resamples)
+    for values in samples:
+        array = np.asarray(values, np.float64)
+        rows = max(1, _DRAWN // len(array))
+        sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
+        total += np.concatenate([rng.choice(array, (size, len(array))).mean(axis=1) for size in sizes])
+        means.append(float(array.mean()))
+    low, high = np.quantile(total / len(means), [0.025, 0.975])
+    return Interval(sum(means) / len(means), float(low), float(high))
 
 
 def wilson(values: Sequence[float]) -> Interval:
@@ -189,6 +197,33 @@ def show_number(value: float, sign: Literal["", "+"] = "") -> str:
     """
     digits = 3 if abs(value) < 100 else 1
     return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
+
+
+def latex_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a `tabular` with the rules of booktabs; a cell in asterisks is in italics."""
+
+    def cell(text: str) -> str:
+        escaped = escape_latex(text)
+        italic = len(text) > 2 and text[0] == text[-1] == "*"
+        return rf"\textit{{{escaped[1:-1]}}}" if italic else escaped
+
+    head, *body = (" & ".join(map(cell, line)) + r" \\" for line in (columns, *rows))
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
+    return [begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+
+
+def escape_latex(text: str) -> str:
+    r"""Plain text as LaTeX prints it.
+
+    >>> print(escape_latex("50% of eval_200"))
+    50\% of eval\_200
+    """
+    named = {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+    return "".join(named.get(sign, "\\" + sign if sign in "&%$#_{}" else sign) for sign in text)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

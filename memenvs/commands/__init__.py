@@ -60,6 +60,11 @@ COMMANDS: Table = {
             "runs/base runs/trained --out runs/comparison",
             "memenvs.commands.evaluate:compare",
         ),
+        "by": Command(
+            "print the scores of a run by a field of its tasks: hops, type, tokens, depth",
+            "hops runs/lexical",
+            "memenvs.commands.evaluate:by",
+        ),
         "table": Command(
             "print evaluated runs as a table of a paper, with a row for each method",
             "memagent runs/base runs/tamtrl",

@@ -1,4 +1,4 @@
-"""`memenvs evaluate run`, `suite`, `compare` and `table`."""
+"""`memenvs evaluate run`, `suite`, `compare`, `by` and `table`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.data import Count, checked
 from memenvs.core.files import path_in_errors, write_text
+from memenvs.evaluation.by import scores_by
 from memenvs.evaluation.compare import PairedComparison
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate
@@ -157,6 +158,7 @@ Comparison = Annotated[
     arg(constructor=deferred(compare_parts)),
     PositionalRequiredArgs,
 ]
+Scores = Annotated[Callable[[], str], arg(constructor=deferred(scores_by)), PositionalRequiredArgs]
 Table = Annotated[Callable[[], str], arg(constructor=deferred(main_table)), PositionalRequiredArgs]
 
 
@@ -184,6 +186,21 @@ def compare(comparison: Comparison, *, out: Path | None = None) -> None:
             folder = out / folder_of(part)
             paths = compared.write(folder)
             sys.stdout.write(f"\n{folder}: {', '.join(path.name for path in paths)}\n")
+
+
+def by(scores: Scores) -> None:
+    """Print the scores of a run by a field of its tasks, with 95% intervals.
+
+    A number with many values is cut into ranges with about as many tasks in each.
+
+    Examples:
+      memenvs evaluate by hops runs/lexical
+      memenvs evaluate by depth runs/lexical --metrics em format
+
+    Args:
+        scores: What is shown.
+    """
+    sys.stdout.write(scores())
 
 
 def table(table: Table, *, out: Path | None = None) -> None:

@@ -407,6 +407,19 @@ def test_no_more_requests_are_under_way_than_allowed(chat):
     assert 1 < stub.most <= 3
 
 
+def test_a_run_says_what_its_tokens_cost(chat, tmp_path, capsys):
+    stub = chat(lambda fields: (200, "<answer>a</answer>"))  # counts words
+    command = [*TOOL, "--policy", f"openai:{stub.url}", "--task", "0:2", "--price", "1e6", "5e5"]
+    assert run(*command, out=tmp_path) == 0
+    cost = json.loads((tmp_path / "cost.json").read_text())
+    words = sum(len(fields["messages"][0]["content"].split()) for fields in stub.bodies)
+    # a token read costs 1 and one written 0.5; each of two replies is one word
+    assert (cost["prompt_tokens"], cost["reply_tokens"], cost["price"]) == (words, 2, words + 1.0)
+    assert f"{words} tokens read, 2 tokens written, cost {words + 1}.00" in capsys.readouterr().out
+    assert run(*command, out=tmp_path) == 0
+    assert json.loads((tmp_path / "cost.json").read_text()) == cost  # nothing was played again
+
+
 @pytest.mark.parametrize("counted", [True, False])
 def test_tokens_are_those_that_the_server_counted(counted, chat, tmp_path):
     replies = iter(["one two three", "<answer>x</answer>"])

@@ -40,6 +40,7 @@ def run(
     seed: int = 0,
     out: Path | None = None,
     texts: bool = True,
+    price: tuple[float, float] | None = None,
 ) -> int:
     r"""Play every task n times and average every metric, with bootstrap intervals.
 
@@ -60,6 +61,7 @@ def run(
         seed: decides every random choice.
         out: folder for episodes and results; an existing run is resumed.
         texts: keep replies alone, not what was read (smaller files).
+        price: of a million tokens that the model reads, and of a million that it writes; gives the cost.
 
     Returns:
         0; 1 if an episode failed; 130 if it was interrupted.
@@ -80,6 +82,7 @@ def run(
             options=models,
             methods=read_methods(policy.methods),
             scorer=policy.scorer,
+            price=price,
         )
     except KeyboardInterrupt:
         kept = f"finished episodes are in {out}" if out else "nothing was kept, as there is no --out"

@@ -374,6 +374,30 @@ def test_a_conversation_holds_the_observation_cut_at_the_replies(chat, tmp_path)
     assert "".join(message["content"] for message in messages) == observation
 
 
+def test_a_system_prompt_and_examples_go_before_the_observation(chat, tmp_path, capsys):
+    stub = chat(by_seed)
+    examples = tmp_path / "examples.jsonl"
+    examples.write_text('{"user": "2 + 2?", "assistant": "<answer>4</answer>"}\n')
+    command = [*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--examples", str(examples)]
+    assert run(*command, "--system-prompt", "Be brief.", out=tmp_path / "run") == 0
+    *opening, last = stub.bodies[0]["messages"]
+    assert opening == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "<answer>4</answer>"},
+    ]
+    assert last["role"] == "user"
+    (tmp_path / "prompt.txt").write_text("Be long.")
+    more = ["--system-prompt", str(tmp_path / "prompt.txt")]
+    assert run(*command, *more, out=tmp_path / "run") == 2  # another setting
+    assert run(*command, *more, out=tmp_path / "long") == 0
+    assert stub.bodies[-1]["messages"][0]["content"] == "Be long."
+    examples.write_text('{"user": "2 + 2?"}\n')
+    capsys.readouterr()
+    assert run(*command) == 2
+    assert "line 1: the example" in capsys.readouterr().err
+
+
 def test_a_request_says_what_the_command_line_says(chat):
     stub = chat(by_seed)
     options = ("--temperature", "0.5", "--max-new-tokens", "7", "--stop", "</answer>")

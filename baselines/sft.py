@@ -38,7 +38,7 @@ class CloningFlags(Flags):
     """The teacher, and how its episodes are learned from."""
 
     teacher: str = "gold"
-    """Who plays: "self" (the model), a scripted policy, module:function (or a class), or a .jsonl file."""
+    """Who plays: "self" (the model), a scripted policy, module:function, or a .jsonl file."""
     episodes: Count = 1000
     """Episodes to play, or to read."""
     learn_from: Literal["success", "all"] = "success"

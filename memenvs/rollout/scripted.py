@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections import Counter
@@ -41,7 +42,8 @@ POLICIES = {
 def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     """A policy by name; `POLICIES` says what each does. `MemSokobanGrid-v0` has `gold` and `random`.
 
-    `module:function` is a policy of your own. `module:Class` is made for every episode, with the environment.
+    `module:function` is a policy of your own. A function or class of one argument gets the environment and
+    returns the policy.
 
     Args:
         name: of the policy.
@@ -53,7 +55,7 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     """
     if ":" in name:
         own = import_object(name)
-        policy: Policy = own(env) if isinstance(own, type) else own
+        policy: Policy = own(env) if len(inspect.signature(own).parameters) == 1 else own
         return policy
     inner: Any = env.unwrapped
     makers: dict[str, Callable[[], Policy]] = {}

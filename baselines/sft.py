@@ -24,13 +24,13 @@ from memenvs.baselines.update import apply_gradients, evaluate_in
 from memenvs.core.data import Count
 from memenvs.rollout.demonstrations import (
     Demonstration,
-    find_teacher,
     play_teacher,
     read_demonstrations,
     to_samples,
 )
 from memenvs.rollout.engine import Timer
 from memenvs.rollout.records import Sample, valid
+from memenvs.rollout.scripted import make_policy
 
 
 @dataclass
@@ -149,7 +149,7 @@ def _demonstrations(args: SFTArgs, seeds: Sequence[int]) -> list[Demonstration]:
     if args.teacher.endswith(".jsonl"):
         return read_demonstrations(Path(args.teacher))[: args.episodes]
     env = gym.make(args.env, disable_env_checker=True, **args.env_args)
-    return list(play_teacher(env, find_teacher(args.teacher, env, args.seed), seeds))
+    return list(play_teacher(env, make_policy(args.teacher, env, args.seed), seeds))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

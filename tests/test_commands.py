@@ -199,7 +199,7 @@ def test_an_unknown_policy_is_answered_by_every_form_of_one(capsys):
     said = capsys.readouterr().err
     assert said == (
         "memenvs play: error: unknown policy 'gpt-4o'; choose one of gold, silent, random_text, "
-        "or a model: hf:MODEL, openai:URL --model NAME\n"
+        "module:function of your own, or a model: hf:MODEL, openai:URL --model NAME\n"
     )
 
 

@@ -12,12 +12,12 @@ from memenvs import evaluate
 from memenvs.models import HFPolicy, SamplingParams
 from memenvs.rollout.demonstrations import (
     Demonstration,
-    find_teacher,
     play_teacher,
     read_demonstrations,
     to_samples,
     write_demonstrations,
 )
+from memenvs.rollout.scripted import make_policy
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12}
 
@@ -29,7 +29,7 @@ def policy(tiny_model):
 
 def played(env_id, teacher="gold", seeds=(1, 2), **options):
     env = gym.make(f"memenvs:{env_id}", disable_env_checker=True, **options)
-    return list(play_teacher(env, find_teacher(teacher, env, 0), seeds))
+    return list(play_teacher(env, make_policy(teacher, env, 0), seeds))
 
 
 def text(policy, ids):
@@ -99,10 +99,10 @@ def test_a_line_that_is_no_demonstration_is_named(line, tmp_path):
         read_demonstrations(tmp_path / "shown.jsonl")
 
 
-def test_a_teacher_that_is_not_there_is_named():
+def test_a_policy_that_is_not_there_is_named():
     env = gym.make("memenvs:MemSokoban-v0")
     with pytest.raises(ValueError, match="there is no 'nowhere:maker': No module"):
-        find_teacher("nowhere:maker", env, 0)
+        make_policy("nowhere:maker", env, 0)
 
 
 @pytest.mark.parametrize(("env_id", "options"), [("MemSokoban-v0", {}), ("MemChunkQA-v0", READING)])

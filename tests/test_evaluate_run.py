@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from chat_stub import ChatStub
 from command_line import evaluate as main
+from command_line import play
 
 from memenvs.core import http as json_http
 from memenvs.envs.tool_qa import ToolQAEnv
@@ -373,6 +374,30 @@ def test_a_conversation_holds_the_observation_cut_at_the_replies(chat, tmp_path)
     assert "".join(message["content"] for message in messages) == observation
 
 
+def test_a_system_prompt_and_examples_go_before_the_observation(chat, tmp_path, capsys):
+    stub = chat(by_seed)
+    examples = tmp_path / "examples.jsonl"
+    examples.write_text('{"user": "2 + 2?", "assistant": "<answer>4</answer>"}\n')
+    command = [*TOOL, "--policy", f"openai:{stub.url}", "--task", "0", "--examples", str(examples)]
+    assert run(*command, "--system-prompt", "Be brief.", out=tmp_path / "run") == 0
+    *opening, last = stub.bodies[0]["messages"]
+    assert opening == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "<answer>4</answer>"},
+    ]
+    assert last["role"] == "user"
+    (tmp_path / "prompt.txt").write_text("Be long.")
+    more = ["--system-prompt", str(tmp_path / "prompt.txt")]
+    assert run(*command, *more, out=tmp_path / "run") == 2  # another setting
+    assert run(*command, *more, out=tmp_path / "long") == 0
+    assert stub.bodies[-1]["messages"][0]["content"] == "Be long."
+    examples.write_text('{"user": "2 + 2?"}\n')
+    capsys.readouterr()
+    assert run(*command) == 2
+    assert "line 1: the example" in capsys.readouterr().err
+
+
 def test_a_request_says_what_the_command_line_says(chat):
     stub = chat(by_seed)
     options = ("--temperature", "0.5", "--max-new-tokens", "7", "--stop", "</answer>")
@@ -404,6 +429,19 @@ def test_no_more_requests_are_under_way_than_allowed(chat):
     stub = chat(by_seed)
     run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0:20", "--concurrency", "3")
     assert 1 < stub.most <= 3
+
+
+def test_a_run_says_what_its_tokens_cost(chat, tmp_path, capsys):
+    stub = chat(lambda fields: (200, "<answer>a</answer>"))  # counts words
+    command = [*TOOL, "--policy", f"openai:{stub.url}", "--task", "0:2", "--price", "1e6", "5e5"]
+    assert run(*command, out=tmp_path) == 0
+    cost = json.loads((tmp_path / "cost.json").read_text())
+    words = sum(len(fields["messages"][0]["content"].split()) for fields in stub.bodies)
+    # a token read costs 1 and one written 0.5; each of two replies is one word
+    assert (cost["prompt_tokens"], cost["reply_tokens"], cost["price"]) == (words, 2, words + 1.0)
+    assert f"{words} tokens read, 2 tokens written, cost {words + 1}.00" in capsys.readouterr().out
+    assert run(*command, out=tmp_path) == 0
+    assert json.loads((tmp_path / "cost.json").read_text()) == cost  # nothing was played again
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -709,6 +747,31 @@ def test_a_function_from_observation_and_info_to_a_reply_is_a_policy():
     gold = env.gold_reply()
     summary = evaluate("MemToolQA-v0", lambda observation, info: gold, env_args=args, tasks=[5])
     assert summary.metrics["success"].interval.mean == 1.0
+
+
+OWN = """
+def answer(observation, info):
+    return "<answer>" + str(info["privileged"]["target"]) + "</answer>"
+
+class Counter:
+    def __init__(self, env):
+        self.turns = 0
+
+    def __call__(self, observation, info):
+        self.turns += 1
+        return f"turn {self.turns}"
+"""
+
+
+def test_a_function_or_a_class_of_ones_own_is_named_by_its_module(tmp_path, monkeypatch):
+    (tmp_path / "my_agent.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(*TOOL, "--policy", "my_agent:answer", "--task", "0:2", out=tmp_path / "function") == 0
+    assert all("<answer>" in line["replies"][0] for line in lines(tmp_path / "function"))
+    reading = ("--env", "MemChunkQA-v0", "--env-args", "tasks=world-test", "n_documents=20")
+    assert run(*reading, "--policy", "my_agent:Counter", "--task", "0:2", out=tmp_path / "class") == 0
+    assert [line["replies"][:2] for line in lines(tmp_path / "class")] == [["turn 1", "turn 2"]] * 2
+    assert play(["--env", "MemToolQA-v0", "--policy", "my_agent:answer"]) == 0
 
 
 def test_an_environment_may_be_made_by_a_function_with_its_wrappers():

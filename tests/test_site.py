@@ -104,6 +104,11 @@ def test_a_picture_shows_what_happens_in_the_environment_now(name):
     assert unpacked(pictures.PICTURES[name]()) == unpacked(kept), "draw it again: python docs/pictures.py"
 
 
+def test_the_leaderboard_shows_the_results_beside_it():
+    kept = (DOCS / "leaderboard.md").read_text(encoding="utf-8")
+    assert load("leaderboard.py").page() == kept, "write it again: python docs/leaderboard.py"
+
+
 def test_a_built_page_with_a_dead_link_or_a_foreign_script_is_found(tmp_path):
     (tmp_path / "index.html").write_text(
         '<h1 id="top">x</h1><a href="#top">a</a><a href="other.html#no">b</a><a href="gone.html">c</a>'

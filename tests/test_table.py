@@ -73,6 +73,28 @@ def test_infomems_table_has_three_digits_and_no_average(tmp_path):
     assert published[4] == ["with InfoMem (paper)", "19.453", "12.800", "0.279", "36.848"]
 
 
+def test_a_number_may_have_its_interval(tmp_path):
+    mine = fill(tmp_path / "mine", a=(1.0, 1.0, 1.0), b=(0.0, 0.0, 2.0))
+    # Wilson for 2 of 2: 2 / (2 + 3.84) = 0.342; resamples of equal values are equal
+    assert body(main_table("memagent", [mine], intervals=True))[2] == [
+        "mine",
+        "100.00 [34.24, 100.00]",
+        "0.00 [0.00, 65.76]",
+        "50.00 [50.00, 50.00]",
+    ]
+
+
+def test_a_table_may_be_latex(tmp_path):
+    mine = fill(tmp_path / "my_run", eval_50=(1.0, 0.5, 70.0))
+    lines = main_table("memagent", [mine], format="latex").splitlines()
+    assert lines[0] == r"\begin{tabular}{lrr}"
+    assert r"Methods & eval\_50 & Average \\" in lines
+    assert r"my\_run & 75.00 & 75.00 \\" in lines
+    assert r"\textit{Qwen3-1.7B} & " in main_table(
+        "tamtrl", [fill(tmp_path / "b", niah=(1.0, 1.0, 1.0))], published=True, format="latex"
+    )
+
+
 def test_a_table_says_what_it_measured_and_what_failed(tmp_path):
     write_run(tmp_path / "base" / "a", {0: [1.0, None], 1: [0.0, 1.0]}, metrics=lambda task: {"return": 1.0})
     table = main_table("memagent", [tmp_path / "base"])

@@ -50,10 +50,20 @@ COMMANDS: Table = {
             "--env MemChunkQA-v0 --policy lexical --task 0:8",
             "memenvs.commands.evaluate:run",
         ),
+        "suite": Command(
+            "play a fixed suite of tasks, for a row of a table",
+            "small --policy lexical --out runs/small/lexical",
+            "memenvs.commands.evaluate:suite",
+        ),
         "compare": Command(
             "compare policies task by task: differences with intervals, a table, a forest plot",
             "runs/base runs/trained --out runs/comparison",
             "memenvs.commands.evaluate:compare",
+        ),
+        "by": Command(
+            "print the scores of a run by a field of its tasks: hops, type, tokens, depth",
+            "hops runs/lexical",
+            "memenvs.commands.evaluate:by",
         ),
         "table": Command(
             "print evaluated runs as a table of a paper, with a row for each method",

@@ -1,23 +1,32 @@
-"""`memenvs evaluate run`, `compare` and `table`."""
+"""`memenvs evaluate run`, `suite`, `compare`, `by` and `table`."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from tyro.conf import PositionalRequiredArgs, arg
+from tyro.conf import Positional, PositionalRequiredArgs, arg
 
 from memenvs.cli import RED, RESET, deferred, show, show_page
+from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
+from memenvs.core.data import Count, checked
 from memenvs.core.files import path_in_errors, write_text
+from memenvs.evaluation.by import scores_by
 from memenvs.evaluation.compare import PairedComparison
-from memenvs.evaluation.compare import compare as compare_runs
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate
+from memenvs.evaluation.suite import SUITES, compare_parts, folder_of, play_suite, suite_table
 from memenvs.evaluation.table import main_table
 from memenvs.wrappers.registry import read_methods
+
+if TYPE_CHECKING:
+    Suite: TypeAlias = str
+else:
+    Suite = Literal[tuple(SUITES)]
 
 
 def run(
@@ -31,6 +40,7 @@ def run(
     seed: int = 0,
     out: Path | None = None,
     texts: bool = True,
+    price: tuple[float, float] | None = None,
 ) -> int:
     r"""Play every task n times and average every metric, with bootstrap intervals.
 
@@ -51,6 +61,7 @@ def run(
         seed: decides every random choice.
         out: folder for episodes and results; an existing run is resumed.
         texts: keep replies alone, not what was read (smaller files).
+        price: of a million tokens that the model reads, and of a million that it writes; gives the cost.
 
     Returns:
         0; 1 if an episode failed; 130 if it was interrupted.
@@ -71,6 +82,7 @@ def run(
             options=models,
             methods=read_methods(policy.methods),
             scorer=policy.scorer,
+            price=price,
         )
     except KeyboardInterrupt:
         kept = f"finished episodes are in {out}" if out else "nothing was kept, as there is no --out"
@@ -85,9 +97,72 @@ def run(
     return 1
 
 
+@checked
+def suite(
+    suite: Annotated[Suite, Positional],
+    *,
+    policy: PolicyOptions,
+    models: ModelOptions,
+    out: Path,
+    source: Path | None = None,
+    samples: Count = 1,
+    concurrency: Count = 16,
+) -> int:
+    """Play a fixed suite of tasks and print its scores as a row of a table, with 95% intervals.
+
+    world needs no download, small is world for a machine with two cores, hotpotqa needs its official file.
+    The tasks are built once and kept in ~/.cache/memenvs/suites. The same command resumes a suite that
+    stopped.
+
+    Examples:
+      memenvs evaluate suite small --policy lexical --out runs/small/lexical
+      memenvs evaluate suite world --policy openai:http://127.0.0.1:8000/v1 --out runs/world/qwen3-4b
+      memenvs evaluate suite hotpotqa --source hotpot_dev.json --policy hf:runs/policy --out runs/hotpotqa
+
+    Args:
+        suite: world, small or hotpotqa.
+        out: folder for the episodes and results of each part, and suite.json.
+        source: the official file of a suite that needs one.
+        samples: episodes of each task.
+        concurrency: episodes under way at once.
+
+    Returns:
+        0; 1 if an episode failed; 130 if it was interrupted.
+    """
+    if policy.policy is None:
+        raise ValueError("no policy is given; add --policy, as in --policy lexical")
+    if policy.methods or policy.scorer:
+        raise ValueError("a suite has no reward methods; leave --methods and --scorer out")
+
+    def build_tasks(words: Sequence[str]) -> int:
+        with contextlib.redirect_stdout(sys.stderr):
+            return build.main(words)
+
+    try:
+        result = play_suite(
+            suite,
+            policy.policy,
+            out=out,
+            build=build_tasks,
+            source=source,
+            samples=samples,
+            concurrency=concurrency,
+            options=models,
+            say=lambda line: sys.stderr.write(f"{line}\n"),
+        )
+    except KeyboardInterrupt:
+        sys.stderr.write(f"memenvs evaluate suite: interrupted; finished episodes are in {out}\n")
+        return 130
+    show_page("\n".join([*suite_table([result]), ""]))
+    return int(any(score.failed for score in result.scores.values()))
+
+
 Comparison = Annotated[
-    Callable[[], PairedComparison], arg(constructor=deferred(compare_runs)), PositionalRequiredArgs
+    Callable[[], dict[str, PairedComparison]],
+    arg(constructor=deferred(compare_parts)),
+    PositionalRequiredArgs,
 ]
+Scores = Annotated[Callable[[], str], arg(constructor=deferred(scores_by)), PositionalRequiredArgs]
 Table = Annotated[Callable[[], str], arg(constructor=deferred(main_table)), PositionalRequiredArgs]
 
 
@@ -96,7 +171,8 @@ def compare(comparison: Comparison, *, out: Path | None = None) -> None:
 
     RUNS are folders that `evaluate run --out` wrote, or files in them; the first is the baseline. --allow
     takes env, env_args, n_tasks, data, methods, scorer, seed, memenvs and samples, or one value, as
-    env_args.chunk_size. docs/evaluate.md says what is compared.
+    env_args.chunk_size. Folders of `evaluate suite` are compared part by part. docs/evaluate.md says what is
+    compared.
 
     Examples:
       memenvs evaluate compare runs/lexical runs/qwen3-4b
@@ -107,11 +183,27 @@ def compare(comparison: Comparison, *, out: Path | None = None) -> None:
         comparison: What is compared, and how.
         out: folder; write comparison.md, comparison.json, forest.png and forest.svg there.
     """
-    compared = comparison()
-    show_page(str(compared))
-    if out:
-        paths = compared.write(out)
-        show(f"\n{out}: {', '.join(path.name for path in paths)}\n")
+    for k, (part, compared) in enumerate(comparison().items()):
+        show_page("\n" * bool(k) + (f"## {part}\n\n" if part else "") + str(compared))
+        if out:
+            folder = out / folder_of(part)
+            paths = compared.write(folder)
+            show(f"\n{folder}: {', '.join(path.name for path in paths)}\n")
+
+
+def by(scores: Scores) -> None:
+    """Print the scores of a run by a field of its tasks, with 95% intervals.
+
+    A number with many values is cut into ranges with about as many tasks in each.
+
+    Examples:
+      memenvs evaluate by hops runs/lexical
+      memenvs evaluate by depth runs/lexical --metrics em format
+
+    Args:
+        scores: What is shown.
+    """
+    show_page(scores())
 
 
 def table(table: Table, *, out: Path | None = None) -> None:
@@ -125,10 +217,11 @@ def table(table: Table, *, out: Path | None = None) -> None:
       memenvs evaluate table memagent runs/base runs/tamtrl
       memenvs evaluate table memagent runs/base runs/tamtrl --metric f1
       memenvs evaluate table tamtrl runs/mine --published
+      memenvs evaluate table memagent runs/base runs/tamtrl --intervals --format latex
 
     Args:
         table: What the table shows.
-        out: file; write the table there too (Markdown).
+        out: file; write the table there too.
     """
     made = table()
     show_page(made)

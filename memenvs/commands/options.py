@@ -26,9 +26,11 @@ class PolicyOptions:
 
     Attributes:
         policy: gold, silent, random_text, lexical, careful, hf:MODEL (a folder, a hub name or a packaged
-            model's, as hf:smollm2) or openai:URL (its key, if it wants one, in OPENAI_API_KEY). `play` also
-            takes me (you type the replies), of MemSokobanGrid-v0 gold, random or me, and by default lexical
-            for chunked reading and gold elsewhere.
+            model's, as hf:smollm2), openai:URL (its key, if it wants one, in OPENAI_API_KEY), or your own as
+            package.module:function, called with observation and info; a function or class of one argument
+            gets the environment at every episode and returns such a function. `play` also takes me (you type
+            the replies), of MemSokobanGrid-v0 gold, random or me, and by default lexical for chunked reading
+            and gold elsewhere.
         methods: reward methods: TAMTRL, InfoMem beta=0.1, package.module:Class for your own, or JSON as for
             the learners (`memenvs list` names them).
         scorer: gives the methods log-probabilities: lexical, hf:MODEL, vllm:MODEL, or JSON with settings;

@@ -12,6 +12,7 @@ from memenvs.core.files import hold_folder, read_json, write_json, write_text
 from memenvs.rollout.records import Episode, EpisodeWriter, read_records
 
 SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
+COST = "cost.json"
 
 
 class Pair(NamedTuple):

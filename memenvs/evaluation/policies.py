@@ -17,7 +17,7 @@ import gymnasium as gym
 from msgspec import Meta
 
 from memenvs import models
-from memenvs.core.data import Count, Positive, Whole, checked
+from memenvs.core.data import Count, Positive, Whole, checked, convert, parse_json
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
@@ -36,7 +36,7 @@ KEY = "OPENAI_API_KEY"
 _log = logging.getLogger(__name__)
 
 _PAUSE = 0.5  # seconds before the second try
-_OF_ENDPOINTS = ("model", "conversation", "body", "timeout", "tries")
+_OF_ENDPOINTS = ("model", "conversation", "system_prompt", "examples", "body", "timeout", "tries")
 _OF_PROCESS = ("dtype",)
 
 
@@ -56,6 +56,8 @@ class ModelOptions:
         dtype: of a model in this process; see `memenvs.models.loading.load_model`.
         model: name of the model at the endpoint; None where it serves only one.
         conversation: send an endpoint the episodes of context `"append"` as messages.
+        system_prompt: of an endpoint's chats, as text or the name of a file that holds it.
+        examples: file of JSON lines {"user", "assistant"}, turns that an endpoint reads before every chat.
         body: more fields of a request to the endpoint; None leaves a field out.
         timeout: seconds to wait for the endpoint's answer.
         tries: of a request, before its episode fails.
@@ -74,6 +76,8 @@ class ModelOptions:
     dtype: Dtype = "auto"
     model: str | None = None
     conversation: bool = False
+    system_prompt: str | None = None
+    examples: str | None = None
     body: Mapping[str, Any] = field(default_factory=dict)
     timeout: Positive = 600.0
     tries: Count = 6
@@ -96,7 +100,7 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     """The policy with a name, or one that is already an object.
 
     Args:
-        policy: `"lexical"` or another name of `memenvs.rollout.scripted`, `"hf:MODEL"`, `"openai:URL"`; a
+        policy: `"lexical"` or another name that `make_policy` knows, `"hf:MODEL"`, `"openai:URL"`; a
             function from an observation and its info to a reply; a policy over token ids, as
             `memenvs.models.HFPolicy`; or a `memenvs.rollout.engine.TurnSampler`.
         options: of `hf:` and `openai:`; `max_new_tokens` also of a policy over token ids.
@@ -172,17 +176,25 @@ class EndpointSampler:
         fields: of every request: model, temperature and the like; None leaves a field out.
         conversation: send an episode of context `"append"` as messages, the replies as the assistant's;
             otherwise an observation is one message of the user.
+        opening: messages before those of the episode.
     """
 
-    def __init__(self, client: JSONClient, fields: dict[str, Any], *, conversation: bool = False) -> None:
-        self.client, self.fields, self.conversation = client, fields, conversation
+    def __init__(
+        self,
+        client: JSONClient,
+        fields: dict[str, Any],
+        *,
+        conversation: bool = False,
+        opening: Sequence[dict[str, str]] = (),
+    ) -> None:
+        self.client, self.fields, self.conversation, self.opening = client, fields, conversation, opening
         self._cuts_here = False
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
 
     def ask(self, request: Request) -> None:
         """See `TurnSampler`."""
         seed = int(request.session.rng.integers(2**31))
-        fields = {"seed": seed, **self.fields, "messages": self._messages(request.session)}
+        fields = {"seed": seed, **self.fields, "messages": [*self.opening, *self._messages(request.session)]}
         given = {name: value for name, value in fields.items() if value is not None}
         # A daemon, so that an interrupted run need not wait for a reply that may take minutes.
         threading.Thread(target=self._send, args=(request.env_index, given), daemon=True).start()
@@ -307,8 +319,40 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
         "chat_template_kwargs": dict(options.chat_args) or None,
         **options.body,
     }
+    opening = _opening(options)
     # not the address, so that a server restarted on another port resumes the run
     setting = {"policy": "openai", "model": body["model"], "conversation": options.conversation, "body": body}
-    return PolicySpec(
-        setting, lambda venv: (EndpointSampler(client, body, conversation=options.conversation), None)
+    if opening:
+        setting["opening"] = opening
+    sampler = functools.partial(
+        EndpointSampler, client, body, conversation=options.conversation, opening=opening
     )
+    return PolicySpec(setting, lambda venv: (sampler(), None))
+
+
+@dataclass(frozen=True)
+class ExampleTurn:
+    """A turn that shows a model how to reply.
+
+    Attributes:
+        user: what is read.
+        assistant: the reply.
+    """
+
+    user: str
+    assistant: str
+
+
+def _opening(options: ModelOptions) -> list[dict[str, str]]:
+    """The messages of the system prompt and the examples."""
+    messages = []
+    if (text := options.system_prompt) is not None:
+        content = Path(text).read_text(encoding="utf-8") if os.path.isfile(text) else text
+        messages.append({"role": "system", "content": content})
+    if options.examples is not None:
+        lines = Path(options.examples).read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, start=1):
+            where = f"{options.examples}, line {number}:"
+            turn = convert(parse_json(line, where), ExampleTurn, f"{where} the example")
+            messages += [{"role": role, "content": said} for role, said in asdict(turn).items()]
+    return messages

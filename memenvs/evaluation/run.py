@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,16 @@ import numpy as np
 
 import memenvs
 from memenvs.cli import make_env
-from memenvs.core.data import Count, Seed, checked
+from memenvs.core.data import Count, NonNegative, Seed, checked
 from memenvs.core.env import text_env_of
-from memenvs.core.files import path_in_errors, write_json, write_text
+from memenvs.core.files import path_in_errors, read_json, write_json, write_text
 from memenvs.core.progress import Progress
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
-from memenvs.evaluation.log import RESULTS, TABLE, Pair, RunLog
+from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog
 from memenvs.evaluation.options import check_methods, choose_scorer
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
-from memenvs.evaluation.summary import Summary, summarise
+from memenvs.evaluation.summary import Summary, summarise, total_cost
 from memenvs.retrieval.load import fingerprint
 from memenvs.rollout.engine import Engine
 from memenvs.rollout.records import Episode
@@ -55,6 +57,7 @@ def evaluate(
     options: ModelOptions | None = None,
     methods: Sequence[MethodSpec] = (),
     scorer: ScorerSpec = None,
+    price: tuple[NonNegative, NonNegative] | None = None,
 ) -> Summary:
     """Play every task n times with one policy and average every metric, with 95% intervals.
 
@@ -79,6 +82,7 @@ def evaluate(
             rollouts of a task compares with statistics of the episodes that ended before.
         scorer: gives methods log-probabilities; `"policy"` is the model that plays, the default if that
             model runs in this process.
+        price: of a million tokens that a model reads, and of a million that it writes; for the cost.
 
     Raises:
         TypeError: the environment or policy is of another kind.
@@ -111,16 +115,22 @@ def evaluate(
         path_in_errors(out),
         contextlib.closing(RunLog(Path(out) if out else None, setting, texts=texts)) as log,
     ):
+        cost_file, started = Path(out or "") / COST, time.monotonic()
+        before = float(read_json(cost_file)["seconds"]) if out and cost_file.exists() else 0.0
         if missing := [pair for pair in pairs if pair not in log.episodes]:
             copies = [lambda: first, *[make] * (min(concurrency, len(missing)) - 1)]
             _play_missing(copies, chosen, seed, missing, log, len(pairs), methods, scorer)
         model = f" ({setting['model']})" if setting.get("model") else ""
         title = f"{name}, {policy if isinstance(policy, str) else setting['policy']}{model}"
-        summary = summarise((log.episodes[pair] for pair in pairs), samples, title=title)
+        episodes = [log.episodes[pair] for pair in pairs]
+        seconds = before + (time.monotonic() - started if missing else 0.0)
+        cost = total_cost((one.metrics for one in episodes if not one.error), seconds, price)
+        summary = replace(summarise(episodes, samples, title=title), cost=cost)
         if out:
             played = {"setting": setting, "task": show_tasks(numbers)}
             write_json(Path(out) / RESULTS, {**played, **summary.to_json()})
             write_text(Path(out) / TABLE, str(summary))
+            write_json(cost_file, cost._asdict())
     return summary
 
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import memenvs
-from memenvs.core.files import write_json
-from memenvs.evaluation.policies import ModelOptions
+from memenvs.cli import make_env
+from memenvs.core.data import convert
+from memenvs.core.files import read_json, sha256, write_json
+from memenvs.evaluation.compare import PairedComparison, compare
+from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import evaluate
 from memenvs.evaluation.summary import markdown_table
+from memenvs.rollout.scripted import POLICIES, make_policy
 
 RESULT = "suite.json"
 VERSION = 1
 
 
-class Part(NamedTuple):
+class SuitePart(NamedTuple):
     """One line of a suite.
 
     Attributes:
@@ -40,30 +45,30 @@ class Part(NamedTuple):
     tasks: int = 100
 
 
-def _reading(name: str, source: str, tokens: int, tasks: int = 100) -> Part:
+def _reading(name: str, source: str, tokens: int, tasks: int = 100) -> SuitePart:
     chunk = 5000 if tokens > 8000 else 2000
     build = f"{source} --tokens {tokens} --num-tasks {tasks} --seed 1 --split test"
-    return Part(name, "MemChunkQA-v0", "em", build, {"chunk_size": chunk}, tasks)
+    return SuitePart(name, "MemChunkQA-v0", "em", build, {"chunk_size": chunk}, tasks)
 
 
-def _others(tasks: int) -> list[Part]:
+def _others(tasks: int) -> list[SuitePart]:
     needles = f"niah --variant multikey_1 --tokens 32000 --num-tasks {tasks} --seed 1 --split test"
     bundled = {"tasks": "world-test"}
     return [
-        Part("needles 32k", "MemNIAH-v0", "needle_exact", needles, {"chunk_size": 5000}, tasks),
-        Part("search", "MemSearchQA-v0", "em", "", bundled, tasks),
-        Part("tool call", "MemToolQA-v0", "em", "", bundled, tasks),
-        Part("Sokoban", "MemSokoban-v0", "success", "", {"level_split": "test"}, tasks),
+        SuitePart("needles 32k", "MemNIAH-v0", "success", needles, {"chunk_size": 5000}, tasks),
+        SuitePart("search", "MemSearchQA-v0", "em", "", bundled, tasks),
+        SuitePart("tool call", "MemToolQA-v0", "em", "", bundled, tasks),
+        SuitePart("Sokoban", "MemSokoban-v0", "success", "", {"level_split": "test"}, tasks),
     ]
 
 
 _WORLD, _HOTPOT = "world --entities 20000", "hotpotqa --source SOURCE"
-SUITES: dict[str, list[Part]] = {
+SUITES: dict[str, list[SuitePart]] = {
     "world": [_reading(f"reading {n}k", _WORLD, n * 1000) for n in (8, 32, 128)] + _others(100),
     "small": [_reading("reading 8k", _WORLD, 8000, 20), *_others(20)],
     "hotpotqa": [_reading(f"HotpotQA {n}k", _HOTPOT, n * 1000) for n in (8, 32, 128)],
 }
-"""The suites: `world` needs no download, `small` is for two cores, `hotpotqa` needs its official file."""
+"""By name: `world` needs no download, `small` is for two cores, `hotpotqa` needs its official file."""
 
 
 @dataclass(frozen=True)
@@ -93,19 +98,21 @@ class SuiteResult:
 
     Attributes:
         suite: name of the suite.
-        version: of the suites' tasks; results of different versions do not compare.
-        policy: who played, as it was named.
-        date: of the last part.
+        version: of the suites' tasks; results of different versions cannot be compared.
+        policy: who played; of an endpoint, the name of its model.
+        samples: episodes of each task.
+        date: when the last part ended.
         memenvs: version.
-        scores: by the name of the part.
+        scores: by the name of the part, without the parts that the policy does not play.
     """
 
     suite: str
     version: int
     policy: str
+    samples: int
     date: str
     memenvs: str
-    scores: dict[str, Score] = field(default_factory=dict)
+    scores: dict[str, Score]
 
 
 def play_suite(
@@ -114,19 +121,21 @@ def play_suite(
     *,
     out: str | Path,
     build: Callable[[Sequence[str]], int],
-    source: str | None = None,
+    source: str | Path | None = None,
     samples: int = 1,
     concurrency: int = 16,
     options: ModelOptions | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> SuiteResult:
-    """Make the tasks of a suite where they are missing, play them, and write `suite.json`.
+    """Build the tasks of a suite where they are missing, play them, and write `suite.json`.
+
+    A scripted policy skips the environments that it does not play.
 
     Args:
         suite: a name of `SUITES`.
         policy: as for `evaluate`.
         out: folder; each part is an evaluation in a folder of its own. The same call resumes.
-        build: runs `memenvs build` with arguments.
+        build: runs `memenvs build` with arguments and returns its exit status.
         source: the file of a suite that needs one.
         samples: episodes of each task.
         concurrency: episodes played at once.
@@ -134,24 +143,32 @@ def play_suite(
         say: gets a line when a part begins.
 
     Raises:
-        ValueError: no suite of this name, or its file is missing.
+        ValueError: no suite of this name, its file is missing, or tasks could not be built.
     """
     if suite not in SUITES:
         raise ValueError(f"no suite {suite!r}; choose one of {', '.join(SUITES)}")
-    if source is None and any("SOURCE" in part.build for part in SUITES[suite]):
+    parts = SUITES[suite]
+    needs_file = any("SOURCE" in part.build for part in parts)
+    if needs_file and source is None:
         raise ValueError(f"suite {suite} needs its official file; give --source FILE")
+    if source is not None and not needs_file:
+        raise ValueError(f"suite {suite} reads no file; leave --source {source} out")
+    setting = choose_policy(policy, options or ModelOptions()).setting
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "memenvs" / "suites"
+    version = f"{suite}-{VERSION}" + (f"-{sha256(Path(source))[:12]}" if source else "")
     scores: dict[str, Score] = {}
-    for part in SUITES[suite]:
-        say(part.name)
+    for part in parts:
         env_args = dict(part.env_args)
         if part.build:
-            folder = cache / f"{suite}-{VERSION}-{part.name.replace(' ', '-')}"
-            words = [source if word == "SOURCE" and source else word for word in part.build.split()]
+            folder = cache / f"{version}-{folder_of(part.name)}"
+            words = [str(source) if word == "SOURCE" else word for word in part.build.split()]
             if not folder.exists() and build([*words, "--out", str(folder)]):
                 raise ValueError(f"the tasks of {part.name} could not be built")
             env_args["tasks"] = str(folder)
-        place = Path(out) / part.name.replace(" ", "-")
+        if policy in POLICIES and not _plays(policy, part.env, env_args):
+            say(f"{part.name}: {policy} does not play {part.env}")
+            continue
+        say(part.name)
         summary = evaluate(
             part.env,
             policy,
@@ -159,16 +176,72 @@ def play_suite(
             tasks=f"0:{part.tasks}",
             samples=samples,
             concurrency=concurrency,
-            out=place,
+            out=Path(out) / folder_of(part.name),
             options=options,
         )
-        interval = summary.metrics[part.metric].interval
-        scores[part.name] = Score(part.metric, *interval, part.tasks, summary.failed)
-    name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+        if (measured := summary.metrics.get(part.metric)) is None:
+            raise ValueError(f"no episode of {part.name} has ended; the same command plays them again")
+        scores[part.name] = Score(part.metric, *measured.interval, summary.tasks, summary.failed)
+    name = setting.get("model") or setting["policy"]
     today = datetime.date.today().isoformat()
-    result = SuiteResult(suite, VERSION, name, today, memenvs.__version__, scores)
+    result = SuiteResult(suite, VERSION, name, samples, today, memenvs.__version__, scores)
     write_json(Path(out) / RESULT, asdict(result))
     return result
+
+
+def folder_of(part: str) -> str:
+    """The name of a part's folder."""
+    return part.replace(" ", "-")
+
+
+def _plays(policy: str, env: str, env_args: Mapping[str, Any]) -> bool:
+    """Whether a scripted policy plays an environment."""
+    made = make_env(env, env_args)
+    try:
+        make_policy(policy, made)
+    except ValueError:
+        return False
+    return True
+
+
+def read_suite(path: str | Path) -> SuiteResult:
+    """The result of a suite, from its `suite.json`.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    fix = "play the suite again"
+    return convert(read_json(Path(path), fix), SuiteResult, f"{path}: the result", fix)
+
+
+@functools.wraps(compare)
+def compare_parts(runs: Sequence[str | Path], **options: Any) -> dict[str, PairedComparison]:
+    """Compare runs as `compare` does, or results of a suite part by part.
+
+    Returns:
+        By the name of the part; by `""` for runs of `evaluate`. A part is compared by its score unless
+        `metrics` names others. A part that a run lacks is left out.
+
+    Raises:
+        ValueError: results of different suites, and as `compare`.
+    """
+    if not all((Path(run) / RESULT).exists() for run in runs):
+        return {"": compare(runs, **options)}
+    results = [read_suite(Path(run) / RESULT) for run in runs]
+    if len(suites := {(result.suite, result.version) for result in results}) > 1:
+        shown = " and ".join(f"{suite} of version {version}" for suite, version in sorted(suites))
+        raise ValueError(f"results of {shown} cannot be compared; play one suite by all policies")
+    baseline, metrics = options.pop("baseline", None), options.pop("metrics", None)
+    return {
+        part: compare(
+            [Path(run) / folder_of(part) for run in runs],
+            baseline=None if baseline is None else Path(baseline) / folder_of(part),
+            metrics=metrics or [score.metric],
+            **options,
+        )
+        for part, score in results[0].scores.items()
+        if all(part in result.scores for result in results)
+    }
 
 
 def suite_table(results: Sequence[SuiteResult]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -53,6 +53,32 @@ class MetricSummary(NamedTuple):
     episodes: int
 
 
+class Cost(NamedTuple):
+    """What a run took.
+
+    Attributes:
+        seconds: of playing, all calls that ended together.
+        prompt_tokens: that a model read in the finished episodes; None where they were not counted.
+        reply_tokens: that it wrote; likewise.
+        price: of these tokens; None where no price was given or they were not counted.
+    """
+
+    seconds: float
+    prompt_tokens: int | None
+    reply_tokens: int | None
+    price: float | None
+
+    def __str__(self) -> str:
+        parts = [f"{self.seconds:,.1f} s"]
+        if self.prompt_tokens is not None:
+            parts.append(f"{self.prompt_tokens:,} tokens read")
+        if self.reply_tokens is not None:
+            parts.append(f"{self.reply_tokens:,} tokens written")
+        if self.price is not None:
+            parts.append(f"cost {self.price:,.2f}")
+        return ", ".join(parts)
+
+
 @dataclass(frozen=True)
 class Summary:
     """An evaluation in numbers.
@@ -65,6 +91,7 @@ class Summary:
         finished: number of episodes that ended.
         failed: number of episodes that failed, which are in no mean.
         reasons: how often each error occurred, the most frequent first.
+        cost: what the run took.
     """
 
     title: str
@@ -74,6 +101,7 @@ class Summary:
     finished: int
     failed: int
     reasons: dict[str, int]
+    cost: Cost | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -105,7 +133,33 @@ class Summary:
         lines += markdown_table(["metric", f"average@{n}", "95% interval", "episodes"], rows)
         if self.reasons:
             lines += ["", "Failed:", *(f"- {times} times: {why}" for why, times in self.reasons.items())]
+        if self.cost and self.cost.prompt_tokens is not None:
+            lines += ["", f"{self.cost}."]
         return "\n".join(lines) + "\n"
+
+
+def total_cost(
+    metrics: Iterable[Mapping[str, float]], seconds: float, price: tuple[float, float] | None
+) -> Cost:
+    """What a run took.
+
+    Args:
+        metrics: of each finished episode.
+        seconds: of playing.
+        price: of a million tokens read, and of a million written.
+    """
+    episodes = list(metrics)
+
+    def count(name: str) -> int | None:
+        if not episodes or any(name not in one for one in episodes):
+            return None
+        return int(sum(one[name] for one in episodes))
+
+    read, written = count("model_prompt_tokens"), count("reply_tokens")
+    paid = None
+    if price is not None and read is not None and written is not None:
+        paid = (price[0] * read + price[1] * written) / 1e6
+    return Cost(seconds, read, written, paid)
 
 
 def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> Summary:
@@ -157,12 +211,20 @@ def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
 
 def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) -> Interval:
     """Mean of values, at least one, and its 95% percentile-bootstrap interval; the same for the same seed."""
-    array = np.asarray(values, np.float64)
-    rng, rows = np.random.default_rng(seed), max(1, _DRAWN // len(array))
-    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    means = np.concatenate([rng.choice(array, (size, len(array))).mean(axis=1) for size in sizes])
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Interval(float(array.mean()), float(low), float(high))
+    return average_interval([values], resamples=resamples, seed=seed)
+
+
+def average_interval(samples: Sequence[Sequence[float]], *, resamples: int = 2000, seed: int = 0) -> Interval:
+    """Mean of the means of several samples, and its 95% interval: each sample is resampled on its own."""
+    rng, means, total = np.random.default_rng(seed), [], np.zeros(resamples)
+    for values in samples:
+        array = np.asarray(values, np.float64)
+        rows = max(1, _DRAWN // len(array))
+        sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
+        total += np.concatenate([rng.choice(array, (size, len(array))).mean(axis=1) for size in sizes])
+        means.append(float(array.mean()))
+    low, high = np.quantile(total / len(means), [0.025, 0.975])
+    return Interval(sum(means) / len(means), float(low), float(high))
 
 
 def wilson(values: Sequence[float]) -> Interval:
@@ -189,6 +251,33 @@ def show_number(value: float, sign: Literal["", "+"] = "") -> str:
     """
     digits = 3 if abs(value) < 100 else 1
     return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
+
+
+def latex_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a `tabular` with the rules of booktabs; a cell in asterisks is in italics."""
+
+    def cell(text: str) -> str:
+        escaped = escape_latex(text)
+        italic = len(text) > 2 and text[0] == text[-1] == "*"
+        return rf"\textit{{{escaped[1:-1]}}}" if italic else escaped
+
+    head, *body = (" & ".join(map(cell, line)) + r" \\" for line in (columns, *rows))
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
+    return [begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+
+
+def escape_latex(text: str) -> str:
+    r"""Plain text as LaTeX prints it.
+
+    >>> print(escape_latex("50% of eval_200"))
+    50\% of eval\_200
+    """
+    named = {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+    return "".join(named.get(sign, "\\" + sign if sign in "&%$#_{}" else sign) for sign in text)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

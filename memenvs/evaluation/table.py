@@ -12,7 +12,15 @@ from memenvs.core.data import checked
 from memenvs.core.files import names_apart, read_json
 from memenvs.evaluation.compare import EvaluatedRun, read_run
 from memenvs.evaluation.log import RESULTS
-from memenvs.evaluation.summary import markdown_table
+from memenvs.evaluation.summary import (
+    SHARES,
+    average_interval,
+    bootstrap,
+    escape_latex,
+    latex_table,
+    markdown_table,
+    share_interval,
+)
 
 ShapeName = Literal["memagent", "mt_grpo", "mt_ppo", "mt_ppo_sokoban", "tamtrl", "infomem", "mempo"]
 
@@ -147,15 +155,23 @@ def published_rows(shape: str) -> dict[str, dict[str, list[float]]]:
 
 @checked
 def main_table(
-    shape: ShapeName, methods: Sequence[str | Path], *, metric: str | None = None, published: bool = False
+    shape: ShapeName,
+    methods: Sequence[str | Path],
+    *,
+    metric: str | None = None,
+    published: bool = False,
+    intervals: bool = False,
+    format: Literal["markdown", "latex"] = "markdown",
 ) -> str:
-    """A Markdown table: a row for each method.
+    """A table with a row for each method.
 
     Args:
         shape: a name of `SHAPES`.
         methods: folders, each with a run for each task set.
         metric: show this metric of each run, in percent, instead of the shape's columns.
         published: show the paper's rows above.
+        intervals: show the 95% interval of each number.
+        format: latex is a tabular with the rules of booktabs.
 
     Raises:
         ValueError: the paper has no such rows, a folder has no run or one of no column, there is no number to
@@ -192,10 +208,19 @@ def main_table(
         lines += [[f"*{model}*", *[""] * len(columns)]] if model else []
         for name, numbers in methods_of_paper.items():
             padded = [*numbers, *[None] * (len(columns) - len(numbers))]
-            lines.append(_table_row(f"{name} (paper)", padded, chosen))
-    lines += [_table_row(name, [row[k] for k in shown], chosen) for name, row in values.items()]
+            lines.append([f"{name} (paper)", *(_cell(number, chosen.digits) for number in padded)])
+    for name, row in values.items():
+        cells = [_cell(row[k], chosen.digits) for k in shown]
+        if intervals:
+            spans = [_span(rows[name], columns[k], chosen.digits) for k in shown]
+            cells = [cell and f"{cell} {span}" for cell, span in zip(cells, spans, strict=True)]
+        lines.append([name, *cells])
     head = ["Methods", *(columns[k].title for k in shown)]
     caption = _caption([run for _, run in runs], [columns[k] for k in shown], chosen.unit)
+    if intervals:
+        caption += " In brackets: 95% intervals over tasks."
+    if format == "latex":
+        return "\n".join([*latex_table(head, lines), "", escape_latex(caption)]) + "\n"
     return "\n".join([*markdown_table(head, lines), "", caption]) + "\n"
 
 
@@ -245,8 +270,24 @@ def _value(runs: Mapping[str, EvaluatedRun], column: Column) -> float | None:
     return sum(part.scale * _mean(runs[part.run], part.metric) for part in column.parts) / len(column.parts)
 
 
-def _table_row(name: str, values: Sequence[float | None], shape: Shape) -> list[str]:
-    return [name, *("" if value is None else f"{value:.{shape.digits}f}" for value in values)]
+def _span(runs: Mapping[str, EvaluatedRun], column: Column, digits: int) -> str:
+    """The 95% interval of a column's value; empty as that is."""
+    if _value(runs, column) is None:
+        return ""
+    samples = [[*runs[part.run].means[part.metric].values()] for part in column.parts]
+    scale = column.parts[0].scale
+    if len(samples) > 1:
+        scaled = [
+            [part.scale * one for one in values] for part, values in zip(column.parts, samples, strict=True)
+        ]
+        found, scale = average_interval(scaled), 1.0
+    else:
+        found = (share_interval if column.parts[0].metric in SHARES else bootstrap)(samples[0])
+    return f"[{scale * found.low:.{digits}f}, {scale * found.high:.{digits}f}]"
+
+
+def _cell(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
 
 
 def _caption(runs: Sequence[EvaluatedRun], shown: Sequence[Column], unit: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,10 +13,9 @@ import numpy as np
 
 from memenvs.core.data import convert, parse_json
 from memenvs.core.files import write_text
-from memenvs.core.optional import import_object
 from memenvs.models import Reply
 from memenvs.rollout.records import Episode, Record, Sample, observation_text, text_reply, to_episode
-from memenvs.rollout.scripted import Policy, make_policy
+from memenvs.rollout.scripted import Policy
 from memenvs.rollout.session import Session
 
 if TYPE_CHECKING:
@@ -49,19 +48,6 @@ def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) 
             turns.append((session.text, reply))
             session.step(env, text_reply(reply))
         yield Demonstration(turns, session.info["context"], session.episode.success)
-
-
-def find_teacher(name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
-    """A teacher by name: one of `memenvs.rollout.scripted`, or `module:function`, called with the
-    environment.
-
-    Raises:
-        ValueError: no such teacher.
-    """
-    if ":" not in name:
-        return make_policy(name, env, seed)
-    make: Callable[[gym.Env[Any, Any]], Policy] = import_object(name)
-    return make(env)
 
 
 def read_demonstrations(file: Path) -> list[Demonstration]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections import Counter
@@ -12,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.core.env import Info, TextEnv
+from memenvs.core.optional import import_object
 from memenvs.core.progress import progress
 from memenvs.core.text import split_sentences
 from memenvs.envs.chunk_qa import ChunkQAEnv
@@ -40,19 +42,26 @@ POLICIES = {
 def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     """A policy by name; `POLICIES` says what each does. `MemSokobanGrid-v0` has `gold` and `random`.
 
+    `module:function` is a policy of your own. A function or class of one argument gets the environment and
+    returns the policy.
+
     Args:
         name: of the policy.
         env: that it will play, wrapped or not.
         seed: of its random choices.
 
     Raises:
-        ValueError: no such policy for this environment.
+        ValueError: no such policy for this environment, or nothing to import by this name.
     """
+    if ":" in name:
+        own = import_object(name)
+        policy: Policy = own(env) if len(inspect.signature(own).parameters) == 1 else own
+        return policy
     inner: Any = env.unwrapped
     makers: dict[str, Callable[[], Policy]] = {}
     also = ""
     if isinstance(inner, TextEnv):
-        also = ", or a model: hf:MODEL, openai:URL --model NAME"
+        also = ", module:function of your own, or a model: hf:MODEL, openai:URL --model NAME"
         makers = {
             "gold": lambda: lambda observation, info: inner.gold_reply(),
             "silent": lambda: lambda observation, info: "",

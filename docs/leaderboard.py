@@ -1,0 +1,73 @@
+"""Write docs/leaderboard.md from docs/leaderboard/*.json, the results of `memenvs evaluate suite`.
+
+`python docs/leaderboard.py` writes the same page for the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from memenvs.core.files import write_text
+from memenvs.evaluation.suite import SUITES, SuitePart, SuiteResult, read_suite, suite_table
+from memenvs.evaluation.summary import markdown_table
+
+DOCS = Path(__file__).parent
+
+PAGE = """\
+# Leaderboard
+
+Scores of policies on the fixed suites of `memenvs evaluate suite`, with 95% intervals. This page is made by
+`docs/leaderboard.py` from the files in `docs/leaderboard`.
+
+{tables}
+
+- `small` is sized for a machine with two cores, which plays it in a few minutes. With 20 tasks a part, only
+  large differences show: the interval of 20 successes in 20 tasks is 0.84 to 1.00. `world` has 100 tasks a
+  part and longer texts.
+- `gold` asks the environment for the answer, so it shows that every task can be solved. `random_text` and
+  `silent` show what a policy without skill earns. `lexical` matches words and has no model.
+- A cell is empty where a policy does not play the environment. Rows are sorted by the sum of their scores.
+
+## Send a row
+
+1. Play the suite:
+
+   ```sh
+   memenvs evaluate suite small --policy openai:http://127.0.0.1:8000/v1 --out runs/small/mine
+   ```
+
+2. Copy `runs/small/mine/suite.json` to `docs/leaderboard/NAME.json` and run `python docs/leaderboard.py`.
+3. Open a pull request with both files. Say which model it is, how it was sampled, and on what machine.
+
+A row must be a whole suite, without failed episodes, by a policy that others can run too.
+"""
+
+
+def sizes(parts: Sequence[SuitePart]) -> list[str]:
+    """Markdown: what each part of a suite plays."""
+    rows = [[part.name, part.env, str(part.tasks), part.metric, part.build or "bundled"] for part in parts]
+    return markdown_table(["part", "environment", "tasks", "score", "`memenvs build`"], rows)
+
+
+def ran(results: Sequence[SuiteResult]) -> list[str]:
+    """Markdown: how each result was played."""
+    rows = [[one.policy, str(one.samples), one.date, one.memenvs] for one in results]
+    return markdown_table(["policy", "samples of a task", "date", "memenvs"], rows)
+
+
+def page() -> str:
+    """The whole page."""
+    results = [read_suite(path) for path in sorted((DOCS / "leaderboard").glob("*.json"))]
+    tables: list[str] = []
+    for suite, parts in SUITES.items():
+        if of_suite := [one for one in results if one.suite == suite]:
+            of_suite.sort(key=lambda one: (-sum(score.mean for score in one.scores.values()), one.policy))
+            tables += ["", f"## {suite}"]
+            for lines in (suite_table(of_suite), sizes(parts), ran(of_suite)):
+                tables += ["", *lines]
+    return PAGE.format(tables="\n".join(tables).strip())
+
+
+if __name__ == "__main__":
+    write_text(DOCS / "leaderboard.md", page())

@@ -1,0 +1,105 @@
+"""`memenvs evaluate suite`: what is built, played, resumed, skipped and compared."""
+
+import functools
+import json
+
+import pytest
+from command_line import compare, run
+
+from memenvs.evaluation import suite as suites
+from memenvs.evaluation.suite import SUITES, SuitePart, compare_parts, read_suite
+
+main = functools.partial(run, "evaluate suite")
+NEEDLES = "niah --tokens 600 --num-tasks 3 --seed 1 --split test"
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch, tmp_path):
+    """Needles of a few hundred tokens and three levels in place of `small`."""
+    parts = [
+        SuitePart("short needles", "MemNIAH-v0", "success", NEEDLES, {"chunk_size": 300}, 3),
+        SuitePart("Sokoban", "MemSokoban-v0", "success", "", {"level_split": "test"}, 3),
+    ]
+    monkeypatch.setitem(SUITES, "small", parts)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def table(text):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+
+
+def test_a_suite_is_built_and_played_and_its_scores_are_a_row(tmp_path, capsys):
+    assert main(["small", "--policy", "gold", "--out", tmp_path / "gold"]) == 0
+    head, _, row = table(capsys.readouterr().out)
+    assert head == ["policy", "short needles", "Sokoban"]
+    # Wilson for 3 successes of 3: 3 / (3 + 3.84) = 0.44
+    assert row == ["gold", "1.00 [0.44, 1.00]", "1.00 [0.44, 1.00]"]
+    result = read_suite(tmp_path / "gold" / "suite.json")
+    assert (result.suite, result.policy, result.samples) == ("small", "gold", 1)
+    assert result.scores["Sokoban"].tasks == 3
+
+
+def test_the_same_command_resumes_and_the_tasks_are_built_once(tmp_path, capsys, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    command = ["small", "--policy", "gold", "--out", tmp_path / "gold"]
+    with monkeypatch.context() as patched:
+        patched.setitem(SUITES, "small", SUITES["small"][:1])
+        assert main(command) == 0
+        patched.setattr(suites, "evaluate", stop)
+        assert main(command) == 130
+    first = (tmp_path / "gold" / "short-needles" / "episodes.jsonl").read_bytes()
+    monkeypatch.setattr("memenvs.commands.build.main", stop)
+    capsys.readouterr()
+    assert main(command) == 0
+    assert (tmp_path / "gold" / "short-needles" / "episodes.jsonl").read_bytes() == first
+    assert len(json.loads((tmp_path / "gold" / "suite.json").read_text())["scores"]) == 2
+
+
+def test_a_policy_that_does_not_play_an_environment_skips_its_part(tmp_path, capsys):
+    assert main(["small", "--policy", "lexical", "--out", tmp_path / "lexical"]) == 0
+    said = capsys.readouterr()
+    assert table(said.out)[0] == ["policy", "short needles"]
+    assert "lexical does not play MemSokoban-v0" in said.err
+
+
+def test_results_of_a_suite_are_compared_part_by_part(tmp_path, capsys):
+    for policy in ("gold", "silent", "lexical"):
+        assert main(["small", "--policy", policy, "--out", tmp_path / policy]) == 0
+    folders = [tmp_path / "silent", tmp_path / "gold"]
+    compared = compare_parts(folders)
+    assert [*compared] == ["short needles", "Sokoban"]
+    assert [(row.metric, row.difference.mean) for row in compared["Sokoban"].differences] == [
+        ("success", 1.0)
+    ]
+    (row,) = compare_parts(folders, baseline=folders[1], metrics=["turns"])["short needles"].differences
+    assert row.run.startswith("silent")
+    assert [*compare_parts([*folders, tmp_path / "lexical"])] == ["short needles"]
+    capsys.readouterr()
+    assert compare([*folders, "--out", tmp_path / "compared"]) == 0
+    assert "## Sokoban\n" in capsys.readouterr().out
+    assert (tmp_path / "compared" / "short-needles" / "comparison.md").exists()
+
+
+def test_results_of_different_suites_are_refused(tmp_path, capsys, monkeypatch):
+    assert main(["small", "--policy", "gold", "--out", tmp_path / "a"]) == 0
+    monkeypatch.setattr(suites, "VERSION", 2)
+    assert main(["small", "--policy", "silent", "--out", tmp_path / "b"]) == 0
+    assert compare([tmp_path / "a", tmp_path / "b"]) == 2
+    assert "small of version 1 and small of version 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["hotpotqa", "--policy", "gold"], "give --source FILE"),
+        (["small", "--policy", "gold", "--source", "a.json"], "leave --source"),
+        (["small"], "no policy is given"),
+        (["large", "--policy", "gold"], "large"),
+        (["small", "--policy", "gold", "--methods", "TAMTRL"], "leave --methods"),
+    ],
+)
+def test_what_a_suite_cannot_be_played_with_is_refused(arguments, said, tmp_path, capsys):
+    assert main([*arguments, "--out", tmp_path / "run"]) == 2
+    assert said in capsys.readouterr().err

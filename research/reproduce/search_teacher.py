@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -153,4 +154,4 @@ def renamed(
     """An episode with other names, so many times: who learns from it reads, and remembers no fact."""
     texts = [text for turn in played.turns for text in turn]
     for new in names.renamed(texts, rng, times):
-        yield played._replace(turns=list(zip(new[::2], new[1::2], strict=True)))
+        yield replace(played, turns=list(zip(new[::2], new[1::2], strict=True)))

@@ -46,7 +46,10 @@ A row must be a whole suite, without failed episodes, by a policy that others ca
 
 def sizes(parts: Sequence[SuitePart]) -> list[str]:
     """Markdown: what each part of a suite plays."""
-    rows = [[part.name, part.env, str(part.tasks), part.metric, part.build or "bundled"] for part in parts]
+    rows = [
+        [part.name, part.env, str(part.tasks), part.metric, f"`{part.build}`" if part.build else "bundled"]
+        for part in parts
+    ]
     return markdown_table(["part", "environment", "tasks", "score", "`memenvs build`"], rows)
 
 

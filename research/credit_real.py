@@ -123,9 +123,8 @@ def show_search(args: argparse.Namespace, scorer: Any, template: str | None) -> 
     env = gym.make(
         "MemSearchQA-v0",
         tasks=args.tasks,
-        memory_mode="rewrite",
+        memory_mode=["rewrite", {"max_memory": args.max_memory}],
         tokenizer=TOKENIZER,
-        max_memory=args.max_memory,
     )
     inner: Any = env.unwrapped
     tasks = [number for number, task in enumerate(inner.questions) if len(task.evidence) == 2][: args.n]

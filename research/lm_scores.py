@@ -113,7 +113,11 @@ SETTINGS = {
     "needles": Setting("MemNIAH-v0", NEEDLES, ({}, (99,)), notes),
     "search": Setting("MemSearchQA-v0", SEARCH, TRAINING, searches, ENDS),
     "search-memory": Setting(
-        "MemSearchQA-v0", SEARCH | {"memory_mode": "rewrite", "max_memory": 96}, TRAINING, searches, ENDS
+        "MemSearchQA-v0",
+        SEARCH | {"memory_mode": ["rewrite", {"max_memory": 96}]},
+        TRAINING,
+        searches,
+        ENDS,
     ),
     "tool": Setting(
         "MemToolQA-v0",

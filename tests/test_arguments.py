@@ -21,12 +21,12 @@ from memenvs.cli import (
 
 
 def test_a_value_is_json_where_it_reads_as_json_and_else_a_text():
-    texts = ["k=3", "final_answer_turn=false", "tasks=a=b", '{"keep_turns": "all"}', "split=null", 'name="7"']
+    texts = ["k=3", "final_answer_turn=false", "tasks=a=b", '{"form": "research"}', "split=null", 'name="7"']
     assert read_arguments(texts) == {
         "k": 3,
         "final_answer_turn": False,
         "tasks": "a=b",
-        "keep_turns": "all",
+        "form": "research",
         "split": None,
         "name": "7",
     }
@@ -65,7 +65,7 @@ def test_an_unknown_name_is_answered_by_the_valid_ones_with_the_closest_first():
     [
         ("MemSearchQA-v0", {"final_answer_turn": "no"}, "must be true or false, got 'no'"),
         ("MemSearchQA-v0", {"final_answer_turn": 0}, "must be true or false, got 0"),
-        ("MemSearchQA-v0", {"keep_turns": "al"}, "must be one of 1, 3, all, got 'al'"),
+        ("MemSearchQA-v0", {"form": "re"}, "must be one of search_r1, research, deep_researcher, got 're'"),
         ("MemChunkQA-v0", {"chunk_size": True}, "must be a whole number, at least 1, got True"),
         ("MemChunkQA-v0", {"chunk_size": 1e3}, "must be a whole number, at least 1, got 1000.0"),
         ("MemChunkQA-v0", {"n_documents": "None"}, "must be a whole number, at least 1, or null, got 'None'"),
@@ -83,7 +83,14 @@ def test_a_value_of_another_type_is_refused(env, arguments, message):
 @pytest.mark.parametrize(
     ("env", "arguments"),
     [
-        ("MemSearchQA-v0", {"final_answer_turn": False, "keep_turns": "all", "max_turns": None}),
+        (
+            "MemSearchQA-v0",
+            {
+                "final_answer_turn": False,
+                "memory_mode": ["rewrite", {"keep_turns": "all"}],
+                "max_turns": None,
+            },
+        ),
         ("MemSokoban-v0", {"rewards": {"format": 1}}),
         ("MemSokobanImage-v0", {"tile": 8, "max_turns": 2}),
         ("memenvs:MemSokoban-v0", {"max_turns": 2}),

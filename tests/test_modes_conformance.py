@@ -41,6 +41,10 @@ MODES = {
         f"Searching-{mode}-v0": (SEARCHING, {"tasks": "world-test", "memory_mode": mode})
         for mode in ("rewrite", "callback", "mem1", "structured", "a_mem")
     },
+    "Searching-compact-v0": (
+        SEARCHING,
+        {"tasks": "world-test", "memory_mode": ["compact", {"at": 400, "max_memory": 40}]},
+    ),
     **{
         f"Searching-{form}-v0": (SEARCHING, {"tasks": "world-test", "form": form})
         for form in ("research", "deep_researcher")

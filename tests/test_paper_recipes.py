@@ -166,7 +166,7 @@ PAPERS = {
     },
     ("grpo", "mempo_search"): {  # MemPO 5.3, 5.4
         "env": "MemSearchQA-v0",
-        "env_args": {"memory_mode": "rewrite", "keep_turns": 1, "max_turns": 16},
+        "env_args": {"memory_mode": "rewrite", "max_turns": 16},
         "reward": "mempo",
         "group_size": 16,
         "groups": 128,
@@ -208,7 +208,7 @@ PAPERS = {
     },
     ("sft", "mempo_sft"): {  # MemPO 3.3, 5.3
         "env": "MemSearchQA-v0",
-        "env_args": {"memory_mode": "rewrite", "keep_turns": 1, "max_turns": 16},
+        "env_args": {"memory_mode": "rewrite", "max_turns": 16},
         "episodes": 10000,
         "learn_from": "success",
         "epochs": 1,
@@ -238,8 +238,8 @@ def test_a_recipe_holds_its_papers_numbers(learner, recipe):
 
 
 def test_arguments_beside_a_recipe_win_name_by_name():
-    args = read("grpo", "--recipe", "mempo_search", "--env-args", "keep_turns=3", "tasks=mine")
-    assert args.env_args == {"memory_mode": "rewrite", "keep_turns": 3, "max_turns": 16, "tasks": "mine"}
+    args = read("grpo", "--recipe", "mempo_search", "--env-args", "k=5", "tasks=mine")
+    assert args.env_args == {"memory_mode": "rewrite", "max_turns": 16, "k": 5, "tasks": "mine"}
 
 
 def test_an_empty_object_beside_a_recipe_leaves_no_arguments():

@@ -71,7 +71,7 @@ def test_the_target_of_a_search_is_the_bare_answer_and_in_its_tag():
 
 @pytest.mark.parametrize("keep_turns", [1, 3, "all"])
 def test_search_with_memory_tells_the_same_keys_at_every_turn(keep_turns):
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite", keep_turns=keep_turns)
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode=["rewrite", {"keep_turns": keep_turns}])
     _, info = env.reset(options={"task": 0})
     assert set(info["privileged"]) >= ASKED
     assert env.step(SEARCH.format("it"))[4]["privileged"].keys() == info["privileged"].keys()

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference_values import cases
 
+from memenvs import TextVectorEnv, collect
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import LAST, SearchQAEnv, read_reply
 from memenvs.envs.searching import cut_passages, escape_tags, holds_answer, show_passages
+from memenvs.models import ScriptedPolicy
 from memenvs.retrieval import Hits, Passage
 from memenvs.tasks.tokens import load_tokenizer
+from memenvs.wrappers import VectorRewardWrapper
 
 CORPUS = [
     ("p1", "Thames", "The Thames flows through London."),
@@ -267,7 +270,7 @@ def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make)
 
 
 def test_earlier_kept_turns_are_shown_with_their_own_memories(make):
-    env = make(memory_mode="rewrite", keep_turns=3)
+    env = make(memory_mode=["rewrite", {"keep_turns": 3}])
     env.reset(seed=0)
     env.step("<mem>old</mem>" + search("Seine"))
     observation = env.step("<mem>new</mem>" + search("Thames"))[0]
@@ -276,7 +279,7 @@ def test_earlier_kept_turns_are_shown_with_their_own_memories(make):
 
 
 def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
-    env = make(memory_mode="rewrite", max_memory=5)
+    env = make(memory_mode=["rewrite", {"max_memory": 5}])
     first, _ = env.reset(seed=0)
     assert "in up to 5 tokens" in first
     reply = "<mem> " + "note " * 50 + "</mem>" + search("Seine")
@@ -306,7 +309,7 @@ def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening)
 
 
 def test_kept_thoughts_leave_a_memory_behind_them_unread(make):
-    env = make(memory_mode="rewrite", thoughts="keep")
+    env = make(memory_mode=["rewrite", {"thoughts": "keep"}])
     env.reset(seed=0)
     told = env.step("<think>t</think><mem>kept</mem><search>Thames</search>")[4]["privileged"]
     assert (told["memory"], told["memory_span"]) == ("", None)
@@ -343,7 +346,7 @@ def test_another_template_is_used_and_its_braces_kept(make, memory_mode, text, s
 
 @pytest.mark.parametrize(("keep", "seen"), [(1, False), (3, True), ("all", True)])
 def test_kept_turns_stay_in_the_prompt(make, keep, seen):
-    env = make(memory_mode="rewrite", keep_turns=keep, max_turns=16)
+    env = make(memory_mode=["rewrite", {"keep_turns": keep}], max_turns=16)
     env.reset(seed=0)
     env.step("<mem></mem>" + search("Seine"))
     observation = env.step("<mem></mem>" + search("Thames"))[0]
@@ -351,7 +354,7 @@ def test_kept_turns_stay_in_the_prompt(make, keep, seen):
 
 
 def test_three_kept_turns_drop_the_fourth(make):
-    env = make(memory_mode="rewrite", keep_turns=3, max_turns=16)
+    env = make(memory_mode=["rewrite", {"keep_turns": 3}], max_turns=16)
     env.reset(seed=0)
     env.step("<mem></mem>" + search("Seine"))
     for _ in range(3):
@@ -438,8 +441,8 @@ def test_real_questions_find_their_gold_passage(real_data):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
-        ({"keep_turns": 2}, "1, 3, all"),
+        ({"memory_mode": ["mem1", {"thoughts": "keep"}]}, "use thoughts='strip'"),
+        ({"memory_mode": ["rewrite", {"keep_turns": 2}]}, "1, 3, all"),
         ({"form": "research", "memory_mode": "mem1"}, "use memory_mode='react'"),
         ({"template": {"ask": "{memory}"}}, "{question}"),
         ({"template": {"ask": "{question}"}, "memory_mode": "rewrite"}, "{memory}"),
@@ -607,3 +610,120 @@ class TestMemoryModes:
         other.set_state(json.loads(json.dumps(env.get_state())))
         reply = "<mem>UPDATE 1: two</mem>" + search("Thames")
         assert env.step(reply)[0] == other.step(reply)[0]
+
+
+class TestCompaction:
+    """A prompt that grows, and starts over from a summary."""
+
+    @pytest.fixture
+    def compact(self, make):
+        return lambda at=100, **kwargs: make(memory_mode=["compact", {"at": at, "max_memory": 8}], **kwargs)
+
+    def test_the_turn_that_fills_the_context_asks_for_a_summary_and_the_next_prompt_starts_from_it(
+        self, compact
+    ):
+        env = compact()
+        first, info = env.reset(seed=0)
+        assert info["context"] == "rewrite"
+        asked, *_, info = env.step(search("Thames"))
+        assert info["context"] == "append"
+        assert asked == first + search("Thames") + info["feedback"]
+        assert "The Thames flows" in asked
+        assert "Write a summary" in asked
+        fresh, *_, info = env.step("<think>hm</think>It is on the Thames.")
+        assert (info["context"], info["feedback"]) == ("rewrite", "")
+        assert fresh.startswith(first)
+        assert "<summary>\nIt is on the Thames.\n</summary>\n\nYou have 16 turns left." in fresh
+        assert "flows" not in fresh
+        after, *_, info = env.step("nothing")
+        assert after == fresh + "nothing" + info["feedback"]
+
+    def test_below_the_limit_it_is_a_conversation(self, make, compact):
+        envs = compact(at=10_000), make(max_turns=16)
+        seen = []
+        for env in envs:
+            env.reset(seed=0)
+            seen.append([env.step(reply)[:4] for reply in (search("Thames"), "hm", answer("Paris"))])
+        assert seen[0] == seen[1]
+
+    def test_a_summary_runs_no_search_takes_no_answer_and_costs_no_turn(self, compact):
+        env = compact(at=1, max_turns=1)
+        env.reset(seed=0)
+        env.step(search("Thames"))
+        observation, reward, terminated, truncated, info = env.step(search("Seine") + answer("Paris"))
+        assert (reward, terminated, truncated, env.shelf.calls) == (0.0, False, False, [["Thames"]])
+        assert info["events"]["searched"] == 0.0
+        assert observation.endswith(LAST)
+        _, reward, terminated, _, info = env.step(answer("Paris"))
+        assert (reward, terminated) == (1.0, True)
+        assert (info["metrics"]["format"], info["metrics"]["turns"]) == (1.0, 3.0)
+
+    def test_the_summary_is_the_memory_and_is_credited_where_it_was_written(self, compact):
+        env = compact()
+        env.reset(seed=0)
+        asked, *_, info = env.step(search("Thames"))
+        told = info["privileged"]
+        assert (told["memory"], told["memory_span"], told["teacher_prompt"]) == ("", None, asked)
+        reply = "<think>hm</think>It is on the Thames. " + "and so on " * 9
+        info = env.step(reply)[4]
+        told = info["privileged"]
+        assert reply[slice(*told["memory_span"])] == told["written"] == told["memory"]
+        assert told["memory"].startswith("It is on the Thames.")
+        assert load_tokenizer().count(told["memory"]) == 8
+        assert told["prompt_with_memory"].replace(told["memory"], "") == told["prompt_without_memory"]
+        assert "The Thames flows" in told["prompt_with_history"]
+        assert "Write a summary" not in told["prompt_with_history"]
+        info = env.step(answer("London"))[4]
+        assert (info["privileged"]["memory_span"], info["privileged"]["written"]) == (None, "")
+        assert info["privileged"]["memory"] == told["memory"]
+        assert info["metrics"]["memory_overflow"] == 1.0
+
+    def test_the_teacher_of_a_summary_reads_the_evidence_before_the_request(self):
+        env = SearchQAEnv("world-test", memory_mode=["compact", {"at": 1}])
+        env.reset(seed=0)
+        observation, *_, info = env.step(search("town"))
+        told, request = info["privileged"], observation[observation.index("\n\nThis conversation") :]
+        before = observation.removesuffix(request)
+        assert told["teacher_prompt"].startswith(f"{before}\n\n<information>Doc 1(Title: ")
+        assert told["teacher_prompt"].endswith(request)
+
+    @pytest.mark.parametrize("form", ["research", "deep_researcher"])
+    def test_other_forms_are_compacted_too(self, compact, form):
+        env = compact(form=form, at=1)
+        env.reset(seed=0)
+        env.step("<think>so</think>" + env.call("Seine"))
+        env.step("It is Paris.")
+        _, reward, _, _, info = env.step("<think>so</think>" + env.answer("Paris"))
+        assert (reward, info["metrics"]["format"]) == (1.0, 1.0)
+
+    def test_the_tokens_of_prompts_are_those_of_the_observations(self, compact):
+        env = compact()
+        observations = [env.reset(seed=0)[0]]
+        for reply in (search("Thames"), "on the Thames", search("Seine"), "on the Seine", answer("Paris")):
+            observation, *_, info = env.step(reply)
+            observations.append(observation)
+        counts = load_tokenizer().counts(observations[:-1])
+        assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)
+        assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.02)
+
+    def test_a_state_between_the_request_and_the_summary_resumes(self, compact):
+        env, other = compact(), compact()
+        env.reset(seed=0)
+        env.step(search("Thames"))
+        other.set_state(json.loads(json.dumps(env.get_state())))
+        for reply in ("on the Thames", search("Seine")):
+            assert env.step(reply)[0] == other.step(reply)[0]
+
+    def test_each_part_of_the_conversation_is_a_training_sequence_and_its_summary_is_credited(self):
+        settings = {"tasks": "world-test", "memory_mode": ["compact", {"at": 400}], "max_turns": 4}
+        venv = TextVectorEnv("MemSearchQA-v0", 2, autoreset_mode="Disabled", **settings)
+        host = VectorRewardWrapper(venv, ["MemPO", "InfoMem", "TAMTRL"], "lexical", group_size=2)
+        policy = ScriptedPolicy(
+            lambda text: "A town." if "Write a summary" in text[-400:] else search("town")
+        )
+        for episode in collect(host, policy, groups=[0], group_size=2):
+            summaries = [k for k, reply in enumerate(episode.replies) if reply.text == "A town."]
+            assert summaries
+            assert len(episode.samples) == 1 + len(summaries)
+            credited = [credit.turn for credit in episode.credits["mempo"] if credit.span]
+            assert set(credited) == set(summaries)

@@ -76,7 +76,8 @@ class SkyRLEnv(BaseTextEnv):
         self.turns, self._earned, self._over, self._done = 0, Counter(), False, False
         fixed = [message for message in prompt if message["role"] == "system"]
         first = [{"role": "user", "content": observation}]
-        if self._info["context"] == "append":
+        self._appends = self._info["context"] == "append"
+        if self._appends:
             return [*fixed, *first], public_info(self._info)
         if not self._step_wise:
             raise ValueError(
@@ -92,7 +93,7 @@ class SkyRLEnv(BaseTextEnv):
         self._over = terminated or truncated
         self._earned.update({name: value for name, value in self._info["rewards"].items() if value == value})
         self._done = self._over or 0 < self.max_turns <= self.turns
-        message = self._info["feedback"] if self._info["context"] == "append" else observation
+        message = self._info["feedback"] if self._appends else observation
         if self._step_wise:
             reward = sum(self._info["turn_rewards"]) if self._done else 0.0
         return BaseTextEnvStepOutput(

@@ -63,8 +63,9 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         raises.
 
     Observation:
-        Exactly what the policy must read at this turn. `info["context"]` says how the next one relates to
-        it: `"append"` (next = this + reply + feedback, to the character) or `"rewrite"` (a fresh prompt).
+        Exactly what the policy must read at this turn. `info["context"]` says how it follows the one before:
+        `"append"` (before + reply + feedback, to the character) or `"rewrite"` (a fresh prompt). It is the
+        class's `context` at reset, and at every step unless the environment starts over in between.
         The reply is the cleaned one (see Action), `info["feedback"]` what the environment put after it, so
         that token sequences and chat messages are made without looking into the observation.
 
@@ -195,6 +196,10 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             plays: environments whose `prepare` this is, unwrapped, and the reply that each plays next.
             may_fail: an error leaves the work to each environment's own `step`.
         """
+
+    def _context(self) -> Literal["append", "rewrite"]:
+        """How the observation follows the one before; `context` by default."""
+        return self.context
 
     def _feedback(self) -> str:
         """What the environment added after the last reply; required where the context is `"append"`."""
@@ -358,12 +363,12 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
                 f"{type(self).__name__}: _play returned {[*rewards]} and _metrics {[*metrics]}, but "
                 f"components = {self.components} and metric_names = {self.metric_names}"
             )
-        appended = episode.turn > 0 and self.context == "append"
+        context = self._context()
         return {
             "task": self._task_id(),
             "turn": episode.turn,
-            "context": self.context,
-            "feedback": self._feedback() if appended else "",
+            "context": context,
+            "feedback": self._feedback() if episode.turn and context == "append" else "",
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
             "turn_rewards": list(episode.turn_rewards),
             "metrics": {name: float(metrics[name]) for name in self.metric_names},

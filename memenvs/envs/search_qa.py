@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.text import Tagged, Template, Thoughts, first_pair, replace_templates, thought_end
-from memenvs.envs.memory import (
-    MAX_NOTICE,
-    MODES,
-    RECALLED,
-    Memory,
-    MemoryMode,
-    ModeName,
-    Written,
-    thought_inside,
-)
+from memenvs.envs.memory import MAX_NOTICE, MODES, RECALLED, Memory, MemoryMode, Written, thought_inside
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.searching import (
     Move,
@@ -33,6 +25,9 @@ from memenvs.envs.searching import (
 )
 from memenvs.tasks.metrics import Objectives, multi_objective, wrap_answer
 from memenvs.tasks.taskset import Task, open_questions, tokenizer_of
+from memenvs.tasks.tokens import MAX_TOKEN_CHARS, TextTokenizer
+
+SearchModeName = Literal["react", "rewrite", "callback", "mem1", "structured", "a_mem", "compact"]
 
 ASK_WITH_MEMORY = Template(
     """\
@@ -63,6 +58,24 @@ SHOWN: dict[Literal[1, 3, "all"], str] = {
 
 LAST = "No searches are left: answer now.\n\n"
 
+SUMMARIZE = (
+    "\n\nThis conversation is too long to continue. Write a summary of what you have learned so far and what "
+    "you still need to find, in up to {limit} tokens. You will continue from the question and your summary, "
+    "and see nothing else of this conversation.\n"
+)
+"""What `memory_mode="compact"` puts behind the turn that fills the context."""
+
+SUMMARY = """
+Your summary of the conversation so far:
+
+<summary>
+{summary}
+</summary>
+
+You have {turns} turns left.
+"""
+"""What follows the question in a prompt that continues from a summary."""
+
 
 @dataclass
 class SearchEpisode(SearchingEpisode):
@@ -75,7 +88,9 @@ class SearchEpisode(SearchingEpisode):
         written: the text at `memory_span`.
         behind_memory: the last reply without its `<mem>…</mem>`.
         overflows: memories that were cut at `max_memory`.
-        prompts: each observation so far; with `"react"` only the first, which the others begin with.
+        prompts: each fresh prompt so far, with the number of turns before it; later turns follow it.
+        summaries: numbers of the turns that wrote a summary, from 0.
+        full: whether the next reply is a summary.
         searches: searches run.
         found: contents of the passages in which an accepted answer has been shown.
         well_formed: replies that were.
@@ -87,10 +102,27 @@ class SearchEpisode(SearchingEpisode):
     written: str = ""
     behind_memory: str = ""
     overflows: int = 0
-    prompts: list[str] = field(default_factory=list)
+    prompts: list[tuple[int, str]] = field(default_factory=list)
+    summaries: list[int] = field(default_factory=list)
+    full: bool = False
     searches: int = 0
     found: list[str] = field(default_factory=list)
     well_formed: int = 0
+
+    @property
+    def played(self) -> int:
+        """Turns played that were not summaries."""
+        return len(self.history) - len(self.summaries)
+
+    @property
+    def since_prompt(self) -> list[tuple[str, str]]:
+        """The turns that follow the last fresh prompt."""
+        return self.history[self.prompts[-1][0] :]
+
+    def wrote(self, done: Written) -> None:
+        """Record what the last reply wrote to the memory."""
+        self.memory_span, self.overflows = done.span, self.overflows + done.cut
+        self.written = self.history[-1][0][slice(*done.span)] if done.span else ""
 
 
 class WholeMemory(MemoryMode):
@@ -111,7 +143,240 @@ class WholeMemory(MemoryMode):
         return Written((0, span[1] if span and cut else len(text)), cut)
 
 
-SEARCH_MODES: dict[str, type[MemoryMode]] = {**MODES, "rewrite": WholeMemory}
+class Conversation:
+    """ReAct: no memory, every turn stays in the prompt.
+
+    Attributes:
+        context: how most observations follow the one before; see `TextEnv`.
+        max_turns: turns in which a search is run, by default.
+        opening: what a reply that has nothing to say begins with.
+    """
+
+    context: ClassVar[Literal["append", "rewrite"]] = "append"
+    max_turns: ClassVar[int] = 4
+    opening = "<think></think>"
+
+    def bind(self, env: SearchQAEnv, mode: type[MemoryMode], counter: TextTokenizer) -> Template:
+        """Belong to an environment; returns the template of its prompts."""
+        self.env = env
+        return env.form.ask
+
+    def read(self, reply: str) -> Move:
+        """What a reply does."""
+        return self.env.form.read(reply)
+
+    def prompt(self) -> str:
+        """A fresh prompt."""
+        return self.env.fill(self.env._task)
+
+    def end_turn(self, reply: str, move: Move) -> None:
+        """Change the memory by the last reply of the history, and add a fresh prompt if the mode has one."""
+
+    def scoring_prompts(self, passages: str) -> dict[str, Any]:
+        """See `SearchingEnv._scoring_prompts`; a teacher reads `passages`."""
+        return self.env._appended_fields(self.env.episode.prompts[0][1], self.env._observe(), passages)
+
+    def longest(self, turn: int, most: dict[str, int]) -> int:
+        """Characters of the longest observation.
+
+        Args:
+            turn: of a reply and its feedback.
+            most: of the longest text at the places of the template, by name.
+        """
+        return self.env.template.longest(**most) + (self.env.last_turn + 1) * turn
+
+
+@checked
+@dataclass
+class Summaries(Conversation):
+    """Compaction: the prompt grows up to a number of tokens; then a summary takes the place of all turns.
+
+    The turn after the one that fills the context asks for the summary. It runs no search, takes no answer,
+    and does not count towards the limit of turns. The whole reply behind its thought is the summary.
+
+    Attributes:
+        at: tokens of an observation from which on a summary is asked for.
+        max_memory: tokens of a summary; of a longer one the beginning is kept.
+        thoughts: see `memenvs.core.text.thought_end`.
+    """
+
+    at: Count = 4096
+    max_memory: Count = 1024
+    thoughts: Thoughts = "strip"
+
+    context = "rewrite"
+    max_turns = 16
+
+    def bind(self, env: SearchQAEnv, mode: type[MemoryMode], counter: TextTokenizer) -> Template:
+        """See `Conversation.bind`."""
+        self.mode = mode(counter, self.max_memory, self.thoughts)
+        self.request = SUMMARIZE.format(limit=self.max_memory)
+        return super().bind(env, mode, counter)
+
+    def read(self, reply: str) -> Move:
+        """A summary where one was asked for; it is well formed if it says something."""
+        if not self.env.episode.full:
+            return super().read(reply)
+        return Move("summary", well_formed=bool(reply[thought_end(reply, self.thoughts) :].strip()))
+
+    def end_turn(self, reply: str, move: Move) -> None:
+        """See `Conversation.end_turn`."""
+        env, episode = self.env, self.env.episode
+        episode.wrote(Written(None))
+        if move.kind == "summary":
+            episode.wrote(self.mode.read(episode.memory, reply, thought_end(reply, self.thoughts)))
+            episode.full = False
+            episode.summaries.append(len(episode.history) - 1)
+            prompt = self.prompt() + self._summary(episode.memory.text, env.last_turn - episode.played)
+            last = LAST if episode.played >= env.max_turns else ""
+            episode.prompts.append((len(episode.history), prompt + last))
+        elif not episode.end:
+            turns = [reply + feedback for reply, feedback in episode.since_prompt]
+            episode.full = sum(env.tokenizer.counts([episode.prompts[-1][1], *turns])) >= self.at
+            if episode.full:
+                episode.history[-1] = (reply, episode.history[-1][1] + self.request)
+
+    def scoring_prompts(self, passages: str) -> dict[str, Any]:
+        """See `Conversation.scoring_prompts`; the prompts for the answer hold the summary and no turns."""
+        env, episode = self.env, self.env.episode
+        start, now, summary = episode.prompts[0][1], env._observe(), episode.memory.text
+        turns = [turn for number, turn in enumerate(episode.history) if number not in episode.summaries]
+        request = self.request if episode.full else ""
+
+        def with_summary(text: str) -> str:
+            return start + self._summary(text, env.last_turn)
+
+        return env._rewritten_fields(
+            summary,
+            lambda: with_summary(summary),
+            lambda: with_summary(""),
+            lambda: now.removesuffix(request) + passages + request,
+        ) | {
+            "memory_span": episode.memory_span and list(episode.memory_span),
+            "written": episode.written,
+            "prompt_with_history": lambda: start + joined(turns).replace(self.request, ""),
+        }
+
+    def longest(self, turn: int, most: dict[str, int]) -> int:
+        """See `Conversation.longest`."""
+        summary = min(MAX_REPLY_CHARS, MAX_TOKEN_CHARS * self.max_memory) + len(SUMMARY) + len(LAST)
+        return super().longest(turn + len(self.request), most) + summary
+
+    @staticmethod
+    def _summary(text: str, turns: int) -> str:
+        return SUMMARY.format(summary=text, turns=turns)
+
+
+@checked
+@dataclass
+class Rewritten(Conversation):
+    """A fresh prompt at every turn: the memory that the agent wrote, and its last turns.
+
+    Attributes:
+        keep_turns: turns that a prompt repeats.
+        max_memory: tokens of memory kept; of a longer one the beginning.
+        thoughts: which thought may come before `<mem>`; see `memenvs.core.text.thought_end`.
+    """
+
+    keep_turns: Literal[1, 3, "all"] = 1
+    max_memory: Count = 1024
+    thoughts: Thoughts = "strip"
+
+    context = "rewrite"
+    max_turns = 16
+
+    def bind(self, env: SearchQAEnv, mode: type[MemoryMode], counter: TextTokenizer) -> Template:
+        """See `Conversation.bind`."""
+        self.env, self.mode = env, mode(counter, self.max_memory, self.thoughts)
+        rule = mode.rule.format(text="Its content", limit=self.max_memory)
+        self.opening = "<think></think>" if mode.in_thought else "<mem></mem><think></think>"
+        self._fixed = {
+            "shown": SHOWN[self.keep_turns],
+            "max_memory": str(self.max_memory),
+            "rule": rule if mode.in_thought else IN_MEM.format(rule=rule),
+        }
+        return ASK_WITH_MEMORY
+
+    def read(self, reply: str) -> Move:
+        """See `Conversation.read`."""
+        return read_reply(reply, memory=True, thoughts=self.thoughts, in_thought=self.mode.in_thought)
+
+    def prompt(self) -> str:
+        """See `Conversation.prompt`."""
+        places = {**self._fixed, **self._places(), "recent": self._recent(), "turns": self._left()}
+        return self.env.fill(self.env._task, **places)
+
+    def end_turn(self, reply: str, move: Move) -> None:
+        """See `Conversation.end_turn`."""
+        episode, memory, block = self.env.episode, self.env.episode.memory, move.memory
+        memory.recalled = memory.notice = ""
+        episode.behind_memory = reply
+        if block is None:
+            self.mode.missing(memory)
+            episode.wrote(Written(None))
+        else:
+            episode.behind_memory = reply[: block.start] + reply[block.end :]
+            closing = "</think>" if self.mode.in_thought else "</mem>"
+            start = block.end - len(closing) - len(block.text)
+            episode.wrote(self.mode.write_block(memory, block.text).shift(start))
+        asked = move.content if move.kind == "search" else ""
+        episode.shown = self.mode.show(memory, f"{self.env._task.question} {asked}")
+        episode.prompts.append((len(episode.history), "" if episode.end else self.prompt()))
+
+    def scoring_prompts(self, passages: str) -> dict[str, Any]:
+        """See `Conversation.scoring_prompts`."""
+        episode, turns = self.env.episode, self.env.last_turn  # one number, so that prompts share a prefix
+        places, recent, left = self._places(), self._recent(), self._left()
+        history, fill = (
+            tuple(episode.history),
+            functools.partial(self.env.fill, self.env._task, **self._fixed),
+        )
+        blank = {"memory": "", "recalled": "", "notice": "", "recent": "", "turns": turns}
+        fields = self.env._rewritten_fields(
+            episode.shown,
+            lambda: fill(**places, recent="", turns=turns),
+            lambda: fill(**blank),
+            lambda: fill(**places, recent=recent + passages, turns=left),
+        ) | {
+            "memory_span": episode.memory_span and list(episode.memory_span),
+            "prompt_with_history": lambda: fill(**{**blank, "recent": joined(history)}),
+        }
+        if not isinstance(self.mode, WholeMemory):
+            fields |= {"written": episode.written, "recalled": episode.memory.recalled}
+        return fields
+
+    def longest(self, turn: int, most: dict[str, int]) -> int:
+        """See `Conversation.longest`."""
+        fixed = {place: len(text) for place, text in self._fixed.items()}
+        places = {"memory": turn, "recalled": turn, "notice": MAX_NOTICE + 2}
+        return self.env.template.longest(**most, **fixed, **places, recent=(self.env.last_turn + 1) * turn)
+
+    def _left(self) -> int:
+        return self.env.last_turn - len(self.env.episode.history)
+
+    def _recent(self) -> str:
+        """The turns that a prompt repeats; the memory of the last reply is above them."""
+        episode = self.env.episode
+        recent = episode.history if self.keep_turns == "all" else episode.history[-self.keep_turns :]
+        return joined(recent[:-1]) + (episode.behind_memory + recent[-1][1] if recent else "")
+
+    def _places(self) -> dict[str, str]:
+        """What a prompt shows of the memory."""
+        memory = self.env.episode.memory
+        return {
+            "memory": self.env.episode.shown,
+            "recalled": RECALLED.format(memory.recalled) if memory.recalled else "",
+            "notice": f"\n{memory.notice}\n" if memory.notice else "",
+        }
+
+
+SEARCH_MODES: dict[str, tuple[type[Conversation], type[MemoryMode]]] = {
+    **{name: (Rewritten, mode) for name, mode in MODES.items()},
+    "rewrite": (Rewritten, WholeMemory),
+    "react": (Conversation, MODES["react"]),
+    "compact": (Summaries, MemoryMode),
+}
+"""What `memory_mode` names: what prompts hold, and how a memory is written."""
 
 
 class SearchQAEnv(SearchingEnv[SearchEpisode]):
@@ -121,23 +386,26 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
         its first `</search>`, otherwise at its first `</answer>`; the first complete pair decides. With
         `memory_mode="rewrite"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may
-        come before it, and nothing inside that counts: neither a memory nor a query nor an answer. In the
+        come before it, and nothing inside that thought counts as a memory, a query or an answer. In the
         other modes with a memory the content of `<mem>` changes it by their rules; a reply without one, or
-        that breaks them, leaves the memory as it was, and the next prompt says why.
+        that breaks them, leaves the memory as it was, and the next prompt says why. With
+        `memory_mode="compact"` the reply to a request for a summary is the summary.
 
     Observation:
         `memory_mode="react"`: the question, then every reply and what came back: passages as
         `<information>Doc 1(Title: …) …</information>`, at most `max_information` tokens of them.
         `memory_mode="rewrite"`: the question, the memory the agent wrote, and its last `keep_turns` turns:
         whole replies (the memory of the last one is above it) and what came back; a fresh prompt each time
-        (`info["context"]` is `"rewrite"`).
+        (`info["context"]` is `"rewrite"`). `memory_mode="compact"`: as `"react"`, until the observation has
+        `at` tokens and ends in a request for a summary; the next one is a fresh prompt with the question and
+        the summary, and grows again.
 
     Reward:
         `outcome`: the metric of the answer, at the turn that gives it.
 
     End:
         `terminated` by an answer; `truncated` after `max_turns` turns, and with `final_answer_turn` after one
-        more, in which a search is not run.
+        more, in which no search is run. Summaries do not count.
 
     Info:
         `events` of this turn: `searched`, `retrieved` (the passages contain an accepted answer),
@@ -159,6 +427,8 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         `memory_mode="rewrite"` `prompt_with_memory` and `prompt_without_memory` hold no passages, and
         `prompt_with_history` an empty memory and every turn so far in full; so it is in the other modes with
         a memory, where `written` is what the last reply wrote of it and `recalled` what was called back.
+        With `"compact"` the memory is the summary, and `memory_span` and `written` say where and what the
+        last reply wrote if it was one; a teacher that writes a summary reads the evidence before the request.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
@@ -171,17 +441,19 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         memory_mode: `"react"` (ReAct): no memory, the prompt grows. `"rewrite"` (MemPO): every reply rewrites
             the memory, and each turn has a fresh prompt, as with `"callback"`, `"mem1"` (the thought that
             opens a reply is the memory; there is no `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
-        keep_turns: 1, 3 or `"all"`: turns that a prompt with a memory repeats; no matter otherwise.
-        max_memory: tokens of memory kept; of a longer one the beginning.
-        thoughts: which thought may come before `<mem>`: `"strip"`, `"opened"` or `"keep"` (none may), as for
-            `ChunkQAEnv`; no matter without a memory, where Search-R1 reads tags inside thoughts too.
-        form: of calls and answers: `"search_r1"`, or, without a memory, `"research"` (ReSearch: what is found
-            is in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
+            `"compact"`: the prompt grows until it is replaced by a summary. Or `[name, settings]`:
+            `max_memory` (1024), tokens of memory kept, of a longer one the beginning; `thoughts`, which
+            thought may come before the memory: `"strip"`, `"opened"` or `"keep"` (none may), as for
+            `ChunkQAEnv`; `keep_turns` (1, 3 or `"all"`), turns that a fresh prompt repeats; and, of
+            `"compact"`, `at` (4096), tokens of an observation from which on a summary is asked for.
+        form: of calls and answers: `"search_r1"`, or, where the prompt grows, `"research"` (ReSearch: the
+            results are in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
             (DeepResearcher: a JSON call with a list of queries inside `<tool_call>`); see
             `memenvs.envs.search_forms`.
         template: `{"ask": …}` with the places `{question}` and, with a memory `{memory}` and `{recent}`;
-            `{several}` (how to give several answers) may be used; without a memory `{searches}` too, with
-            one `{turns}` (turns left), `{shown}` (what is repeated), `{max_memory}`. Own wording by default.
+            `{several}` (how to give several answers) may be used; where the prompt grows `{searches}` too,
+            with a memory `{turns}` (turns left), `{shown}` (what is repeated), `{max_memory}`. Own wording by
+            default.
         tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
             that the task set was built with.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
@@ -207,145 +479,71 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         max_turns: Count | None = None,
         final_answer_turn: bool = True,
         max_information: Count = 500,
-        memory_mode: ModeName = "react",
-        keep_turns: Literal[1, 3, "all"] = 1,
-        max_memory: Count = 1024,
-        thoughts: Thoughts = "strip",
+        memory_mode: SearchModeName | tuple[SearchModeName, dict[str, Any]] = "react",
         form: Literal["search_r1", "research", "deep_researcher"] = "search_r1",
         template: dict[str, str] | None = None,
         tokenizer: str | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        appends = SEARCH_MODES[memory_mode].appends
-        max_turns = max_turns or (4 if appends else 16)
-        if not appends and form != "search_r1":
-            raise ValueError(f"form {form!r} has no place for a memory; use memory_mode='react'")
+        name, settings = (memory_mode, {}) if isinstance(memory_mode, str) else memory_mode
+        kind, mode = SEARCH_MODES[name]
+        check_arguments(f"memory_mode {name!r}", settings, parameters_of(kind))
+        if kind is Rewritten and form != "search_r1":
+            raise ValueError(f"form {form!r} has no place for a memory; use memory_mode='react' or 'compact'")
         self.form: SearchForm = FORMS[form]
-        self.max_turns, self.last_turn = max_turns, max_turns + bool(final_answer_turn)
-        self.max_information, self.max_memory = max_information, max_memory
-        self.keep_turns, self.thoughts = keep_turns, thoughts
-        self.context = "append" if appends else "rewrite"
-        self.memory_mode = memory_mode
-        counter = tokenizer_of(open_questions(tasks), tokenizer)
-        self.mode = SEARCH_MODES[memory_mode](counter, max_memory, thoughts)
-        rule = self.mode.rule.format(text="Its content", limit=max_memory)
-        self._fixed = {
-            "searches": str(max_turns),
-            "shown": SHOWN[keep_turns],
-            "max_memory": str(max_memory),
-            "rule": rule if self.mode.in_thought else IN_MEM.format(rule=rule),
-        }
-        in_mem = not appends and not self.mode.in_thought
-        self.opening = "<mem></mem><think></think>" if in_mem else "<think></think>"
-        own = {"ask": self.form.ask if appends else ASK_WITH_MEMORY}
-        self._ask = replace_templates(own, template)["ask"]
+        self.memory = kind(**settings)
+        self.context = self.memory.context
+        self.max_turns = max_turns or self.memory.max_turns
+        self.last_turn = self.max_turns + final_answer_turn
+        self.max_information = max_information
+        own = self.memory.bind(self, mode, tokenizer_of(open_questions(tasks), tokenizer))
+        self.opening = self.memory.opening
+        self.template = replace_templates({"ask": own}, template)["ask"]
         super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
 
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
-        return self._read_move(reply).queries if self._may_search else ()
+        return self.memory.read(reply).queries if self.episode.played < self.max_turns else ()
 
     def call(self, query: str) -> str:
         """The part of a reply that searches for a query."""
         return self.form.call(query)
 
-    def choices(self, answers: Sequence[str]) -> list[str]:
-        """Replies that give each answer, and that search for the question alone and with each answer."""
-        question = self._task.question
-        queries = [question, *(f"{question} {answer}" for answer in answers)]
-        replies = [*map(self.form.answer, answers), *map(self.form.call, queries)]
-        return [self.opening + reply for reply in replies]
-
     def answer(self, text: str) -> str:
         """The part of a reply that answers."""
         return self.form.answer(text)
 
+    def fill(self, task: Task, /, **values: object) -> str:
+        """The prompt about a task."""
+        asked = {"question": task.question, "several": several(len(task.answers))}
+        return self.template.fill(**asked, searches=self.max_turns, **values)
+
     def _begin(self, task: int) -> SearchEpisode:
         self._set_task(task)
-        episode = SearchEpisode(task)
-        episode.prompts.append(self._prompt(episode))
+        self._episode = episode = SearchEpisode(task)
+        episode.prompts.append((0, self.memory.prompt()))
         return episode
 
-    # The prompts.
-
     def _observe(self) -> str:
-        episode = self.episode
-        if self.mode.appends:
-            return episode.prompts[0] + joined(episode.history)
-        return "" if episode.end else episode.prompts[-1]
+        return self.episode.prompts[-1][1] + joined(self.episode.since_prompt)
 
-    def _prompt(self, episode: SearchEpisode) -> str:
-        """What the agent reads next, where the context is rewritten or at the first turn."""
-        recent, left = self._recent(episode), self.last_turn - len(episode.history)
-        return self._fill(self._task, **self._places(episode), recent=recent, turns=left)
-
-    def _recent(self, episode: SearchEpisode) -> str:
-        """The turns that a prompt with a memory repeats; the memory of the last reply is above them."""
-        recent = episode.history if self.keep_turns == "all" else episode.history[-int(self.keep_turns) :]
-        return joined(recent[:-1]) + (episode.behind_memory + recent[-1][1] if recent else "")
-
-    def _places(self, episode: SearchEpisode) -> dict[str, str]:
-        """What a prompt shows of the memory."""
-        recalled, notice = episode.memory.recalled, episode.memory.notice
-        return {
-            "memory": episode.shown,
-            "recalled": RECALLED.format(recalled) if recalled else "",
-            "notice": f"\n{notice}\n" if notice else "",
-        }
-
-    def _fill(self, task: Task, **values: object) -> str:
-        return self._ask.fill(
-            question=task.question, several=several(len(task.answers)), **self._fixed, **values
-        )
+    def _context(self) -> Literal["append", "rewrite"]:
+        return "append" if self.context == "append" or self.episode.since_prompt else "rewrite"
 
     def _longest(self, question: int, objectives: int) -> int:
         turn = 2 * MAX_REPLY_CHARS + 64 * self.max_information  # a reply and its feedback
-        history = (self.last_turn + 1) * turn
-        frame = self._ask.longest(
-            question=question,
-            several=len(several(objectives)),
-            turns=len(str(self.last_turn)),
-            **{place: len(text) for place, text in self._fixed.items()},
-            memory=turn,
-            recalled=turn,
-            notice=MAX_NOTICE + 2,
-            recent=history,
-        )
-        return frame + (history if self.mode.appends else 0)
+        digits = len(str(self.last_turn))
+        most = {"question": question, "several": len(several(objectives)), "turns": digits}
+        return self.memory.longest(turn, {**most, "searches": digits})
 
     def _scoring_prompts(self) -> dict[str, Any]:
-        episode, task = self.episode, self._task
-        turns = self.last_turn  # one number of turns, so that prompts share a prefix
-        passages = self.form.show(self._passages) if self._passages else ""
-        if self.mode.appends:
-            return self._appended_fields(episode.prompts[0], self._observe(), passages)
-        places, recent = self._places(episode), self._recent(episode)
-        history, left = tuple(episode.history), turns - len(episode.history)
-        blank = {"memory": "", "recalled": "", "notice": "", "recent": ""}
-        fields = self._rewritten_fields(
-            episode.shown,
-            lambda: self._fill(task, **places, recent="", turns=turns),
-            lambda: self._fill(task, **blank, turns=turns),
-            lambda: self._fill(task, **places, recent=recent + passages, turns=left),
-        )
-        fields |= {
-            "memory_span": episode.memory_span and list(episode.memory_span),
-            "prompt_with_history": lambda: self._fill(
-                task, **{**blank, "recent": joined(history)}, turns=turns
-            ),
-        }
-        if self.memory_mode != "rewrite":
-            fields |= {"written": episode.written, "recalled": episode.memory.recalled}
-        return fields
-
-    # The rules.
+        return self.memory.scoring_prompts(self.form.show(self._passages) if self._passages else "")
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode, move = self.episode, self._read_move(reply)
-        played = len(episode.history) + 1
+        episode, move = self.episode, self.memory.read(reply)
         # The one thing that can fail comes first: an unreachable retriever leaves the episode as it was.
-        searched = bool(move.queries) and self._may_search
+        searched = bool(move.queries) and episode.played < self.max_turns
         passages = self.find(*move.queries) if searched else []
         shown, parts = self._show_passages(passages, self.max_information)
         retrieved, each = holds_answer(parts, self._task.answers)
@@ -358,48 +556,17 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         episode.well_formed += move.well_formed
         events = (searched, retrieved, bool(new), move.well_formed, episode.searches)
         episode.events = dict(zip(self.event_names, map(float, events), strict=True))
-        if not self.mode.appends:
-            self._change_memory(reply, move)
+        feedback = {"search": self.form.show(shown), "": f"\n{self.form.hint}\n"}.get(move.kind, "")
+        played = episode.played + (move.kind != "summary")
         if move.kind == "answer":
             self._give_answer(move.content)
         elif played >= self.last_turn:
             episode.end = "truncated"
-        feedback = self.form.show(shown) if move.kind else f"\n{self.form.hint}\n"
-        if move.kind == "answer":
-            feedback = ""
-        if not episode.end and played >= self.max_turns:
+        elif move.kind != "summary" and played >= self.max_turns:
             feedback += LAST
         episode.history.append((reply, feedback))
-        if not self.mode.appends and not episode.end:
-            episode.prompts.append(self._prompt(episode))
+        self.memory.end_turn(reply, move)
         return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
-
-    def _read_move(self, reply: str) -> Move:
-        if self.mode.appends:
-            return self.form.read(reply)
-        return read_reply(reply, memory=True, thoughts=self.thoughts, in_thought=self.mode.in_thought)
-
-    @property
-    def _may_search(self) -> bool:
-        return len(self.episode.history) < self.max_turns
-
-    def _change_memory(self, reply: str, move: Move) -> None:
-        """Change the memory by what a reply writes to it."""
-        episode, mode, block = self.episode, self.mode, move.memory
-        memory = episode.memory
-        memory.recalled = memory.notice = episode.written = ""
-        episode.memory_span, episode.behind_memory = None, reply
-        if block is None:
-            mode.missing(memory)
-        else:
-            episode.behind_memory = reply[: block.start] + reply[block.end :]
-            closing = "</think>" if mode.in_thought else "</mem>"
-            start = block.end - len(closing) - len(block.text)
-            done = mode.write_block(memory, block.text).shift(start)
-            episode.memory_span, episode.overflows = done.span, episode.overflows + done.cut
-            episode.written = reply[slice(*done.span)] if done.span else ""
-        asked = move.content if move.kind == "search" else ""
-        episode.shown = mode.show(memory, f"{self._task.question} {asked}")
 
     def _metrics(self) -> dict[str, float]:
         episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
@@ -424,18 +591,20 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         }
 
     def _proper(self) -> bool:
-        """Whether an episode that was answered is in form."""
-        history = self.episode.history
-        return self.form.proper([self._read_move(reply) for reply, _ in history], joined(history))
+        """Whether an episode that was answered is in form, its summaries aside."""
+        episode = self.episode
+        turns = [turn for number, turn in enumerate(episode.history) if number not in episode.summaries]
+        return self.form.proper([self.memory.read(reply) for reply, _ in turns], joined(turns))
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""
-        episode = self.episode
-        if not self.mode.appends:
-            return self.tokenizer.counts(episode.prompts)
-        turns = [reply + feedback for reply, feedback in episode.history]
-        first, *more = self.tokenizer.counts([episode.prompts[0], *turns])
-        return list(accumulate(more[:-1], initial=first))
+        episode, fresh = self.episode, dict(self.episode.prompts)
+        turns = range(len(episode.history))
+        parts = [fresh[turn] if turn in fresh else joined(episode.history[turn - 1 : turn]) for turn in turns]
+        tokens: list[int] = []
+        for turn, count in enumerate(self.tokenizer.counts(parts)):
+            tokens.append(count if turn in fresh else tokens[-1] + count)
+        return tokens
 
 
 def read_reply(

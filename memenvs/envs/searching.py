@@ -231,6 +231,12 @@ class SearchingEnv(TextEnv[str, E]):
         """The length of `choices`."""
         return 2 * n_answers + 1
 
+    def choices(self, answers: Sequence[str]) -> list[str]:
+        """Replies that give each answer, and that search for the question alone and with each answer."""
+        question = self._task.question
+        queries = [question, *(f"{question} {answer}" for answer in answers)]
+        return [self.opening + one for one in (*map(self.answer, answers), *map(self.call, queries))]
+
     def _grade(self) -> Grade:
         return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 
@@ -348,7 +354,7 @@ class Move(NamedTuple):
     """What a reply does.
 
     Attributes:
-        kind: `"search"`, `"answer"` or, where there is neither, `""`.
+        kind: `"search"`, `"answer"`, `"summary"` (`memory_mode="compact"`), or `""` where there is none.
         content: the query or the answer, stripped.
         well_formed: the reply is a thought and one of them, and nothing else; no tag that agents or
             environments use is inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
@@ -357,7 +363,7 @@ class Move(NamedTuple):
         memory: the `<mem>…</mem>` that opens the reply; None where none does.
     """
 
-    kind: Literal["search", "answer", ""] = ""
+    kind: Literal["search", "answer", "summary", ""] = ""
     content: str = ""
     well_formed: bool = False
     queries: tuple[str, ...] = ()

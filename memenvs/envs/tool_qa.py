@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,15 +137,6 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     def call(self, query: str) -> str:
         """The part of a reply that searches for a query."""
         return f"<tool>\n{json.dumps({'name': TOOL, 'args': {'query': query}})}\n</tool>"
-
-    def choices(self, answers: Sequence[str]) -> list[str]:
-        """Replies that give each answer, and that search for the question alone and with each answer."""
-        question = self._task.question
-        queries = [question, *(f"{question} {answer}" for answer in answers)]
-        calls = [json.dumps({"name": "wiki_search", "args": {"query": query}}) for query in queries]
-        replies = [f"<answer>{answer}</answer>" for answer in answers]
-        replies += [f"<tool>{call}</tool>" for call in calls]
-        return [f"<reasoning></reasoning>{reply}" for reply in replies]
 
     def _begin(self, task: int) -> ToolEpisode:
         self._set_task(task)

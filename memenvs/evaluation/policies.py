@@ -210,8 +210,9 @@ class EndpointSampler:
         turns = session.episode.turns
         if not (self.conversation and turns and session.info["context"] == "append"):
             return [{"role": "user", "content": session.observation}]
-        messages = [{"role": "user", "content": turns[0].observation}]
-        for turn in turns:
+        fresh = max(k for k, turn in enumerate(turns) if not k or turn.before["context"] == "rewrite")
+        messages = [{"role": "user", "content": turns[fresh].observation}]
+        for turn in turns[fresh:]:
             messages.append({"role": "assistant", "content": turn.action})
             messages.append({"role": "user", "content": turn.info["feedback"]})
         return messages

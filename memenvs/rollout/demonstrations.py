@@ -29,7 +29,7 @@ class Demonstration:
     Attributes:
         turns: (text, reply) of each turn, as in a chat: the text is the observation, or in an episode that
             appends, from the second turn on, the feedback to the reply before.
-        context: `"append"` or `"rewrite"`, as `info["context"]`.
+        context: `"append"` or `"rewrite"`, as `info["context"]` at reset.
         success: whether the task was solved.
     """
 
@@ -43,11 +43,12 @@ def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) 
     for seed in seeds:
         session, turns = Session(), list[tuple[str, str]]()
         session.begin(*env.reset(seed=seed))
+        context = session.info["context"]
         while not session.over:
             reply = teacher(session.observation, session.info)
-            turns.append((session.text, reply))
+            turns.append((session.text if context == "append" else session.observation, reply))
             session.step(env, text_reply(reply))
-        yield Demonstration(turns, session.info["context"], session.episode.success)
+        yield Demonstration(turns, context, session.episode.success)
 
 
 def read_demonstrations(file: Path) -> list[Demonstration]:

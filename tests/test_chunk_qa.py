@@ -44,33 +44,30 @@ def memory_of(observation):
 
 @pytest.fixture(scope="module")
 def sets(small_set, tmp_path_factory):
-    """A set of single questions, one of three at once, and one of needles."""
+    """A set of single questions, one of three at once, one of needles, and one of a needle in noise."""
     tokenizer, folder = load_tokenizer("world"), tmp_path_factory.mktemp("sets")
     chance = {"tokenizer": tokenizer, "split": "train", "seed": 0}
     prose = small_set.texts(range(40))
-    several = multi([small_set], objectives=3, count=4, **chance)
-    needles = niah(variant="multivalue", count=4, tokens=900, prose=prose, **chance)
-    made = {"single": str(small_set.path)}
-    for name, draft in (("multi", several), ("niah", needles)):
-        made[name] = str(write_task_set(folder / name, draft, Card(name), tokenizer).path)
-    return made
+    drafts = {
+        "multi": multi([small_set], objectives=3, count=4, **chance),
+        "niah": niah(variant="multivalue", count=4, tokens=900, prose=prose, **chance),
+        "noise": niah(variant="single_1", count=2, tokens=800, prose=(), **chance),
+    }
+    made = {
+        name: write_task_set(folder / name, draft, Card(name), tokenizer) for name, draft in drafts.items()
+    }
+    return {"single": str(small_set.path), **{name: str(one.path) for name, one in made.items()}}
 
 
 @pytest.mark.parametrize("name", ["single", "multi", "niah"])
-@pytest.mark.parametrize(
-    ("metric", "answer_format"),
-    [(metric, "boxed") for metric in METRICS] + [(m, "tag") for m in METRICS if m not in BOX_METRICS],
-)
-def test_gold_scores_one_by_every_metric_in_every_format(sets, name, metric, answer_format):
-    env = ChunkQAEnv(sets[name], chunk_size=2000, metric=metric, answer_format=answer_format)
-    returns = {p: play_tasks(env, make_policy(p, env), range(4))["return"] for p in ("gold", "silent")}
-    assert returns == {"gold": [1.0] * 4, "silent": [0.0] * 4}
-
-
-@pytest.mark.parametrize("metric", ["boxed_em", "math_em"])
-def test_a_metric_that_reads_a_box_is_refused_with_another_format(make, metric):
-    with pytest.raises(ValueError, match="answer_format='boxed'"):
-        make(metric=metric, answer_format="tag")
+def test_gold_scores_one_by_every_metric_in_every_format(sets, name):
+    formats = [(metric, "boxed") for metric in METRICS] + [
+        (m, "tag") for m in METRICS if m not in BOX_METRICS
+    ]
+    for metric, answer_format in formats:
+        env = ChunkQAEnv(sets[name], chunk_size=2000, metric=metric, answer_format=answer_format)
+        returns = {p: play_tasks(env, make_policy(p, env), range(2))["return"] for p in ("gold", "silent")}
+        assert returns == {"gold": [1.0] * 2, "silent": [0.0] * 2}, (metric, answer_format)
 
 
 def test_a_set_is_scored_by_its_own_metric_unless_told_otherwise(sets):
@@ -90,14 +87,6 @@ def test_the_metric_of_a_card_that_no_environment_knows_is_refused(small_set, tm
     (copy / CARD).write_text(json.dumps({**card, "metric": "bleu"}))
     with pytest.raises(ValueError, match="no metric 'bleu'"):
         ChunkQAEnv(str(copy))
-
-
-@pytest.mark.parametrize("metric", ["em", "boxed_em", "math_em"])
-def test_each_of_several_answers_counts_in_its_place(sets, metric):
-    env = ChunkQAEnv(sets["multi"], chunk_size=2000, metric=metric)
-    _, info = read_all(env, options={"task": 1})[-1]
-    first, _, third = (accepted[0] for accepted in info["privileged"]["answers"])
-    assert env.step(f"\\boxed{{{first}; wrong; {third}}}")[1] == pytest.approx(2 / 3)
 
 
 def asked(observation):
@@ -124,14 +113,19 @@ def test_questions_are_asked_one_by_one_of_the_memory_that_the_reading_left(one_
 
 def test_each_answer_pays_its_share_at_its_own_turn(one_by_one):
     env = one_by_one()
-    read_all(env, options={"task": 1})
+    seen = read_all(env, memory="some memory", options={"task": 1})
     first, _, third = (accepted[0] for accepted in env.tasks[1].answers)
     steps = [env.step(f"\\boxed{{{answer}}}") for answer in (first, "wrong", third)]
     assert [step[1] for step in steps] == [pytest.approx(1 / 3), 0.0, pytest.approx(1 / 3)]
-    info = steps[-1][4]
-    assert info["metrics"]["em"] == pytest.approx(2 / 3)
-    assert (info["metrics"]["success"], info["metrics"]["format"]) == (0.0, 1.0)
-    assert info["metrics"]["turns"] == len(info["turn_rewards"])
+    metrics = steps[-1][4]["metrics"]
+    assert metrics["em"] == pytest.approx(2 / 3)
+    assert (metrics["success"], metrics["format"]) == (0.0, 1.0)
+    counts = load_tokenizer("world").counts([one[0] for one in (*seen, *steps[:-1])])
+    assert metrics["turns"] == len(counts)
+    assert metrics["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)
+    together = one_by_one("together", metric="em")
+    read_all(together, options={"task": 1})
+    assert together.step(f"\\boxed{{{first}; wrong; {third}}}")[1] == pytest.approx(2 / 3)
 
 
 def test_the_scoring_fields_are_those_of_the_question_asked_now(one_by_one):
@@ -160,25 +154,6 @@ def test_questions_asked_later_are_not_shown_while_the_text_is_read(one_by_one):
     assert all(one.startswith("3 questions will be shown later") for one, _ in reading)
     assert answer.partition("|")[0] == questions[0]
     assert env.observation_space.contains(reading[0][0])
-
-
-def test_the_tokens_of_prompts_are_counted_for_each_question(one_by_one):
-    env = one_by_one()
-    observations = [one for one, _ in read_all(env, memory="some memory of it", options={"task": 1})]
-    for _ in range(3):
-        observation, _, over, _, info = env.step("x")
-        observations += [] if over else [observation]
-    counts = load_tokenizer("world").counts(observations)
-    assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)
-
-
-def test_a_state_between_two_questions_goes_on_from_there(one_by_one):
-    env, other = one_by_one(), one_by_one()
-    read_all(env, options={"task": 1})
-    env.step("first")
-    state = env.get_state()
-    other.set_state(state)
-    assert other.step("second")[0] == env.step("second")[0]
 
 
 def test_a_group_is_credited_question_by_question(sets):
@@ -236,26 +211,20 @@ def test_the_memory_is_the_last_reply_and_nothing_else_is_carried(make):
     env.reset(seed=0)
     second = env.step("first memory")[0]
     third = env.step("second memory")[0]
-    assert memory_of(second) == "first memory"
-    assert memory_of(third) == "second memory"
+    assert (memory_of(second), memory_of(third)) == ("first memory", "second memory")
     assert "first memory" not in third
-
-
-def test_an_empty_memory_stays_empty(make):
-    env = make()
-    env.reset(seed=0)
-    env.step("something")
     assert memory_of(env.step("")[0]) == ""
 
 
-def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
+def test_a_memory_over_the_limit_is_cut_at_a_token_behind_the_thought_and_counted(make):
     env = make(max_memory=10)
     env.reset(seed=0)
     text = "many words " * 20
-    kept = memory_of(env.step(text)[0])
-    tokenizer = load_tokenizer("world")
+    observation, *_, info = env.step("<think>" + "hm " * 100 + "</think>" + text)
+    kept, tokenizer = memory_of(observation), load_tokenizer("world")
     assert text.startswith(kept)
     assert tokenizer.count(kept) <= 10 < tokenizer.count(kept + " words many")
+    assert info["privileged"]["memory_span"][0] == len("<think>" + "hm " * 100 + "</think>")
     while not env.episode.end:
         info = env.step("short")[4]
     assert info["metrics"]["memory_overflow"] == 1.0
@@ -281,16 +250,6 @@ def test_the_thought_that_opens_a_reply_is_no_memory(make, thoughts, reply, memo
     assert (reply[slice(*span)] if span else "") == memory
 
 
-def test_the_limit_of_a_memory_does_not_count_the_thought(make):
-    env = make(max_memory=5)
-    env.reset(seed=0)
-    reply = "<think>" + "hm " * 100 + "</think>" + "a memory of many words " * 5
-    start, end = env.step(reply)[4]["privileged"]["memory_span"]
-    assert start == reply.index("</think>") + len("</think>")
-    assert 0 < env.tokenizer.count(reply[start:end]) <= 5
-    assert env.episode.overflows == 1
-
-
 @pytest.mark.parametrize(
     ("thoughts", "reply", "outcome"),
     [
@@ -309,53 +268,29 @@ def test_an_answer_counts_behind_the_thought_only(make, thoughts, reply, outcome
     assert info["privileged"]["memory_span"] is None
 
 
-def test_what_stands_behind_max_answer_does_not_count(make):
-    env = make(max_answer=20)
-    read_all(env, options={"task": 3})
-    assert env.step("very long " * 30 + "\\boxed{21}")[1] == 0.0
-
-
 @pytest.mark.parametrize(
-    ("answer_format", "reply", "outcome"),
+    ("arguments", "reply", "outcome"),
     [
-        ("boxed", "It is \\boxed{21}.", 1.0),
-        ("boxed", "\\boxed{number 21}", 1.0),
-        ("boxed", "21", 0.0),
-        ("boxed", "<answer>21</answer>", 0.0),
-        ("tag", "<answer>21</answer>", 1.0),
-        ("tag", "\\boxed{21}", 0.0),
+        ({}, "It is \\boxed{21}.", 1.0),
+        ({}, "\\boxed{number 21}", 1.0),
+        ({}, "21", 0.0),
+        ({}, "<answer>21</answer>", 0.0),
+        ({"answer_format": "tag"}, "<answer>21</answer>", 1.0),
+        ({"answer_format": "tag"}, "\\boxed{21}", 0.0),
+        ({"max_answer": 20}, "very long " * 30 + "\\boxed{21}", 0.0),
+        ({"metric": "em"}, "\\boxed{code 21}", 0.0),
+        ({"metric": "f1"}, "\\boxed{code 21}", pytest.approx(2 / 3)),
+        ({"metric": "sub_em"}, "\\boxed{code 21}", 1.0),
+        ({"metric": "string_match_part"}, "the code is 21", 1.0),
+        ({"metric": "string_match_all"}, "the code is 21", 0.5),  # one of the two accepted answers
     ],
 )
-def test_the_answer_counts_in_its_format(make, answer_format, reply, outcome):
-    env = make(answer_format=answer_format)
-    read_all(env, options={"task": 3})
+def test_the_outcome_is_the_metric_of_the_answer_in_its_format(make, arguments, reply, outcome):
+    env = make(**arguments)
+    answer, _ = read_all(env, memory="\\boxed{21}", options={"task": 3})[-1]  # a memory earns nothing
     _, reward, terminated, truncated, info = env.step(reply)
     assert (reward, terminated, truncated) == (outcome, True, False)
-    assert info["metrics"]["success"] == outcome
-
-
-def test_an_answer_given_while_reading_earns_nothing(make):
-    env = make()
-    read_all(env, memory="\\boxed{21}", options={"task": 3})
-    assert env.step("I said it before")[1] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("metric", "reply", "outcome"),
-    [
-        ("em", "\\boxed{code 21}", 0.0),
-        ("f1", "\\boxed{code 21}", pytest.approx(2 / 3)),
-        ("sub_em", "\\boxed{code 21}", 1.0),
-        ("boxed_em", "\\boxed{21}", 1.0),
-        ("math_em", "\\boxed{21}", 1.0),
-        ("string_match_part", "the code is 21", 1.0),
-        ("string_match_all", "the code is 21", 0.5),  # one of the two accepted answers is contained
-    ],
-)
-def test_the_outcome_is_the_metric_asked_for(make, metric, reply, outcome):
-    env = make(metric=metric)
-    read_all(env, options={"task": 3})
-    assert env.step(reply)[1] == outcome
+    assert info["metrics"]["success"] == (outcome == 1.0)
 
 
 def test_evidence_is_whole_in_all_and_in_parts_in_the_chunks(make, small_set):
@@ -398,23 +333,7 @@ def test_depths_are_where_the_evidence_begins(make):
         assert text[round(depth * len(text)) :].startswith(evidence)
 
 
-def test_nothing_privileged_is_said_in_the_answer_prompt(make):
-    answer, info = read_all(make(), memory="", options={"task": 33})[-1]
-    assert "231" not in answer
-    assert info["privileged"]["answers"] == [["231", "number 231"]]
-
-
-def test_prompt_tokens_are_those_of_the_observations(make):
-    env = make()
-    seen = read_all(env, memory="some memory of it", seed=2)
-    info = env.step("x")[4]
-    counts = load_tokenizer("world").counts([observation for observation, _ in seen])
-    assert info["metrics"]["turns"] == len(counts)
-    assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)  # seams between parts
-    assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.02)
-
-
-def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set):
+def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set, sets):
     env = make(n_documents=6)
     env.reset(seed=3, options={"task": 8})
     documents, task = env.episode.documents, small_set[8]
@@ -423,30 +342,20 @@ def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set):
     assert list(documents) == [document for document in task.documents if document in documents]
     env.reset(seed=4, options={"task": 8})
     assert env.episode.documents != documents
-
-
-def test_fewer_documents_are_as_many_as_asked_for_where_the_haystack_repeats_some(tmp_path):
-    tokenizer = load_tokenizer("world")
-    hay = niah(variant="single_1", count=2, tokens=800, prose=(), tokenizer=tokenizer, split="train", seed=0)
-    tasks = write_task_set(tmp_path / "noise", hay, Card("niah"), tokenizer)
-    assert len(set(tasks[0].documents)) < 10 < len(tasks[0].documents)
-    env = ChunkQAEnv(str(tasks.path), n_documents=10)
+    env = ChunkQAEnv(sets["noise"], n_documents=10)  # whose haystack repeats its few documents
     env.reset(seed=0, options={"task": 0})
     assert len(env.episode.documents) == 10
-    assert tasks[0].evidence[0] in env.episode.documents
+    assert env.tasks[0].evidence[0] in env.episode.documents
 
 
 def test_the_short_wording_shows_the_memory_behind_the_section(make):
     env = make(template="short")
-    observation, info = env.reset(seed=0)
-    observation, _, _, _, _ = env.step("what was noted")
-    asked = (
-        WORDINGS["short"]["read"].rpartition("\n\n")[2].replace("{question}", info["privileged"]["question"])
-    )
+    _, info = env.reset(seed=0)
+    observation, *_ = env.step("what was noted")
+    wording = WORDINGS["short"]["read"].rpartition("\n\n")[2]
+    asked = wording.replace("{question}", info["privileged"]["question"])
     assert observation.endswith("Notes:\nwhat was noted\n\n" + asked)
     assert info["privileged"]["teacher_prompt"].startswith("Text:\n")
-    with pytest.raises(ValueError, match="template must be 'short'"):
-        make(template="long")
 
 
 def test_another_template_is_used_and_its_braces_kept(make):
@@ -464,9 +373,13 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"n_documents": 1}, "n_documents=1"),
         ({"ask": "all"}, "together, each, later"),
         ({"metric": "bleu"}, "string_match_all"),
+        ({"metric": "boxed_em", "answer_format": "tag"}, "answer_format='boxed'"),
         ({"tokenizer": "/no/such"}, "tokenizer"),
+        ({"template": "long"}, "template must be 'short'"),
+        ({"template": "short", "memory_mode": "callback"}, "with memory_mode='rewrite'"),
         ({"template": {"read": "{question}"}}, "{memory}"),
         ({"template": {"write": ""}}, "'read' and 'answer'"),
+        ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
     ],
 )
 def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatch):
@@ -484,12 +397,6 @@ def test_observations_stay_in_the_space_with_any_template(make, answer):
     env = make(template={"read": "{question}{memory}{chunk}", "answer": answer}, max_memory=500)
     for observation, _ in read_all(env, memory="many words " * 1000, seed=0):
         assert env.observation_space.contains(observation)
-
-
-def test_the_space_is_no_longer_than_the_template_and_the_set_ask_for(make, small_set):
-    env = make(template={"read": "{chunk}{question}{memory}", "answer": "{question}{memory}"}, max_memory=10)
-    counts = small_set.card.counts
-    assert env.observation_space.max_chars == counts["max_chars"] + counts["max_question_chars"] + 16 * 10
 
 
 def test_the_lexical_policy_beats_random_text_on_the_bundled_world():

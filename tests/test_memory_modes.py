@@ -33,20 +33,19 @@ def write(name, *texts, limit=100):
 
 
 class TestCallback:
-    def test_the_earlier_memory_that_fits_the_query_is_called_back(self):
-        memory, written = write("callback", "Ada wrote", "a moth", "new <recall>who wrote?</recall>")
+    def test_the_earlier_memory_that_fits_the_query_is_called_back_once(self):
+        texts = ["Ada wrote", "a moth", "new <recall>who wrote?</recall>"]
+        memory, written = write("callback", *texts)
         assert (memory.text, memory.recalled) == ("new", "Ada wrote")
         assert written == Written((0, 3))
+        memory, _ = write("callback", *texts, "and <recall>not closed")
+        assert (memory.text, memory.recalled) == ("and <recall>not closed", "")
 
     def test_the_request_may_stand_anywhere_and_is_not_kept(self):
         text = "<recall>x</recall> one <recall>y</recall>two "
         memory, written = write("callback", text)
         assert memory.text == "one two"
         assert text[slice(*written.span)] == "one <recall>y</recall>two"
-
-    def test_only_a_reply_with_a_request_calls_back(self):
-        memory, _ = write("callback", "Ada wrote", "b <recall>Ada</recall>", "c")
-        assert memory.recalled == ""
 
     def test_a_request_that_fits_nothing_is_answered(self):
         memory, _ = write("callback", "Ada wrote", "new <recall>moth</recall>")
@@ -56,9 +55,6 @@ class TestCallback:
     def test_nothing_but_a_request_leaves_the_memory(self):
         memory, written = write("callback", "Ada wrote", " <recall>Ada</recall>\n")
         assert (memory.text, memory.recalled, written) == ("Ada wrote", "Ada wrote", Written(None))
-
-    def test_a_request_that_is_not_closed_is_memory(self):
-        assert write("callback", "a <recall>b")[0].text == "a <recall>b"
 
     def test_no_memory_is_remembered_twice(self):
         assert write("callback", "a", "b", "a", "b", "c")[0].earlier == ["a", "b"]
@@ -72,20 +68,11 @@ class TestCallback:
 
 
 class TestStructured:
-    def test_entries_are_added_updated_and_deleted_by_their_numbers(self):
-        memory, written = write("structured", "ADD: one\nADD: two\nADD: three", "UPDATE 1: 1st\nDELETE 2")
-        assert mode("structured").show(memory, "") == "[1] 1st\n[3] three"
-        assert written == Written((0, len("UPDATE 1: 1st\nDELETE 2")))
-        assert memory.notice == ""
-
-    def test_a_number_is_never_used_again(self):
-        memory, _ = write("structured", "ADD: one\nDELETE 1\nADD: two")
-        assert mode("structured").show(memory, "") == "[2] two"
-
-    def test_noop_is_an_operation_that_changes_nothing(self):
-        memory, written = write("structured", "ADD: one", "NOOP")
-        assert (mode("structured").notes(memory), memory.notice) == (["one"], "")
-        assert written == Written((0, 4))
+    def test_entries_are_added_updated_and_deleted_by_numbers_that_are_never_used_again(self):
+        texts = ["ADD: one\nADD: two\nADD: three", "UPDATE 1: 1st\nDELETE 2\nDELETE 3\nADD: four", "NOOP"]
+        memory, written = write("structured", *texts)
+        assert mode("structured").show(memory, "") == "[1] 1st\n[4] four"
+        assert (written, memory.notice) == (Written((0, 4)), "")
 
     @pytest.mark.parametrize(
         ("line", "why"),
@@ -140,11 +127,9 @@ class TestNotes:
         assert memory.entries[-1].links == [1]
         assert mode("a_mem").show(memory, "Ada?") == "Lovelace lived in London\nAda is Lovelace"
 
-    def test_keywords_are_found_too(self):
+    def test_notes_and_keywords_that_fit_are_shown_and_without_a_fit_the_latest(self):
         memory, _ = write("a_mem", "she wrote it | Ada\na moth")
         assert mode("a_mem").show(memory, "Ada") == "she wrote it | Ada"
-
-    def test_without_a_fit_the_latest_are_shown(self):
         memory, _ = write("a_mem", "\n".join("abcdefgh"))
         assert mode("a_mem").show(memory, "zzz") == "\n".join("defgh")
 
@@ -339,26 +324,3 @@ def test_a_choice_of_replies_is_written_in_the_words_of_the_mode():
     assert info["replies"][-1] == "NOOP"
     with pytest.raises(ValueError, match="use ask='together'"):
         ChooseReply(gym.make("MemChunkQA-v0", tasks="world-test", ask="later"))
-
-
-def test_a_state_holds_the_memory():
-    env, other = make("a_mem"), make("a_mem")
-    env.reset(options={"task": 1})
-    env.step("Ada wrote it | Lovelace\na moth")
-    state = json.loads(json.dumps(env.get_state()))
-    other.set_state(state)
-    assert other.step("more | Ada") == env.step("more | Ada")
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "said"),
-    [
-        ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
-        ({"memory_mode": "callback", "template": "short"}, "with memory_mode='rewrite'"),
-    ],
-)
-def test_a_wrong_argument_is_one_line_at_the_door(kwargs, said):
-    with pytest.raises(ValueError) as error:
-        make(**kwargs)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)

@@ -5,8 +5,6 @@ import json
 
 import gymnasium as gym
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reference_values import cases
 
 from memenvs import TextVectorEnv, collect
@@ -103,19 +101,6 @@ def test_a_well_formed_reply_is_its_tags_and_nothing_else(reply, memory, well_fo
     assert read_reply(reply, memory=memory).well_formed == well_formed
 
 
-@given(st.text(max_size=300))
-def test_no_reply_is_too_strange_to_read(reply):
-    assert read_reply(reply).kind in ("search", "answer", "")
-
-
-def test_an_answer_is_scored_by_normalised_exact_match(make):
-    env = make()
-    env.reset(seed=0)
-    _, reward, terminated, truncated, info = env.step(answer("the PARIS."))
-    assert (reward, terminated, truncated) == (1.0, True, False)
-    assert info["metrics"]["success"] == info["metrics"]["f1"] == 1.0
-
-
 def test_a_search_run_reports_its_events(make):
     env = make()
     _, info = env.reset(seed=0)
@@ -137,19 +122,19 @@ def test_a_search_run_reports_its_events(make):
     }
 
 
-def test_a_passage_with_the_answer_is_new_once(make):
-    env = make()
+@pytest.mark.parametrize(
+    ("tokens", "queries", "retrieved", "new"),
+    [
+        (500, ("Thames", "Seine", "Seine", "Thames Seine"), [0.0, 1.0, 1.0, 1.0], [0.0, 1.0, 0.0, 0.0]),
+        (25, ("Thames Seine", "Seine", "Seine"), [0.0, 1.0, 1.0], [0.0, 1.0, 0.0]),  # the answer was cut
+    ],
+)
+def test_a_passage_is_new_when_its_answer_is_first_shown(make, tokens, queries, retrieved, new):
+    env = make(max_information=tokens)
     env.reset(seed=0)
-    found = [env.step(search(query))[4]["events"] for query in ("Thames", "Seine", "Seine", "Thames Seine")]
-    assert [events["retrieved"] for events in found] == [0.0, 1.0, 1.0, 1.0]
-    assert [events["retrieved_new"] for events in found] == [0.0, 1.0, 0.0, 0.0]
-
-
-def test_a_passage_that_was_cut_before_its_answer_is_new_when_the_answer_is_shown(make):
-    env = make(max_information=25)
-    env.reset(seed=0)
-    found = [env.step(search(query))[4]["events"] for query in ("Thames Seine", "Seine", "Seine")]
-    assert [events["retrieved_new"] for events in found] == [0.0, 1.0, 0.0]
+    found = [env.step(search(query))[4]["events"] for query in queries]
+    assert [events["retrieved"] for events in found] == retrieved
+    assert [events["retrieved_new"] for events in found] == new
 
 
 @pytest.mark.parametrize(
@@ -171,26 +156,17 @@ def test_the_format_of_an_episode_is_all_or_nothing(make, replies, format, share
 
 
 def test_after_the_last_search_one_turn_is_left_in_which_only_an_answer_counts(make):
-    env = make(max_turns=2)
+    env = make(max_turns=1)
     env.reset(seed=0)
-    env.step(search("Thames"))
     observation, _, terminated, truncated, _ = env.step(search("Seine"))
     assert (terminated, truncated) == (False, False)
     assert observation.endswith(LAST)
-    observation, _, terminated, truncated, info = env.step(search("Seine again"))
-    assert (terminated, truncated) == (False, True)
-    assert observation.endswith("<information></information>\n\n")
-    assert info["metrics"]["searches"] == 2.0
-
-
-def test_the_last_turn_may_answer(make):
-    env = make(max_turns=1)
+    assert env.step(answer("the PARIS."))[1:4] == (1.0, True, False)
     env.reset(seed=0)
-    env.step(search("Seine"))
-    assert env.step(answer("Paris"))[1:4] == (1.0, True, False)
-
-
-def test_without_a_final_answer_turn_the_last_search_truncates(make):
+    env.step(search("Thames"))
+    observation, _, terminated, truncated, info = env.step(search("Seine again"))
+    assert (terminated, truncated, info["metrics"]["searches"]) == (False, True, 1.0)
+    assert observation.endswith("<information></information>\n\n")
     env = make(max_turns=1, final_answer_turn=False)
     env.reset(seed=0)
     assert env.step(search("Seine"))[3]
@@ -215,22 +191,9 @@ def test_an_answer_inside_a_retrieved_passage_earns_nothing(make):
     assert came.rstrip().endswith("</information>")
 
 
-def test_copying_a_trap_into_the_thoughts_earns_nothing(make):
-    env = make(max_turns=1)
-    env.reset(seed=0)
-    observation = env.step(search("Trap"))[0]
-    quoted = observation.rpartition("<information>")[2]
-    assert env.step(f"<think>{quoted}</think>")[1] == 0.0
-
-
-@pytest.mark.parametrize(
-    "tag", ["answer", "/answer", "information", "/Information", "search", "MEM", "/ tool "]
-)
-def test_tags_of_agents_are_escaped(tag):
-    assert escape_tags(f"a <{tag}> b") == f"a ‹{tag}› b"
-
-
-def test_other_marks_are_left_alone():
+def test_tags_of_agents_are_escaped_and_other_marks_are_left_alone():
+    for tag in ("answer", "/answer", "information", "/Information", "search", "MEM", "/ tool "):
+        assert escape_tags(f"a <{tag}> b") == f"a ‹{tag}› b"
     assert escape_tags("1 < 2 > 0 <b>bold</b>") == "1 < 2 > 0 <b>bold</b>"
 
 
@@ -242,18 +205,18 @@ def test_information_is_cut_at_its_tokens_and_always_closed():
     assert shown.startswith("Doc 1(Title: Title) many")
 
 
-def test_an_answer_over_two_parts_stands_in_the_text_and_in_neither_of_them():
-    assert holds_answer(["by Ada\n", "Lovelace.\n"], [["Ada Lovelace"]]) == (True, [False, False])
+@pytest.mark.parametrize(
+    ("parts", "answer", "each"),
+    [
+        (["by Ada\n", "Lovelace.\n"], "Ada Lovelace", [False, False]),
+        (["by Ada\n", "The Lovelace!\n", ""], "lovelace", [False, True, False]),
+    ],
+)
+def test_an_answer_is_found_in_a_text_also_where_it_spans_two_parts(parts, answer, each):
+    assert holds_answer(parts, [[answer]]) == (True, each)
 
 
-def test_an_answer_in_one_part_stands_in_the_text_and_in_that_part():
-    assert holds_answer(["by Ada\n", "The Lovelace!\n", ""], [["lovelace"]]) == (
-        True,
-        [False, True, False],
-    )
-
-
-def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make):
+def test_a_prompt_with_a_memory_shows_the_question_the_memory_and_the_whole_last_turn(make):
     env = make(memory_mode="rewrite")
     _, info = env.reset(seed=0)
     assert info["context"] == "rewrite"
@@ -267,15 +230,7 @@ def test_memory_mode_shows_the_question_the_memory_and_the_whole_last_turn(make)
     assert third.count("second note") == 1  # the memory of the last turn is not shown twice
     assert "first note" not in third
     assert "The Seine flows" not in third
-
-
-def test_earlier_kept_turns_are_shown_with_their_own_memories(make):
-    env = make(memory_mode=["rewrite", {"keep_turns": 3}])
-    env.reset(seed=0)
-    env.step("<mem>old</mem>" + search("Seine"))
-    observation = env.step("<mem>new</mem>" + search("Thames"))[0]
-    assert observation.index("<mem>\nnew\n</mem>") < observation.index("<mem>old</mem>" + search("Seine"))
-    assert observation.count("new\n") == 1
+    assert "second note" not in env.step(search("Thames"))[0]  # a reply without a memory leaves none
 
 
 def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
@@ -308,19 +263,20 @@ def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening)
     assert info["events"]["well_formed"] == 1.0  # the thought may stand before the memory
 
 
-def test_kept_thoughts_leave_a_memory_behind_them_unread(make):
-    env = make(memory_mode=["rewrite", {"thoughts": "keep"}])
+@pytest.mark.parametrize(
+    ("thoughts", "reply"),
+    [
+        ("keep", "<think>t</think><mem>kept</mem><search>Thames</search>"),
+        ("strip", "<think><mem>kept</mem>"),  # a thought that was cut
+        ("strip", "<think><mem>noted</mem></think><search>Seine</search>"),
+        ("strip", "so <mem>noted</mem>"),
+    ],
+)
+def test_a_memory_that_does_not_open_the_reply_is_not_read(make, thoughts, reply):
+    env = make(memory_mode=["rewrite", {"thoughts": thoughts}])
     env.reset(seed=0)
-    told = env.step("<think>t</think><mem>kept</mem><search>Thames</search>")[4]["privileged"]
+    told = env.step(reply)[4]["privileged"]
     assert (told["memory"], told["memory_span"]) == ("", None)
-
-
-def test_a_thought_that_was_cut_is_neither_memory_nor_query(make):
-    env = make(memory_mode="rewrite")
-    env.reset(seed=0)
-    info = env.step("<think><mem>kept</mem><search>Thames</search>")[4]
-    assert env.shelf.calls == []
-    assert info["privileged"]["memory"] == ""
 
 
 def test_without_a_memory_tags_inside_a_thought_are_read_as_search_r1_reads_them(make):
@@ -344,29 +300,16 @@ def test_another_template_is_used_and_its_braces_kept(make, memory_mode, text, s
         assert env.observation_space.contains(env.step(reply)[0])
 
 
-@pytest.mark.parametrize(("keep", "seen"), [(1, False), (3, True), ("all", True)])
-def test_kept_turns_stay_in_the_prompt(make, keep, seen):
-    env = make(memory_mode=["rewrite", {"keep_turns": keep}], max_turns=16)
+@pytest.mark.parametrize(
+    ("keep", "seen"), [(1, [True, False, False, False]), (3, [True] * 3 + [False]), ("all", [True] * 4)]
+)
+def test_kept_turns_stay_in_the_prompt_with_their_own_memories(make, keep, seen):
+    env = make(memory_mode=["rewrite", {"keep_turns": keep}])
     env.reset(seed=0)
-    env.step("<mem></mem>" + search("Seine"))
-    observation = env.step("<mem></mem>" + search("Thames"))[0]
-    assert ("The Seine flows" in observation) == seen
-
-
-def test_three_kept_turns_drop_the_fourth(make):
-    env = make(memory_mode=["rewrite", {"keep_turns": 3}], max_turns=16)
-    env.reset(seed=0)
-    env.step("<mem></mem>" + search("Seine"))
-    for _ in range(3):
-        observation = env.step("<mem></mem>" + search("Thames"))[0]
-    assert "The Seine flows" not in observation
-
-
-def test_a_reply_without_a_memory_leaves_it_empty(make):
-    env = make(memory_mode="rewrite")
-    env.reset(seed=0)
-    env.step("<mem>note</mem>" + search("Seine"))
-    assert "note" not in env.step(search("Thames"))[0]
+    shown = [env.step("<mem>old</mem>" + search("Seine"))[0]]
+    shown += [env.step("<mem>new</mem>" + search("Thames"))[0] for _ in range(3)]
+    assert ["The Seine flows" in one for one in shown] == seen
+    assert [("<mem>old</mem>" + search("Seine")) in one for one in shown] == [False, *seen[1:]]
 
 
 def test_several_questions_are_scored_by_position_and_summed(make):
@@ -398,16 +341,6 @@ def test_several_answers_are_summed_as_mem1_sums_them(make, case):
     metrics = env.step(given)[4]["metrics"]
     assert metrics["em_sum"] == pytest.approx(case["output"]["em"], abs=1e-5)
     assert metrics["f1_sum"] == pytest.approx(case["output"]["f1"], abs=1e-5)
-
-
-def test_prompt_tokens_are_those_of_the_observations(make):
-    env = make(memory_mode="rewrite")
-    seen = [env.reset(seed=0)[0], env.step("<mem>note</mem>" + search("Seine"))[0]]
-    metrics = env.step("<mem></mem>" + answer("x"))[4]["metrics"]
-    counts = load_tokenizer().counts(seen)
-    assert metrics["prompt_tokens"] == sum(counts)
-    assert metrics["prompt_tokens_peak"] == max(counts)
-    assert metrics["turns"] == 2.0
 
 
 def test_the_bundled_world_is_searched_by_its_own_documents():
@@ -491,14 +424,6 @@ def test_tags_inside_the_memory_mean_nothing(make):
     assert (reward, terminated, info["events"]["well_formed"]) == (0.0, False, 1.0)
     assert env.shelf.calls == [["Seine"]]
     assert "maybe <answer>Paris</answer>" in observation
-
-
-def test_a_memory_that_does_not_open_the_reply_is_none(make):
-    env = make(memory_mode="rewrite")
-    env.reset(seed=0)
-    for reply in ("<think><mem>noted</mem></think><search>Seine</search>", "so <mem>noted</mem>"):
-        told = env.step(reply)[4]["privileged"]
-        assert (told["memory"], told["memory_span"]) == ("", None)
 
 
 def test_a_retriever_that_fails_leaves_the_episode_as_it_was(make, monkeypatch):
@@ -595,22 +520,6 @@ class TestMemoryModes:
         observation = env.step("<mem></mem>" + search("Thames"))[0]
         assert "<mem>\nthe Thames is wide\nParis is on it | Seine\n</mem>" in observation
 
-    def test_an_earlier_memory_is_called_back(self, make):
-        env = make(memory_mode="callback")
-        env.reset(seed=0)
-        env.step("<mem>London is on the Thames</mem>" + search("Seine"))
-        observation, _, _, _, info = env.step("<mem>new <recall>Thames</recall></mem>" + search("Seine"))
-        assert "<mem>\nnew\n</mem>\n\n<recalled>\nLondon is on the Thames\n</recalled>\n" in observation
-        assert info["privileged"]["recalled"] == "London is on the Thames"
-
-    def test_a_state_goes_on_from_its_memory(self, make):
-        env, other = make(memory_mode="structured"), make(memory_mode="structured")
-        env.reset(seed=0)
-        env.step("<mem>ADD: one</mem>" + search("Seine"))
-        other.set_state(json.loads(json.dumps(env.get_state())))
-        reply = "<mem>UPDATE 1: two</mem>" + search("Thames")
-        assert env.step(reply)[0] == other.step(reply)[0]
-
 
 class TestCompaction:
     """A prompt that grows, and starts over from a summary."""
@@ -696,23 +605,16 @@ class TestCompaction:
         _, reward, _, _, info = env.step("<think>so</think>" + env.answer("Paris"))
         assert (reward, info["metrics"]["format"]) == (1.0, 1.0)
 
-    def test_the_tokens_of_prompts_are_those_of_the_observations(self, compact):
-        env = compact()
-        observations = [env.reset(seed=0)[0]]
-        for reply in (search("Thames"), "on the Thames", search("Seine"), "on the Seine", answer("Paris")):
-            observation, *_, info = env.step(reply)
-            observations.append(observation)
-        counts = load_tokenizer().counts(observations[:-1])
-        assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)
-        assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.02)
-
-    def test_a_state_between_the_request_and_the_summary_resumes(self, compact):
-        env, other = compact(), compact()
-        env.reset(seed=0)
-        env.step(search("Thames"))
-        other.set_state(json.loads(json.dumps(env.get_state())))
-        for reply in ("on the Thames", search("Seine")):
-            assert env.step(reply)[0] == other.step(reply)[0]
+    def test_the_tokens_of_prompts_are_those_of_the_observations(self, make, compact):
+        for env in (compact(), make(memory_mode="rewrite"), make()):
+            observations, replies = [env.reset(seed=0)[0]], [search("Thames"), "noted", search("Seine")]
+            while not env.episode.end:
+                observation, *_, info = env.step(replies.pop(0) if replies else answer("Paris"))
+                observations.append(observation)
+            counts = load_tokenizer().counts(observations[:-1])
+            assert info["metrics"]["turns"] == len(counts)
+            assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)
+            assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.02)
 
     def test_each_part_of_the_conversation_is_a_training_sequence_and_its_summary_is_credited(self):
         settings = {"tasks": "world-test", "memory_mode": ["compact", {"at": 400}], "max_turns": 4}

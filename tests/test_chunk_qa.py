@@ -287,7 +287,7 @@ def test_an_answer_counts_behind_the_thought_only(make, thoughts, reply, outcome
 )
 def test_the_outcome_is_the_metric_of_the_answer_in_its_format(make, arguments, reply, outcome):
     env = make(**arguments)
-    answer, _ = read_all(env, memory="\\boxed{21}", options={"task": 3})[-1]  # a memory earns nothing
+    read_all(env, memory="\\boxed{21}", options={"task": 3})  # a memory earns nothing
     _, reward, terminated, truncated, info = env.step(reply)
     assert (reward, terminated, truncated) == (outcome, True, False)
     assert info["metrics"]["success"] == (outcome == 1.0)

@@ -264,19 +264,19 @@ def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening)
 
 
 @pytest.mark.parametrize(
-    ("thoughts", "reply"),
+    ("thoughts", "reply", "searched"),
     [
-        ("keep", "<think>t</think><mem>kept</mem><search>Thames</search>"),
-        ("strip", "<think><mem>kept</mem>"),  # a thought that was cut
-        ("strip", "<think><mem>noted</mem></think><search>Seine</search>"),
-        ("strip", "so <mem>noted</mem>"),
+        ("keep", "<think>t</think><mem>kept</mem><search>Thames</search>", [["Thames"]]),
+        ("strip", "<think><mem>noted</mem></think><search>Seine</search>", [["Seine"]]),
+        ("strip", "<think><mem>kept</mem><search>Thames</search>", []),  # a thought that was cut
+        ("strip", "so <mem>noted</mem>", []),
     ],
 )
-def test_a_memory_that_does_not_open_the_reply_is_not_read(make, thoughts, reply):
+def test_a_memory_that_does_not_open_the_reply_is_not_read(make, thoughts, reply, searched):
     env = make(memory_mode=["rewrite", {"thoughts": thoughts}])
     env.reset(seed=0)
     told = env.step(reply)[4]["privileged"]
-    assert (told["memory"], told["memory_span"]) == ("", None)
+    assert (told["memory"], told["memory_span"], env.shelf.calls) == ("", None, searched)
 
 
 def test_without_a_memory_tags_inside_a_thought_are_read_as_search_r1_reads_them(make):

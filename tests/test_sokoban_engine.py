@@ -83,22 +83,6 @@ def test_a_box_from_target_to_target_is_neither_on_nor_off():
     assert board.step(RIGHT) == Step(True, True, False, False, False)
 
 
-def test_a_player_before_a_wall_stays():
-    board = board_of(CORRIDOR)
-    assert board.step(UP) == Step(False, False, False, False, False)
-
-
-def test_two_boxes_in_a_row_do_not_move():
-    board = board_of("#######\n#PXX_O#\n#____O#\n#######")
-    assert not board.step(RIGHT).moved_player
-
-
-def test_the_player_leaves_the_target_under_his_feet():
-    board = board_of("#####\n#S_X#\n#####")
-    board.step(RIGHT)
-    assert to_text(board.grid) == "#####\n#OPX#\n#####"
-
-
 def test_an_action_that_does_not_exist_is_an_error_on_one_board():
     with pytest.raises(KeyError):
         board_of(CORRIDOR).step(-1)

@@ -1,14 +1,14 @@
 """Sokoban in turns: what is earned, what is forgiven, what is said."""
 
 import itertools
+import os
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from reference_values import cases
 
 from memenvs.core.text import in_order
-from memenvs.envs.sokoban import SokobanEnv, Weights, read_moves
+from memenvs.envs.sokoban import SokobanEnv, read_moves
 
 # One box: right, then down, down puts it on the target; the box could also go on along the row.
 LEVEL = """\
@@ -24,7 +24,7 @@ LEVEL = """\
 @pytest.fixture
 def make(tmp_path):
     def build(text=LEVEL, **kwargs):
-        path = tmp_path / "level.txt"
+        path = tmp_path / f"{len(os.listdir(tmp_path))}.txt"  # a file is read once
         path.write_text(text)
         return SokobanEnv(**{"levels": str(path), "level_split": None, **kwargs})
 
@@ -35,40 +35,11 @@ def reply(*moves):
     return f"<think>so</think><answer>{' || '.join(moves)}</answer>"
 
 
-def test_solving_in_one_move_earns_outcome_placement_and_format_and_no_step_penalty(make):
-    env = make()
+@pytest.mark.parametrize(("rewards", "earned"), [("mt_ppo", 16.0), ("bounded", -4.0)])
+def test_idling_in_form_pays_more_than_solving_unless_rewards_are_bounded(make, rewards, earned):
+    env = make(rewards=rewards, max_turns=40)  # of walking up, into the wall; the best solution earns 11.5
     env.reset(seed=0)
-    _, reward, terminated, truncated, info = env.step(reply("Right"))
-    assert info["rewards"] == {"outcome": 10.0, "placement": 1.0, "format": 0.5, "step": 0.0}
-    assert (reward, terminated, truncated) == (11.5, True, False)
-
-
-def test_each_step_that_leaves_the_level_unsolved_costs_a_tenth(make):
-    env = make()
-    env.reset(seed=0)
-    info = env.step(reply("Up", "Down", "Up"))[4]
-    assert info["rewards"]["step"] == pytest.approx(-0.3)
-
-
-def idle(make, rewards):
-    """The return of 40 well-formed turns of walking into the wall above, after one step up."""
-    env = make(rewards=rewards, max_turns=40)
-    env.reset(seed=0)
-    return sum(env.step(reply("Up"))[1] for _ in range(40))
-
-
-def test_in_mt_ppo_idling_in_form_pays_more_than_solving(make):
-    assert idle(make, "mt_ppo") == pytest.approx(40 * (0.5 - 0.1))  # 16.0; the best solution earns 11.5
-
-
-def test_in_bounded_rewards_idling_costs_its_steps(make):
-    assert idle(make, "bounded") == pytest.approx(-4.0)
-
-
-def test_bounded_rewards_charge_an_ill_formed_reply(make):
-    env = make(rewards="bounded")
-    env.reset(seed=0)
-    assert env.step("Up")[4]["rewards"] == {"outcome": 0.0, "placement": 0.0, "format": -0.5, "step": 0.0}
+    assert sum(env.step(reply("Up"))[1] for _ in range(40)) == pytest.approx(earned)
 
 
 TWO_BOXES = """\
@@ -109,17 +80,30 @@ def test_a_box_pushed_off_again_costs_what_the_weights_say(make, rewards, placem
     assert info["rewards"]["outcome"] == 0.0
 
 
-def test_outcome_rewards_are_the_outcome_alone(make):
-    env = make(rewards="outcome")
-    env.reset(seed=0)
-    assert env.step(reply("Up"))[1] == 0.0
-    assert env.step(reply("Down", "Right"))[1] == 10.0
+UNSOLVED = reply("Up", "Down", "Up")
+SOLVED = reply("Right")
 
 
-def test_weights_may_be_given_one_by_one(make):
-    env = make(rewards={"outcome": 1.0, "step": -0.5})
+@pytest.mark.parametrize(
+    ("rewards", "text", "outcome", "placement", "form", "step"),
+    [
+        ("mt_ppo", SOLVED, 10.0, 1.0, 0.5, 0.0),
+        ("mt_ppo", UNSOLVED, 0.0, 0.0, 0.5, -0.3),
+        ("classic", SOLVED, 10.0, 1.0, 0.0, -0.1),
+        ("outcome", SOLVED, 10.0, 0.0, 0.0, 0.0),
+        ("outcome", UNSOLVED, 0.0, 0.0, 0.0, 0.0),
+        ("bounded", "Up", 0.0, 0.0, -0.5, 0.0),
+        ("bounded", UNSOLVED, 0.0, 0.0, 0.0, -0.3),
+        ({"outcome": 1.0, "step": -0.5}, reply("Up", "Down", "Right"), 1.0, 0.0, 0.0, -1.0),
+    ],
+)
+def test_a_turn_earns_what_its_weights_say(make, rewards, text, outcome, placement, form, step):
+    env = make(rewards=rewards)
     env.reset(seed=0)
-    assert env.step(reply("Up", "Down", "Right"))[1] == 0.0  # 1 - 2 * 0.5
+    _, reward, terminated, _, info = env.step(text)
+    earned = {"outcome": outcome, "placement": placement, "format": form, "step": pytest.approx(step)}
+    assert (info["rewards"], reward) == (earned, pytest.approx(outcome + placement + form + step))
+    assert terminated == (outcome > 0)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +111,7 @@ def test_weights_may_be_given_one_by_one(make):
     [
         (reply("Up"), (0,), True),
         (reply("up", " RIGHT ", "lEfT"), (0, 3, 2), True),
+        (reply(*["Up"] * 5), (0, 0, 0), True),  # more than a turn allows
         ("<think></think><answer>\nUp\n||\nDown\n</answer>\n", (0, 1), True),
         ("<think>t</think><answer>Up || || Down ||</answer>", (0, 1), True),
         (reply("Up", "Jump", "Down"), (0,), False),
@@ -137,21 +122,13 @@ def test_weights_may_be_given_one_by_one(make):
         ("<think>t</think><answer>Up</answer> done", (0,), False),
         ("<think>t<answer>Up</answer></think><answer>Down</answer>", (1,), True),
         ("<think>t</think><answer>Up", (), False),
-        ("Up", (), False),
         ("", (), False),
     ],
 )
 def test_a_reply_is_read_forgivingly_and_its_form_strictly(text, actions, well_formed):
     moves = read_moves(text, 3)
     assert (moves.actions, moves.well_formed) == (actions, well_formed)
-    assert bool(moves.remark) != well_formed
-
-
-def test_moves_beyond_a_turn_are_not_made_and_are_no_fault():
-    moves = read_moves(reply(*["Up"] * 5), 3)
-    assert moves.actions == (0, 0, 0)
-    assert moves.well_formed
-    assert "first 3" in moves.remark
+    assert well_formed or moves.remark
 
 
 def test_an_unknown_word_costs_the_format_and_is_named_in_the_observation(make):
@@ -163,25 +140,10 @@ def test_an_unknown_word_costs_the_format_and_is_named_in_the_observation(make):
     assert info["rewards"]["step"] == pytest.approx(-0.1)
 
 
-def test_the_next_observation_is_this_one_the_reply_and_the_feedback():
-    env = gym.make("MemSokoban-v0")
-    observation, info = env.reset(seed=3)
-    assert info["context"] == "append"
-    for text in (reply("Up"), "nonsense", reply("Left")):
-        following, _, _, _, info = env.step(text)
-        assert following == observation + text + info["feedback"]
-        assert "The board is now" in info["feedback"]
-        observation = following
-
-
-def test_the_turn_limit_truncates():
-    env = gym.make("MemSokoban-v0")
+def test_the_limits_of_turns_and_of_steps_truncate(make):
+    env = make(max_turns=3)
     env.reset(seed=0)
-    ends = [env.step("nothing")[2:4] for _ in range(3)]
-    assert ends == [(False, False), (False, False), (False, True)]
-
-
-def test_the_step_limit_truncates(make):
+    assert [env.step("nothing")[2:4] for _ in range(3)] == [(False, False), (False, False), (False, True)]
     env = make(max_steps=2)
     env.reset(seed=0)
     _, _, terminated, truncated, info = env.step(reply("Up", "Up", "Up"))
@@ -198,12 +160,14 @@ def test_metrics_count_moves_that_moved_the_player_and_the_box(make):
     assert metrics["success"] == 1.0
 
 
-def test_a_deadlock_is_reported(make):
+def test_a_deadlock_is_reported_also_before_any_move(make):
     env = make("#####\n#@  #\n# $.#\n#   #\n#   #\n#####\n", max_turns=2)
     env.reset(seed=0)
     info = env.step(reply("Right", "Down", "Down"))[4]  # now at the lower wall
     assert info["privileged"]["deadlocked"] is True
     assert env.step("")[4]["metrics"]["deadlocked"] == 1.0
+    lost = make("######\n#$ @ #\n#  . #\n#    #\n######\n")
+    assert lost.reset(seed=0)[1]["privileged"]["deadlocked"] is True
 
 
 def read_alike(case):
@@ -224,12 +188,6 @@ def test_where_ragen_drops_an_unknown_word_our_list_ends(case):
     known = list(itertools.takewhile(number.__contains__, words))
     assert ours.actions == tuple(number[word] for word in known)[:most]
     assert ours.well_formed == (not case["output"]["format_penalty_applied"])
-
-
-def test_a_level_that_is_lost_from_the_start_is_reported_before_any_move(make):
-    env = make("######\n#$ @ #\n#  . #\n#    #\n######\n")
-    _, info = env.reset(seed=0)
-    assert info["privileged"]["deadlocked"] is True
 
 
 @pytest.mark.parametrize(
@@ -261,20 +219,6 @@ def test_the_picture_is_the_board_in_the_text():
     env = gym.make("MemSokobanImage-v0", tile=16)
     observation, _ = env.reset(seed=1)
     assert observation["image"].shape == (96, 96, 3)
-    text = gym.make("MemSokoban-v0").reset(seed=1)[0]
-    assert observation["text"] == text
-
-
-def test_rgb_frames_are_rendered():
     env = gym.make("MemSokoban-v0", render_mode="rgb_array")
-    env.reset(seed=0)
+    assert observation["text"] == env.reset(seed=1)[0]
     assert env.render().shape == (192, 192, 3)
-
-
-def test_weights_sum_the_same_one_by_one_and_together():
-    from memenvs.sokoban import BatchStep, Step
-
-    cases = [Step(True, True, on, off, solved) for on in (0, 1) for off in (0, 1) for solved in (0, 1)]
-    batch = BatchStep(*(np.array(column, bool) for column in zip(*cases, strict=True)))
-    weights = Weights(outcome=10.0, placed=2.0, removed=-3.0, step=-0.1, last_step=-0.2)
-    assert weights.totals(batch).tolist() == pytest.approx([sum(weights.components(step)) for step in cases])

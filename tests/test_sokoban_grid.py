@@ -50,15 +50,9 @@ def path(tmp_path):
 def test_the_step_limit_truncates_and_a_deadlock_is_reported(path):
     env = SokobanGridEnv(path, None, max_steps=4)
     env.reset(seed=0)
-    played = [env.step(action) for action in (0, 1, 3, 3)]  # two pushes: the box stands at the right wall
+    played = [env.step(action) for action in (3, 3, 3, 0)]  # two pushes: the box is at the right wall
     assert [step[2:4] for step in played] == [(False, False)] * 3 + [(False, True)]
-    assert [step[4]["deadlocked"] for step in played] == [0.0, 0.0, 0.0, 1.0]
-
-
-def test_a_deadlock_is_reported_before_the_end(path):
-    env = SokobanGridEnv(path, None)
-    env.reset(seed=0)
-    assert [env.step(3)[4]["deadlocked"] for _ in range(3)] == [0.0, 1.0, 1.0]
+    assert [step[4]["deadlocked"] for step in played] == [0.0, 1.0, 1.0, 1.0]
 
 
 SOLVED = "######\n#    #\n#@$. #\n#    #\n######\n"
@@ -79,9 +73,11 @@ def test_a_solved_level_is_over_also_in_its_state(tmp_path):
 
 
 @pytest.mark.parametrize("call", [lambda env: env.step(0), SokobanGridEnv.get_state, SokobanGridEnv.render])
-def test_a_single_board_must_be_reset_first(call):
+def test_boards_must_be_reset_first(call):
     with pytest.raises(gym.error.ResetNeeded):
         call(SokobanGridEnv())
+    with pytest.raises(gym.error.ResetNeeded):
+        SokobanVectorEnv(num_envs=2).step([0, 0])
 
 
 @pytest.mark.parametrize("action", [7, -1, 1.5, None])
@@ -235,17 +231,6 @@ def test_a_finished_board_is_not_stepped_without_autoreset():
     venv.step([0, 0])
     with pytest.raises(gym.error.ResetNeeded, match="reset_mask"):
         venv.step([0, 0])
-
-
-def test_stepping_before_a_reset_is_refused():
-    with pytest.raises(gym.error.ResetNeeded):
-        SokobanVectorEnv(num_envs=2).step([0, 0])
-
-
-def test_the_spec_rebuilds_through_json():
-    env = gym.make("MemSokobanGrid-v0", max_steps=9)
-    rebuilt = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
-    assert data_equivalence(env.reset(seed=2), rebuilt.reset(seed=2))
 
 
 @pytest.mark.parametrize(

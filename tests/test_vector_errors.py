@@ -94,8 +94,8 @@ def test_the_others_play_as_if_nothing_had_died():
         assert dying.infos_list[i] == healthy.infos_list[i]
 
 
-def test_the_info_of_a_failed_turn_has_the_keys_it_had():
-    venv = mortal({"steps": [1]}, {})
+def test_the_info_of_a_failed_turn_and_of_a_failed_reset_has_the_keys_it_had():
+    venv = mortal({"steps": [1], "resets": [1]}, {})
     venv.reset(seed=0)
     venv.step(["Up"] * 2)
     keys = [set(info) for info in venv.infos_list]
@@ -104,35 +104,21 @@ def test_the_info_of_a_failed_turn_has_the_keys_it_had():
     assert keys == [set(dead), set(alive)]
     assert (dead["turn"], len(dead["turn_rewards"]), dead["turn_rewards"][1]) == (2, 2, 0.0)
     assert set(dead["rewards"].values()) == set(dead["metrics"].values()) == {0.0}
-
-
-def test_a_turn_that_failed_and_an_episode_that_did_not_begin_have_no_feedback():
-    venv = mortal({"steps": [1], "resets": [1]}, {})
-    venv.reset(seed=0)
-    told = []
-    for _ in range(2):
-        venv.step(["Up"] * 2)
-        told.append([info["feedback"] != "" for info in venv.infos_list])
+    assert (dead["feedback"] == "", alive["feedback"] == "") == (True, False)
     venv.reset(seed=0, options={"reset_mask": np.array([True, False])})
-    told.append([info["feedback"] != "" for info in venv.infos_list])
-    assert told == [[True, True], [False, True], [False, True]]
+    assert (venv.infos_list[0]["turn"], venv.infos_list[0]["feedback"]) == (0, "")
 
 
-def test_infos_have_no_key_for_errors_unless_it_is_asked_for():
-    venv = mortal({}, errors="raise")
+def test_by_default_an_error_is_raised_and_infos_have_no_key_for_it():
+    venv = mortal({"steps": [1]}, {}, errors="raise")
     venv.reset(seed=0)
-    venv.step(["Up"])
+    venv.step(["Up"] * 2)
     assert "error" not in venv.infos_list[0]
-
-
-def test_by_default_an_error_is_raised():
-    venv = mortal({"steps": [0]}, {}, errors="raise")
-    venv.reset(seed=0)
     with pytest.raises(ConnectionError, match="gone"):
         venv.step(["Up"] * 2)
 
 
-def test_a_retriever_that_fails_for_one_query_fails_that_environment_alone():
+def test_a_retriever_that_fails_for_one_query_fails_that_environment_until_its_reset():
     venv, partly = searching("town 1")
     venv.reset(seed=0)
     observations, _, _, truncated, _ = venv.step([SEARCH.format(i) for i in range(3)])
@@ -140,6 +126,9 @@ def test_a_retriever_that_fails_for_one_query_fails_that_environment_alone():
     assert errors_of(venv)[1] == "ConnectionError: no retriever at http://node:8000"
     assert all("<information>" in observations[i].split(f"town {i}</search>")[1] for i in (0, 2))
     assert partly.calls == 1 + 3  # all together, then each alone
+    venv.reset(options={"reset_mask": np.array([False, True, False])})
+    assert not venv.step([SEARCH.format(7)] * 3)[3].any()
+    assert errors_of(venv) == ["", "", ""]
 
 
 def test_a_retriever_that_fails_fails_those_who_search():
@@ -149,16 +138,6 @@ def test_a_retriever_that_fails_fails_those_who_search():
     _, _, terminated, truncated, _ = venv.step(replies)
     assert truncated.tolist() == [True, False, True]
     assert terminated.tolist() == [False, True, False]
-
-
-def test_an_environment_that_died_goes_on_after_a_reset():
-    venv, _ = searching("town 1")
-    venv.reset(seed=0)
-    venv.step([SEARCH.format(i) for i in range(3)])
-    venv.reset(options={"reset_mask": np.array([False, True, False])})
-    *_, truncated, _ = venv.step([SEARCH.format(7)] * 3)
-    assert not truncated.any()
-    assert errors_of(venv) == ["", "", ""]
 
 
 def test_an_episode_whose_reset_fails_is_over_at_once():
@@ -234,56 +213,19 @@ def test_a_reply_that_is_no_text_is_the_callers_mistake():
     assert [info["turn"] for info in venv.infos_list] == [0, 0]
 
 
-def test_a_wrapper_can_truncate_an_episode_whose_others_play_on():
-    venv = mortal({}, {})
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_a_wrapper_can_truncate_an_episode_whose_others_play_on(mode):
+    venv = mortal({}, {}, mode=mode)
     venv.reset(seed=0)
     venv.step(["Up"] * 2)
     venv.truncate(1, "TimeoutError: no scorer")
     assert errors_of(venv) == ["", "TimeoutError: no scorer"]
     assert venv.over.tolist() == [False, True]
-    with pytest.raises(gym.error.ResetNeeded, match="episode 1 is over"):
+    if mode == "Disabled":
+        with pytest.raises(gym.error.ResetNeeded, match="episode 1 is over"):
+            venv.step(["Up"] * 2)
+        venv.reset(options={"reset_mask": np.array([False, True])})
+    else:
         venv.step(["Up"] * 2)
-    venv.step(["Up"] * 2, mask=np.array([True, False]))
-    venv.reset(options={"reset_mask": np.array([False, True])})
     assert errors_of(venv) == ["", ""]
-
-
-def test_after_a_truncation_the_next_step_begins_an_episode_where_they_begin_by_themselves():
-    venv = mortal({}, {}, mode="NextStep")
-    venv.reset(seed=0)
-    venv.step(["Up"] * 2)
-    venv.truncate(1, "TimeoutError: no scorer")
-    venv.step(["Up"] * 2)
-    assert [info["turn"] for info in venv.infos_list] == [2, 0]
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda venv: venv.reset(seed=-1),
-        lambda venv: venv.reset(seed=[1, 2, 3]),
-        lambda venv: venv.reset(seed=True),
-        lambda venv: venv.reset(options={"task": [1]}),
-        lambda venv: venv.reset(options={"reset_mask": [1, 0]}),
-        lambda venv: venv.step(["Up", "Up"], mask=[True]),
-    ],
-)
-def test_seeds_tasks_and_masks_of_another_form_are_refused(call):
-    venv = mortal({}, {})
-    venv.reset(seed=0)
-    with pytest.raises(ValueError):
-        call(venv)
-
-
-def test_seeds_and_masks_may_be_numpys():
-    venv = mortal({}, {}, env_id="MemChunkQA-v0")
-    venv.reset(seed=np.int64(5))
-    tasks = [info["task"] for info in venv.infos_list]
-    venv.reset(seed=np.array([5, 6]))
-    assert [info["task"] for info in venv.infos_list] == tasks
-
-
-def test_a_wrong_option_is_refused_at_the_door():
-    venv = TextVectorEnv("MemSokoban-v0", 2, errors="truncate")
-    with pytest.raises(ValueError, match=r"options\['task'\] must be a number from 0"):
-        venv.reset(options={"task": [0, 10**9]})
+    assert venv.infos_list[1]["turn"] == 0

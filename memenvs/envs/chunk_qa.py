@@ -10,11 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from memenvs.cli import GREEN
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.text import Template, Thoughts, replace_templates, thought_end
 from memenvs.envs.memory import MAX_NOTICE, MODES, RECALLED, Memory, ModeName, Shown
-from memenvs.envs.render import reading_turn, reward_line
+from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.tasks.context import Chunk, Context, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
 from memenvs.tasks.taskset import Task, open_tasks, tokenizer_of
@@ -305,16 +306,17 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             return None
         episode, reading = self.episode, self._reading
         turn = episode.turn - bool(episode.end)
-        return reading_turn(
-            title=f"task {reading.task.id}, turn {turn + 1} of {reading.turns}",
-            question=reading.asked(episode.turn)[0],
-            memory=self.memory_shown,
-            chunk=reading.section(turn) if turn < len(reading.chunks) else None,
-            evidence=reading.evidence_in(turn),
-            reply=self._last.reply,
-            earned=self.reward_lines(reward_line(self._last.rewards)),
-            end=episode.end,
-        )
+        title, blocks = f"task {reading.task.id}, turn {turn + 1} of {reading.turns}", list[list[str]]()
+        if not episode.end:
+            blocks.append(block("question", reading.asked(turn)[0], limit=600))
+            blocks.append(block("memory", self.memory_shown, limit=800))
+            if not self.answering:
+                chunk = reading.section(turn)
+                blocks.append(block(f"chunk ({len(chunk):,} characters)", chunk, limit=500))
+            for part in reading.evidence_in(turn):
+                blocks.append(block("evidence inside it", part, limit=500, colour=GREEN))
+        earned = self.reward_lines(reward_line(self._last.rewards))
+        return show_turn(title, self._last.reply, earned, blocks, episode.end)
 
     def _begin(self, task: int) -> ReadingEpisode:
         documents = draw_documents(self.tasks[task], self.n_documents, self.np_random)

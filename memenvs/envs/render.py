@@ -8,54 +8,25 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memenvs.cli import BOLD, DIM, GREEN, RESET, YELLOW, terminal_width
+from memenvs.cli import BOLD, DIM, RESET, YELLOW, terminal_width
 
 
-def reading_turn(
-    *,
-    title: str,
-    question: str,
-    memory: str,
-    chunk: str | None,
-    evidence: Sequence[str],
-    reply: str | None,
-    earned: Sequence[str],
-    end: str,
+def show_turn(
+    title: str, reply: str | None, earned: Sequence[str], blocks: Sequence[Sequence[str]], end: str
 ) -> str:
-    """A turn of chunked reading: the last reply and its reward, then what the agent now has before it.
+    """A turn: the last reply and what it earned, what the agent now reads, and how the episode ended.
 
-    The chunk is shown by its beginning, its end and the evidence inside it, which is highlighted; `earned`
-    are the lines of the reward (`TextEnv.reward_lines`).
+    Args:
+        title: first line.
+        reply: None at reset.
+        earned: lines of the reward (`TextEnv.reward_lines`).
+        blocks: the rest, each as of `block`.
+        end: empty while the episode runs.
     """
     lines = [f"{BOLD}{title}{RESET}"]
     if reply is not None:
-        lines += [*block("replied", reply, limit=400), *earned]
-    if end:
-        return "\n".join([*lines, f"{BOLD}the episode is {end}{RESET}"])
-    lines += [*block("question", question, limit=600), *block("memory", memory, limit=800)]
-    if chunk is not None:
-        lines += block(f"chunk ({len(chunk):,} characters)", chunk, limit=500)
-        for part in evidence:
-            lines += block("evidence inside it", part, limit=500, colour=GREEN)
-    return "\n".join(lines)
-
-
-def conversation_turn(
-    *,
-    title: str,
-    question: str,
-    reply: str | None,
-    earned: Sequence[str],
-    feedback: str,
-    end: str,
-) -> str:
-    """A turn of a conversation with tools: the question, or the last reply, its reward and its feedback."""
-    lines = [f"{BOLD}{title}{RESET}"]
-    if reply is None:
-        lines += block("question", question, limit=600)
-    else:
         lines += [*block("replied", reply, limit=500), *earned]
-        lines += block("came back", feedback, limit=800)
+    lines += [line for one in blocks for line in one]
     return "\n".join([*lines, f"{BOLD}the episode is {end}{RESET}"] if end else lines)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Tagged, Template, first_pair, in_order
-from memenvs.envs.render import conversation_turn, reward_line
+from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.retrieval import Retriever, load_retriever
 from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, normalize_answer, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, open_questions, tokenizer_of
@@ -205,15 +205,13 @@ class SearchingEnv(TextEnv[str, E]):
         """The turn as a person reads it."""
         if self.render_mode is None:
             return None
-        episode = self.episode
-        return conversation_turn(
-            title=f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played",
-            question=self._task.question,
-            reply=self._last.reply,
-            earned=self.reward_lines(reward_line(self._last.rewards)),
-            feedback=episode.history[-1][1] if episode.history else "",
-            end=episode.end,
-        )
+        episode, reply = self.episode, self._last.reply
+        title = f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played"
+        read = block("question", self._task.question, limit=600)
+        if episode.history:
+            read = block("came back", episode.history[-1][1], limit=800)
+        earned = self.reward_lines(reward_line(self._last.rewards))
+        return show_turn(title, reply, earned, [read], episode.end)
 
     def _restored(self) -> None:
         self._set_task(self.episode.task)

@@ -19,7 +19,7 @@ from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
 from memenvs.core.text import Template, first_pair, in_order
 from memenvs.data import bundled
-from memenvs.envs.render import block, reward_line
+from memenvs.envs.render import reward_line, show_turn
 from memenvs.sokoban import LETTERS, BatchStep, Board, LevelSet, Step, is_deadlocked, rgb, solve, to_text
 from memenvs.sokoban.board import Grid
 from memenvs.tasks.metrics import wrap_answer
@@ -197,11 +197,9 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         if self.render_mode is None:
             return None
         episode = self.episode
-        lines = [f"level {self._task_id()}, {episode.turn} of {self.max_turns} turns played"]
-        if self._last.reply is not None:
-            lines += block("replied", self._last.reply, limit=400)
-            lines += self.reward_lines(reward_line(self._last.rewards))
-        return "\n".join([*lines, self._board.text(), episode.end])
+        title = f"{self._task_id()}, {episode.turn} of {self.max_turns} turns played"
+        earned = self.reward_lines(reward_line(self._last.rewards))
+        return show_turn(title, self._last.reply, earned, [[self._board.text()]], episode.end)
 
     def task_set(self) -> tuple[str, str]:
         """The level set's file and the hash of its levels."""

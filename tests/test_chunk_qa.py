@@ -70,7 +70,7 @@ def test_gold_scores_one_by_every_metric_in_every_format(sets, name):
         assert returns == {"gold": [1.0] * 2, "silent": [0.0] * 2}, (metric, answer_format)
 
 
-def test_a_set_is_scored_by_its_own_metric_unless_told_otherwise(sets):
+def test_a_set_is_scored_by_its_own_metric_by_default(sets):
     def earned(**kwargs):
         env = ChunkQAEnv(sets["niah"], chunk_size=2000, **kwargs)
         _, info = read_all(env, options={"task": 0})[-1]
@@ -382,7 +382,7 @@ def test_another_template_is_used_and_its_braces_kept(make):
         ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
     ],
 )
-def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said, monkeypatch):
+def test_a_wrong_argument_is_refused_in_one_line(make, kwargs, said, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ValueError) as error:
         make(**kwargs)

@@ -28,7 +28,7 @@ def test_a_file_is_written_whole_with_the_folders_above_it(tmp_path):
     assert os.listdir(tmp_path / "a") == ["b.txt"]
 
 
-def test_a_file_keeps_what_it_held_when_the_block_fails(tmp_path):
+def test_a_file_is_unchanged_if_the_block_fails(tmp_path):
     write_text(tmp_path / "file", "old")
 
     def interrupted():

@@ -41,7 +41,7 @@ class TestCallback:
         memory, _ = write("callback", *texts, "and <recall>not closed")
         assert (memory.text, memory.recalled) == ("and <recall>not closed", "")
 
-    def test_the_request_may_stand_anywhere_and_is_not_kept(self):
+    def test_the_request_may_be_anywhere_and_is_not_kept(self):
         text = "<recall>x</recall> one <recall>y</recall>two "
         memory, written = write("callback", text)
         assert memory.text == "one two"
@@ -103,7 +103,7 @@ class TestStructured:
         assert (mode("structured").notes(memory), written) == (["one"], Written(None, cut=True))
         assert "it does not fit in 10 tokens" in memory.notice
 
-    def test_only_so_many_operations_are_carried_out_at_a_time(self):
+    def test_the_number_of_operations_in_a_reply_is_limited(self):
         memory, _ = write("structured", "\n".join(f"ADD: {i}" for i in range(MAX_LINES + 5)), limit=1000)
         assert len(memory.entries) == MAX_LINES
         assert f"only {MAX_LINES} lines are read" in memory.notice
@@ -207,7 +207,7 @@ def test_the_thought_is_the_state_and_nothing_else_is_carried_on():
 
 
 @pytest.mark.parametrize("reply", ["no thought", "<think>cut", "a <think>later</think>", ""])
-def test_a_reply_without_a_thought_leaves_the_state_and_is_told_so(reply):
+def test_a_reply_without_a_thought_changes_nothing_and_gets_a_notice(reply):
     env = make("mem1")
     env.reset(options={"task": 1})
     env.step("<think>known</think>")
@@ -230,7 +230,7 @@ def test_entries_are_shown_with_their_numbers_and_what_was_not_carried_out():
     assert info["metrics"]["memory_overflow"] == 1.0
 
 
-def test_notes_are_brought_back_for_the_question_that_is_asked(tmp_path):
+def test_notes_that_fit_the_question_are_shown(tmp_path):
     env = make("a_mem")
     _, info = env.reset(options={"task": 1})
     noise = "\n".join(f"zzz{i}" for i in range(20))
@@ -267,7 +267,7 @@ def test_the_tokens_of_prompts_are_those_of_the_observations(memory_mode):
 
 
 @pytest.mark.parametrize("memory_mode", [mode for mode in MODES if mode != "react"])
-def test_a_policy_that_takes_notes_plays_every_mode_alike(memory_mode):
+def test_a_policy_that_takes_notes_scores_the_same_in_every_mode(memory_mode):
     env = make(memory_mode)
     plain = make("rewrite")
     played, wanted = (play_tasks(one, make_policy("careful", one), range(4))["em"] for one in (env, plain))
@@ -316,7 +316,7 @@ def test_episodes_of_every_mode_are_collected_and_credited(memory_mode):
     assert all(np.isfinite(values).all() and len(values) for values in advantages)
 
 
-def test_a_choice_of_replies_is_written_in_the_words_of_the_mode():
+def test_the_replies_to_choose_from_use_the_syntax_of_the_mode():
     env = ChooseReply(make("structured"), n_answers=2)
     _, info = env.reset(options={"task": 1})
     assert {reply[:12] for reply in info["replies"][:2]} == {"ADD: \\boxed{"}

@@ -143,7 +143,7 @@ def test_every_query_of_a_call_is_searched_for_by_one_call_of_the_retriever():
 
 
 @pytest.mark.parametrize("form", OTHERS)
-def test_a_reply_that_does_nothing_is_told_so_and_the_episode_is_out_of_form(form):
+def test_a_reply_that_does_nothing_gets_a_hint_and_the_episode_is_out_of_form(form):
     env, *_ = make(form)
     *_, info = env.step("what?")
     assert "Use one of them." in info["feedback"]
@@ -173,7 +173,7 @@ def test_the_gate_pays_the_outcome_in_form_at_the_last_turn(improper, wrong, rep
     assert info["rewards"]["outcome"] == 0.0
 
 
-def test_the_gate_pays_every_environment_of_a_vector_alike():
+def test_the_gate_pays_the_environments_of_a_vector():
     venv = memenvs.TextVectorEnv(
         "MemSearchQA-v0", 2, autoreset_mode="Disabled", tasks="world-test", form="deep_researcher"
     )

@@ -24,7 +24,7 @@ CORPUS = [
 
 
 class Shelf:
-    """A retriever that finds the passages whose title stands in the query, and counts its calls."""
+    """A retriever that finds the passages whose title is in the query, and counts its calls."""
 
     def __init__(self):
         self.calls = []
@@ -172,7 +172,7 @@ def test_after_the_last_search_one_turn_is_left_in_which_only_an_answer_counts(m
     assert env.step(search("Seine"))[3]
 
 
-def test_a_reply_that_does_nothing_is_told_so_and_costs_a_turn(make):
+def test_a_reply_that_does_nothing_gets_a_hint_and_costs_a_turn(make):
     env = make(max_turns=1)
     env.reset(seed=0)
     assert "neither <search>" in env.step("hello")[0]
@@ -260,7 +260,7 @@ def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening)
     assert info["privileged"]["memory"] == "kept"
     start, end = info["privileged"]["memory_span"]
     assert reply[start:end] == "kept"
-    assert info["events"]["well_formed"] == 1.0  # the thought may stand before the memory
+    assert info["events"]["well_formed"] == 1.0  # the thought may come before the memory
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_real_questions_find_their_gold_passage(real_data):
         ({"retriever": None}, "has questions but no documents"),
     ],
 )
-def test_a_wrong_argument_is_one_line_at_the_door(make, kwargs, said):
+def test_a_wrong_argument_is_refused_in_one_line(make, kwargs, said):
     with pytest.raises(ValueError) as error:
         make(**kwargs)
     assert said in str(error.value)
@@ -401,7 +401,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:40])
-def test_a_file_without_questions_is_one_line(tmp_path, line):
+def test_a_file_without_questions_is_refused_in_one_line(tmp_path, line):
     (tmp_path / "bad.jsonl").write_text(line + "\n")
     with pytest.raises(ValueError, match=r"bad\.jsonl:1") as error:
         SearchQAEnv(tasks=str(tmp_path / "bad.jsonl"), retriever="http://localhost:1")
@@ -460,7 +460,7 @@ def test_an_answer_that_is_only_an_article_is_not_accepted(tmp_path):
 
 
 class TestMemoryModes:
-    """The modes of `memenvs.envs.memory`, where the memory stands in `<mem>` or is the thought."""
+    """The modes of `memenvs.envs.memory`, where the memory is in `<mem>` or is the thought."""
 
     def test_operations_in_the_memory_change_its_entries(self, make):
         env = make(memory_mode="structured")
@@ -476,7 +476,7 @@ class TestMemoryModes:
         assert reply[start:end] == info["privileged"]["written"] == "ADD: m"
         assert info["events"]["well_formed"] == 1.0
 
-    def test_the_thought_is_the_state_that_stands_above_the_last_search(self, make):
+    def test_the_thought_is_the_state_shown_above_the_last_search(self, make):
         env = make(memory_mode="mem1")
         first, _ = env.reset(seed=0)
         assert "Open your reply with <think>…</think>" in first
@@ -500,7 +500,7 @@ class TestMemoryModes:
             ("callback", search("Seine"), "<mem>"),
         ],
     )
-    def test_a_reply_without_its_memory_leaves_it_as_it_was_and_is_told_so(self, make, mode, reply, said):
+    def test_a_reply_without_its_memory_changes_nothing_and_gets_a_notice(self, make, mode, reply, said):
         env = make(memory_mode=mode)
         env.reset(seed=0)
         text = {"structured": "ADD: kept"}.get(mode, "kept")
@@ -512,7 +512,7 @@ class TestMemoryModes:
         assert info["events"]["well_formed"] == 0.0
         assert "unchanged" not in info["privileged"]["prompt_without_memory"]
 
-    def test_notes_are_brought_back_for_the_question_and_the_last_search(self, make):
+    def test_notes_that_fit_the_question_and_the_last_search_are_shown(self, make):
         env = make(memory_mode="a_mem")
         env.reset(seed=0)
         noise = "\n".join(f"zzz{i}" for i in range(20))

@@ -36,7 +36,7 @@ def test_a_shortest_solution_solves_and_earns():
     assert (reward, terminated, truncated, info["success"]) == (11.0, True, False, 1.0)
 
 
-# The target is at the left wall: a box pushed right twice stands at the right wall, and never comes back.
+# The target is at the left wall: a box pushed right twice is at the right wall and never comes back.
 LEVEL = "######\n#    #\n#@$  #\n#.   #\n######\n"
 
 
@@ -151,7 +151,7 @@ def test_many_boards_are_shown_as_single_ones(mode):
     assert shown is None if mode is None else np.array_equal(shown[0], env.render()) and len(shown) == 2
 
 
-def test_a_state_goes_on_as_it_was():
+def test_a_state_resumes():
     env, other = SokobanGridEnv(), SokobanGridEnv()
     env.reset(seed=1)
     env.step(1)

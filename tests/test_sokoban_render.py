@@ -20,7 +20,7 @@ def test_a_picture_has_tile_pixels_a_square_and_shows_the_tile_of_each_cell(tile
 
 
 @pytest.mark.parametrize("tile", [4, 8, 16, 32, 64])
-def test_the_seven_tiles_can_be_told_apart_at_every_size(tile):
+def test_the_seven_tiles_differ_at_every_size(tile):
     pictures = tiles(tile).astype(float)
     for one, other in combinations(CELLS, 2):
         assert np.abs(pictures[one] - pictures[other]).mean() > 8  # of 255, a pixel and channel
@@ -43,8 +43,3 @@ def test_a_stepped_board_writes_itself_as_its_grid_is_written():
     board = Board(parse("######\n#S_X_#\n######", LETTERS))
     board.step(3)
     assert board.text() == to_text(board.grid) == "######\n#OPX_#\n######"
-
-
-def test_text_takes_symbols_of_more_than_a_character():
-    words = ["W ", ". ", "T ", "D ", "B ", "P ", "Q "]
-    assert to_text(parse("####\n#S_#\n####", LETTERS), words) == "W W W W \nW Q . W \nW W W W "

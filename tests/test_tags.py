@@ -25,7 +25,7 @@ from memenvs.core.text import Thoughts, thought_end
         ("<think><think>a</think>b", "b"),
     ],
 )
-def test_what_is_left_of_a_reply_stands_behind_its_opening_thought(reply, left):
+def test_the_thought_that_opens_a_reply_is_removed(reply, left):
     assert reply[thought_end(reply) :] == left
 
 
@@ -39,5 +39,5 @@ def test_a_kept_thought_ends_nowhere():
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "a", " ", "\n", "é"])).map("".join))
-def test_the_end_lies_inside_every_reply(reply):
+def test_the_end_of_the_thought_is_inside_every_reply(reply):
     assert all(0 <= thought_end(reply, thoughts) <= len(reply) for thoughts in get_args(Thoughts))

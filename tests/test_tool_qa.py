@@ -58,7 +58,7 @@ def test_what_comes_back_is_worded_as_recorded(env, monkeypatch, case):
     assert came == case["output"]["env_response_if_not_completed"]["content"]
 
 
-def test_a_retriever_that_is_away_raises_and_is_no_text_for_the_agent(env, monkeypatch):
+def test_an_unreachable_retriever_raises(env, monkeypatch):
     def away(queries, k):
         raise ConnectionError("away")
 
@@ -87,21 +87,11 @@ def test_there_is_exactly_one_call(env):
     assert (terminated, truncated) == (False, True)
     assert observation.endswith(CALL % "y")
     assert info["metrics"]["turns"] == 2.0
-
-
-def test_an_answer_in_the_first_turn_ends_the_episode(env):
     env.reset(options={"task": 0})
-    assert env.step(ANSWER % "x")[2]
+    assert env.step(ANSWER % "x")[2]  # without a call
 
 
-def test_a_reply_without_a_call_gets_the_error_text(env):
-    env.reset(options={"task": 0})
-    observation = env.step("hello")[0]
-    assert observation.rstrip().endswith(NO_TOOL)
-    assert env.step("hello")[4]["metrics"]["called"] == 0.0
-
-
-def test_an_answer_in_a_result_earns_nothing_and_is_shown_harmless(env, monkeypatch):
+def test_an_answer_in_a_result_earns_nothing_and_its_tags_are_escaped(env, monkeypatch):
     gold = env.questions[0].answers[0][0]
     monkeypatch.setattr(env, "_show_found", lambda query: f"<answer>{gold}</answer></result>")
     env.reset(options={"task": 0})
@@ -111,21 +101,20 @@ def test_an_answer_in_a_result_earns_nothing_and_is_shown_harmless(env, monkeypa
     assert env.step("nothing")[1] == 0.0
 
 
-def test_deeply_nested_json_is_an_error_text():
-    assert call_tool("[" * 100_000, stub) == "Error: Invalid JSON format"
-
-
 @pytest.mark.parametrize("name", ["", False, 0, [], {}])
 def test_a_call_whose_name_is_empty_or_false_has_no_name(name):
     assert call_tool(json.dumps({"name": name}), stub) == "Error: Tool command must specify 'name'"
+    assert call_tool("[" * 100_000, stub) == "Error: Invalid JSON format"
 
 
-@pytest.mark.parametrize("query", ["", "   ", "qqqq zzzz"])
-def test_a_search_that_finds_nothing_is_an_error_and_no_call_that_ran(env, query):
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [(CALL % "", EMPTY), (CALL % "   ", EMPTY), (CALL % "qqqq zzzz", EMPTY), ("hello", NO_TOOL)],
+)
+def test_a_search_that_finds_nothing_is_an_error_and_no_call_that_ran(env, reply, error):
     first, _ = env.reset(options={"task": 0})
-    reply = CALL % query
     came = env.step(reply)[0][len(first) + len(reply) :]
-    assert came == f"\n\n{EMPTY}\n\n"  # as the original: without <result>
+    assert came == f"\n\n{error}\n\n"  # as the original: without <result>
     assert env.step(ANSWER % "x")[4]["metrics"]["called"] == 0.0
 
 

@@ -119,7 +119,7 @@ def offline(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
 @pytest.mark.parametrize("name", READERS)
-def test_a_resumed_run_goes_on_in_the_trackers_run(name, tmp_path, offline):
+def test_a_resumed_run_continues_the_trackers_run(name, tmp_path, offline):
     pytest.importorskip("torch.utils.tensorboard" if name == "tensorboard" else name, reason=WHY)
     folder, told = tmp_path / "grpo-0", []
     first = Trackers([name], folder, CONFIG, 0, told.append)
@@ -242,7 +242,7 @@ def test_a_tracker_that_breaks_does_not_stop_the_training(run, flaky, tmp_path, 
     assert "2 steps were not sent to wandb" in said
 
 
-def test_a_tracker_that_refuses_to_begin_is_one_line(run, flaky, tmp_path, monkeypatch, capsys):
+def test_a_tracker_that_refuses_to_begin_is_reported_in_one_line(run, flaky, tmp_path, monkeypatch, capsys):
     def refuse(self, *given):
         raise RuntimeError("api_key not configured.\nrun wandb login")
 
@@ -254,7 +254,7 @@ def test_a_tracker_that_refuses_to_begin_is_one_line(run, flaky, tmp_path, monke
     )
 
 
-def test_a_missing_client_is_one_line_before_a_model_is_loaded(run, tmp_path, monkeypatch, capsys):
+def test_a_missing_client_is_reported_before_a_model_is_loaded(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     assert run("--track", "mlflow", "--model", "nowhere") == 2
     (line,) = capsys.readouterr().err.splitlines()

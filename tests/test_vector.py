@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_refused(call):
         call(venv)
 
 
-def test_the_spaces_hold_what_comes_out():
+def test_observations_and_actions_are_in_their_spaces():
     venv = TextVectorEnv("MemChunkQA-v0", 2)
     observations, _ = venv.reset(seed=0)
     assert venv.observation_space.contains(observations)

@@ -9,7 +9,7 @@ A board is a (H, W) uint8 array. Each cell is a sum of bits: WALL 1, BOX 2, TARG
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -28,8 +28,8 @@ _IS_WALL, _IS_BOX, _IS_TARGET, _IS_PLAYER = (
 )
 _WALL_OR_FLOOR = bytes.maketrans(b"01", bytes((WALL, FLOOR)))
 
-Vocabulary = Sequence[str]
-"""Seven symbols: wall, floor, target, box on target, box, player, player on target."""
+Vocabulary = str
+"""Seven characters: wall, floor, target, box on target, box, player, player on target."""
 
 XSB: Vocabulary = "# .*$@+"
 LETTERS: Vocabulary = "#_O√XPS"
@@ -42,16 +42,18 @@ class LevelError(ValueError):
 
 
 def parse(text: str, vocabulary: Vocabulary = XSB) -> Grid:
-    """Read one board, a row a line, in one-character symbols; walls complete short rows.
+    """Read one board, one row per line, in one-character symbols; short rows end in walls.
 
     Raises:
-        LevelError: an unknown symbol, or a board over 64 squares a side. No rule of play is checked.
+        LevelError: an unknown symbol, or a side of more than 64 squares. `check_levels` checks the rest.
     """
     codes = dict(zip(vocabulary, CELLS, strict=True))
     rows = text.strip("\n").split("\n")
     width = max(map(len, rows))
     if not width or max(len(rows), width) > MAX_SIDE:
-        raise LevelError(f"a board has 1 to {MAX_SIDE} squares a side, got {len(rows)} x {width}; cut it")
+        raise LevelError(
+            f"a board has 1 to {MAX_SIDE} squares per side, got {len(rows)} x {width}; shrink it"
+        )
     for number, row in enumerate(rows, 1):
         if unknown := [symbol for symbol in row if symbol not in codes]:
             raise LevelError(
@@ -61,13 +63,13 @@ def parse(text: str, vocabulary: Vocabulary = XSB) -> Grid:
 
 
 def to_text(board: Grid, vocabulary: Vocabulary = LETTERS) -> str:
-    """Write a board in any symbols, also longer than a character: no line end after the last row."""
+    """Write a board, one row per line, without a line end after the last row."""
     return rows_to_text(board.tobytes(), board.shape[1], vocabulary)
 
 
 def rows_to_text(cells: bytes | bytearray, width: int, vocabulary: Vocabulary) -> str:
     """`to_text` of cell codes, row by row."""
-    symbol = _symbols(vocabulary if isinstance(vocabulary, str) else tuple(vocabulary)).__getitem__
+    symbol = _symbols(vocabulary).__getitem__
     return "\n".join(["".join(map(symbol, cells[i : i + width])) for i in range(0, len(cells), width)])
 
 
@@ -81,7 +83,7 @@ def _symbols(vocabulary: Vocabulary) -> list[str]:
 
 
 def check_levels(boards: Grid) -> None:
-    """Raise LevelError unless each board of (N, H, W) has walls around it, one player and a target a box."""
+    """Raise LevelError unless each board (N, H, W) has an edge of walls, one player, and a target per box."""
     edge = (boards & WALL) == 0
     edge[:, 1:-1, 1:-1] = False
     if edge.any():
@@ -109,7 +111,7 @@ def squares(mask: int) -> Iterator[int]:
 
 
 class BoardLayout:
-    """Walls and targets of a bordered board, and what depends on them alone.
+    """Walls and targets of a bordered board, and everything that depends only on them.
 
     Attributes:
         width: squares in a row.
@@ -132,12 +134,12 @@ class BoardLayout:
 
     @cached_property
     def pushes(self) -> list[list[int]]:
-        """For each target, lowest first: the fewest pushes from each square, other boxes away, or FAR."""
+        """For each target, lowest first: the fewest pushes from each square without other boxes, or FAR."""
         return [self._pushes_to(target) for target in squares(self.targets)]
 
     @cached_property
     def nearest(self) -> list[int]:
-        """The fewest pushes from each square to any target, other boxes away, or FAR."""
+        """The fewest pushes from each square to any target without other boxes, or FAR."""
         return [min(column) for column in zip(*self.pushes, strict=True)] or [FAR] * self.size
 
     @cached_property
@@ -161,7 +163,7 @@ class BoardLayout:
         return across & self.floor, along & self.floor
 
     def reach(self, player: int, boxes: int) -> int:
-        """Mask of the squares a player, given as a mask, can walk to round the boxes."""
+        """Mask of the squares a player, given as a mask, can walk to around the boxes."""
         width, free = self.width, self.floor & ~boxes
         region = frontier = player
         while frontier:

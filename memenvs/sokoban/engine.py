@@ -4,7 +4,7 @@
 `BoardBatch`, which moves N boards in a dozen array operations.
 
 Dynamics and rewards are those of gym-sokoban on bordered boards. An action is an integer: 0 up, 1 down, 2
-left, 3 right. A player who cannot move stays; that is a step too.
+left, 3 right. A player who cannot move stays; that still counts as a step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from memenvs.sokoban.board import (
     TARGET,
     WALL,
     Grid,
-    Vocabulary,
     rows_to_text,
 )
 
@@ -101,7 +100,7 @@ class Board:
 
     def __init__(self, board: Grid) -> None:
         self.shape: tuple[int, int] = (board.shape[0], board.shape[1])
-        # Below a wall of the last row the cell beyond is looked up, and must exist.
+        # The cell beyond a wall of the last row is looked up too, so it must exist.
         self.cells = bytearray(board.tobytes() + bytes([WALL]) * board.shape[1])
         self.player = int(np.flatnonzero(board & PLAYER)[0])
         self.placed = self.cells.count(BOX | TARGET)
@@ -120,10 +119,10 @@ class Board:
         """Whether no target is empty."""
         return self.placed == self.targets
 
-    def text(self, vocabulary: Vocabulary = LETTERS) -> str:
-        """The board now as text, a row a line, in the symbols of a vocabulary."""
+    def text(self) -> str:
+        """The board now as text in `LETTERS`, one row per line."""
         height, width = self.shape
-        return rows_to_text(self.cells[: height * width], width, vocabulary)
+        return rows_to_text(self.cells[: height * width], width, LETTERS)
 
     def copy(self) -> Board:
         """An independent board in the same state."""
@@ -194,7 +193,7 @@ class BoardBatch:
         cell_ahead, cell_beyond = flat.take(ahead), flat.take(beyond)
         kind = _KIND.take((cell_ahead << 4) | cell_beyond)
         moved = kind != STAY
-        flat[player] ^= moved.view(np.uint8) << 3  # takes the PLAYER bit away
+        flat[player] ^= moved.view(np.uint8) << 3  # clears the PLAYER bit
         flat[ahead] ^= _FLIP_AHEAD.take(kind)
         flat[beyond] ^= _FLIP_BEYOND.take(kind)
         delta *= moved

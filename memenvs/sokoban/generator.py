@@ -1,14 +1,15 @@
 """Random solvable levels.
 
-A level is made backwards. Draw a room (random walls, reduced to one connected part) and its targets, put the
-boxes on the targets, and pull them around; then draw one of the positions reached and a square for the
-player. The solver proves the fewest moves, and the level counts if they are between `min_solution` and
-`max_solution`. A level that takes the solver more than `NODES` nodes is not used, so many boxes in a large
-room give levels of medium difficulty. No box starts on a target. A room gives one level at most.
+A level is made backwards. The generator draws a room (random walls, reduced to one connected part) and its
+targets, puts the boxes on the targets, and pulls them around. Then it draws one of the positions reached and
+a square for the player. The solver finds the fewest moves, and the level is kept if they are between
+`min_solution` and `max_solution`. A level that takes the solver more than `NODES` nodes is dropped, so many
+boxes in a large room give levels of medium difficulty. No box starts on a target. A room gives at most one
+level.
 
-Two boards are the same level if turning or mirroring makes them equal. A hash of the board, the same for
-all its eight pictures, says which split it belongs to, whatever the seed: half of all boards are train, a
-quarter validation, a quarter test. No training level is ever a test level of another seed or size.
+Two boards are the same level if turning or mirroring makes them equal. A hash of the board, which is the same
+for all eight of these, decides its split for every seed: half of all boards are train, a quarter validation,
+a quarter test. So no training level is a test level of another seed or size.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ _Item = tuple[bytes, Level] | None
 @checked
 @dataclass(frozen=True)
 class Generator:
-    """A seeded source of levels: item i of a split is always the same, whoever makes it.
+    """A seeded source of levels: item i of a split is always the same.
 
     Args:
-        size: height and width of the board in squares, walls included; 4 to 64.
+        size: height and width of the board in squares, including walls; 4 to 64.
         boxes: boxes, and targets.
         min_solution: fewest moves, pushes included, that an optimal solution may take.
         max_solution: most moves that it may take; None for no limit.
@@ -96,7 +97,7 @@ class Generator:
             workers: processes.
 
         Raises:
-            LevelError: the generator finds no more levels before there are as many.
+            LevelError: there are not that many different levels.
             ValueError: no such split, a count below 1, or a worker process was killed.
         """
         kept = [level for split, count in counts.items() for level in self._different(split, count, workers)]
@@ -119,13 +120,13 @@ class Generator:
                     break
                 if barren >= _PATIENCE:
                     raise LevelError(
-                        f"only {len(levels_by_key)} different levels found of {count} asked; "
+                        f"only {len(levels_by_key)} of {count} different levels found; "
                         "ask for fewer, enlarge size, or widen min_solution to max_solution"
                     )
         return levels_by_key.values()
 
     def _level(self, rng: np.random.Generator, layout: BoardLayout, split: Split) -> _Item:
-        """A level of the room, in the split, with a solution of a length in range; None if none is found."""
+        """A level of the room in the split with a solution of the right length; None if none is found."""
         positions = pull_about(rng, layout)
         for place, spot in rng.random((_TRIES if positions else 0, 2)).tolist():
             boxes, region = positions[int(place * len(positions))]
@@ -163,7 +164,7 @@ def split_of(key: bytes) -> str:
 
 
 def draw_room(rng: np.random.Generator, height: int, width: int, boxes: int) -> BoardLayout | None:
-    """A connected room with a target for each box; None if the walls leave too little room."""
+    """A connected room with a target for each box; None if the walls leave too little space."""
     least, most = _WALLS
     open_squares = rng.random(height * width) >= least + (most - least) * rng.random()
     bits = np.packbits(open_squares, bitorder="little").tobytes()
@@ -188,19 +189,19 @@ def _inner(height: int, width: int) -> int:
 
 
 def pull_about(rng: np.random.Generator, layout: BoardLayout) -> list[tuple[int, int]]:
-    """Positions from which the boxes can be pushed home: all boxes off the targets.
+    """Positions from which the boxes can be pushed onto the targets; no box is on one.
 
     Each is two masks: the boxes, and the region the player may stand in.
 
-    Reverse play from the solved boards: mostly on from the newest position, now and then from an older one,
-    so that boxes get far.
+    They are found by playing backwards from the solved boards, mostly from the newest position and sometimes
+    from an older one, so that boxes get far.
     """
     frontier = [(layout.targets, region) for region in _regions(layout, layout.targets)]
     seen = set(frontier)
     for chance in rng.random(_POSITIONS).tolist():
         if not frontier:
             break
-        # 0 to 0.75 takes the newest; above, one of all, picked with what is left of the chance
+        # below 0.75 the newest; above, any of them, picked by the rest of the chance
         pick = -1 if chance < 0.75 else int((chance - 0.75) * 4 * len(frontier))
         boxes, region = frontier.pop(pick)
         for pulled, player in _pulls(layout, boxes, region):
@@ -220,7 +221,7 @@ def _regions(layout: BoardLayout, boxes: int) -> Iterator[int]:
 
 
 def _pulls(layout: BoardLayout, boxes: int, region: int) -> Iterator[tuple[int, int]]:
-    """Boxes and player, as masks, after each pull a player in `region` can make."""
+    """Boxes and player, as masks, after each pull that a player in `region` can make."""
     for delta in (layout.width, 1):
         for box in squares(boxes & region >> delta & region >> 2 * delta):
             yield boxes ^ (1 << box) ^ (1 << box + delta), 1 << box + 2 * delta

@@ -1,11 +1,11 @@
 """Level sets: the text format, and sets of boards in a file.
 
-In text, boards are rows of symbols, one row a line, separated by blank lines or by lines that start with ";".
+In text, boards are rows of symbols, one row per line, separated by blank lines or lines that start with ";".
 Lines with a colon ("Title: …") are notes. The symbols are XSB's (`# .*$@+`; "-" is floor too) or letters
 (`#_O√XPS`), whichever the text has. Walls fill the ends of short rows and everything outside the room.
 
-A file of levels is such text or a compact .npz, which holds the boards, the moves of an optimal solution
-of each, splits by name, a card and a version, and no pickle.
+A file of levels is such text or a compact .npz without pickles: the boards, the moves of an optimal solution
+of each, the sizes of the splits, a card and a version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMAT, VERSION = "memenvs sokoban levels", 1
 
 
 class Level(NamedTuple):
-    """A board (H, W) and the moves of a solution with the fewest moves; None where none is known."""
+    """A board (H, W) and the moves of a shortest solution; None where none is known."""
 
     board: Grid
     moves: tuple[int, ...] | None
@@ -38,7 +38,7 @@ class LevelSet:
 
     Attributes:
         boards: (L, H, W) uint8, read-only.
-        lengths: (L,) int32, moves of an optimal solution; -1 where it is not known.
+        lengths: (L,) int32, moves of an optimal solution; -1 where none is known.
         splits: split names to the number of their levels, in the order of the levels.
         card: where the levels come from; plain data.
 
@@ -72,7 +72,7 @@ class LevelSet:
         return (self[index] for index in range(len(self)))
 
     def split(self, name: str) -> LevelSet:
-        """The levels of one split, as a set of their own."""
+        """The levels of one split."""
         if name not in self.splits:
             raise LevelError(f"no split {name!r} among these levels; choose one of {', '.join(self.splits)}")
         start = sum(list(self.splits.values())[: list(self.splits).index(name)])
@@ -81,7 +81,7 @@ class LevelSet:
 
     @classmethod
     def load(cls, path: str | Path, split: str | None = None) -> LevelSet:
-        """Read a level file, .npz or text, whatever its name; `split` picks one of its splits.
+        """Read a level file, .npz or text, under any name; `split` picks one of its splits.
 
         Raises:
             FileNotFoundError: no such file.
@@ -102,9 +102,9 @@ class LevelSet:
         return levels if split is None else levels.split(split)
 
     def save(self, path: str | Path) -> None:
-        """Write the whole set to a .npz, or the boards alone to any other name as text in Boxoban's layout.
+        """Write the whole set to a .npz; to any other name only the boards, as text in Boxoban's layout.
 
-        That is a line "; n" with the number of the level, from 0, before its rows in XSB.
+        There a line "; n" with the level's number, from 0, comes before its rows in XSB.
         """
         path = Path(path)
         texts = (f"; {number}\n{to_text(board, XSB)}\n" for number, board in enumerate(self.boards))

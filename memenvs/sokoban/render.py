@@ -1,7 +1,7 @@
 """Boards as pictures.
 
-Nothing is scaled: each shape of a tile is a signed distance (in tiles, negative inside) at the centre of
-every pixel of the size asked for, and a pixel that an outline crosses takes its share of the colour.
+Tiles are painted at the requested size, not scaled. Each shape is a signed distance (in tiles, negative
+inside) at the centre of every pixel; a pixel that an outline crosses is blended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INK, BLUE, SKIN = (30, 64, 130), (52, 106, 196), (250, 214, 176)
 
 
 def rgb(board: Grid, tile: int = 16) -> npt.NDArray[np.uint8]:
-    """The picture of a board (H, W), (H * tile, W * tile, 3) uint8; `tile` is pixels a square, from 4 on."""
+    """The picture of a board (H, W): (H * tile, W * tile, 3) uint8, `tile` pixels (4 or more) a square."""
     height, width = board.shape
     pictures = tiles(tile)[board]  # (H, W, tile, tile, 3)
     return pictures.transpose(0, 2, 1, 3, 4).reshape(height * tile, width * tile, 3)

@@ -1,4 +1,4 @@
-"""Shortest solutions, within a budget of nodes or seconds, and boards that are certainly lost.
+"""Shortest solutions, found within a budget of nodes or seconds, and boards that are certainly lost.
 
 The search for the fewest moves, pushes included, is A* over waves of player squares. A node is a set of
 boxes with all the squares, in one mask, that the player can first reach after g moves. The bound depends on
@@ -6,7 +6,7 @@ the boxes alone, so a wave has one f = g + bound, and it spreads in one shift, w
 raises f by 1; a push by 0 or more.
 
 A level is solved when every box is on a target. `is_deadlocked` looks for boxes on dead squares and for
-frozen ones. A board that it finds is lost; others may be lost too.
+frozen ones. A board with such a box is lost; others may be lost too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Status = Literal["solved", "unsolvable", "limit"]
 
 
 class Solution(NamedTuple):
-    """The result of a search: `status` is "unsolvable" if it saw everything, "limit" if it was cut."""
+    """The result of a search: `status` is "limit" if the budget ran out before the search ended."""
 
     status: Status
     moves: tuple[int, ...]  # actions: 0 up, 1 down, 2 left, 3 right; empty unless solved
@@ -44,7 +44,7 @@ def solve(board: Grid, nodes: int | None = None, seconds: float | None = None) -
 
 
 def solve_masks(layout: BoardLayout, boxes: int, player: int, budget: Budget) -> Solution:
-    """`solve` for a board given as a layout and masks."""
+    """`solve`, for a layout and masks."""
     try:
         actions = MoveSearch(layout, budget).run(boxes, player)
     except BudgetSpent:
@@ -72,12 +72,12 @@ def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
 
 
 def lost(layout: BoardLayout, boxes: int) -> bool:
-    """Whether the boxes rule a solution out: one is on a dead square, or frozen off the targets."""
+    """Whether a box is on a dead square, or frozen and not on a target, so that there is no solution."""
     return bool(boxes & ~layout.live or frozen_boxes(layout, boxes) & ~layout.targets)
 
 
 def is_deadlocked(board: Grid) -> bool:
-    """Whether a board (H, W) is certainly lost; its walls and targets are analysed once and kept."""
+    """Whether a board (H, W) is certainly lost; the analysis of its walls and targets is cached."""
     layout, boxes, _ = read_masks(board)
     return lost(layout, boxes)
 
@@ -99,7 +99,7 @@ class Budget:
         self._end = time.monotonic() + seconds if seconds is not None else None
 
     def spend(self) -> None:
-        """Count one node; raises BudgetSpent when there is none left to expand."""
+        """Count one node; raises BudgetSpent if none is left."""
         if self.expanded >= self._nodes:
             raise BudgetSpent
         self.expanded += 1
@@ -108,16 +108,16 @@ class Budget:
 
 
 class PushBound:
-    """The least total of pushes with a target for every box, each box alone on the board; FAR if lost.
+    """The fewest pushes that bring each box, alone on the board, to a target of its own; FAR if lost.
 
-    It never overestimates, and one push lowers it by one at most, so that A* with it is exact. Results are
-    kept in `known`, boxes to bound: a search looks there first.
+    It never overestimates, and one push lowers it by at most one, so A* with it is exact. `known` caches the
+    bound of each mask of boxes.
     """
 
     def __init__(self, layout: BoardLayout) -> None:
         self.known: dict[int, int] = {}
         self._layout = layout
-        self._costs = list(zip(*layout.pushes, strict=True))  # a row a square, a column a target
+        self._costs = list(zip(*layout.pushes, strict=True))  # a row per square, a column per target
 
     def __call__(self, boxes: int) -> int:
         """The bound in pushes for a mask of boxes."""
@@ -136,7 +136,7 @@ class PushBound:
 
 
 def assignment(costs: Sequence[Sequence[int]]) -> int:
-    """The least total when each row takes a column of its own: R rows, C columns, R <= C.
+    """The least total cost when each row takes a different column: R rows, C columns, R <= C.
 
     Rows enter one by one. Each finds the cheapest chain of rows that give up their column for another
     (Dijkstra over columns, on costs less the prices that the chains before have set).
@@ -207,7 +207,7 @@ class MoveSearch:
         return None
 
     def _spread(self, boxes: int, wave: int, f: int) -> None:
-        """Open what one more move makes of a wave: squares walked to, and boxes pushed."""
+        """Open what one more move leads to: squares walked to, and boxes pushed."""
         layout, known = self._layout, self._bound.known
         width, room, moves = layout.width, layout.live & ~boxes, f - known[boxes] + 1
         walked = wave << 1 | wave >> 1 | wave << width | wave >> width

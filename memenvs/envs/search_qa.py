@@ -11,7 +11,16 @@ from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.text import Tagged, Template, Thoughts, first_pair, replace_templates, thought_end
-from memenvs.envs.memory import MAX_NOTICE, MODES, RECALLED, Memory, MemoryMode, Written, thought_inside
+from memenvs.envs.memory import (
+    MAX_NOTICE,
+    MODES,
+    RECALLED,
+    Memory,
+    MemoryMode,
+    ModeName,
+    Written,
+    thought_inside,
+)
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.searching import (
     Move,
@@ -27,7 +36,7 @@ from memenvs.tasks.metrics import Objectives, multi_objective, wrap_answer
 from memenvs.tasks.taskset import Task, open_questions, tokenizer_of
 from memenvs.tasks.tokens import MAX_TOKEN_CHARS, TextTokenizer
 
-SearchModeName = Literal["react", "rewrite", "callback", "mem1", "structured", "a_mem", "compact"]
+SearchModeName = Literal[ModeName, "compact"]
 
 ASK_WITH_MEMORY = Template(
     """\
@@ -195,7 +204,7 @@ class Summaries(Conversation):
     and does not count towards the limit of turns. The whole reply behind its thought is the summary.
 
     Attributes:
-        at: tokens of an observation from which on a summary is asked for.
+        at: a summary is requested once an observation has this many tokens.
         max_memory: tokens of a summary; of a longer one the beginning is kept.
         thoughts: see `memenvs.core.text.thought_end`.
     """
@@ -227,7 +236,8 @@ class Summaries(Conversation):
             episode.wrote(self.mode.read(episode.memory, reply, thought_end(reply, self.thoughts)))
             episode.full = False
             episode.summaries.append(len(episode.history) - 1)
-            prompt = self.prompt() + self._summary(episode.memory.text, env.last_turn - episode.played)
+            left = env.last_turn - episode.played
+            prompt = episode.prompts[0][1] + SUMMARY.format(summary=episode.memory.text, turns=left)
             last = LAST if episode.played >= env.max_turns else ""
             episode.prompts.append((len(episode.history), prompt + last))
         elif not episode.end:
@@ -244,7 +254,7 @@ class Summaries(Conversation):
         request = self.request if episode.full else ""
 
         def with_summary(text: str) -> str:
-            return start + self._summary(text, env.last_turn)
+            return start + SUMMARY.format(summary=text, turns=env.last_turn)
 
         return env._rewritten_fields(
             summary,
@@ -261,10 +271,6 @@ class Summaries(Conversation):
         """See `Conversation.longest`."""
         summary = min(MAX_REPLY_CHARS, MAX_TOKEN_CHARS * self.max_memory) + len(SUMMARY) + len(LAST)
         return super().longest(turn + len(self.request), most) + summary
-
-    @staticmethod
-    def _summary(text: str, turns: int) -> str:
-        return SUMMARY.format(summary=text, turns=turns)
 
 
 @checked
@@ -327,10 +333,8 @@ class Rewritten(Conversation):
         """See `Conversation.scoring_prompts`."""
         episode, turns = self.env.episode, self.env.last_turn  # one number, so that prompts share a prefix
         places, recent, left = self._places(), self._recent(), self._left()
-        history, fill = (
-            tuple(episode.history),
-            functools.partial(self.env.fill, self.env._task, **self._fixed),
-        )
+        history = joined(episode.history)
+        fill = functools.partial(self.env.fill, self.env._task, **self._fixed)
         blank = {"memory": "", "recalled": "", "notice": "", "recent": "", "turns": turns}
         fields = self.env._rewritten_fields(
             episode.shown,
@@ -339,7 +343,7 @@ class Rewritten(Conversation):
             lambda: fill(**places, recent=recent + passages, turns=left),
         ) | {
             "memory_span": episode.memory_span and list(episode.memory_span),
-            "prompt_with_history": lambda: fill(**{**blank, "recent": joined(history)}),
+            "prompt_with_history": lambda: fill(**{**blank, "recent": history}),
         }
         if not isinstance(self.mode, WholeMemory):
             fields |= {"written": episode.written, "recalled": episode.memory.recalled}
@@ -445,7 +449,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             `max_memory` (1024), tokens of memory kept, of a longer one the beginning; `thoughts`, which
             thought may come before the memory: `"strip"`, `"opened"` or `"keep"` (none may), as for
             `ChunkQAEnv`; `keep_turns` (1, 3 or `"all"`), turns that a fresh prompt repeats; and, of
-            `"compact"`, `at` (4096), tokens of an observation from which on a summary is asked for.
+            `"compact"`, `at` (4096): a summary is requested once an observation has this many tokens.
         form: of calls and answers: `"search_r1"`, or, where the prompt grows, `"research"` (ReSearch: the
             results are in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
             (DeepResearcher: a JSON call with a list of queries inside `<tool_call>`); see

@@ -80,13 +80,7 @@ class SearchingEnv(TextEnv[str, E]):
         opening: what a reply begins with that has nothing to say.
         event_names: of `info["events"]`, all 0.0 at reset.
 
-    Args:
-        tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
-        retriever: a spec; None searches the task set's own documents by BM25.
-        k: passages a search.
-        tokenizer: counts tokens; see `SearchQAEnv`.
-        metric: of the answer; None: the task set's own.
-        render_mode: `"ansi"` or None.
+    Args: see `SearchQAEnv`.
     """
 
     unhashed = ("render_mode", "tasks")

@@ -31,50 +31,21 @@ def reads(env, memory="notes"):
     return turns
 
 
-def test_the_teacher_reads_the_evidence_of_its_chunk_in_the_chunks_place(reading):
+def test_the_teacher_reads_the_evidence_of_its_chunk_in_the_chunks_place_and_the_global_one_all(reading):
     for observation, told in reads(reading)[:-2]:
         chunk = observation.partition("<section>\n")[2].partition("\n</section>")[0]
         assert told["teacher_prompt"] == observation.replace(chunk, "\n\n".join(told["evidence_in_chunk"]))
+        assert told["teacher_prompt_global"] == observation.replace(chunk, "\n\n".join(told["evidence"]))
 
 
-def test_the_global_teacher_reads_all_evidence_at_every_turn(reading):
-    for _, told in reads(reading)[:-1]:
-        assert all(document in told["teacher_prompt_global"] for document in told["evidence"])
-
-
-def test_the_teacher_of_the_answer_turn_reads_all_evidence_behind_the_memory(reading):
-    observation, told = reads(reading)[-2]
-    with_evidence = "\n\n".join(["notes", *told["evidence"]])
-    assert told["teacher_prompt"] == observation.replace("\nnotes\n", f"\n{with_evidence}\n")
-
-
-def test_the_prompt_with_memory_is_the_answer_turns_observation(reading):
+def test_the_prompts_of_the_answer_turn_are_its_observation_but_for_the_memory(reading):
     *_, (observation, told), (_, last) = reads(reading)
     assert told["prompt_with_memory"] == last["prompt_with_memory"] == observation
-
-
-def test_the_prompt_without_memory_differs_in_the_memory_alone(reading):
-    told = reads(reading)[-2][1]
-    assert told["prompt_with_memory"].replace("\nnotes\n", "\n\n") == told["prompt_without_memory"]
-
-
-def test_the_target_is_the_bare_answer_and_as_a_reply_would_give_it(reading):
-    told = reads(reading)[-2][1]
+    assert told["prompt_without_memory"] == observation.replace("\nnotes\n", "\n\n")
+    with_evidence = "\n\n".join(["notes", *told["evidence"]])
+    assert told["teacher_prompt"] == observation.replace("\nnotes\n", f"\n{with_evidence}\n")
+    assert told["teacher_prompt_global"] == told["teacher_prompt"]
     assert (told["target"], told["target_wrapped"]) == ("River Yulloa", "\\boxed{River Yulloa}")
-
-
-def test_the_target_of_a_search_is_the_bare_answer_and_in_its_tag():
-    _, info = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite").reset(options={"task": 1})
-    told = info["privileged"]
-    assert (told["target"], told["target_wrapped"]) == ("River Yulloa", "<answer>River Yulloa</answer>")
-
-
-@pytest.mark.parametrize("keep_turns", [1, 3, "all"])
-def test_search_with_memory_tells_the_same_keys_at_every_turn(keep_turns):
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode=["rewrite", {"keep_turns": keep_turns}])
-    _, info = env.reset(options={"task": 0})
-    assert set(info["privileged"]) >= ASKED
-    assert env.step(SEARCH.format("it"))[4]["privileged"].keys() == info["privileged"].keys()
 
 
 APPENDING = {
@@ -141,33 +112,23 @@ def test_the_target_of_a_level_is_a_shortest_solution_in_the_words_of_its_moves(
     assert env.step(f"<think></think>{told['target_wrapped']}")[2]
 
 
-def test_the_teacher_of_a_search_with_a_memory_reads_the_evidence_as_passages():
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite").unwrapped
-    env.reset(options={"task": 1})
-    observation, *_, info = env.step(SEARCH.format("one"))
+@pytest.mark.parametrize("keep_turns", [1, 3, "all"])
+def test_the_prompts_of_a_search_with_a_memory_hold_it_alone_or_the_turns_alone(keep_turns):
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode=["rewrite", {"keep_turns": keep_turns}])
+    _, info = env.reset(options={"task": 1})
+    first = env.step(SEARCH.format("one"))[4]["privileged"]
+    observation, *_, info = env.step(SEARCH.format("two"))
     told = info["privileged"]
-    title = told["evidence"][0].partition("\n")[0]
-    assert (
-        told["teacher_prompt"].removeprefix(observation).startswith(f"\n\n<information>Doc 1(Title: {title})")
-    )
-
-
-def test_the_history_of_a_search_grows_by_its_turns_and_holds_no_memory():
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite")
-    env.reset(options={"task": 0})
-    first = env.step(SEARCH.format("one"))[4]["privileged"]["prompt_with_history"]
-    second = env.step(SEARCH.format("two"))[4]["privileged"]["prompt_with_history"]
-    assert second.startswith(first)  # so that a scorer can reuse the prefix
-    assert SEARCH.format("two") in second
-    assert "<mem>\n\n</mem>" in second
-
-
-def test_the_memory_of_a_search_is_in_its_prompt_without_what_came_back():
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite")
-    env.reset(options={"task": 0})
-    told = env.step(SEARCH.format("one"))[4]["privileged"]
-    assert told["prompt_with_memory"].replace("I know one", "") == told["prompt_without_memory"]
+    assert (told["target"], told["target_wrapped"]) == ("River Yulloa", "<answer>River Yulloa</answer>")
+    assert told["prompt_with_memory"].replace("I know two", "") == told["prompt_without_memory"]
     assert "<information>" not in told["prompt_with_memory"].partition("Question:")[2]
+    # A scorer can reuse the prefix.
+    assert told["prompt_with_history"].startswith(first["prompt_with_history"])
+    assert SEARCH.format("two") in told["prompt_with_history"]
+    assert "<mem>\n\n</mem>" in told["prompt_with_history"]
+    title = told["evidence"][0].partition("\n")[0]
+    evidence = told["teacher_prompt"].removeprefix(observation)
+    assert evidence.startswith(f"\n\n<information>Doc 1(Title: {title})")
 
 
 @pytest.mark.parametrize("method", [["InfoMem", {"side": "both"}], ["MemPO", {}]], ids=str)

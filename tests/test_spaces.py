@@ -1,7 +1,6 @@
 """The space of Unicode texts."""
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import DelayObservation, FlattenObservation, FrameStackObservation
@@ -22,31 +21,16 @@ def test_what_is_too_long_or_no_text_is_outside(outside):
     assert not UnicodeText(10).contains(outside)
 
 
-def test_samples_are_inside_and_follow_the_seed():
-    samples = [UnicodeText(50, seed=3).sample() for _ in range(2)]
-    assert samples[0] == samples[1]
-    space = UnicodeText(5, seed=0)
-    assert all(space.contains(space.sample()) for _ in range(100))
-
-
-def test_samples_hold_no_control_character():
+def test_samples_are_printable_texts_of_the_space_that_follow_the_seed():
+    assert UnicodeText(50, seed=3).sample() == UnicodeText(50, seed=3).sample()
     space = UnicodeText(64, seed=0)
-    assert all(space.sample().isprintable() for _ in range(300))
+    samples = [space.sample() for _ in range(300)]
+    assert all(space.contains(sample) and sample.isprintable() for sample in samples)
+    assert space.from_jsonable(space.to_jsonable(samples)) == samples
 
 
 def test_spaces_are_equal_by_their_size():
     assert UnicodeText(5) == UnicodeText(5) != UnicodeText(6)
-
-
-def test_texts_round_trip_through_json():
-    space = UnicodeText(10)
-    assert space.from_jsonable(space.to_jsonable(["a", np.str_("b")])) == ["a", "b"]
-
-
-def test_a_vector_environment_of_gymnasium_takes_the_space():
-    venv = gym.vector.SyncVectorEnv([lambda: gym.make("memenvs:MemChunkQA-v0")] * 2)
-    observations, _ = venv.reset(seed=[1, 1])
-    assert observations[0] == observations[1]
 
 
 def test_an_async_vector_environment_of_gymnasium_gives_the_same_texts_without_shared_memory():
@@ -63,12 +47,9 @@ def test_a_cleaned_text_is_in_the_space_whatever_it_was(text, size):
     assert UnicodeText(size).contains(clean_text(text, size))
 
 
-def test_a_lone_surrogate_becomes_the_replacement_character():
+def test_each_lone_surrogate_becomes_one_replacement_character():
     assert clean_text("a\ud800b", 10) == "a\ufffdb"
-
-
-def test_two_surrogates_in_a_row_stay_two_characters():
-    assert clean_text("a\ud83d\ude00b", 10) == "a\ufffd\ufffdb"  # places in the raw text stay places here
+    assert clean_text("a\ud83d\ude00b", 10) == "a\ufffd\ufffdb"  # so positions in the raw text stay valid
 
 
 REPLY = "<think></think><answer>Up</answer>"

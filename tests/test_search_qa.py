@@ -199,7 +199,7 @@ def test_tags_of_agents_are_escaped_and_other_marks_are_left_alone():
 
 def test_information_is_cut_at_its_tokens_and_always_closed():
     tokenizer = load_tokenizer()
-    shown = cut_passages(["Title\n" + "many words " * 400], tokenizer, 50)
+    (shown,) = cut_passages(["Title\n" + "many words " * 400], tokenizer, 50)
     assert tokenizer.count(shown) <= 50
     assert FORMS["search_r1"].show(shown) == f"\n\n<information>{shown}</information>\n\n"
     assert shown.startswith("Doc 1(Title: Title) many")

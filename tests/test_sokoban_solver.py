@@ -33,7 +33,7 @@ def plain_search(board: np.ndarray) -> int | None:
             continue
         seen.add(bytes(state.cells))
         for action in range(4):
-            after = state.copy()
+            after = Board(state.grid)
             if after.step(action).moved_player:
                 queue.append((after, cost + 1))
     return None

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
-
-import numpy as np
 
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import clean_text
@@ -175,12 +172,9 @@ class SearchingEnv(TextEnv[str, E]):
 
     def _show_passages(self, passages: Sequence[str], max_tokens: int) -> tuple[str, list[str]]:
         """Passages as at most `max_tokens` tokens of text, and the part of it that shows each."""
-        shown, ends = cut_passages(passages, self.tokenizer, max_tokens), [0]
-        for number, contents in enumerate(passages, 1):
-            ends.append(ends[-1] + len(_block(number, contents)))
-        parts = [shown[start:end] for start, end in itertools.pairwise(ends)]
+        parts = cut_passages(passages, self.tokenizer, max_tokens)
         self.episode.passages = [text for text, part in zip(passages, parts, strict=True) if part.strip()]
-        return shown, parts
+        return "".join(parts).strip(), parts
 
     # The episode.
 
@@ -291,17 +285,19 @@ def show_passages(passages: Sequence[str]) -> str:
     return "".join(_block(number, contents) for number, contents in enumerate(passages, 1))
 
 
-def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: int) -> str:
-    """Passages as they are shown, cut at `max_tokens` tokens.
+def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: int) -> list[str]:
+    """The part of each passage that is shown, as Search-R1 shows it, at most `max_tokens` tokens in all.
 
     Each passage is written and tokenised once and remembered: searches of one task bring the same ones again
     and again.
     """
-    gaps = [text_gaps(tokenizer, _block(number, contents)) for number, contents in enumerate(passages, 1)]
-    shown = show_passages(passages)
-    if sum(map(len, gaps)) > max_tokens:
-        shown = shown[: int(np.concatenate(gaps)[:max_tokens].sum())]
-    return shown.strip()
+    parts, left = list[str](), max_tokens
+    for number, contents in enumerate(passages, 1):
+        block = _block(number, contents)
+        gaps = text_gaps(tokenizer, block)
+        parts.append(block if len(gaps) <= left else block[: int(gaps[:left].sum())])
+        left = max(left - len(gaps), 0)
+    return parts
 
 
 def holds_answer(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[bool, list[bool]]:

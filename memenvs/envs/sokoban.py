@@ -20,7 +20,7 @@ from memenvs.core.state import text_hash
 from memenvs.core.text import Template, first_pair, in_order
 from memenvs.data import bundled
 from memenvs.envs.render import reward_line, show_turn
-from memenvs.sokoban import LETTERS, BatchStep, Board, LevelSet, Step, is_deadlocked, rgb, solve, to_text
+from memenvs.sokoban import LETTERS, Board, LevelSet, Step, is_deadlocked, rgb, solve, to_text
 from memenvs.sokoban.board import Grid
 from memenvs.tasks.metrics import wrap_answer
 
@@ -413,7 +413,7 @@ class Weights:
         placement = self.placed * step.pushed_on + self.removed * step.pushed_off
         return self.outcome * step.solved, placement, self.last_step if step.solved else self.step
 
-    def totals(self, step: BatchStep) -> NDArray[np.float64]:
+    def totals(self, step: Step) -> NDArray[np.float64]:
         """The sum of the components, of N boards: (N,)."""
         totals = np.where(step.solved, self.outcome + self.last_step, self.step)
         if self.placed:

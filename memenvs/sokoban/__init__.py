@@ -8,7 +8,7 @@ from memenvs.sokoban.board import (
     parse,
     to_text,
 )
-from memenvs.sokoban.engine import BatchStep, Board, BoardBatch, Step
+from memenvs.sokoban.engine import Board, BoardBatch, Step
 from memenvs.sokoban.generator import Generator
 from memenvs.sokoban.levels import Level, LevelSet
 from memenvs.sokoban.render import rgb
@@ -17,7 +17,6 @@ from memenvs.sokoban.solver import Solution, is_deadlocked, solve
 __all__ = [
     "LETTERS",
     "XSB",
-    "BatchStep",
     "Board",
     "BoardBatch",
     "Generator",

@@ -9,7 +9,7 @@ left, 3 right. A player who cannot move stays; that still counts as a step.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,23 +52,13 @@ _FLIP_AHEAD, _FLIP_BEYOND = np.array(FLIP_AHEAD, np.uint8), np.array(FLIP_BEYOND
 
 
 class Step(NamedTuple):
-    """What one step did to one board."""
+    """What one step did to a board (bools), or to N boards (arrays (N,) of bools)."""
 
-    moved_player: bool
-    moved_box: bool
-    pushed_on: bool  # a box came from outside the targets onto one
-    pushed_off: bool  # a box left the targets; from target to target is neither
-    solved: bool  # no target is empty after the step
-
-
-class BatchStep(NamedTuple):
-    """What one step did to N boards: `Step` with arrays (N,)."""
-
-    moved_player: Bools
-    moved_box: Bools
-    pushed_on: Bools
-    pushed_off: Bools
-    solved: Bools
+    moved_player: Any
+    moved_box: Any
+    pushed_on: Any  # a box came from outside the targets onto one
+    pushed_off: Any  # a box left the targets; from target to target is neither
+    solved: Any  # no target is empty after the step
 
 
 _STEPS = tuple(
@@ -124,13 +114,6 @@ class Board:
         height, width = self.shape
         return rows_to_text(self.cells[: height * width], width, LETTERS)
 
-    def copy(self) -> Board:
-        """An independent board in the same state."""
-        other = object.__new__(Board)
-        other.shape, other.cells, other.player = self.shape, self.cells[:], self.player
-        other.placed, other.targets, other._delta = self.placed, self.targets, self._delta
-        return other
-
     def step(self, action: int) -> Step:
         """Move the player; raises KeyError for an action that is not 0 to 3."""
         cells, player, delta = self.cells, self.player, self._delta[action]
@@ -179,7 +162,7 @@ class BoardBatch:
         self.placed[rows] = (flat == BOX | TARGET).sum(1)
         self.targets[rows] = ((flat & TARGET) != 0).sum(1)
 
-    def step(self, actions: npt.NDArray[np.integer], active: Bools | None = None) -> BatchStep:
+    def step(self, actions: npt.NDArray[np.integer], active: Bools | None = None) -> Step:
         """Move the player of each board where `active` (all by default); the other boards do not change.
 
         `actions`, 0 to 3, and `active` are (N,).
@@ -199,4 +182,4 @@ class BoardBatch:
         delta *= moved
         player += delta
         self.placed += _GAIN.take(kind)
-        return BatchStep(moved, kind >= PUSH, kind == PUSH_ON, kind == PUSH_OFF, self.placed == self.targets)
+        return Step(moved, kind >= PUSH, kind == PUSH_ON, kind == PUSH_OFF, self.placed == self.targets)

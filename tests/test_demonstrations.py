@@ -71,6 +71,21 @@ def test_an_episode_that_rewrites_is_a_sequence_a_turn(policy):
         assert text(policy, sample.ids) == observation + reply + "<|im_end|>"
 
 
+def test_an_episode_with_summaries_is_shown_by_its_observations():
+    settings = {"tasks": "world-test", "memory_mode": ["compact", {"at": 100}], "max_turns": 2}
+    env = gym.make("memenvs:MemSearchQA-v0", disable_env_checker=True, **settings)
+    read = []
+
+    def searching(observation, info):
+        read.append(observation)
+        return "<think></think><search>town</search>"
+
+    (shown,) = play_teacher(env, searching, [1])
+    assert shown.context == "rewrite"
+    assert [text for text, _ in shown.turns] == read
+    assert len(read) == 5  # two searches, a summary behind each, and the turn for an answer
+
+
 def test_a_stop_string_needs_no_end_token(tiny_model):
     policy = HFPolicy(str(tiny_model), chat=False, sampling_params=SamplingParams(stop=("</answer>",)))
     (sample,) = to_samples(policy, played("MemSokoban-v0", seeds=(1,))[0])

@@ -365,10 +365,10 @@ def test_real_questions_find_their_gold_passage(real_data):
         retriever=f"lexical:{real_data / 'wiki/wiki_passages.jsonl.gz'}",
     )
     found = 0.0
-    for task in range(50):
+    for task in range(20):
         env.reset(options={"task": task})
         found += env.step(search(env.questions[task].question))[4]["events"]["retrieved"]
-    assert found > 20
+    assert found > 8
 
 
 @pytest.mark.parametrize(

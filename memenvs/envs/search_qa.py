@@ -99,6 +99,7 @@ class SearchEpisode(SearchingEpisode):
         overflows: memories that were cut at `max_memory`.
         prompts: each fresh prompt so far, with the number of turns before it; later turns follow it.
         summaries: numbers of the turns that wrote a summary, from 0.
+        tokens: of the observation, where it is limited; 0 behind a fresh prompt.
         full: whether the next reply is a summary.
         searches: searches run.
         found: contents of the passages in which an accepted answer has been shown.
@@ -113,6 +114,7 @@ class SearchEpisode(SearchingEpisode):
     overflows: int = 0
     prompts: list[tuple[int, str]] = field(default_factory=list)
     summaries: list[int] = field(default_factory=list)
+    tokens: int = 0
     full: bool = False
     searches: int = 0
     found: list[str] = field(default_factory=list)
@@ -234,17 +236,19 @@ class Summaries(Conversation):
         episode.wrote(Written(None))
         if move.kind == "summary":
             episode.wrote(self.mode.read(episode.memory, reply, thought_end(reply, self.thoughts)))
-            episode.full = False
+            episode.full, episode.tokens = False, 0
             episode.summaries.append(len(episode.history) - 1)
             left = env.last_turn - episode.played
             prompt = episode.prompts[0][1] + SUMMARY.format(summary=episode.memory.text, turns=left)
             last = LAST if episode.played >= env.max_turns else ""
             episode.prompts.append((len(episode.history), prompt + last))
         elif not episode.end:
-            turns = [reply + feedback for reply, feedback in episode.since_prompt]
-            episode.full = sum(env.tokenizer.counts([episode.prompts[-1][1], *turns])) >= self.at
+            feedback = episode.history[-1][1]
+            prompt = "" if episode.tokens else episode.prompts[-1][1]
+            episode.tokens += sum(env.tokenizer.counts([prompt, reply + feedback]))
+            episode.full = episode.tokens >= self.at
             if episode.full:
-                episode.history[-1] = (reply, episode.history[-1][1] + self.request)
+                episode.history[-1] = (reply, feedback + self.request)
 
     def scoring_prompts(self, passages: str) -> dict[str, Any]:
         """See `Conversation.scoring_prompts`; the prompts for the answer hold the summary and no turns."""

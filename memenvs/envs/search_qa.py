@@ -12,7 +12,6 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.text import Tagged, Template, Thoughts, first_pair, replace_templates, thought_end
 from memenvs.envs.memory import (
-    MAX_NOTICE,
     MODES,
     RECALLED,
     Memory,
@@ -34,7 +33,7 @@ from memenvs.envs.searching import (
 )
 from memenvs.tasks.metrics import Objectives, multi_objective, wrap_answer
 from memenvs.tasks.taskset import Task, open_questions, tokenizer_of
-from memenvs.tasks.tokens import MAX_TOKEN_CHARS, TextTokenizer
+from memenvs.tasks.tokens import TextTokenizer
 
 SearchModeName = Literal[ModeName, "compact"]
 
@@ -64,6 +63,9 @@ SHOWN: dict[Literal[1, 3, "all"], str] = {
     "all": "your own memory and every turn",
 }
 """What a prompt with a memory says that it repeats, by `keep_turns`."""
+
+MAX_PROMPT = 1000
+"""More characters than any of our own texts in a prompt has: the rule of a memory, a request, a notice."""
 
 LAST = "No searches are left: answer now.\n\n"
 
@@ -187,15 +189,6 @@ class Conversation:
         """See `SearchingEnv._scoring_prompts`; a teacher reads `passages`."""
         return self.env._appended_fields(self.env.episode.prompts[0][1], self.env._observe(), passages)
 
-    def longest(self, turn: int, most: dict[str, int]) -> int:
-        """Characters of the longest observation.
-
-        Args:
-            turn: of a reply and its feedback.
-            most: of the longest text at the places of the template, by name.
-        """
-        return self.env.template.longest(**most) + (self.env.last_turn + 1) * turn
-
 
 @checked
 @dataclass
@@ -270,11 +263,6 @@ class Summaries(Conversation):
             "written": episode.written,
             "prompt_with_history": lambda: start + joined(turns).replace(self.request, ""),
         }
-
-    def longest(self, turn: int, most: dict[str, int]) -> int:
-        """See `Conversation.longest`."""
-        summary = min(MAX_REPLY_CHARS, MAX_TOKEN_CHARS * self.max_memory) + len(SUMMARY) + len(LAST)
-        return super().longest(turn + len(self.request), most) + summary
 
 
 @checked
@@ -352,12 +340,6 @@ class Rewritten(Conversation):
         if not isinstance(self.mode, WholeMemory):
             fields |= {"written": episode.written, "recalled": episode.memory.recalled}
         return fields
-
-    def longest(self, turn: int, most: dict[str, int]) -> int:
-        """See `Conversation.longest`."""
-        fixed = {place: len(text) for place, text in self._fixed.items()}
-        places = {"memory": turn, "recalled": turn, "notice": MAX_NOTICE + 2}
-        return self.env.template.longest(**most, **fixed, **places, recent=(self.env.last_turn + 1) * turn)
 
     def _left(self) -> int:
         return self.env.last_turn - len(self.env.episode.history)
@@ -540,10 +522,12 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         return "append" if self.context == "append" or self.episode.since_prompt else "rewrite"
 
     def _longest(self, question: int, objectives: int) -> int:
-        turn = 2 * MAX_REPLY_CHARS + 64 * self.max_information  # a reply and its feedback
-        digits = len(str(self.last_turn))
-        most = {"question": question, "several": len(several(objectives)), "turns": digits}
-        return self.memory.longest(turn, {**most, "searches": digits})
+        turn = 2 * MAX_REPLY_CHARS + 64 * self.max_information + MAX_PROMPT  # a reply and its feedback
+        history, digits = (self.last_turn + 1) * turn, len(str(self.last_turn))
+        own = {place: MAX_PROMPT for place in ("shown", "rule", "notice", "max_memory")}
+        counts = {"question": question, "several": len(several(objectives)), "turns": digits}
+        parts = {"searches": digits, "memory": turn, "recalled": turn, "recent": history}
+        return self.template.longest(**counts, **own, **parts) + history + turn
 
     def _scoring_prompts(self) -> dict[str, Any]:
         return self.memory.scoring_prompts(self.form.show(self._passages) if self._passages else "")

@@ -1,4 +1,4 @@
-"""Fields that are made when they are read."""
+"""Fields that are computed when they are read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class LazyFields(Mapping[str, Any]):
-    """Named values, some of which are made when they are first read.
+    """Named values, some of which are computed when they are first read.
 
-    It equals a dictionary of the same values; a copy or a pickle of it holds all values, made.
+    It equals a dictionary of the same values; a copy or a pickle of it holds all values, computed.
 
     Args:
         fields: values by name. A function without arguments is called on the first read, and what it returns

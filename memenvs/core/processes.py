@@ -17,7 +17,7 @@ T = TypeVar("T")
 def map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -> Generator[T, None, None]:
     """`make(job)` for each job, in order, by `workers` processes that take turns.
 
-    They work ahead by no more than a pipe holds, so `jobs` may be longer than what the caller consumes.
+    They work ahead only as far as a pipe holds, so `jobs` may be longer than what the caller consumes.
     Closing the generator ends the processes.
 
     Each process has its own pipe, which closes if the process is killed in the middle of a result. With the

@@ -137,9 +137,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         leaves the memory as it was, and the next prompt says why. At the answer turn the reply holds the
         answer as `\boxed{…}` or `<answer>…</answer>`. Several objectives are answered in one, separated by
         ";", or, with `ask="each"` and `"later"`, in a turn each, all from the memory that the reading left.
-        The thought that opens a reply is dropped before anything else: it is neither memory nor answer. A
-        reply that is nothing but a thought, as one cut before `</think>`, is empty, and so is the memory it
-        leaves.
+        The thought that opens a reply is dropped first: it is neither memory nor answer. A reply that is only
+        a thought, for example one truncated before `</think>`, is empty and leaves an empty memory.
 
     Observation:
         Question, memory and chunk; at the end question and memory. `info["context"]` is `"rewrite"`; with
@@ -173,26 +172,26 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     Args:
         tasks: a bundled task set's name or a folder made by `memenvs build`.
-        chunk_size: tokens of a chunk.
-        max_memory: tokens of memory kept; of a longer one the beginning, at most 16 characters a token.
+        chunk_size: tokens per chunk.
+        max_memory: tokens of memory kept; a longer one is truncated. A token has at most 16 characters.
         max_answer: tokens of the final reply that count.
         tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
             that the task set was built with.
-        cut_at: `"token"`, or `"document"` to cut no document that fits a chunk with its header.
-        n_documents: read only so many documents of the task, its evidence among them, drawn at reset.
+        cut_at: `"token"`, or `"document"`: a document that fits in a chunk with its header stays whole.
+        n_documents: how many of the task's documents to read, drawn at reset, always with its evidence.
         template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
             `{turn}`, `{turns}`, `{max_memory}`, `{format}` (how to answer, and how many answers), `{rule}`,
             `{notice}` and `{recalled}` (of the memory mode) may be used. Or `"short"`, a wording for small
-            models. Own wording by default.
+            models. By default the environment's own wording.
         answer_format: `"boxed"` or `"tag"`.
         thoughts: `"strip"` drops a leading `<think>…</think>`, and what comes before a lone `</think>`;
-            `"opened"` also takes a reply without `</think>` for a thought that was cut, as it is where the
-            chat template writes `<think>` itself; `"keep"` drops nothing.
+            `"opened"` also treats a reply without `</think>` as a truncated thought, for chat templates that
+            write `<think>` themselves; `"keep"` drops nothing.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own. `boxed_em` and
             `math_em` need `"boxed"`.
-        ask: several questions of a task (`memenvs build multi`) `"together"`, in one answer turn;
-            `"each"` in a turn of its own, all of them shown while the text is read; or `"later"`, as `"each"`
-            but not shown before the text has been read, so that the memory must serve any question.
+        ask: how to ask several questions of a task (`memenvs build multi`): `"together"` in one answer turn;
+            `"each"` in its own turn, with all of them shown while the text is read; or `"later"`, in its own
+            turn and shown only then, so that the memory must serve any question.
         memory_mode: `"rewrite"` (MemAgent): the reply is the new memory. `"callback"` (ReMemR1): so it is,
             and `<recall>query</recall>` in it shows an earlier memory with the next chunk. `"mem1"`: the
             thought that opens the reply is memory and thinking in one. `"structured"` (Memory-R1, Mem-alpha):

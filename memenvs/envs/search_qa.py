@@ -128,6 +128,11 @@ class SearchEpisode(SearchingEpisode):
         return len(self.history) - len(self.summaries)
 
     @property
+    def searching(self) -> list[tuple[str, str]]:
+        """The turns that were not summaries."""
+        return [turn for number, turn in enumerate(self.history) if number not in self.summaries]
+
+    @property
     def since_prompt(self) -> list[tuple[str, str]]:
         """The turns that follow the last fresh prompt."""
         return self.history[self.prompts[-1][0] :]
@@ -200,7 +205,7 @@ class Summaries(Conversation):
 
     Attributes:
         at: a summary is requested once an observation has this many tokens.
-        max_memory: tokens of a summary; of a longer one the beginning is kept.
+        max_memory: tokens of a summary; a longer one is truncated.
         thoughts: see `memenvs.core.text.thought_end`.
     """
 
@@ -247,8 +252,7 @@ class Summaries(Conversation):
         """See `Conversation.scoring_prompts`; the prompts for the answer hold the summary and no turns."""
         env, episode = self.env, self.env.episode
         start, now, summary = episode.prompts[0][1], env._observe(), episode.memory.text
-        turns = [turn for number, turn in enumerate(episode.history) if number not in episode.summaries]
-        request = self.request if episode.full else ""
+        turns, request = episode.searching, self.request if episode.full else ""
 
         def with_summary(text: str) -> str:
             return start + SUMMARY.format(summary=text, turns=env.last_turn)
@@ -272,7 +276,7 @@ class Rewritten(Conversation):
 
     Attributes:
         keep_turns: turns that a prompt repeats.
-        max_memory: tokens of memory kept; of a longer one the beginning.
+        max_memory: tokens of memory kept; a longer one is truncated.
         thoughts: which thought may come before `<mem>`; see `memenvs.core.text.thought_end`.
     """
 
@@ -424,17 +428,17 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
         retriever: `"lexical:FILE"`, `"dense:INDEX_DIR"` or `"http://host:port"`; None searches the task set's
             own documents by BM25.
-        k: passages a search.
-        max_turns: turns in which a search is run; by default 4, and 16 with a memory.
+        k: passages per search.
+        max_turns: turns in which a search is run; by default 4, with a memory 16.
         final_answer_turn: allow one more turn, for an answer only (the papers' code does).
-        max_information: tokens of passages a search.
+        max_information: tokens of passages per search.
         memory_mode: `"react"` (ReAct): no memory, the prompt grows. `"rewrite"` (MemPO): every reply rewrites
             the memory, and each turn has a fresh prompt, as with `"callback"`, `"mem1"` (the thought that
             opens a reply is the memory; there is no `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
             `"compact"`: the prompt grows until it is replaced by a summary. Or `[name, settings]`:
-            `max_memory` (1024), tokens of memory kept, of a longer one the beginning; `thoughts`, which
-            thought may come before the memory: `"strip"`, `"opened"` or `"keep"` (none may), as for
-            `ChunkQAEnv`; `keep_turns` (1, 3 or `"all"`), turns that a fresh prompt repeats; and, of
+            `max_memory` (1024), tokens of memory kept, a longer one is truncated; `thoughts`, which thought
+            may come before the memory: `"strip"`, `"opened"` or `"keep"` (none may), as for `ChunkQAEnv`;
+            `keep_turns` (1, 3 or `"all"`), turns that a fresh prompt repeats; and, of
             `"compact"`, `at` (4096): a summary is requested once an observation has this many tokens.
         form: of calls and answers: `"search_r1"`, or, where the prompt grows, `"research"` (ReSearch: the
             results are in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
@@ -584,8 +588,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
 
     def _proper(self) -> bool:
         """Whether an episode that was answered is in form, its summaries aside."""
-        episode = self.episode
-        turns = [turn for number, turn in enumerate(episode.history) if number not in episode.summaries]
+        turns = self.episode.searching
         return self.form.proper([self.memory.read(reply) for reply, _ in turns], joined(turns))
 
     def _prompt_tokens(self) -> list[int]:

@@ -71,7 +71,7 @@ class SearchingEnv(TextEnv[str, E]):
     Attributes:
         questions: the tasks.
         retriever: what is searched.
-        k: passages a search.
+        k: passages per search.
         last_turn: turns in all.
         max_answer: tokens of the answer that count, for each of the task's questions.
         opening: what a reply begins with that has nothing to say.

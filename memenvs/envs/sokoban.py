@@ -93,7 +93,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     """Solve a Sokoban level in a few turns of a few moves (MT-PPO, appendix E).
 
     Action:
-        `<think>…</think><answer>Up || Right || Up</answer>`. Letter case and spaces are forgiven; a word that
+        `<think>…</think><answer>Up || Right || Up</answer>`. Case and extra spaces do not matter; a word that
         is not a move ends the list. Moves after the level is solved are not made.
 
     Observation:
@@ -130,10 +130,10 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
         level_split: a split of the set; None takes all levels.
         min_solution: fewest moves of a shortest solution.
-        max_solution: most moves; by default as many as the turns allow, so that every level can be solved.
+        max_solution: most moves of one; by default as many as the turns allow, so every level can be solved.
         max_turns: turns.
-        max_actions: moves a turn.
-        max_steps: moves an episode.
+        max_actions: moves per turn.
+        max_steps: moves per episode.
         rewards: see Reward.
         render_mode: `"ansi"`, `"rgb_array"` or None.
 
@@ -306,7 +306,7 @@ class SokobanImageEnv(SokobanEnv):
         `{"image": (H * tile, W * tile, 3) uint8, "text": str}`: the board now, and the text of `SokobanEnv`.
 
     Args:
-        tile: pixels a square, 4 to 256.
+        tile: pixels per side of a square, 4 to 256.
         **kwargs: those of `SokobanEnv`.
 
     Version:
@@ -357,9 +357,9 @@ _ACTIONS = {name.lower(): action for action, name in enumerate(MOVES)}
 def read_moves(reply: str, most: int) -> Moves:
     """The moves of a reply, `<think>…</think><answer>Up || Right</answer>`, at most `most`.
 
-    Letter case and spaces are forgiven, empty places too. A word that is not a move ends the list. A list
-    without a thought, or with text around it, is played but is not well formed. Moves beyond `most` are not
-    played and are no fault.
+    Case, extra spaces and empty places do not matter. A word that is not a move ends the list. A list without
+    a thought, or with text around it, is played but is not well formed. Moves beyond `most` are not played,
+    and the reply is still well formed.
     """
     remark, pairs = "", in_order(reply, "think", "answer")
     if pairs:
@@ -388,7 +388,7 @@ def read_moves(reply: str, most: int) -> Moves:
 
 @dataclass(frozen=True)
 class Weights:
-    """What a reward is made of.
+    """The weights of a reward.
 
     Attributes:
         outcome: once, when the level is solved.

@@ -43,7 +43,7 @@ class _Played:
 
 
 class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
-    """Solve a Sokoban level a move at a time.
+    """Solve a Sokoban level one move at a time.
 
     Action:
         `Discrete(4)`: 0 up, 1 down, 2 left, 3 right. A player who cannot move stays.
@@ -69,7 +69,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         level_split: a split of the set; None takes all levels.
         min_solution: fewest moves of a shortest solution.
         max_solution: most moves of one; None for any.
-        max_steps: moves an episode.
+        max_steps: moves per episode.
         rewards: see Reward.
         channels_first: planes before rows.
         render_mode: `"ansi"`, `"rgb_array"` or None.
@@ -294,7 +294,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         return self._observe(), rewards, terminated, truncated, infos
 
     def render(self) -> tuple[Any, ...] | None:
-        """A picture or a text a board, by `render_mode`; None without one."""
+        """A picture or a text for each board, by `render_mode`; None without one."""
         if self.render_mode is None:
             return None
         return tuple(draw(board, self.render_mode) for board in self._playing().cells)
@@ -320,7 +320,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self._over[rows] = False
 
     def _draw_level(self, row: int) -> int:
-        """The next task of a row, drawn a few at once: the same numbers as one by one, sooner."""
+        """The next task of a row; drawing a few at once is faster and gives the same numbers."""
         if not self._drawn[row]:
             drawn = self._generators[row].integers(len(self._single.chosen), size=32)
             self._drawn[row] = drawn[::-1].tolist()

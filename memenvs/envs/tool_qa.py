@@ -90,8 +90,8 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
         retriever: as for `SearchQAEnv`.
-        k: passages of a result.
-        max_result: tokens of a result.
+        k: passages per result.
+        max_result: tokens per result.
         tokenizer: as for `SearchQAEnv`.
         template: `{"ask": …}` with the place `{question}`; `{several}` (how to give several answers) may be
             used. Own wording by default.

@@ -5,7 +5,6 @@ import pytest
 
 import memenvs  # noqa: F401
 from memenvs.envs.search_forms import FORMS
-from memenvs.envs.search_qa import read_reply
 from memenvs.rollout.scripted import LexicalSearcher, make_policy, play_episode, play_tasks
 
 
@@ -14,10 +13,10 @@ def test_it_searches_for_the_question_and_then_answers_from_what_came(memory_mod
     env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode=memory_mode).unwrapped
     policy = make_policy("lexical", env)
     observation, info = env.reset(seed=0, options={"task": 0})
-    move = read_reply(policy(observation, info), memory=memory_mode in ("rewrite", "structured"))
+    move = env.memory.read(policy(observation, info))
     assert (move.kind, move.content, move.well_formed) == ("search", env.questions[0].question, True)
     observation, _, _, _, info = env.step(policy(observation, info))
-    move = read_reply(policy(observation, info), memory=memory_mode in ("rewrite", "structured"))
+    move = env.memory.read(policy(observation, info))
     assert (move.kind, move.well_formed) == ("answer", True)
     assert move.content in observation
 

@@ -68,7 +68,7 @@ def answer(text):
     "case", cases("search_r1_step"), ids=lambda case: repr(case["input"]["response"])[:60]
 )
 def test_a_reply_is_read_as_search_r1_reads_it(case):
-    move = read_reply(case["input"]["response"])
+    move = FORMS["search_r1"].read(case["input"]["response"])
     assert (move.kind or None, move.content) == (case["output"]["action"], case["output"]["content"])
 
 
@@ -98,7 +98,8 @@ def test_passages_are_shown_as_search_r1_shows_them(case):
     ],
 )
 def test_a_well_formed_reply_is_its_tags_and_nothing_else(reply, memory, well_formed):
-    assert read_reply(reply, memory=memory).well_formed == well_formed
+    read = read_reply if memory else FORMS["search_r1"].read
+    assert read(reply).well_formed == well_formed
 
 
 def test_a_search_run_reports_its_events(make):

@@ -14,7 +14,7 @@ from memenvs.cli import GREEN
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.text import Template, Thoughts, replace_templates, thought_end
-from memenvs.envs.memory import MAX_NOTICE, MODES, RECALLED, Memory, ModeName, Shown
+from memenvs.envs.memory import MAX_OWN_TEXT, MODES, RECALLED, Memory, ModeName, Shown
 from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.tasks.context import Chunk, Context, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
@@ -401,23 +401,17 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     def _longest(self) -> int:
         """Characters of the longest prompt, by the larger template."""
         counts = self.tasks.card.counts
-        answers = 1 if self.ask == "together" else self.tasks.max_objectives
-        digits = len(str(counts["max_chars"] + answers))  # a chunk has at least one character
-        hidden = len(unseen(answers)) if self.ask == "later" else 0
+        memory = min(MAX_REPLY_CHARS, MAX_TOKEN_CHARS * self.max_memory)
         most = {
-            "question": max(counts["max_question_chars"], hidden),
-            "memory": min(MAX_REPLY_CHARS, MAX_TOKEN_CHARS * self.max_memory),
+            **dict.fromkeys(_PLACES, MAX_OWN_TEXT),
+            "question": counts["max_question_chars"] + MAX_OWN_TEXT,
+            "memory": memory,
+            "recalled": len(RECALLED) + memory,
             "chunk": counts["max_chars"],
-            "turn": digits,
-            "turns": digits,
-            "max_memory": len(str(self.max_memory)),
             "format": len(answer_form(self.answer_format, self.tasks.max_objectives)),
-            "rule": len(self._rule),
-            "notice": MAX_NOTICE + 1,
         }
-        most["recalled"] = len(RECALLED) + most["memory"]
         longest = max(template.longest(**most) for template in self._templates.values())
-        turns = counts["max_chars"] + answers
+        turns = counts["max_chars"] + self.tasks.max_objectives  # a chunk has at least one character
         return turns * (longest + MAX_REPLY_CHARS) if self.mode.appends else longest
 
     def _privileged(self) -> dict[str, Any]:

@@ -36,6 +36,9 @@ NO_MEMORY = "Your last reply did not open with <mem>…</mem>, so the memory is 
 MAX_NOTICE = 400
 """The most characters of the notice about the parts of a reply that were not carried out."""
 
+MAX_OWN_TEXT = 1000
+"""More characters than any text of ours in a prompt has: a number, a rule, a notice, a request."""
+
 _LINE = re.compile(r"[^\n]*\S[^\n]*")
 _OPERATION = re.compile(r"\s*(?:(ADD)\s*:\s*(\S.*)|(UPDATE)\s+(\d+)\s*:\s*(\S.*)|(DELETE)\s+(\d+)|(NOOP))\s*")
 _K1, _B = 1.5, 0.75

@@ -12,6 +12,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.text import Tagged, Template, Thoughts, first_pair, replace_templates, thought_end
 from memenvs.envs.memory import (
+    MAX_OWN_TEXT,
     MODES,
     RECALLED,
     Memory,
@@ -63,9 +64,6 @@ SHOWN: dict[Literal[1, 3, "all"], str] = {
     "all": "your own memory and every turn",
 }
 """What a prompt with a memory says that it repeats, by `keep_turns`."""
-
-MAX_PROMPT = 1000
-"""More characters than any of our own texts in a prompt has: the rule of a memory, a request, a notice."""
 
 LAST = "No searches are left: answer now.\n\n"
 
@@ -301,7 +299,7 @@ class Rewritten(Conversation):
 
     def read(self, reply: str) -> Move:
         """See `Conversation.read`."""
-        return read_reply(reply, memory=True, thoughts=self.thoughts, in_thought=self.mode.in_thought)
+        return read_reply(reply, self.thoughts, self.mode.in_thought)
 
     def prompt(self) -> str:
         """See `Conversation.prompt`."""
@@ -526,9 +524,9 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         return "append" if self.context == "append" or self.episode.since_prompt else "rewrite"
 
     def _longest(self, question: int, objectives: int) -> int:
-        turn = 2 * MAX_REPLY_CHARS + 64 * self.max_information + MAX_PROMPT  # a reply and its feedback
+        turn = 2 * MAX_REPLY_CHARS + 64 * self.max_information + MAX_OWN_TEXT  # a reply and its feedback
         history, digits = (self.last_turn + 1) * turn, len(str(self.last_turn))
-        own = {place: MAX_PROMPT for place in ("shown", "rule", "notice", "max_memory")}
+        own = dict.fromkeys(("shown", "rule", "notice", "max_memory"), MAX_OWN_TEXT)
         counts = {"question": question, "several": len(several(objectives)), "turns": digits}
         parts = {"searches": digits, "memory": turn, "recalled": turn, "recent": history}
         return self.template.longest(**counts, **own, **parts) + history + turn
@@ -602,26 +600,20 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         return tokens
 
 
-def read_reply(
-    reply: str, *, memory: bool = False, thoughts: Thoughts = "strip", in_thought: bool = False
-) -> Move:
-    """Read one reply of a searching agent, as Search-R1 does.
+def read_reply(reply: str, thoughts: Thoughts = "strip", in_thought: bool = False) -> Move:
+    """Read one reply of a searching agent that keeps a memory.
 
-    It ends at its first `</search>`, otherwise at its first `</answer>`; the first complete pair of tags in
-    what is left decides, also one inside `<think>`.
+    It opens with `<mem>…</mem>`, or it is not well formed. Tags inside the memory and inside a thought before
+    it mean nothing; the rest is read as Search-R1 reads it.
 
     Args:
         reply: the reply.
-        memory: it opens with `<mem>…</mem>`, whose tags mean nothing; without it it is not well formed. Nor
-            do the tags of a thought before it mean anything.
-        thoughts: what is such a thought: see `memenvs.core.text.thought_end`.
-        in_thought: that thought itself is the memory, in place of `<mem>…</mem>`.
+        thoughts: what is such a thought; see `memenvs.core.text.thought_end`.
+        in_thought: the thought itself is the memory, in place of `<mem>…</mem>`.
     """
-    if not memory:
-        return FORMS["search_r1"].read(reply)
-    start = thought_end(reply, thoughts)
+    form, start = FORMS["search_r1"], thought_end(reply, thoughts)
     if in_thought:
-        inside, move = thought_inside(reply, start), FORMS["search_r1"].read(reply[start:], thought=True)
+        inside, move = thought_inside(reply, start), form.read(reply[start:], thought=True)
         if inside is None:
             return move._replace(well_formed=False)
         text, opens = reply[slice(*inside)], max(0, inside[0] - len("<think>"))
@@ -629,5 +621,5 @@ def read_reply(
         return move._replace(memory=state, well_formed=move.well_formed and not holds_known_tag(text))
     written = first_pair(reply, "mem", start)
     if written is None or reply[start : written.start].strip():
-        return FORMS["search_r1"].read(reply[start:])._replace(well_formed=False)
-    return FORMS["search_r1"].read(reply[written.end :], thought=start > 0)._replace(memory=written)
+        return form.read(reply[start:])._replace(well_formed=False)
+    return form.read(reply[written.end :], thought=start > 0)._replace(memory=written)

@@ -66,7 +66,7 @@ def likely(episodes: Sequence[Episode]) -> dict[str, list[list[float]]]:
         (turn, value, one.metrics["em"])
         for one in episodes
         for turn, (value, reply) in enumerate(zip(one.signals["mempo"], one.replies, strict=True))
-        if read_reply(reply.text, memory=True).memory
+        if read_reply(reply.text).memory
     ]
     of_turn, of_bin = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
     for turn, value, right in known:
@@ -94,7 +94,7 @@ def shares(episodes: Sequence[Episode], tasks: TaskSet) -> dict[str, float]:
     searched, taken, kept, right = list[bool](), list[bool](), list[bool](), list[float]()
     for episode in episodes:
         task = tasks[numbers[episode.task]]
-        moves = [read_reply(reply.text, memory=True) for reply in episode.replies]
+        moves = [read_reply(reply.text) for reply in episode.replies]
         memories = [move.memory.text if move.memory else "" for move in moves]
         right.append(episode.metrics["em"])
         for subject, (answer, *_) in zip(tasks.titles(task.evidence), task.answers, strict=True):

@@ -6,43 +6,27 @@ import pytest
 from memenvs.core.batching import micro_batches, pad_right, padded_tokens
 
 
-def test_every_sequence_is_in_one_batch_within_the_budget():
-    batches = micro_batches([3, 10, 4, 9, 2, 30], 20)
-    assert sorted(i for batch in batches for i in batch) == list(range(6))
-    # 10 and 9 padded to 10; none of the others has 85% of the one before it
-    assert batches == [[5], [1, 3], [2], [0], [4]]
-
-
-def test_sequences_of_one_length_keep_their_order():
-    assert micro_batches([5, 7, 5, 7], 100, alike=0) == [[1, 3, 0, 2]]
-
-
-def test_alike_is_the_least_share_of_the_longest():
-    assert micro_batches([100, 90, 89], 1_000, alike=0.9) == [[0, 1], [2]]
-    assert micro_batches([100, 90, 100], 1_000, alike=1) == [[0, 2], [1]]
-
-
-def test_each_sequence_takes_the_extra_tokens_besides():
-    # 2 x (10 + 15) fit into 50; 3 x (10 + 15) do not, and would without the 15
-    assert micro_batches([10, 10, 10], 50, extra=15) == [[0, 1], [2]]
-    assert micro_batches([10, 10, 10], 50) == [[0, 1, 2]]
-
-
-def test_a_sequence_longer_than_the_budget_is_a_batch_of_its_own():
-    assert micro_batches([20_000, 19_999, 100, 100], 16_384) == [[0], [1], [2, 3]]
-
-
-def test_no_sequences_need_no_batch():
-    assert micro_batches([], 10) == []
+@pytest.mark.parametrize(
+    ("lengths", "budget", "options", "batches"),
+    [
+        # 10 and 9 padded to 10; none of the others has 85% of the one before it
+        ([3, 10, 4, 9, 2, 30], 20, {}, [[5], [1, 3], [2], [0], [4]]),
+        ([5, 7, 5, 7], 100, {"alike": 0}, [[1, 3, 0, 2]]),
+        ([100, 90, 89], 1_000, {"alike": 0.9}, [[0, 1], [2]]),
+        ([100, 90, 100], 1_000, {"alike": 1}, [[0, 2], [1]]),
+        # 2 x (10 + 15) fit into 50; 3 x (10 + 15) do not, and would without the 15
+        ([10, 10, 10], 50, {"extra": 15}, [[0, 1], [2]]),
+        ([10, 10, 10], 50, {}, [[0, 1, 2]]),
+        ([20_000, 19_999, 100, 100], 16_384, {}, [[0], [1], [2, 3]]),  # longer than the budget
+        ([], 10, {}, []),
+    ],
+)
+def test_sequences_of_like_length_share_a_batch_within_the_budget(lengths, budget, options, batches):
+    assert micro_batches(lengths, budget, **options) == batches
 
 
 def padding_share(lengths, batches):
     return 1 - sum(lengths) / padded_tokens(lengths, batches)
-
-
-def test_padding_is_what_rows_lack():
-    # 20 + 12 + 30 positions hold 58 tokens: 4 of 62 are padding
-    assert padding_share([3, 10, 4, 9, 2, 30], [[5], [1, 3], [2, 0, 4]]) == pytest.approx(4 / 62)
 
 
 @pytest.mark.parametrize("budget", [8192, 10**6])

@@ -48,16 +48,14 @@ class TestCallback:
         assert text[slice(*written.span)] == "one <recall>y</recall>two"
 
     def test_a_request_that_fits_nothing_is_answered(self):
-        memory, _ = write("callback", "Ada wrote", "new <recall>moth</recall>")
+        memory, _ = write("callback", "Ada wrote", "b", "Ada wrote", "new <recall>moth</recall>")
         assert (memory.text, memory.recalled) == ("new", "")
         assert memory.notice == "No earlier memory contains a word of 'moth'."
+        assert memory.earlier == ["Ada wrote", "b"]  # none twice
 
     def test_nothing_but_a_request_leaves_the_memory(self):
         memory, written = write("callback", "Ada wrote", " <recall>Ada</recall>\n")
         assert (memory.text, memory.recalled, written) == ("Ada wrote", "Ada wrote", Written(None))
-
-    def test_no_memory_is_remembered_twice(self):
-        assert write("callback", "a", "b", "a", "b", "c")[0].earlier == ["a", "b"]
 
     def test_a_memory_over_the_limit_ends_where_it_was_cut(self):
         text = "<recall>x</recall>" + "many words " * 20
@@ -92,16 +90,14 @@ class TestStructured:
         assert why in memory.notice
         assert repr(line) in memory.notice
 
-    def test_the_other_lines_are_carried_out(self):
+    def test_what_does_not_fit_is_not_added_and_the_other_lines_are_carried_out(self):
+        memory, written = write("structured", "ADD: one", "ADD: " + "many words " * 20, limit=10)
+        assert (mode("structured").notes(memory), written) == (["one"], Written(None, cut=True))
+        assert "it does not fit in 10 tokens" in memory.notice
         text = "well:\nADD: two\nDELETE 9\nADD: three\nthat is all"
         memory, written = write("structured", text)
         assert mode("structured").notes(memory) == ["two", "three"]
         assert text[slice(*written.span)] == "ADD: two\nDELETE 9\nADD: three"
-
-    def test_what_does_not_fit_is_not_added(self):
-        memory, written = write("structured", "ADD: one", "ADD: " + "many words " * 20, limit=10)
-        assert (mode("structured").notes(memory), written) == (["one"], Written(None, cut=True))
-        assert "it does not fit in 10 tokens" in memory.notice
 
     def test_the_number_of_operations_in_a_reply_is_limited(self):
         memory, _ = write("structured", "\n".join(f"ADD: {i}" for i in range(MAX_LINES + 5)), limit=1000)
@@ -110,13 +106,15 @@ class TestStructured:
 
 
 class TestNotes:
-    def test_each_line_is_a_note_with_its_keywords(self):
-        memory, written = write("a_mem", "Ada wrote the program | Lovelace, 1843\n\na moth")
-        assert [(one.text, one.keywords) for one in memory.entries] == [
-            ("Ada wrote the program", "Lovelace, 1843"),
-            ("a moth", ""),
-        ]
-        assert written == Written((0, len("Ada wrote the program | Lovelace, 1843\n\na moth")))
+    def test_each_line_is_a_note_with_its_keywords_and_none_is_kept_twice(self):
+        text = "Ada wrote the program | Lovelace, 1843\n\na moth"
+        memory, written = write("a_mem", text)
+        notes = [("Ada wrote the program", "Lovelace, 1843"), ("a moth", "")]
+        assert [(one.text, one.keywords) for one in memory.entries] == notes
+        assert written == Written((0, len(text)))
+        memory, written = write("a_mem", text, "a moth")
+        assert (len(memory.entries), written) == (2, Written(None))
+        assert "this note already exists" in memory.notice
 
     def test_notes_that_fit_the_query_are_shown_and_those_linked_with_them(self):
         lines = [f"filler number {name}" for name in "abcdefgh"]
@@ -132,15 +130,8 @@ class TestNotes:
         assert mode("a_mem").show(memory, "Ada") == "she wrote it | Ada"
         memory, _ = write("a_mem", "\n".join("abcdefgh"))
         assert mode("a_mem").show(memory, "zzz") == "\n".join("defgh")
-
-    def test_the_limit_drops_the_notes_that_fit_least(self):
         memory, _ = write("a_mem", "Ada and many more words here\nAda")
         assert mode("a_mem", limit=TOKENIZER.count("Ada") + 1).show(memory, "Ada") == "Ada"
-
-    def test_a_note_that_is_there_already_is_named(self):
-        memory, written = write("a_mem", "Ada", "Ada")
-        assert (len(memory.entries), written) == (1, Written(None))
-        assert "this note already exists" in memory.notice
 
 
 @pytest.mark.parametrize("name", MODES)

@@ -6,11 +6,10 @@ import gymnasium as gym
 import pytest
 from reference_values import cases
 
-import memenvs
 from memenvs.core.text import first_pair
 from memenvs.envs.search_forms import FORMS, MAX_QUERIES, deep_researcher_format, research_format
 from memenvs.tasks.metrics import METRICS
-from memenvs.wrappers import FormatGate, FormatGateMethod, VectorRewardWrapper
+from memenvs.wrappers import FormatGate, FormatGateMethod
 
 pytest.importorskip("bm25s")
 
@@ -171,14 +170,3 @@ def test_the_gate_pays_the_outcome_in_form_at_the_last_turn(improper, wrong, rep
         *_, info = env.step(env.unwrapped.gold_reply() if reply == "gold" else reply)
     assert info["turn_rewards"] == [0.0] * (len(replies) - 1) + [paid]
     assert info["rewards"]["outcome"] == 0.0
-
-
-def test_the_gate_pays_the_environments_of_a_vector():
-    venv = memenvs.TextVectorEnv(
-        "MemSearchQA-v0", 2, autoreset_mode="Disabled", tasks="world-test", form="deep_researcher"
-    )
-    venv = VectorRewardWrapper(venv, [["FormatGate", {}]], group_size=2)
-    venv.reset(seed=[1, 1])
-    gold = venv.unwrapped.envs[0].unwrapped.gold_reply()
-    _, rewards, *_ = venv.step([gold, "<answer>x</answer></think>"])
-    assert rewards.tolist() == [1.0, -1.0]

@@ -10,32 +10,25 @@ from memenvs.core.text import Thoughts, thought_end
 
 
 @pytest.mark.parametrize(
-    ("reply", "left"),
+    ("thoughts", "reply", "left"),
     [
-        ("no thought", "no thought"),
-        ("", ""),
-        ("<think>t</think>m", "m"),
-        (" \n<think>t</think>\n\n m ", "m "),
-        ("t</think>m", "m"),
-        ("</think>m", "m"),
-        ("<think>t", ""),
-        ("m <think>t</think>", "m <think>t</think>"),
-        ("m <think>t", "m <think>t"),
-        ("<think>a</think>b<think>c</think>", "b<think>c</think>"),
-        ("<think><think>a</think>b", "b"),
+        ("strip", "no thought", "no thought"),
+        ("strip", "", ""),
+        ("strip", "<think>t</think>m", "m"),
+        ("strip", " \n<think>t</think>\n\n m ", "m "),
+        ("strip", "t</think>m", "m"),
+        ("strip", "<think>t", ""),
+        ("strip", "m <think>t</think>", "m <think>t</think>"),
+        ("strip", "<think>a</think>b<think>c</think>", "b<think>c</think>"),
+        ("strip", "<think><think>a</think>b", "b"),
+        ("opened", "t", ""),
+        ("opened", "t</think>m", "m"),
+        ("opened", "a <think>t</think>m", "m"),
+        ("keep", "<think>t</think>m", "<think>t</think>m"),
     ],
 )
-def test_the_thought_that_opens_a_reply_is_removed(reply, left):
-    assert reply[thought_end(reply) :] == left
-
-
-@pytest.mark.parametrize(("reply", "left"), [("t", ""), ("t</think>m", "m"), ("a <think>t</think>m", "m")])
-def test_where_the_chat_template_opens_the_thought_a_reply_begins_inside_it(reply, left):
-    assert reply[thought_end(reply, "opened") :] == left
-
-
-def test_a_kept_thought_ends_nowhere():
-    assert thought_end("<think>t</think>m", "keep") == 0
+def test_the_thought_that_opens_a_reply_is_removed(thoughts, reply, left):
+    assert reply[thought_end(reply, thoughts) :] == left
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "a", " ", "\n", "é"])).map("".join))

@@ -127,6 +127,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         - `_privileged()`: the fields above, plain data; `{}` by default, which is enough to train on the
           outcome alone. Called at `reset` and after every turn. A field may be a function without arguments,
           which is called when the field is first read (see `LazyFields`).
+        - `_context()`: how the observation follows the one before; `context` by default.
         - `_task_id()`: the task's id; its number by default.
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
           line about the reward through `reward_lines`, so that a reward wrapper can replace it. The `play`

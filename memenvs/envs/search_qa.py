@@ -199,12 +199,8 @@ class Summaries(Conversation):
     """Compaction: the prompt grows up to a number of tokens; then a summary takes the place of all turns.
 
     The turn after the one that fills the context asks for the summary. It runs no search, takes no answer,
-    and does not count towards the limit of turns. The whole reply behind its thought is the summary.
-
-    Attributes:
-        at: a summary is requested once an observation has this many tokens.
-        max_memory: tokens of a summary; a longer one is truncated.
-        thoughts: see `memenvs.core.text.thought_end`.
+    and does not count towards the limit of turns. The whole reply behind its thought is the summary. The
+    settings are described under `memory_mode` of `SearchQAEnv`.
     """
 
     at: Count = 4096
@@ -272,10 +268,7 @@ class Summaries(Conversation):
 class Rewritten(Conversation):
     """A fresh prompt at every turn: the memory that the agent wrote, and its last turns.
 
-    Attributes:
-        keep_turns: turns that a prompt repeats.
-        max_memory: tokens of memory kept; a longer one is truncated.
-        thoughts: which thought may come before `<mem>`; see `memenvs.core.text.thought_end`.
+    The settings are described under `memory_mode` of `SearchQAEnv`.
     """
 
     keep_turns: Literal[1, 3, "all"] = 1

@@ -73,7 +73,7 @@ def test_a_state_of_an_ended_episode_has_its_credits_and_the_info_given_out():
     other = RewardWrapper(reading(), ["TAMTRL", "InfoMem"], "lexical")
     other.set_state(through_json(env.get_state()))
     assert other.record == env.record
-    assert other._episode.info == env._episode.info
+    assert other.get_state() == env.get_state()
 
 
 def test_pictures_go_through_json_and_come_back_as_arrays():

@@ -105,13 +105,6 @@ class TestOTC:
     def test_calls_of_a_tool_count_as_searches_do(self):
         close(paid(OTCMethod(), [calling(1, 1.0, name="called")]), [0.5])
 
-    def test_an_environment_without_calls_is_refused_by_both_names(self):
-        env = RewardWrapper(gym.make("MemSokoban-v0"), ["OTC"])
-        with pytest.raises(
-            ValueError, match=r"otc needs info\[events\]\[searched\] or info\[events\]\[called\]"
-        ):
-            env.reset(seed=0)
-
 
 class TestStepSearch:
     def test_matches_are_cosines_of_tf_idf_weights(self):

@@ -53,10 +53,7 @@ class RewardMethod(Comparison):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Entries of `info` that it reads, checked at `reset`.
-
-        As `"events"` or `"privileged/target"`; one of two is enough in `"events/searched or events/called"`.
-        """
+        """Entries of `info` that it reads, checked at `reset`, as `"events"` or `"privileged/target"`."""
         return ()
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:

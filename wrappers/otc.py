@@ -48,7 +48,7 @@ class OTCMethod(RewardMethod):
     group = True
     immediate = False
     replaces_outcome = True
-    needs = (" or ".join(f"events/{name}" for name in CALLS),)
+    needs = ("events",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """Whether the turn called the tool."""

@@ -15,7 +15,7 @@ from memenvs.envs.tool_qa import NO_TOOL
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.engine import collect
 from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn, VectorRewardWrapper
-from memenvs.wrappers.judge import read_lines, read_verdict, transcript
+from memenvs.wrappers.judge import read_json, read_lines, transcript
 
 
 class Stub(ChatStub):
@@ -93,7 +93,7 @@ def test_a_verdict_that_is_none_is_nan_with_the_reason_and_counted(endpoint, rep
 
 
 def test_one_score_out_of_range_leaves_the_others():
-    (first, _), (second, reason) = read_verdict('{"scores": [0.5, 7]}', 2, 0, 1)
+    (first, _), (second, reason) = read_json('{"scores": [0.5, 7]}', 2)
     assert (first, math.isnan(second)) == (0.5, True)
     assert "7 is not in [0, 1]" in reason
 
@@ -284,7 +284,7 @@ SEARCHED = ["<think></think><search>town</search>", "<think></think><answer>shea
     ],
 )
 def test_scores_are_read_line_by_line_behind_the_reasoning(verdict, scores):
-    assert read_lines(verdict, 2, -1, 1) == [(score, "") for score in scores]
+    assert read_lines(verdict, 2) == [(score, "") for score in scores]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_scores_are_read_line_by_line_behind_the_reasoning(verdict, scores):
     ],
 )
 def test_lines_in_another_form_are_nan_with_the_reason(verdict, reason):
-    found = read_lines(verdict, 2, -1, 1)
+    found = read_lines(verdict, 2)
     assert [(math.isnan(value), why.partition(":")[0]) for value, why in found] == [(True, reason)] * 2
 
 
@@ -313,7 +313,7 @@ def test_lines_in_another_form_are_nan_with_the_reason(verdict, reason):
     ("said", "score"), [("1.0", 1.0), ("0.0", 0.0), ("0.7", None), ("2", None), ("", None)]
 )
 def test_an_outcome_in_lines_is_one_or_zero(said, score):
-    ((value, reason),) = read_lines(REASONED % said, None, 0, 1)
+    ((value, reason),) = read_lines(REASONED % said, None)
     assert (value == score) if score is not None else (math.isnan(value) and reason != "")
 
 

@@ -172,7 +172,7 @@ def test_a_group_with_one_alive_is_not_taken_for_an_episode_without_a_group():
     venv = rewarded(2, [method, kept], Partly("poison"), group_size=2, **CHUNKS)
     received, _, _ = run(venv, reading("the year 1623", "poison"))
     assert [len(group) for group in kept.groups] == [2]
-    assert method.get_state()["success"]["count"] == 0  # no running statistics: the raw gain of one success
+    assert method.get_state() == {}  # no running statistics: the raw gain of one success
     gain = venv.infos_list[0]["signals"]["infomem"]
     assert received[0] == pytest.approx(1 + 0.2 * gain + 1.0)
 

@@ -107,8 +107,9 @@ class MemPOMethod(RememberingMethod):
             for places, episode in zip(spans, episodes, strict=True)
         ]
         if len(episodes) == 1:
-            self._earlier.add(signals[0])
-            normal = [[self._earlier.normalize(value, eps=self.eps, ddof=self.ddof) for value in signals[0]]]
+            earlier = self._earlier["memory"]
+            earlier.add(signals[0])
+            normal = [[earlier.normalize(value, eps=self.eps, ddof=self.ddof) for value in signals[0]]]
         else:
             rewards = [trajectory_reward(episode) for episode in episodes]
             advantages = mempo(rewards, signals, eps=self.eps, ddof=self.ddof)

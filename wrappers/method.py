@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
@@ -184,10 +185,10 @@ class RunningStatistics:
 
 @dataclass
 class RememberingMethod(RewardMethod):
-    """A method that compares a lone episode with the numbers of earlier ones, `_earlier`."""
+    """A method that compares a lone episode with the numbers of earlier ones, `_earlier` by their kind."""
 
-    _earlier: RunningStatistics = field(
-        default_factory=RunningStatistics, init=False, repr=False, compare=False
+    _earlier: dict[str, RunningStatistics] = field(
+        default_factory=lambda: defaultdict(RunningStatistics), init=False, repr=False, compare=False
     )
 
     def get_state(self) -> dict[str, Any]:
@@ -196,4 +197,5 @@ class RememberingMethod(RewardMethod):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._earlier = from_plain(state, RunningStatistics, f"the state's {self.name}")
+        earlier = from_plain(state, dict[str, RunningStatistics], f"the state's {self.name}")
+        self._earlier = defaultdict(RunningStatistics, earlier)

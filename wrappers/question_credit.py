@@ -58,10 +58,9 @@ class QuestionCreditMethod(RememberingMethod):
             row[: len(turns)] = [episode.signals[self.name][k] for k in turns]
             row[:] = np.nan if episode.error else row
         if len(episodes) == 1:
-            self._earlier.add(earned[0])
-            normal = np.array(
-                [[self._earlier.normalize(r, eps=self.eps, ddof=self.ddof) for r in row] for row in earned]
-            )
+            earlier = self._earlier["answer"]
+            earlier.add(earned[0])
+            normal = np.array([[earlier.normalize(r, eps=self.eps, ddof=self.ddof) for r in earned[0]]])
         else:
             columns = [group_normalize(column, eps=self.eps, ddof=self.ddof) for column in earned.T]
             normal = np.array(columns).T if columns else earned

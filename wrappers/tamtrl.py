@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -111,8 +111,9 @@ class TAMTRLMethod(RememberingMethod):
         unscored = [self.unscored(episode) for episode in episodes]
         bounds = None
         if len(episodes) == 1:
-            self._earlier.add(p for p, hidden in zip(teacher[0], unscored[0], strict=True) if not hidden)
-            bounds = (self._earlier.low, self._earlier.high) if self._earlier.count else None
+            earlier = self._earlier["memory"]
+            earlier.add(p for p, hidden in zip(teacher[0], unscored[0], strict=True) if not hidden)
+            bounds = (earlier.low, earlier.high) if earlier.count else None
         # In the form "plus" the outcome keeps its own component, so that none is added here.
         outcomes = [episode.outcome if self.replaces_outcome else 0.0 for episode in episodes]
         paid = [self.paid(episode) if self.replaces_outcome else None for episode in episodes]
@@ -153,21 +154,15 @@ class TAMTRLMethod(RememberingMethod):
 
 def _answered(turn: Turn) -> bool:
     """Whether the environment says that the reply answered one of several questions."""
-    return bool(_scoring_fields(turn).get("answered", False))
+    return bool(turn.info["privileged"].get("answered", False))
 
 
 def _answers(turn: Turn) -> bool:
     """Whether the reply is an answer; a limit outside may end a reading turn too."""
-    return _answered(turn) or (turn.over and _scoring_fields(turn).get("memory_span") is None)
+    return _answered(turn) or (turn.over and turn.info["privileged"].get("memory_span") is None)
 
 
 def _written(turn: Turn) -> str:
     """The answer, or what was written of the memory: in some memory modes a change of it."""
-    fields = _scoring_fields(turn)
+    fields = turn.info["privileged"]
     return str(fields.get("reply", "") if _answers(turn) else fields.get("written", fields["memory"]))
-
-
-def _scoring_fields(turn: Turn) -> dict[str, Any]:
-    """What only the trainer sees; nothing at a turn that an error ended."""
-    fields: dict[str, Any] = turn.info.get("privileged", {})
-    return fields

@@ -22,10 +22,6 @@ def test_a_bucket_holds_one_plus_the_log_of_its_hits_at_length_1():
     np.testing.assert_allclose(hashed([1, 5, 2], 4), [0, 0.86104, 0.50854, 0], atol=1e-5)
 
 
-def test_nothing_is_a_row_of_zeros():
-    assert features("", [], 4).tolist() == [0, 0, 0, 0]
-
-
 def test_a_reply_has_a_row_of_its_own_and_its_share():
     vector = features("the ab was cd", ["ab", "xy"], 8)
     assert vector.shape == (3 * 8 + 2,)

@@ -221,12 +221,6 @@ def test_a_memory_of_a_search_is_rewarded_too():
     assert env.step(f"<mem>{answer}</mem><think></think><search>x</search>")[1] == 1.0
 
 
-def test_an_environment_without_answers_is_refused():
-    env = ReMemR1(gym.make("MemSokoban-v0", disable_env_checker=True))
-    with pytest.raises(ValueError, match=r"rememr1 needs info\[privileged\]\[answers\]"):
-        env.reset(seed=0)
-
-
 def test_questions_that_are_asked_one_by_one_leave_the_memory_its_recall(tmp_path):
     tokenizer = load_tokenizer()
     sources = [open_tasks("world-test")]

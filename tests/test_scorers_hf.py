@@ -48,13 +48,6 @@ def test_scores_are_those_of_each_request_alone(tiny_model, budget):
         np.testing.assert_allclose(found, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
 
 
-def test_any_order_of_requests_gives_the_same_scores(scorer):
-    asked = requests()
-    forward, backward = scorer.logprobs(asked), scorer.logprobs(asked[::-1])[::-1]
-    for a, b in zip(forward, backward, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
-
-
 def test_an_empty_continuation_gives_an_empty_array(scorer):
     assert isinstance(scorer, SpanScorer)
     assert [len(scores) for scores in scorer.logprobs([ScoreRequest("Ada", ""), ScoreRequest("", "")])] == [

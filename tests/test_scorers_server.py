@@ -122,32 +122,15 @@ def test_a_request_is_token_ids_with_prompt_logprobs(scorer, stub, local):
     }
 
 
-def test_an_empty_continuation_asks_nothing(scorer, stub):
-    assert scorer.logprobs([ScoreRequest("Who?", "")])[0].shape == (0,)
-    assert stub.asked == []
-
-
 def test_no_more_requests_are_under_way_than_allowed(stub, tiny_model):
     ServerScorer(stub.url, "tiny", str(tiny_model), concurrency=3).logprobs([REQUESTS[0]] * 12)
     assert 1 < stub.most <= 3
-
-
-def test_a_passing_fault_is_tried_again(scorer, stub):
-    stub.script = [503, 429]
-    assert len(scorer.logprobs(REQUESTS[:1])[0]) > 0
-    assert len(stub.asked) == 3
 
 
 def test_a_lasting_fault_is_one_error(scorer, stub):
     stub.script = [503] * 200
     with pytest.raises(ServerError, match=r"in 3 tries .* HTTP 503: status 503"):
         scorer.logprobs([REQUESTS[0]] * 40)
-
-
-def test_a_refusal_says_why_in_the_servers_words(scorer, stub):
-    stub.script = [400]
-    with pytest.raises(ValueError, match="refused the request, HTTP 400: status 400"):
-        scorer.logprobs(REQUESTS[:1])
 
 
 def test_an_unreachable_server_names_the_command_that_starts_one(tiny_model):

@@ -1,6 +1,7 @@
 """Each reward method by itself: what it asks a scorer, its signal, and the credits of a group, by hand."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from memenvs.wrappers.judge_client import JudgeClient
 from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest
 
-close = np.testing.assert_allclose
+close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-9)
 HALF, QUARTER = math.log(0.5), math.log(0.25)
 TEACHER = {"teacher_prompt": "evidence here", "teacher_prompt_global": "all evidence"}
 FINAL = {
@@ -163,19 +164,19 @@ class TestQuestionCredit:
     def test_an_answer_is_compared_with_answers_to_its_question_and_the_memory_with_all(self):
         # question 1: 0.5, 0 (std 0.5 / sqrt 2, deviations +-0.25 -> +-0.7071); question 2: 0, 0 -> 0, 0
         group = [self.reads((0.5, 0.0)), self.reads((0.0, 0.0))]
-        credits = QuestionCreditMethod(eps=0.0).assign_credit(group)
+        credits = QuestionCreditMethod().assign_credit(group)
         close(values(credits[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
         close(values(credits[1]), [-(0.5**0.5) / 2, -(0.5**0.5), 0.0])
         assert all(credit.advantage for one in credits for credit in one)
 
     def test_an_episode_that_failed_is_compared_with_none(self):
         group = [self.reads((0.5, 0.5)), self.reads((0.0, 0.5)), self.reads((0.5, 0.5), error="away")]
-        close(values(QuestionCreditMethod(eps=0.0).assign_credit(group)[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
+        close(values(QuestionCreditMethod().assign_credit(group)[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
 
     def test_alone_a_question_is_compared_with_all_so_far(self):
-        method = QuestionCreditMethod(eps=0.0, ddof=0)
-        # 0.5 and 0: mean 0.25, std 0.25
-        close(values(method.assign_credit([self.reads((0.5, 0.0))])[0]), [0.0, 1.0, -1.0])
+        # 0.5 and 0: mean 0.25, std 0.25 sqrt(2)
+        credits = values(QuestionCreditMethod().assign_credit([self.reads((0.5, 0.0))])[0])
+        close(credits, [0.0, 0.5**0.5, -(0.5**0.5)])
 
 
 def test_tamtrl_does_not_take_an_answer_for_a_memory():
@@ -210,7 +211,7 @@ class TestInfoMem:
         assert InfoMemMethod().signal(turn(end="terminated"), scores) == pytest.approx(math.log(2))
 
     def test_the_bonus_goes_to_the_last_turn_of_successes(self):
-        method = InfoMemMethod(eps=0.0)
+        method = InfoMemMethod()
         # successes 1 and 3: z = -1, 1
         group = [episode(method, [0, gain], outcome=right) for gain, right in ((1, 1.0), (3, 1.0), (9, 0.0))]
         credits = method.assign_credit(group)
@@ -218,7 +219,7 @@ class TestInfoMem:
         assert [c[0].turn for c in credits] == [1, 1, 1]
 
     def test_alone_the_first_success_is_raw_and_the_next_are_scored_against_the_earlier(self):
-        method = InfoMemMethod(beta=1.0, eps=0.0)
+        method = InfoMemMethod(beta=1.0)
         paid = [
             values(method.assign_credit([episode(method, [gain], outcome=1.0)])[0])[0] for gain in (1.0, 3.0)
         ]
@@ -263,12 +264,12 @@ class TestMemPO:
         assert MemPOMethod(bias="none").signal(turn(), scores) == pytest.approx(0.25)
 
     def test_the_credit_lies_on_what_stands_inside_the_tags(self):
-        method = MemPOMethod(eps=0.0, ddof=0)
+        method = MemPOMethod()
         actions = ["<mem>ab</mem><search>x</search>", "<mem>c</mem><answer>y</answer>"]
         group = [episode(method, r, actions=actions, memory=["ab", "c"]) for r in ([1, 3], [2, 2])]
         credits = method.assign_credit(group)
-        # R = 1, 3, 2, 2: mean 2, std sqrt(1 / 2); the last credit is the trajectory's reward
-        close(values(credits[0]), [-(2**0.5), 2**0.5, 0.0])
+        # R = 1, 3, 2, 2: mean 2, std sqrt(2 / 3); the last credit is the trajectory's reward
+        close(values(credits[0]), [-(1.5**0.5), 1.5**0.5, 0.0])
         assert [actions[c.turn][slice(*c.span)] for c in credits[0][:-1]] == ["ab", "c"]
 
     def test_a_turn_without_a_memory_gets_no_credit(self):
@@ -283,10 +284,11 @@ class TestMemPO:
         assert [(c.turn, c.span) for c in method.assign_credit(group)[0]] == [(0, (0, 5))]
 
     def test_alone_memories_are_normalised_over_all_so_far(self):
-        method = MemPOMethod(trajectory="outcome", eps=0.0, ddof=0)
+        method = MemPOMethod(trajectory="outcome")
         actions = ["<mem>a</mem>"]
         method.assign_credit([episode(method, [1], actions=actions, memory="a")])
-        close(values(method.assign_credit([episode(method, [3], actions=actions, memory="a")])[0]), [1.0])
+        (credits,) = method.assign_credit([episode(method, [3], actions=actions, memory="a")])
+        close(values(credits), [0.5**0.5])  # mean 2, std sqrt(2)
 
 
 RIGHT = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 1.0, "searches": 2.0}
@@ -346,7 +348,7 @@ def test_a_setting_of_another_type_is_refused():
     ("method", "settings"),
     [
         (InfoMemMethod, {"beta": math.nan}),
-        (MemPOMethod, {"ddof": 2}),
+        (MemPOMethod, {"bias": 2}),
         (TAMTRLMethod, {"view": "both"}),
         (ToolRewardsMethod, {"execution": None}),
         (JudgeClient, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),

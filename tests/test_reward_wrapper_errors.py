@@ -155,13 +155,12 @@ def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_rea
 
 
 def test_the_group_is_compared_without_the_failed_one():
-    method = InfoMemMethod(eps=0.0)
-    venv = rewarded(4, [method], Partly("poison"), group_size=4, **CHUNKS)
+    venv = rewarded(4, ["InfoMem"], Partly("poison"), group_size=4, **CHUNKS)
     received, _, (group,) = run(venv, reading("1623", "poison", "the year", "nothing"))
     gains = np.array([episode.signals["infomem"][-1] for episode in group])
     assert np.isnan(gains).tolist() == [False, True, False, False]
     living = [0, 2, 3]
-    expected = 1 + 0.2 * infomem_bonus(gains[living], [True] * 3, eps=0.0)
+    expected = 1 + 0.2 * infomem_bonus(gains[living], [True] * 3)
     np.testing.assert_allclose(received[living], expected)
     assert received[1] == 1.0  # InfoMem asks at the last turn, when the outcome is known
 

@@ -225,7 +225,10 @@ def all_refused(venv, states, observations, match):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"methods": [["MemPO", {"ddof": 0}]]}, r"from other reward methods \(\[\['MemPO', .*'ddof': 0"),
+        (
+            {"methods": [["MemPO", {"bias": "none"}]]},
+            r"from other reward methods \(\[\['MemPO', .*'bias': 'none'",
+        ),
         ({"methods": ["SearchRewards"]}, r"from other reward methods \(\[\['SearchRewards', "),
         ({"group_size": 4}, "has groups of 4, not 2"),
         ({"max_turns": 3}, "with other arguments"),

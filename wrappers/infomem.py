@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from memenvs.core.data import NonNegative, checked
+from memenvs.core.data import checked
 from memenvs.core.text import Template
 from memenvs.credit import infomem_bonus
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import Ddof, RememberingMethod, mean_logprobs
+from memenvs.wrappers.method import RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 Target = Literal["bare", "wrapped"]
@@ -48,8 +48,6 @@ class InfoMemMethod(RememberingMethod):
 
     Args:
         beta: weight of the gain.
-        eps: added to the standard deviation.
-        ddof: of it.
         side: `"success"`, `"wrong"` or `"both"`, each side z-scored inside itself.
         normalize: False pays the raw gain.
         condition: `"answer"`, or `"query"`: the likelihood of the question given the memory alone (QueryPMI),
@@ -59,8 +57,6 @@ class InfoMemMethod(RememberingMethod):
     """
 
     beta: float = 0.2
-    eps: NonNegative = 1e-6
-    ddof: Ddof = 0
     side: Literal["success", "wrong", "both"] = "success"
     normalize: bool = True
     condition: Literal["answer", "query"] = "answer"
@@ -113,9 +109,7 @@ class InfoMemMethod(RememberingMethod):
             bonus = [self._alone(gains[0], episodes[0].success)]
         else:
             right = [episode.success for episode in episodes]
-            bonus = infomem_bonus(
-                gains, right, side=self.side, normalize=self.normalize, eps=self.eps, ddof=self.ddof
-            ).tolist()
+            bonus = infomem_bonus(gains, right, side=self.side, normalize=self.normalize).tolist()
         return [
             [Credit(len(episode.turns) - 1, self.beta * value)]
             for episode, value in zip(episodes, bonus, strict=True)
@@ -128,4 +122,4 @@ class InfoMemMethod(RememberingMethod):
         earlier = self._earlier[side]
         earlier.add([gain])
         raw = not self.normalize or earlier.count == 1
-        return gain if raw else earlier.normalize(gain, eps=self.eps, ddof=self.ddof)
+        return gain if raw else earlier.normalize(gain, ddof=0)

@@ -6,17 +6,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from msgspec import Meta
 
 from memenvs.core.state import from_plain, to_plain
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-Ddof = Annotated[int, Meta(ge=0, le=1)]
 Outcome = Literal["keep", "replace", "multiply"]
 Score = tuple[float, str]
 """A number and an empty text, or NaN and the reason."""
@@ -176,11 +174,11 @@ class RunningStatistics:
             self.squares += step * (value - self.mean)
             self.low, self.high = min(self.low, value), max(self.high, value)
 
-    def normalize(self, value: float, *, eps: float, ddof: int) -> float:
-        """(value - mean) / (std + eps); 0.0 where nothing differs yet."""
+    def normalize(self, value: float, *, ddof: int) -> float:
+        """(value - mean) / (std + 1e-6); 0.0 where nothing differs yet."""
         if math.isnan(value) or self.count <= ddof or self.low >= self.high:
             return 0.0
-        return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + eps)
+        return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + 1e-6)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from memenvs.wrappers import (
     ToolRewardsMethod,
     Turn,
 )
-from memenvs.wrappers.judge_client import JudgeClient
+from memenvs.wrappers.judge import JudgeClient
 from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest
 

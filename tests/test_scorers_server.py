@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from memenvs.core.http import ServerError
-from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ServerScorer, SpanScorer, VLLMScorer
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ServerScorer, VLLMScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
 
 REQUESTS = [
@@ -166,13 +166,6 @@ def test_the_window_is_the_servers_less_the_token_that_it_makes(scorer):
 def test_a_key_is_sent_as_a_bearer_token(stub, tiny_model):
     ServerScorer(stub.url, "tiny", str(tiny_model), api_key="k").logprobs(REQUESTS[:1])
     assert stub.asked[0][1] == "Bearer k"
-
-
-def test_spans_are_those_of_the_model_behind_it(scorer, local):
-    assert isinstance(scorer, SpanScorer)
-    texts = [request.continuation for request in REQUESTS]
-    for found, wanted in zip(scorer.spans(texts), local.spans(texts), strict=True):
-        np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_missing_vllm_names_the_extra(monkeypatch):

@@ -1,25 +1,29 @@
-"""A judge model that scores the turns of an episode, or its outcome: prompts, requests, verdicts."""
+"""A judge model that scores the turns of an episode, or its outcome: requests, a cache, verdicts."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from memenvs.cli import check_arguments, parameters_of
-from memenvs.core.data import checked
+from memenvs.core.data import Count, NonNegative, checked
 from memenvs.core.env import MAX_REPLY_CHARS
-from memenvs.core.http import ServerError
+from memenvs.core.files import json_sha256, write_text
+from memenvs.core.http import JSONClient, ServerError
+from memenvs.core.progress import progress
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
+from memenvs.models.endpoint import complete
 from memenvs.rollout.records import Credit, Episode, observation_text
-from memenvs.wrappers.judge_client import JudgeClient
 from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 RUBRICS = Path(__file__).parent / "rubrics"
@@ -43,6 +47,73 @@ _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
 _LINE = re.compile(rf"Turn\s*(\d+)\s*:\s*({_NUMBER})", re.IGNORECASE)
 _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _log = logging.getLogger(__name__)
+
+
+@checked
+@dataclass
+class JudgeClient:
+    """Asks a judge model; plain data, so that it can be copied and pickled, and it holds no key.
+
+    Args:
+        url: of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
+        model: its name there.
+        concurrency: requests at a time.
+        max_tokens: of a reply.
+        timeout: seconds.
+        tries: of a request.
+        pause: seconds before the second try; it doubles.
+        cache: a folder that keeps replies by the hash of what was asked.
+        key_variable: the environment variable with the endpoint's key; None sends none. The key itself is
+            never an argument, so that no spec or log holds it.
+        chat_args: arguments of the endpoint's chat template, such as `{"enable_thinking": False}`.
+    """
+
+    url: str
+    model: str
+    concurrency: Count = 8
+    max_tokens: Count = 1024
+    timeout: NonNegative = 120.0
+    tries: Count = 4
+    pause: NonNegative = 0.5
+    cache: str | None = None
+    key_variable: str | None = None
+    chat_args: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._connect(None)  # which refuses a wrong URL
+
+    def ask(self, prompt: str, read: Callable[[str], list[Score]]) -> list[Score]:
+        """The scores that `read` finds in the reply to a prompt, without the thought that leads the reply.
+
+        A reply in the cache is taken from there; one whose scores have no reasons is kept in it.
+
+        Raises:
+            ServerError: no reply in `tries` tries, or a refusal.
+        """
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0.0,
+            "max_tokens": self.max_tokens,
+        }
+        if self.chat_args:
+            body["chat_template_kwargs"] = self.chat_args
+        place = None
+        if self.cache is not None:
+            digest = json_sha256(body)
+            place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
+            if (kept := _read_reply(place)) is not None:
+                return read(kept)
+        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
+        reply = complete(self._connect(key), body).text
+        reply = reply[thought_end(reply) :]
+        scores = read(reply)
+        if place is not None and not any(reason for _, reason in scores):
+            write_text(place, json.dumps({"reply": reply}))
+        return scores
+
+    def _connect(self, key: str | None) -> JSONClient:
+        return JSONClient(self.url, timeout=self.timeout, tries=self.tries, pause=self.pause, key=key)
 
 
 @checked
@@ -79,7 +150,7 @@ class JudgeMethod(ScoreMethod):
             so that the last turn's score is the outcome reward (PPO-OR by a judge: `level="outcome"`);
             `"multiply"` pays each score times the outcome instead (TAMTRL's LLM-judge, appendix B.2).
         weight: of a score in the reward.
-        client: settings of `memenvs.wrappers.judge_client.JudgeClient`, such as `{"cache": "judged"}`.
+        client: settings of `JudgeClient`, such as `{"cache": "judged"}`.
     """
 
     url: str
@@ -117,7 +188,8 @@ class JudgeMethod(ScoreMethod):
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The scores of each episode, times `weight`, and the outcome where that is wanted."""
-        verdicts = self._client.for_each(self._judge, episodes)
+        with ThreadPoolExecutor(self._client.concurrency) as pool:
+            verdicts = list(progress(pool.map(self._judge, episodes), len(episodes), "judgements"))
         for reason in (reason for scores in verdicts for _, reason in scores if reason):
             kind = reason.partition(":")[0]
             if kind not in self.failures:
@@ -150,6 +222,15 @@ class JudgeMethod(ScoreMethod):
             return self._client.ask(prompt, lambda verdict: self._read(verdict, count))
         except ServerError as error:
             return _unscored(count, f"endpoint: {error}")
+
+
+def _read_reply(place: Path) -> str | None:
+    """A kept reply; None if there is none, or if the file is broken."""
+    try:
+        kept = json.loads(place.read_text(encoding="utf-8"))["reply"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return kept if isinstance(kept, str) else None
 
 
 def _rubric(name: str) -> str:

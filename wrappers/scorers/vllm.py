@@ -14,7 +14,7 @@ from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPai
 
 
 class VLLMScorer(PairScorer):
-    """Teacher-forced log-probabilities from a vLLM engine in this process; a `SpanScorer`.
+    """Teacher-forced log-probabilities from a vLLM engine in this process.
 
     The engine schedules and batches. It makes one token more than it is asked to score, so its window holds
     one less than its model's, and it must give raw log-probabilities (its default).

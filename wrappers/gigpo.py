@@ -57,10 +57,6 @@ class GiGPOMethod(RewardMethod):
     immediate = False
     needs = ("feedback", "privileged")
 
-    def measures(self, turn: Turn) -> bool:
-        """Never: an advantage has no signal."""
-        return False
-
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """Omega A^S of every turn."""
         played = [episode for episode in episodes if episode.turns and not episode.error]

@@ -60,8 +60,14 @@ class RewardMethod(Comparison):
         return []
 
     def measures(self, turn: Turn) -> bool:
-        """Whether a turn's signal was measured: always, or where it was scored if the method needs scores."""
-        return type(self).requests is RewardMethod.requests or bool(self.requests(turn))
+        """Whether a turn has a signal: where it was scored if the method needs scores, otherwise always.
+
+        A method that does not override `signal` has none.
+        """
+        own = type(self)
+        if own.signal is RewardMethod.signal:
+            return False
+        return own.requests is RewardMethod.requests or bool(self.requests(turn))
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """The raw number of this turn, 0.0 where nothing is measured.
@@ -131,10 +137,6 @@ class ScoreMethod(RewardMethod):
     def replaces_outcome(self) -> bool:
         """Where scores take the outcome's place, or contain it."""
         return self.outcome != "keep"
-
-    def measures(self, turn: Turn) -> bool:
-        """Never: scores are credits, and there is no signal."""
-        return False
 
     def pay(self, episode: Episode, scores: Sequence[Score], first: int = 0) -> list[Credit]:
         """The credits of the scores of turn `first` and the turns after it."""

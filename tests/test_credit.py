@@ -51,26 +51,27 @@ def test_what_was_not_measured_is_left_out_and_gets_zero():
     close(group_normalize([1, np.nan, 3], eps=0.0, ddof=0), [-1, 0, 1])
 
 
-ANSWERS = [[False, False, True], [False, True]]
+def answered(*outcomes):
+    """What answers are paid behind two memories and behind one."""
+    return [[np.nan] * (2 - i) + [r] for i, r in enumerate(outcomes)]
 
 
 def test_tamtrl_spends_the_outcome_by_the_teachers_view():
     # batch min 0.1, max 0.5: p^ = 0, 1 | 0.5; the answer turn takes r itself
-    rewards = tamtrl_rewards([[0.1, 0.5, 9.0], [0.3, 9.0]], [1.0, 0.4], unscored=ANSWERS)
+    rewards = tamtrl_rewards([[0.1, 0.5, 9.0], [0.3, 9.0]], [1.0, 0.4], paid=answered(1.0, 0.4))
     close(rewards[0], [0.0, 1.0, 1.0])
     close(rewards[1], [0.2, 0.4])
 
 
 def test_tamtrl_gives_each_of_several_answers_what_it_earned():
     # batch min 0.1, max 0.5: p^ = 0, 1 times r = 0.5; of two questions one was answered
-    answers = [[False, False, True, True]]
-    rewards = tamtrl_rewards([[0.1, 0.5, 9.0, 9.0]], [0.5], unscored=answers, paid=[[0.0, 0.0, 0.5, 0.0]])
+    rewards = tamtrl_rewards([[0.1, 0.5, 9.0, 9.0]], [0.5], paid=[[np.nan, np.nan, 0.5, 0.0]])
     close(rewards[0], [0.0, 0.5, 0.5, 0.0])
 
 
 def test_tamtrl_normalises_over_all_turns_of_a_task():
     # R = 0, 1, 1 | 0, 0: mean 0.4, squares .16 + .36 + .36 + .16 + .16 = 1.2, std = sqrt(1.2 / 4)
-    advantages = tamtrl([[0.1, 0.5, 0.0], [0.3, 0.0]], [1.0, 0.0], unscored=ANSWERS, eps=0.0)
+    advantages = tamtrl([[0.1, 0.5, 0.0], [0.3, 0.0]], [1.0, 0.0], paid=answered(1.0, 0.0), eps=0.0)
     std = 0.3**0.5
     close(advantages[0], [-0.4 / std, 0.6 / std, 0.6 / std])
     close(advantages[1], [-0.4 / std, -0.4 / std])
@@ -84,12 +85,12 @@ def test_tamtrl_takes_the_extremes_over_the_batch_and_the_mean_over_a_task():
 
 
 def test_tamtrl_can_add_instead():
-    close(tamtrl_rewards([[0.0, 1.0, 0.0]], [0.5], unscored=ANSWERS[:1], combine="plus")[0], [0.5, 1.5, 0.5])
+    close(tamtrl_rewards([[0.0, 1.0, 0.0]], [0.5], paid=answered(0.5), combine="plus")[0], [0.5, 1.5, 0.5])
 
 
 def test_a_memory_that_could_not_be_measured_gets_no_credit_and_moves_no_other():
     # p^ = 0, -, 1: R = 0, -, 1 and r = 1; mean 2/3, std (ddof 1) sqrt(1/3) over the three that are known
-    (advantages,) = tamtrl([[0.2, np.nan, 0.6, 0.0]], [1.0], unscored=[[False] * 3 + [True]], eps=0.0)
+    (advantages,) = tamtrl([[0.2, np.nan, 0.6, 0.0]], [1.0], paid=[[np.nan] * 3 + [1.0]], eps=0.0)
     close(advantages, [-2 / 3**0.5, 0.0, 1 / 3**0.5, 1 / 3**0.5])
 
 

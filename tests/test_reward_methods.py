@@ -119,7 +119,6 @@ class TestTAMTRL:
             [one.signals["tamtrl"] for one in group],
             [one.outcome for one in group],
             combine=combine,
-            unscored=[method.unscored(one) for one in group],
             paid=[method.paid(one) for one in group],
         )
         close(rewards, np.array([first, second]) + (combine == "plus"))
@@ -185,8 +184,7 @@ def test_tamtrl_does_not_take_an_answer_for_a_memory():
     assert method.requests(answer) == []
     last = turn("y", "terminated", answered=True)
     episode = Episode([turn("notes", answered=False, memory="notes"), answer, last], [0.0, 0.5, 0.0])
-    assert method.unscored(episode) == [False, True, True]
-    assert method.paid(episode) == [0.0, 0.5, 0.0]
+    close(method.paid(episode), [math.nan, 0.5, 0.0])
     asked = TAMTRLMethod(final_turn="teacher").requests(answer)
     assert asked == [ScoreRequest("evidence here", "x")]
 
@@ -362,8 +360,8 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):
 
 def test_the_answer_turn_is_marked_unless_the_teacher_scores_it():
     method = TAMTRLMethod()
-    assert method.unscored(episode(method, [0.2, 0.4, 0.0])) == [False, False, True]
-    assert TAMTRLMethod(final_turn="teacher").unscored(episode(method, [0.2, 0.4])) == [False, False]
+    close(method.paid(episode(method, [0.2, 0.4, 0.0], outcome=1.0)), [math.nan, math.nan, 1.0])
+    close(TAMTRLMethod(final_turn="teacher").paid(episode(method, [0.2, 0.4])), [math.nan] * 2)
 
 
 def test_a_memory_without_a_score_is_no_answer_turn():

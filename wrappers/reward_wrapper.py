@@ -531,8 +531,11 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         inner = env.unwrapped
         if not isinstance(inner, TextVectorEnv):
             raise TypeError(f"env must be a memenvs.core.vector.TextVectorEnv, got {type(inner).__name__}")
-        if isinstance(env, VectorRewardWrapper):
-            raise ValueError("env already has a VectorRewardWrapper; give all methods to one wrapper")
+        layer: Any = env
+        while layer is not inner:
+            if isinstance(layer, VectorRewardWrapper):
+                raise ValueError("env already has a VectorRewardWrapper; give all methods to one wrapper")
+            layer = layer.env
         if inner.num_envs % group_size:
             raise ValueError(f"group_size must divide the {inner.num_envs} environments, got {group_size}")
         super().__init__(env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -92,39 +93,37 @@ class TAMTRLMethod(RememberingMethod):
         written, *before = (self._score(nats) for nats in scores) if scores else (0.0,)
         return written - sum(before)
 
-    def unscored(self, episode: Episode) -> list[bool]:
-        """(K,) as `memenvs.credit.tamtrl` takes it: the turns whose p_t is not read."""
-        return [self._takes_outcome(turn) or not _written(turn) for turn in episode.turns]
-
     def paid(self, episode: Episode) -> list[float]:
-        """(K,) as `memenvs.credit.tamtrl` takes it: R_t of an answer, and of an empty memory (p^_t = 0)."""
+        """(K,) as `memenvs.credit.tamtrl` takes it: R_t of an answer and of an empty memory (p^_t = 0)."""
         several = sum(map(_answered, episode.turns)) > 1
-        empty = 0.0 if self.combine == "product" else episode.outcome
-        return [
-            (own if several else episode.outcome) if self._takes_outcome(turn) else empty
-            for turn, own in zip(episode.turns, episode.outcomes, strict=True)
-        ]
+        paid = []
+        for turn, own in zip(episode.turns, episode.outcomes, strict=True):
+            if self._takes_outcome(turn):
+                paid.append(own if several else episode.outcome)
+            elif _written(turn):
+                paid.append(math.nan)
+            else:
+                paid.append(0.0 if self.combine == "product" else episode.outcome)
+        return paid
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """R_t of every turn."""
-        teacher = [episode.signals[self.name] for episode in episodes]
-        unscored = [self.unscored(episode) for episode in episodes]
+        teacher = self.signals_of(episodes)
+        # In the form "plus" the outcome keeps its own component, so that none is added here.
+        share = 1.0 if self.replaces_outcome else 0.0
+        paid = [share * np.array(self.paid(episode)) for episode in episodes]
         bounds = None
         if len(episodes) == 1:
             earlier = self._earlier["memory"]
-            earlier.add(p for p, hidden in zip(teacher[0], unscored[0], strict=True) if not hidden)
+            earlier.add(np.array(teacher[0])[np.isnan(paid[0])].tolist())
             bounds = (earlier.low, earlier.high) if earlier.count else None
-        # In the form "plus" the outcome keeps its own component, so that none is added here.
-        outcomes = [episode.outcome if self.replaces_outcome else 0.0 for episode in episodes]
-        paid = [self.paid(episode) if self.replaces_outcome else None for episode in episodes]
         rewards = tamtrl_rewards(
             teacher,
-            outcomes,
-            unscored=unscored,
+            [share * episode.outcome for episode in episodes],
+            paid=paid,
             minmax=self.minmax,
             combine=self.combine,
             bounds=bounds,
-            paid=paid,
         )
         return [[Credit(k, value) for k, value in enumerate(turns.tolist())] for turns in rewards]
 
@@ -134,7 +133,6 @@ class TAMTRLMethod(RememberingMethod):
             self.signals_of(episodes),
             [episode.outcome for episode in episodes],
             tasks=[episode.group for episode in episodes],
-            unscored=[self.unscored(episode) for episode in episodes],
             paid=[self.paid(episode) for episode in episodes],
             minmax=self.minmax,
             combine=self.combine,

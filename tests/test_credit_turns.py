@@ -116,14 +116,14 @@ def test_a_rollout_without_a_result_has_its_outcome_where_the_code_falls_back_to
 
 
 @pytest.mark.parametrize("rollout", [r for r in ASSIGNED if r.before and r.before == len(r.ends)])
-def test_a_rollout_cut_behind_its_result_keeps_its_turn_advantage_if_given_the_turn_that_is_missing(rollout):
+def test_a_rollout_truncated_after_its_result_keeps_its_turn_advantage_if_given_the_missing_turn(rollout):
     before = [np.nan] * (rollout.before - 1)
     turns = combine_turns([*before, rollout.own, np.nan], rollout.outcome)[:-1]
     more = (rollout.coef - 1) * rollout.own
     close(_tokens(rollout, turns) + more, rollout.tokens[rollout.mask], atol=1e-5)
 
 
-def test_grpo_compares_inside_each_group_wherever_its_rollouts_stand():
+def test_grpo_compares_inside_each_group_in_any_order():
     # a: 0, 2: mean 1, std (ddof 1) sqrt(2);  b: 5, 5: no variance
     close(grpo([0, 5, 2, 5], ["a", "b", "a", "b"], eps=0.0), [-(0.5**0.5), 0.0, 0.5**0.5, 0.0])
 
@@ -195,7 +195,7 @@ def test_skip_compares_a_turn_with_those_that_have_one_after_it():
     close(np.concatenate(advantages), [-1, 0, 0, 1, 0, 0])
 
 
-def test_skip_never_learns_whether_to_go_on():
+def test_skip_never_learns_whether_to_continue():
     # The mean over those that went on takes away what going on pays.
     advantages = mt_rloo([[0.7, 0]] * 4 + [[0.0]] * 4, [0.0] * 8, ended="skip")
     assert np.concatenate(advantages).tolist() == [0.0] * 12

@@ -110,7 +110,7 @@ def test_an_update_moves_on_by_one_level_and_the_last_one_stays(tasks):
     assert curriculum.value == 4
 
 
-def test_a_state_goes_through_json_and_goes_on(tasks):
+def test_a_curriculum_resumes_from_its_state(tasks):
     one, other = Curriculum(tasks, window=3), Curriculum(tasks, window=3)
     one.update([("q0", 1.0)] * 3)
     one.update([("q1", 0.5)])
@@ -180,7 +180,7 @@ def test_a_task_that_is_named_is_played(folder, tasks):
     assert hops(tasks, {names[0], names[2]}) == {1}
 
 
-def test_unseeded_resets_go_on_from_the_last_seed(folder, tasks):
+def test_unseeded_resets_draw_from_the_last_seed(folder, tasks):
     found = []
     for _ in range(2):
         wrapped = CurriculumWrapper(venv(folder), Curriculum(tasks))
@@ -236,9 +236,7 @@ def run(args):
     return training, [line["curriculum_level"] for line in lines]
 
 
-def test_a_run_moves_on_with_what_its_rollouts_earn_and_goes_on_from_its_checkpoint(
-    folder, tiny_model, tmp_path
-):
+def test_a_run_moves_up_by_its_rollouts_and_resumes_from_its_checkpoint(folder, tiny_model, tmp_path):
     _, levels = run(arguments(folder, tiny_model, tmp_path / "run"))
     assert levels == [1, 2]
     resumed, levels = run(arguments(folder, tiny_model, tmp_path / "run", steps=3, resume=True))

@@ -103,7 +103,7 @@ class TestReMemR1Advantage:
         close(first, [0.25 + 0.1, 0.25])
         close(second, [-0.25 - 0.1, -0.25])
 
-    def test_a_share_that_is_none_is_refused(self):
+    def test_an_invalid_share_is_refused(self):
         with pytest.raises(ValueError, match="alpha must be a number, at least 0 and at most 1, got 2"):
             rememr1([[0.0]], [1.0], alpha=2)
 

@@ -62,7 +62,7 @@ def turn(observation, feedback="", **privileged):
     return Turn(observation, "reply", before, "", {"turn_rewards": []}, "")
 
 
-def test_the_state_is_the_environments_else_what_came_back_else_the_prompt():
+def test_the_state_is_the_environments_or_the_feedback_or_the_prompt():
     assert state_of(turn("all so far", "what came back", state="board")) == "board"
     assert state_of(turn("all so far", "what came back")) == "what came back"
     assert state_of(turn("the prompt")) == "the prompt"

@@ -84,7 +84,7 @@ def test_one_score_for_the_outcome_goes_to_the_last_turn(endpoint):
         ('{"scores": [true, "1"]}', "no number"),
     ],
 )
-def test_a_verdict_that_is_none_is_nan_with_the_reason_and_counted(endpoint, reply, reason):
+def test_an_invalid_verdict_is_nan_with_the_reason_and_counted(endpoint, reply, reason):
     method = judge(endpoint(reply))
     (found,) = method.assign_credit([episode()])
     assert [math.isnan(c.value) for c in found] == [True, True]
@@ -105,7 +105,7 @@ def test_the_log_warns_of_a_reason_once(endpoint, caplog):
     assert len(caplog.records) == 1
 
 
-def test_an_endpoint_that_stays_away_is_nan(endpoint):
+def test_an_unreachable_endpoint_gives_nan(endpoint):
     stub = endpoint(lambda prompt: (500, ""))
     found = credits(stub, client={"tries": 2})
     assert len(stub.prompts) == 2
@@ -178,7 +178,7 @@ def test_a_record_of_one_growing_prompt_repeats_nothing():
     ]
 
 
-def test_what_came_back_for_a_reply_that_the_environment_cut_is_still_told():
+def test_feedback_to_a_truncated_reply_is_in_the_record():
     env = gym.make("MemToolQA-v0", tasks="world-test")
     first, before = env.reset(seed=0)
     long = "x" * (MAX_REPLY_CHARS + 5)
@@ -240,7 +240,7 @@ SEARCHED = ["<think></think><search>town</search>", "<think></think><answer>shea
         ("<reasoning>It wrote </reasoning><score>x</score>. " + REASONED % "Turn1: 0\nTurn2: 0", [0.0, 0.0]),
     ],
 )
-def test_scores_are_read_line_by_line_behind_the_reasoning(verdict, scores):
+def test_scores_are_read_line_by_line_after_the_reasoning(verdict, scores):
     assert read_lines(verdict, 2) == [(score, "") for score in scores]
 
 

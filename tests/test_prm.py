@@ -67,7 +67,7 @@ def test_a_turn_of_fresh_prompts_is_read_by_itself(random_prm):
     np.testing.assert_allclose(paid(PRMMethod(random_prm), episode(turns))[0], wanted, rtol=1e-4)
 
 
-def test_a_turn_of_appended_prompts_is_read_behind_all_that_came_before(random_prm):
+def test_a_turn_of_appended_prompts_is_read_after_everything_before_it(random_prm):
     policy = HFPolicy.load(f"{random_prm}/policy")
     turns = [("Search.", "<search>x</search>"), ("Found.", "An answer.")]
     first = [*policy.encode("Search."), *(reply := policy.encode_reply("<search>x</search>"))]
@@ -117,7 +117,7 @@ def test_a_turn_that_does_not_fit_the_window_is_unscored_and_the_others_are_not(
     assert [math.isnan(credit.value) for credit in appended] == [False, True, True]
 
 
-def test_a_logit_that_is_no_number_is_unscored(three_quarters, tiny_model, tmp_path):
+def test_a_nan_logit_is_unscored(three_quarters, tiny_model, tmp_path):
     broken = save_prm(tmp_path, tiny_model)
     policy = HFPolicy.load(f"{broken}/policy")
     with torch.no_grad():

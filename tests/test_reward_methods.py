@@ -261,7 +261,7 @@ class TestMemPO:
         scores = [np.array([HALF, math.log(0.125)])]
         assert MemPOMethod(bias="none").signal(turn(), scores) == pytest.approx(0.25)
 
-    def test_the_credit_lies_on_what_stands_inside_the_tags(self):
+    def test_the_credit_is_on_the_text_inside_the_tags(self):
         method = MemPOMethod()
         actions = ["<mem>ab</mem><search>x</search>", "<mem>c</mem><answer>y</answer>"]
         group = [episode(method, r, actions=actions, memory=["ab", "c"]) for r in ([1, 3], [2, 2])]
@@ -330,7 +330,7 @@ def test_every_weight_of_the_search_rewards_can_be_set():
     assert method.signal(turn(end="truncated", events=RIGHT), []) == -4.0
 
 
-def test_a_setting_that_there_is_none_of_is_refused():
+def test_an_unknown_setting_is_refused():
     with pytest.raises(ValueError, match="InfoMem has no argument 'betta'; its arguments: beta, "):
         make_methods([["InfoMem", {"betta": 0.1}]])
 

@@ -144,7 +144,7 @@ def test_a_component_without_a_number_is_left_out_and_counted():
     assert info["turn_rewards"] == [2.0, 0.0, 0.0, 0.0]
 
 
-def test_a_component_with_no_number_at_all_is_nan(monkeypatch):
+def test_a_component_without_any_score_is_nan(monkeypatch):
     monkeypatch.setattr(Unsure, "assign_credit", lambda self, es: [[Credit(0, math.nan)] for _ in es])
     steps = play(RewardWrapper(reading(), [Unsure()]), ["a"] * 3 + ["\\boxed{1623}"], options={"task": 0})
     assert math.isnan(steps[-1][4]["rewards"]["unsure"])
@@ -164,7 +164,7 @@ class Broken(LexicalScorer):
 @pytest.mark.parametrize(
     "replies", [["a", "broken", "b", "\\boxed{1623}"], ["broken"] * 3 + ["\\boxed{1623}"]]
 )
-def test_scores_that_are_no_numbers_give_nan_credits_and_not_the_outcome(replies):
+def test_nan_scores_give_nan_credits_and_not_the_outcome(replies):
     env = TAMTRL(reading(), Broken())
     steps = play(env, replies, options={"task": 0})
     credits, info = steps[-1][4]["credits"]["tamtrl"], steps[-1][4]
@@ -258,7 +258,7 @@ def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
     "scorer",
     [LexicalScorer, "lexicall", ["lexical"], ["server", {"url": "http://x", "api_key": "k"}]],
 )
-def test_a_scorer_that_is_none_is_refused(scorer):
+def test_an_invalid_scorer_is_refused(scorer):
     with pytest.raises(ValueError, match=r"scorer|spec"):
         RewardWrapper(reading(), ["TAMTRL"], scorer)
 

@@ -107,7 +107,7 @@ def test_by_default_a_scorer_that_fails_raises():
         venv.step(["a", "poison"])
 
 
-def test_a_turn_behind_a_step_that_the_scorer_interrupted_is_refused():
+def test_a_turn_after_a_step_that_the_scorer_interrupted_is_refused():
     venv = rewarded(2, READING, Partly("poison"), errors="raise", **CHUNKS)
     single = RewardWrapper(gym.make("MemChunkQA-v0", **CHUNKS), READING, Partly("poison"))
     for env, bad, good in ((venv, ["a", "poison"], ["a", "b"]), (single, "poison", "a")):
@@ -226,7 +226,7 @@ def test_a_member_that_never_began_does_not_hold_its_group_up():
     assert received[1] == 0.0
 
 
-def test_a_group_of_which_none_began_is_complete_after_the_reset():
+def test_a_group_whose_resets_all_failed_is_complete_after_the_reset():
     venv = rewarded(2, READING, group_size=2, fates=[{"resets": [0]}] * 2, **CHUNKS)
     venv.reset(seed=0)
     assert [len(group) for group in venv.completed_groups] == [2]

@@ -45,7 +45,7 @@ def through_json(state):
     return read
 
 
-def went_on(env, replies):
+def resumed(env, replies):
     """All that further replies bring, as plain data, in which NaN equals NaN."""
     return to_plain([[*env.step(reply), env.record.turns, env.record.credits] for reply in replies])
 
@@ -59,13 +59,13 @@ def refused(env, state, match):
     assert memenvs.get_state(env) == before
 
 
-def test_signals_that_are_no_numbers_go_through_json():
+def test_nan_signals_survive_json():
     env = begun(["TAMTRL", "MemPO"], Broken(), ["broken", "1623"])
     assert math.isnan(env.record.signals["tamtrl"][0])
     other = RewardWrapper(reading(), ["TAMTRL", "MemPO"], Broken())
     other.set_state(through_json(env.get_state()))
     replies = ["the year 1623", "\\boxed{1623}"]
-    assert went_on(other, replies) == went_on(env, replies)
+    assert resumed(other, replies) == resumed(env, replies)
 
 
 def test_a_state_of_an_ended_episode_has_its_credits_and_the_info_given_out():
@@ -76,7 +76,7 @@ def test_a_state_of_an_ended_episode_has_its_credits_and_the_info_given_out():
     assert other.get_state() == env.get_state()
 
 
-def test_pictures_go_through_json_and_come_back_as_arrays():
+def test_pictures_survive_json_as_arrays():
     env, other = (RewardWrapper(gym.make("MemSokobanImage-v0"), [Seen()]) for _ in range(2))
     env.reset(seed=0)
     env.step("<think></think><answer>Up</answer>")
@@ -136,7 +136,7 @@ def test_a_record_of_other_types_is_refused(tampered):
 
 
 @pytest.mark.parametrize("state", [None, {"inner": {}, "record": {}}], ids=str)
-def test_what_is_no_state_of_a_wrapper_is_refused(state):
+def test_anything_but_a_wrappers_state_is_refused(state):
     refused(begun(), state, "state")
 
 
@@ -148,7 +148,7 @@ def test_a_copy_shares_a_scorer_that_has_a_name_and_keeps_the_template(copied):
     other = copied(env)
     assert other.scorer is env.scorer
     replies = ["the year", "1623", "\\boxed{1623}"]
-    assert went_on(other, replies) == went_on(env, replies)
+    assert resumed(other, replies) == resumed(env, replies)
 
 
 # Many environments.
@@ -170,7 +170,7 @@ def records(venv):
     return [venv.record(i) for i in range(venv.num_envs)]
 
 
-def all_went_on(venv, steps):
+def all_resumed(venv, steps):
     """All that further steps bring, as plain data."""
     told, over = [], np.array([True, False, False, False])
     for actions in steps:
@@ -185,18 +185,18 @@ def all_went_on(venv, steps):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_states_of_groups_half_ended_go_through_json(mode):
+def test_states_of_half_ended_groups_survive_json(mode):
     venv, observations = half_ended(mode=mode)
     other = vector(mode=mode)
     other.set_states(through_json(venv.get_states()), json.loads(json.dumps(observations)))
     steps = [[SEARCH, SEARCH, ANSWER, SEARCH], [ANSWER] * 4]
     steps += [] if mode == "Disabled" else [[SEARCH] * 4, [ANSWER, ANSWER, SEARCH, ANSWER]] * 3
-    mine = all_went_on(venv, steps)
-    assert all_went_on(other, steps) == mine
+    mine = all_resumed(venv, steps)
+    assert all_resumed(other, steps) == mine
     assert any(groups for *_, groups, _ in mine)
 
 
-def test_credits_of_a_wrapper_below_go_through_json():
+def test_credits_of_an_inner_wrapper_survive_json():
     def rewarded():
         venv = TextVectorEnv([lambda: TAMTRL(reading(), "lexical")] * 2, autoreset_mode="Disabled")
         return VectorRewardWrapper(venv, ["InfoMem"], "lexical", group_size=2)

@@ -103,7 +103,7 @@ def scorer(stub, tiny_model):
     return ServerScorer(stub.url, "tiny", str(tiny_model), pause=0.001, tries=3)
 
 
-def test_scores_are_those_of_the_model_behind_it(scorer, local):
+def test_scores_are_those_of_the_served_model(scorer, local):
     for found, wanted in zip(scorer.logprobs(REQUESTS), local.logprobs(REQUESTS), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
 

@@ -53,13 +53,13 @@ class TestToolEfficiency:
         for c in (0.5, 1.0, 4.0):
             close(tool_efficiency(m, smooth=c), np.cos(m * np.pi / (2 * m + c)))
 
-    def test_else_it_is_the_sine_of_the_mapped_number_of_calls(self):
+    def test_with_a_needed_call_it_is_the_sine_of_the_mapped_number_of_calls(self):
         m = np.arange(9)
         for n in (1, 2, 5):
             mapped = 2 * n * m / (m + n)
             close(tool_efficiency(m, n), np.sin(mapped * np.pi / (2 * n)), atol=1e-12)
 
-    def test_it_is_one_at_the_fewest_calls_and_nowhere_else(self):
+    def test_it_is_one_only_at_the_fewest_calls(self):
         assert tool_efficiency([0], 0).tolist() == [1.0]
         around = tool_efficiency([1, 2, 3, 4, 30], 3)
         assert around[2] == 1.0
@@ -205,7 +205,7 @@ def test_a_tool_call_is_paid_by_both():
     assert last["rewards"]["outcome"] == 0.0
 
 
-def test_passages_are_those_of_which_something_is_shown():
+def test_passages_are_those_that_are_shown_in_part_or_whole():
     env = gym.make("MemSearchQA-v0", tasks="world-test", k=3, max_information=5)
     env.reset(seed=0, options={"task": TOWN})
     info = env.step("<think></think><search>the mayor</search>")[4]

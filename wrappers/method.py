@@ -107,7 +107,7 @@ class RewardMethod(Comparison):
         """Resume from a state of `get_state`.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not such a state.
         """
 
 

@@ -78,11 +78,6 @@ def test_texts_that_share_most_of_their_words_are_one_state():
     assert similar_states(texts, 0) == [["the mayor of Bel"] * 2] * 2
 
 
-def test_texts_without_a_common_word_are_two_states():
-    texts = [["one two", "three four", ""]]
-    assert similar_states(texts, 0.01) == texts
-
-
 def test_a_word_is_shared_as_often_as_both_texts_have_it():
     # One a and one b are shared: 2 * 2 / (4 + 4) = 0.5
     texts = [["a a a b", "a b b b"]]

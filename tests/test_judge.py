@@ -9,9 +9,7 @@ import gymnasium as gym
 import pytest
 from chat_stub import ChatStub
 
-from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.vector import TextVectorEnv
-from memenvs.envs.tool_qa import NO_TOOL
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.engine import collect
 from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn, VectorRewardWrapper
@@ -176,15 +174,6 @@ def test_a_record_of_one_growing_prompt_repeats_nothing():
         {"turn": 1, "read": "the task", "reply": "one", "came_back": " back 0"},
         {"turn": 2, "reply": "two", "came_back": " back 1"},
     ]
-
-
-def test_feedback_to_a_truncated_reply_is_in_the_record():
-    env = gym.make("MemToolQA-v0", tasks="world-test")
-    first, before = env.reset(seed=0)
-    long = "x" * (MAX_REPLY_CHARS + 5)
-    second, _, _, _, info = env.step(long)
-    (entry,) = json.loads(transcript(Episode([Turn(first, long, before, second, info)]), 100))
-    assert entry["came_back"].strip() == NO_TOOL
 
 
 def test_a_record_of_texts_with_pictures_repeats_nothing_either():

@@ -488,7 +488,8 @@ def _answer_to_context(scorer: HFScorer, question: Contexts, context: str, templ
     """(|Y|, |C|) attention from the answer's tokens to the context's."""
     before, _, after = answer_prompt(question.question, _PLACE, template).partition(_PLACE)
     prompt = before + context + after
-    (pair,), (spans,) = scorer.pairs([ScoreRequest(prompt, question.answer)]), scorer.spans([prompt])
+    (pair,) = scorer.pairs([ScoreRequest(prompt, question.answer)])
+    spans = np.array(scorer.tokenizer.encode(prompt, add_special_tokens=False).offsets)
     weights = _last_attention(scorer.model, [*pair.prompt, *pair.continuation])
     inside = (spans[:, 0] < len(before) + len(context)) & (spans[:, 1] > len(before))
     return weights[len(pair.prompt) :, : len(pair.prompt)][:, inside]

@@ -207,7 +207,7 @@ class TestTokens:
         ("reward", "to_come"),
         [("turn", [1.5, 1.5, 1.0]), ("merged", [1.5, 1.5, 1.5]), ("outcome", [1.0, 1.0, 1.0])],
     )
-    def test_rewards_stand_where_they_are_placed(self, reward, to_come):
+    def test_rewards_are_where_they_are_placed(self, reward, to_come):
         # 0.5 at the end of turn 0 (token 1), 1.0 (the outcome) at the end of turn 1 (token 2)
         one = episode(1, [0.5, 1.0], [0.0, 1.0], ["a memory", "a"], values=[0.1, 0.2, 0.3])
         (advantages,), (returns,) = token_advantages([one], reward=reward, whitened=False)
@@ -297,7 +297,7 @@ class TestTree:
         values = [float(advantage[0]) for _, _, advantage in learned]
         assert values == pytest.approx([0.875, -0.875, 0.5, -0.5, 0.0, 0.0])
 
-    def test_a_reply_has_what_the_turns_behind_it_earn_on_average(self):
+    def test_a_reply_has_what_later_turns_earn_on_average(self):
         # root -> a, b, which earn nothing; a -> a1 (earns 3), a2 (ends): mean 1.5; b -> two ends: 0
         root = root_node()
         a, b = (child(root, 0.0, state=1) for _ in range(2))

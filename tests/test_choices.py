@@ -63,7 +63,7 @@ def test_the_last_reply_of_a_reader_keeps_its_memory():
 
 
 @pytest.mark.parametrize("family", ["search", "memory", "tool"])
-def test_the_replies_behind_the_answers_are_searches_that_are_run(family):
+def test_the_replies_after_the_answers_are_searches_that_run(family):
     env = made(family)
     env.reset(seed=0)
     observation, *_, info = env.step(4)
@@ -78,7 +78,7 @@ def test_moves_are_the_four_ways():
     ]
 
 
-def test_the_right_candidate_stands_at_every_place():
+def test_the_right_candidate_occurs_at_every_place():
     env = made("tool")
     places = set()
     for seed in range(30):
@@ -94,7 +94,7 @@ def test_check_env_finds_nothing_wrong(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_saved_state_goes_on_alike_elsewhere(family):
+def test_another_environment_resumes_from_a_state(family):
     env, other = made(family), made(family)
     env.reset(seed=0)
     env.step(3)

@@ -116,36 +116,22 @@ def test_a_rollout_without_a_result_has_its_outcome_where_the_code_falls_back_to
 
 
 @pytest.mark.parametrize("rollout", [r for r in ASSIGNED if r.before and r.before == len(r.ends)])
-def test_a_rollout_cut_behind_its_result_keeps_its_turn_advantage_if_given_the_turn_that_is_missing(rollout):
+def test_a_rollout_truncated_after_its_result_keeps_its_turn_advantage_if_given_the_missing_turn(rollout):
     before = [np.nan] * (rollout.before - 1)
     turns = combine_turns([*before, rollout.own, np.nan], rollout.outcome)[:-1]
     more = (rollout.coef - 1) * rollout.own
     close(_tokens(rollout, turns) + more, rollout.tokens[rollout.mask], atol=1e-5)
 
 
-def test_grpo_compares_inside_each_group_wherever_its_rollouts_stand():
+def test_grpo_compares_inside_each_group_in_any_order():
     # a: 0, 2: mean 1, std (ddof 1) sqrt(2);  b: 5, 5: no variance
     close(grpo([0, 5, 2, 5], ["a", "b", "a", "b"], eps=0.0), [-(0.5**0.5), 0.0, 0.5**0.5, 0.0])
-
-
-def test_grpo_without_a_scale_takes_the_mean_only():
-    close(grpo([0, 1, 5], scale="none"), [-2, -1, 3])
-
-
-def test_rloo_leaves_a_rollout_out_of_its_own_baseline():
-    # 0 - (3 + 6) / 2;  3 - (0 + 6) / 2;  6 - (0 + 3) / 2
-    close(rloo([0, 3, 6]), [-4.5, 0.0, 4.5])
 
 
 @pytest.mark.parametrize("advantage", [grpo, rloo, lambda r: grpo(r, scale="none")])
 @given(value=number, size=st.integers(0, 8))
 def test_equal_rewards_give_exact_zeros(advantage, value, size):
     assert advantage([value] * size).tolist() == [0.0] * size
-
-
-@pytest.mark.parametrize("advantage", [grpo, rloo])
-def test_a_lone_rollout_gets_nothing(advantage):
-    assert advantage([0.7]).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("advantage", [grpo, rloo, lambda r: grpo(r, scale="none")])
@@ -162,12 +148,6 @@ def test_permuting_rollouts_permutes_their_advantages(pairs, data):
         close(advantage(rewards[order], groups[order]), advantage(rewards, groups)[order], atol=1e-8)
 
 
-@given(st.lists(number, min_size=2, max_size=9), number)
-def test_rloo_does_not_see_a_shift_and_sums_to_zero(rewards, shift):
-    close(rloo(np.array(rewards) + shift), rloo(rewards), atol=1e-9)
-    close(rloo(rewards).sum(), 0.0, atol=1e-9)
-
-
 @given(st.lists(number, min_size=2, max_size=9))
 def test_rloo_is_the_mean_baseline_stretched(rewards):
     # r - (S - r) / (G - 1) = (G r - S) / (G - 1) = G / (G - 1) (r - S / G)
@@ -175,22 +155,11 @@ def test_rloo_is_the_mean_baseline_stretched(rewards):
     close(rloo(rewards), grpo(rewards, scale="none") * size / (size - 1), atol=1e-9)
 
 
-def test_mt_grpo_adds_the_weighted_outcome_before_the_last_turn():
-    # Turn 1: 0, 2 -> -1, 1 (mean 1, std 1 with ddof 0). Outcomes 4, 8 -> -1, 1.
-    # First turns: -1 + 0.5 * -1, 1 + 0.5 * 1; last turns: the outcome, unweighted.
-    advantages = mt_grpo([[0, 9], [2, -9]], [4, 8], alpha=0.5, eps=0.0, ddof=0)
-    close(advantages, [[-1.5, -1.0], [1.5, 1.0]])
-
-
 def test_a_turn_has_the_advantages_of_all_turns_after_it():
     # Turns 1, 2, 3: 1 against 0 -> 1/sqrt 2; outcomes 1, 0 -> 1/sqrt 2. Sums of 4, 3, 2, 1 of them.
     first, second = mt_grpo([[1, 1, 1, 0], [0] * 4], [1, 0], eps=0.0)
     close(first, np.array([4, 3, 2, 1]) / 2**0.5)
     close(second, -first)
-
-
-def test_a_turn_reward_reaches_the_turns_before_it():
-    close(mt_grpo([[0, 1, 0], [0, 0, 0]], [0, 0], eps=0.0)[0], [0.5**0.5, 0.5**0.5, 0])
 
 
 def test_alpha_discounts_what_comes_later_by_the_turn():
@@ -226,7 +195,7 @@ def test_skip_compares_a_turn_with_those_that_have_one_after_it():
     close(np.concatenate(advantages), [-1, 0, 0, 1, 0, 0])
 
 
-def test_skip_never_learns_whether_to_go_on():
+def test_skip_never_learns_whether_to_continue():
     # The mean over those that went on takes away what going on pays.
     advantages = mt_rloo([[0.7, 0]] * 4 + [[0.0]] * 4, [0.0] * 8, ended="skip")
     assert np.concatenate(advantages).tolist() == [0.0] * 12

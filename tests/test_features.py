@@ -22,10 +22,6 @@ def test_a_bucket_holds_one_plus_the_log_of_its_hits_at_length_1():
     np.testing.assert_allclose(hashed([1, 5, 2], 4), [0, 0.86104, 0.50854, 0], atol=1e-5)
 
 
-def test_nothing_is_a_row_of_zeros():
-    assert features("", [], 4).tolist() == [0, 0, 0, 0]
-
-
 def test_a_reply_has_a_row_of_its_own_and_its_share():
     vector = features("the ab was cd", ["ab", "xy"], 8)
     assert vector.shape == (3 * 8 + 2,)
@@ -33,7 +29,7 @@ def test_a_reply_has_a_row_of_its_own_and_its_share():
     assert vector[-2:].tolist() == [1.0, 0.0]  # all three n-grams of "ab" are in the text, none of "xy"
 
 
-def test_another_process_counts_alike():
+def test_another_process_counts_the_same():
     code = (
         "from memenvs.wrappers.fixed_size import features; print(features('born in Köln', ['x'], 8).tolist())"
     )
@@ -49,6 +45,6 @@ def test_a_text_environment_without_choices_is_its_text_alone():
 
 
 @pytest.mark.parametrize("size", [0, True, 2.5])
-def test_a_size_that_is_none_is_refused(size):
+def test_an_invalid_size_is_refused(size):
     with pytest.raises(ValueError, match="size must be a whole number"):
         HashText(gym.make("memenvs:MemSokoban-v0"), size)

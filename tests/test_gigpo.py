@@ -62,7 +62,7 @@ def turn(observation, feedback="", **privileged):
     return Turn(observation, "reply", before, "", {"turn_rewards": []}, "")
 
 
-def test_the_state_is_the_environments_else_what_came_back_else_the_prompt():
+def test_the_state_is_the_environments_or_the_feedback_or_the_prompt():
     assert state_of(turn("all so far", "what came back", state="board")) == "board"
     assert state_of(turn("all so far", "what came back")) == "what came back"
     assert state_of(turn("the prompt")) == "the prompt"
@@ -76,11 +76,6 @@ def test_texts_that_share_most_of_their_words_are_one_state():
     assert similar_states(texts, 0.76) == texts
     assert similar_states(texts, 0.75) == [["the mayor of Bel", "a river"], ["the mayor of Bel"] * 2]
     assert similar_states(texts, 0) == [["the mayor of Bel"] * 2] * 2
-
-
-def test_texts_without_a_common_word_are_two_states():
-    texts = [["one two", "three four", ""]]
-    assert similar_states(texts, 0.01) == texts
 
 
 def test_a_word_is_shared_as_often_as_both_texts_have_it():

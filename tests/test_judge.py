@@ -9,13 +9,11 @@ import gymnasium as gym
 import pytest
 from chat_stub import ChatStub
 
-from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.vector import TextVectorEnv
-from memenvs.envs.tool_qa import NO_TOOL
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.engine import collect
 from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn, VectorRewardWrapper
-from memenvs.wrappers.judge import read_lines, read_verdict, transcript
+from memenvs.wrappers.judge import read_json, read_lines, transcript
 
 
 class Stub(ChatStub):
@@ -84,7 +82,7 @@ def test_one_score_for_the_outcome_goes_to_the_last_turn(endpoint):
         ('{"scores": [true, "1"]}', "no number"),
     ],
 )
-def test_a_verdict_that_is_none_is_nan_with_the_reason_and_counted(endpoint, reply, reason):
+def test_an_invalid_verdict_is_nan_with_the_reason_and_counted(endpoint, reply, reason):
     method = judge(endpoint(reply))
     (found,) = method.assign_credit([episode()])
     assert [math.isnan(c.value) for c in found] == [True, True]
@@ -93,7 +91,7 @@ def test_a_verdict_that_is_none_is_nan_with_the_reason_and_counted(endpoint, rep
 
 
 def test_one_score_out_of_range_leaves_the_others():
-    (first, _), (second, reason) = read_verdict('{"scores": [0.5, 7]}', 2, 0, 1)
+    (first, _), (second, reason) = read_json('{"scores": [0.5, 7]}', 2)
     assert (first, math.isnan(second)) == (0.5, True)
     assert "7 is not in [0, 1]" in reason
 
@@ -105,34 +103,11 @@ def test_the_log_warns_of_a_reason_once(endpoint, caplog):
     assert len(caplog.records) == 1
 
 
-def test_a_busy_endpoint_is_asked_again(endpoint):
-    statuses = iter([503, 429, 200])
-    stub = endpoint(lambda prompt: (next(statuses), '{"scores": [1, 1]}'))
-    assert [c.value for c in credits(stub)] == [1.0, 1.0]
-    assert len(stub.prompts) == 3
-
-
-def test_an_endpoint_that_stays_away_is_nan(endpoint):
+def test_an_unreachable_endpoint_gives_nan(endpoint):
     stub = endpoint(lambda prompt: (500, ""))
     found = credits(stub, client={"tries": 2})
     assert len(stub.prompts) == 2
     assert all(math.isnan(c.value) and "500" in c.reason for c in found)
-
-
-def test_a_refusal_is_not_asked_again(endpoint):
-    stub = endpoint(lambda prompt: (401, ""))
-    assert "401" in credits(stub)[0].reason
-    assert len(stub.prompts) == 1
-
-
-def test_no_more_requests_run_at_once_than_allowed(endpoint):
-    def slow(prompt):
-        time.sleep(0.03)
-        return 200, '{"scores": [1, 1]}'
-
-    stub = endpoint(slow)
-    judge(stub, client={"concurrency": 3}).assign_credit([episode((f"a{i}", "b")) for i in range(12)])
-    assert 1 < stub.most <= 3
 
 
 def test_episodes_keep_their_order(endpoint):
@@ -153,34 +128,24 @@ def test_a_verdict_is_kept_on_disk_by_what_was_asked(endpoint, tmp_path):
     assert len(stub.prompts) == 2
 
 
-def test_a_bad_verdict_is_not_kept(endpoint, tmp_path):
-    stub = endpoint("no")
-    for _ in range(2):
-        credits(stub, client={"cache": str(tmp_path)})
-    assert len(stub.prompts) == 2
-
-
-@pytest.mark.parametrize("broken", ['{"reply":', "[" * 100_000])
-def test_a_broken_file_in_the_cache_is_asked_anew(broken, endpoint, tmp_path):
-    stub = endpoint('{"scores": [1, 1]}')
-    credits(stub, client={"cache": str(tmp_path)})
+def test_a_reply_that_cannot_be_read_again_is_asked_for_again(endpoint, tmp_path):
+    verdicts = iter(["no", '{"scores": [1, 1]}', '{"scores": [1, 1]}'])
+    stub = endpoint(lambda prompt: (200, next(verdicts)))
+    client = {"cache": str(tmp_path)}
+    assert math.isnan(credits(stub, client=client)[0].value)
+    assert [c.value for c in credits(stub, client=client)] == [1.0, 1.0]
     (kept,) = tmp_path.rglob("*.json")
-    kept.write_text(broken)
-    assert [c.value for c in credits(stub, client={"cache": str(tmp_path)})] == [1.0, 1.0]
+    kept.write_text('{"reply":')
+    assert [c.value for c in credits(stub, client=client)] == [1.0, 1.0]
+    assert len(stub.prompts) == 3
 
 
 def test_the_judge_is_asked_as_the_protocol_says(endpoint):
     stub = endpoint('{"scores": [1, 1]}')
-    credits(stub, client={"max_tokens": 77})
-    body = stub.bodies[0]
+    credits(stub, client={"max_tokens": 77, "chat_args": {"enable_thinking": False}})
+    (body,) = stub.bodies
     assert (body["model"], body["max_tokens"], body["temperature"]) == ("m", 77, 0.0)
-
-
-def test_arguments_of_the_judges_chat_template_go_along_where_there_are_any(endpoint):
-    stub = endpoint('{"scores": [1, 1]}')
-    credits(stub)
-    credits(stub, client={"chat_args": {"enable_thinking": False}})
-    assert [body.get("chat_template_kwargs") for body in stub.bodies] == [None, {"enable_thinking": False}]
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
 
 
 def test_a_thought_before_the_verdict_is_no_part_of_it(endpoint):
@@ -211,15 +176,6 @@ def test_a_record_of_one_growing_prompt_repeats_nothing():
     ]
 
 
-def test_what_came_back_for_a_reply_that_the_environment_cut_is_still_told():
-    env = gym.make("MemToolQA-v0", tasks="world-test")
-    first, before = env.reset(seed=0)
-    long = "x" * (MAX_REPLY_CHARS + 5)
-    second, _, _, _, info = env.step(long)
-    (entry,) = json.loads(transcript(Episode([Turn(first, long, before, second, info)]), 100))
-    assert entry["came_back"].strip() == NO_TOOL
-
-
 def test_a_record_of_texts_with_pictures_repeats_nothing_either():
     env = gym.make("MemSokobanImage-v0")
     observation, before = env.reset(seed=0)
@@ -244,21 +200,11 @@ def test_long_texts_are_cut_in_the_middle():
     assert record[0]["reply"] == "a" * 50 + " [… 900 characters …] " + "z" * 50
 
 
-def test_it_wraps_an_environment_and_reports_what_it_could_not_score(endpoint):
-    stub = endpoint("no idea")
-    env = Judge(gym.make("MemToolQA-v0", tasks="world-test"), url=stub.url, model="m", rubric="general")
-    env.reset(options={"task": 2})
-    _, reward, _, _, info = env.step("<answer>sheaf</answer>")
-    assert (reward, info["metrics"]["judge_unscored"]) == (1.0, 1.0)
-    assert math.isnan(info["rewards"]["judge"])
-
-
 @pytest.mark.parametrize(
     "settings",
     [
         {"url": "localhost:8000"},
         {"level": "token"},
-        {"client": {"concurrency": 0}},
         {"client": {"patience": 1}},
         {"rubric": "no {place}"},
         {"rubric": "poetry"},
@@ -283,8 +229,8 @@ SEARCHED = ["<think></think><search>town</search>", "<think></think><answer>shea
         ("<reasoning>It wrote </reasoning><score>x</score>. " + REASONED % "Turn1: 0\nTurn2: 0", [0.0, 0.0]),
     ],
 )
-def test_scores_are_read_line_by_line_behind_the_reasoning(verdict, scores):
-    assert read_lines(verdict, 2, -1, 1) == [(score, "") for score in scores]
+def test_scores_are_read_line_by_line_after_the_reasoning(verdict, scores):
+    assert read_lines(verdict, 2) == [(score, "") for score in scores]
 
 
 @pytest.mark.parametrize(
@@ -305,15 +251,13 @@ def test_scores_are_read_line_by_line_behind_the_reasoning(verdict, scores):
     ],
 )
 def test_lines_in_another_form_are_nan_with_the_reason(verdict, reason):
-    found = read_lines(verdict, 2, -1, 1)
+    found = read_lines(verdict, 2)
     assert [(math.isnan(value), why.partition(":")[0]) for value, why in found] == [(True, reason)] * 2
 
 
-@pytest.mark.parametrize(
-    ("said", "score"), [("1.0", 1.0), ("0.0", 0.0), ("0.7", None), ("2", None), ("", None)]
-)
+@pytest.mark.parametrize(("said", "score"), [("1.0", 1.0), ("0.0", 0.0), ("0.7", None), ("", None)])
 def test_an_outcome_in_lines_is_one_or_zero(said, score):
-    ((value, reason),) = read_lines(REASONED % said, None, 0, 1)
+    ((value, reason),) = read_lines(REASONED % said, None)
     assert (value == score) if score is not None else (math.isnan(value) and reason != "")
 
 
@@ -325,60 +269,36 @@ def test_the_prompt_decides_how_its_verdict_is_read(endpoint):
     assert [c.value for c in found] == [0.5, 1.0]
 
 
-def test_a_search_is_judged_turn_by_turn_in_lines(endpoint):
-    stub = endpoint(REASONED % "Turn1: 0.3\nTurn2: 0.2")
-    env = Judge(gym.make("MemSearchQA-v0", tasks="world-test"), url=stub.url, model="m")
+@pytest.mark.parametrize(
+    ("verdict", "settings", "answer", "paid"),
+    [
+        ("Turn1: 0.3\nTurn2: 0.2", {}, "nothing", [0.3, 0.2]),
+        ("Turn1: 0.5\nTurn2: -1.0", {"outcome": "replace"}, "sheaf", [0.5, -1.0]),
+        ("0.0", {"outcome": "replace", "level": "outcome"}, "sheaf", [0.0, 0.0]),
+        ("Turn1: 0.5\nTurn2: -1.0", {"outcome": "multiply"}, "sheaf", [0.5, -1.0]),
+        ("Turn1: 0.5\nTurn2: 1.0", {"outcome": "multiply"}, "no", [0.0, 0.0]),
+    ],
+)
+def test_scores_are_paid_beside_the_outcome_in_its_place_or_times_it(
+    endpoint, verdict, settings, answer, paid
+):
+    stub = endpoint(REASONED % verdict)
+    env = Judge(gym.make("MemSearchQA-v0", tasks="world-test"), url=stub.url, model="m", **settings)
     env.reset(options={"task": 2})
     env.step(SEARCHED[0])
-    info = env.step("<think></think><answer>nothing</answer>")[4]
-    assert info["turn_rewards"] == pytest.approx([0.3, 0.2])
+    info = env.step(SEARCHED[1].replace("sheaf", answer))[4]
+    assert info["turn_rewards"] == pytest.approx(paid)
 
 
-class Silent(gym.Wrapper):
-    """An environment that does not state what it put behind a reply."""
-
-    def reset(self, **how):
-        observation, info = self.env.reset(**how)
-        return observation, {name: value for name, value in info.items() if name != "feedback"}
-
-
-def test_an_environment_that_states_no_feedback_is_refused_at_its_first_reset():
-    env = Judge(Silent(gym.make("MemSearchQA-v0")), url="http://localhost:9", model="m")
-    with pytest.raises(ValueError, match=r"judge needs info\[feedback\]"):
-        env.reset(seed=0)
+def test_an_environment_reports_what_the_judge_could_not_score(endpoint):
+    env = Judge(gym.make("MemSearchQA-v0", tasks="world-test"), url=endpoint("no idea").url, model="m")
+    env.reset(options={"task": 2})
+    _, reward, _, _, info = env.step(SEARCHED[1])
+    assert (reward, info["metrics"]["judge_unscored"]) == (1.0, 1.0)
+    assert math.isnan(info["rewards"]["judge"])
 
 
 class TestOutcome:
-    def rewards(self, endpoint, verdict, **settings):
-        env = Judge(
-            gym.make("MemSearchQA-v0", tasks="world-test"), url=endpoint(verdict).url, model="m", **settings
-        )
-        env.reset(options={"task": 2})
-        for reply in SEARCHED:  # the answer is right
-            info = env.step(reply)[4]
-        return info["turn_rewards"]
-
-    def test_scores_replace_it(self, endpoint):
-        found = self.rewards(endpoint, REASONED % "Turn1: 0.5\nTurn2: -1.0", outcome="replace")
-        assert found == pytest.approx([0.5, -1.0])
-
-    def test_a_score_of_the_outcome_replaces_it(self, endpoint):
-        found = self.rewards(endpoint, REASONED % "0.0", level="outcome", outcome="replace")
-        assert found == [0.0, 0.0]
-
-    def test_scores_are_multiplied_with_it(self, endpoint):
-        verdict = REASONED % "Turn1: 0.5\nTurn2: -1.0"
-        assert self.rewards(endpoint, verdict, outcome="multiply") == pytest.approx([0.5, -1.0])
-
-    def test_a_failed_episode_gets_nothing_of_scores_that_are_multiplied(self, endpoint):
-        stub = endpoint(REASONED % "Turn1: 0.5\nTurn2: 1.0")
-        env = Judge(
-            gym.make("MemSearchQA-v0", tasks="world-test"), url=stub.url, model="m", outcome="multiply"
-        )
-        env.reset(options={"task": 2})
-        env.step(SEARCHED[0])
-        assert env.step("<think></think><answer>no</answer>")[4]["turn_rewards"] == [0.0, 0.0]
-
     def played(self, endpoint, verdict):
         """An episode of the right answer, judged by its outcome alone."""
         settings = {"url": endpoint(verdict).url, "model": "m", "level": "outcome", "outcome": "replace"}

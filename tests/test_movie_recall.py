@@ -91,7 +91,7 @@ def test_redial_is_built_and_scored_by_the_names_of_a_reply(names, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", '{"Heat": "1"}'])
-def test_a_file_that_is_none_is_refused_in_one_line(tmp_path, text):
+def test_an_invalid_file_is_refused_in_one_line(tmp_path, text):
     (tmp_path / "names.json").write_text(text)
     with pytest.raises(ValueError, match=r"names\.json.*; give the data set's entity2id\.json"):
         MovieRecallMethod(str(tmp_path / "names.json"))

@@ -14,11 +14,10 @@ import torch
 from prm_model import save_prm
 
 import memenvs
-from memenvs import TextVectorEnv
 from memenvs.models import HFPolicy
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing.conformance import HOSTILE
-from memenvs.wrappers import PRM, Episode, PRMMethod, RewardWrapper, Turn, VectorRewardWrapper
+from memenvs.wrappers import PRM, Episode, PRMMethod, Turn
 
 READING = {"tasks": "world-test", "n_documents": 4, "chunk_size": 150}
 
@@ -67,7 +66,7 @@ def test_a_turn_of_fresh_prompts_is_read_by_itself(random_prm):
     np.testing.assert_allclose(paid(PRMMethod(random_prm), episode(turns))[0], wanted, rtol=1e-4)
 
 
-def test_a_turn_of_appended_prompts_is_read_behind_all_that_came_before(random_prm):
+def test_a_turn_of_appended_prompts_is_read_after_everything_before_it(random_prm):
     policy = HFPolicy.load(f"{random_prm}/policy")
     turns = [("Search.", "<search>x</search>"), ("Found.", "An answer.")]
     first = [*policy.encode("Search."), *(reply := policy.encode_reply("<search>x</search>"))]
@@ -98,11 +97,6 @@ def test_a_probability_counts_beside_the_outcome_or_in_its_place_or_times_it(
     assert method.replaces_outcome is replaces
 
 
-def test_a_failed_episode_earns_nothing_times_its_outcome(three_quarters):
-    method = PRMMethod(three_quarters, outcome="multiply")
-    assert paid(method, episode([("a", "b"), ("c", "d")])) == [[0.0, 0.0]]
-
-
 def test_a_turn_that_does_not_fit_the_window_is_unscored_and_the_others_are_not(three_quarters):
     long = "word " * 2000
     (first, second, third), appended = PRMMethod(three_quarters).assign_credit(
@@ -117,7 +111,7 @@ def test_a_turn_that_does_not_fit_the_window_is_unscored_and_the_others_are_not(
     assert [math.isnan(credit.value) for credit in appended] == [False, True, True]
 
 
-def test_a_logit_that_is_no_number_is_unscored(three_quarters, tiny_model, tmp_path):
+def test_a_nan_logit_is_unscored(three_quarters, tiny_model, tmp_path):
     broken = save_prm(tmp_path, tiny_model)
     policy = HFPolicy.load(f"{broken}/policy")
     with torch.no_grad():
@@ -154,25 +148,6 @@ def test_every_environments_turns_are_scored(env_id, three_quarters):
     assert info["metrics"]["outcome"] > 0
     scored = pytest.approx(0.75 * (len(credits) - unscored))
     assert info["rewards"]["prm"] == scored or unscored == len(credits)
-
-
-def test_the_group_of_a_vector_environment_is_paid_as_each_environment_alone(random_prm):
-    replies = ["It opened in 1623.", "\\boxed{1623}"] * 4
-    env = RewardWrapper(gym.make("MemChunkQA-v0", **READING), [["PRM", {"model": random_prm}]])
-    env.reset(seed=3)
-    alone = next(info for *_, over, _, info in map(env.step, replies) if over)["turn_rewards"]
-    venv = VectorRewardWrapper(
-        TextVectorEnv("MemChunkQA-v0", 2, autoreset_mode="Disabled", **READING), [PRMMethod(random_prm)]
-    )
-    venv.reset(seed=[3, 3])
-    over = np.zeros(2, bool)
-    for reply in replies:
-        _, _, terminated, truncated, _ = venv.step([reply] * 2, mask=~over)
-        over |= terminated | truncated
-        if over.all():
-            break
-    for info in venv.infos_list:
-        np.testing.assert_allclose(info["turn_rewards"], alone, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Each reward method by itself: what it asks a scorer, its signal, and the credits of a group, by hand."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ from memenvs.wrappers import (
     ToolRewardsMethod,
     Turn,
 )
-from memenvs.wrappers.judge_client import JudgeClient
+from memenvs.wrappers.judge import JudgeClient
 from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest
 
-close = np.testing.assert_allclose
+close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-9)
 HALF, QUARTER = math.log(0.5), math.log(0.25)
 TEACHER = {"teacher_prompt": "evidence here", "teacher_prompt_global": "all evidence"}
 FINAL = {
@@ -118,7 +119,6 @@ class TestTAMTRL:
             [one.signals["tamtrl"] for one in group],
             [one.outcome for one in group],
             combine=combine,
-            unscored=[method.unscored(one) for one in group],
             paid=[method.paid(one) for one in group],
         )
         close(rewards, np.array([first, second]) + (combine == "plus"))
@@ -149,17 +149,6 @@ class TestTAMTRL:
         close(credits[0], [0.0, 1.0, 1.0])
         close(credits[1], [0.25, 0.5])
 
-    def test_in_the_form_plus_the_outcome_stays_and_turns_get_their_share(self):
-        method = TAMTRLMethod(combine="plus")
-        group = [episode(method, [0.2, 0.6, 0.0], outcome=1.0), episode(method, [0.4, 0.0])]
-        assert not method.replaces_outcome
-        close(values(method.assign_credit(group)[0]), [0.0, 1.0, 0.0])
-
-    def test_alone_the_extremes_are_those_seen_so_far(self):
-        method = TAMTRLMethod()
-        method.assign_credit([episode(method, [0.0, 1.0, 0.0])])
-        close(values(method.assign_credit([episode(method, [0.25, 0.0], outcome=1.0)])[0]), [0.25, 1.0])
-
 
 class TestQuestionCredit:
     def reads(self, earned, method=None, error=""):
@@ -174,19 +163,19 @@ class TestQuestionCredit:
     def test_an_answer_is_compared_with_answers_to_its_question_and_the_memory_with_all(self):
         # question 1: 0.5, 0 (std 0.5 / sqrt 2, deviations +-0.25 -> +-0.7071); question 2: 0, 0 -> 0, 0
         group = [self.reads((0.5, 0.0)), self.reads((0.0, 0.0))]
-        credits = QuestionCreditMethod(eps=0.0).assign_credit(group)
+        credits = QuestionCreditMethod().assign_credit(group)
         close(values(credits[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
         close(values(credits[1]), [-(0.5**0.5) / 2, -(0.5**0.5), 0.0])
         assert all(credit.advantage for one in credits for credit in one)
 
     def test_an_episode_that_failed_is_compared_with_none(self):
         group = [self.reads((0.5, 0.5)), self.reads((0.0, 0.5)), self.reads((0.5, 0.5), error="away")]
-        close(values(QuestionCreditMethod(eps=0.0).assign_credit(group)[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
+        close(values(QuestionCreditMethod().assign_credit(group)[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
 
     def test_alone_a_question_is_compared_with_all_so_far(self):
-        method = QuestionCreditMethod(eps=0.0, ddof=0)
-        # 0.5 and 0: mean 0.25, std 0.25
-        close(values(method.assign_credit([self.reads((0.5, 0.0))])[0]), [0.0, 1.0, -1.0])
+        # 0.5 and 0: mean 0.25, std 0.25 sqrt(2)
+        credits = values(QuestionCreditMethod().assign_credit([self.reads((0.5, 0.0))])[0])
+        close(credits, [0.0, 0.5**0.5, -(0.5**0.5)])
 
 
 def test_tamtrl_does_not_take_an_answer_for_a_memory():
@@ -195,8 +184,7 @@ def test_tamtrl_does_not_take_an_answer_for_a_memory():
     assert method.requests(answer) == []
     last = turn("y", "terminated", answered=True)
     episode = Episode([turn("notes", answered=False, memory="notes"), answer, last], [0.0, 0.5, 0.0])
-    assert method.unscored(episode) == [False, True, True]
-    assert method.paid(episode) == [0.0, 0.5, 0.0]
+    close(method.paid(episode), [math.nan, 0.5, 0.0])
     asked = TAMTRLMethod(final_turn="teacher").requests(answer)
     assert asked == [ScoreRequest("evidence here", "x")]
 
@@ -205,11 +193,9 @@ class TestInfoMem:
     def test_the_answer_is_scored_at_the_last_turn_with_the_memory_and_without(self):
         asked = InfoMemMethod().requests(turn(end="terminated", **FINAL))
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q", "y")]
+        wrapped = InfoMemMethod(target="wrapped").requests(turn(end="terminated", **FINAL))
+        assert [one.continuation for one in wrapped] == ["\\boxed{y}"] * 2
         assert InfoMemMethod().requests(turn(**FINAL)) == []
-
-    def test_the_answer_can_be_scored_in_its_form(self):
-        asked = InfoMemMethod(target="wrapped").requests(turn(end="terminated", **FINAL))
-        assert asked == [ScoreRequest("q m", "\\boxed{y}"), ScoreRequest("q", "\\boxed{y}")]
 
     def test_query_pmi_scores_the_question_from_the_memory_alone(self):
         method = InfoMemMethod(condition="query")
@@ -223,7 +209,7 @@ class TestInfoMem:
         assert InfoMemMethod().signal(turn(end="terminated"), scores) == pytest.approx(math.log(2))
 
     def test_the_bonus_goes_to_the_last_turn_of_successes(self):
-        method = InfoMemMethod(eps=0.0)
+        method = InfoMemMethod()
         # successes 1 and 3: z = -1, 1
         group = [episode(method, [0, gain], outcome=right) for gain, right in ((1, 1.0), (3, 1.0), (9, 0.0))]
         credits = method.assign_credit(group)
@@ -231,7 +217,7 @@ class TestInfoMem:
         assert [c[0].turn for c in credits] == [1, 1, 1]
 
     def test_alone_the_first_success_is_raw_and_the_next_are_scored_against_the_earlier(self):
-        method = InfoMemMethod(beta=1.0, eps=0.0)
+        method = InfoMemMethod(beta=1.0)
         paid = [
             values(method.assign_credit([episode(method, [gain], outcome=1.0)])[0])[0] for gain in (1.0, 3.0)
         ]
@@ -246,14 +232,12 @@ class TestMemPO:
     def test_the_answer_is_scored_after_the_memory_and_after_the_turns_before(self):
         asked = MemPOMethod().requests(turn("<mem>m</mem>", before=HISTORY, **WRITTEN))
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q h", "y")]
-
-    def test_the_answer_can_be_scored_in_its_tag(self):
-        asked = MemPOMethod(target="wrapped", bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
-        assert asked == [ScoreRequest("q m", "<answer>y</answer>")]
+        alone = MemPOMethod(target="wrapped", bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
+        assert alone == [ScoreRequest("q m", "<answer>y</answer>")]
 
     @pytest.mark.parametrize(
         ("outcome", "proper", "reward"),
-        [(1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 0.0)],
+        [(1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0)],
     )
     def test_a_trajectory_earns_one_if_and_only_if_it_is_right_and_in_form(self, outcome, proper, reward):
         method = MemPOMethod()
@@ -266,10 +250,6 @@ class TestMemPO:
         assert not method.replaces_outcome
         assert method.assign_credit([episode(method, [0, 0], outcome=0.5, memory="")]) == [[]]
 
-    def test_without_a_bias_the_history_is_not_asked_for(self):
-        asked = MemPOMethod(bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
-        assert asked == [ScoreRequest("q m", "y")]
-
     def test_the_signal_is_a_difference_of_probabilities(self):
         scores = [np.array([HALF, HALF]), np.array([QUARTER, QUARTER])]
         assert MemPOMethod().signal(turn(), scores) == pytest.approx(0.25)
@@ -281,13 +261,13 @@ class TestMemPO:
         scores = [np.array([HALF, math.log(0.125)])]
         assert MemPOMethod(bias="none").signal(turn(), scores) == pytest.approx(0.25)
 
-    def test_the_credit_lies_on_what_stands_inside_the_tags(self):
-        method = MemPOMethod(eps=0.0, ddof=0)
+    def test_the_credit_is_on_the_text_inside_the_tags(self):
+        method = MemPOMethod()
         actions = ["<mem>ab</mem><search>x</search>", "<mem>c</mem><answer>y</answer>"]
         group = [episode(method, r, actions=actions, memory=["ab", "c"]) for r in ([1, 3], [2, 2])]
         credits = method.assign_credit(group)
-        # R = 1, 3, 2, 2: mean 2, std sqrt(1 / 2); the last credit is the trajectory's reward
-        close(values(credits[0]), [-(2**0.5), 2**0.5, 0.0])
+        # R = 1, 3, 2, 2: mean 2, std sqrt(2 / 3); the last credit is the trajectory's reward
+        close(values(credits[0]), [-(1.5**0.5), 1.5**0.5, 0.0])
         assert [actions[c.turn][slice(*c.span)] for c in credits[0][:-1]] == ["ab", "c"]
 
     def test_a_turn_without_a_memory_gets_no_credit(self):
@@ -302,10 +282,11 @@ class TestMemPO:
         assert [(c.turn, c.span) for c in method.assign_credit(group)[0]] == [(0, (0, 5))]
 
     def test_alone_memories_are_normalised_over_all_so_far(self):
-        method = MemPOMethod(trajectory="outcome", eps=0.0, ddof=0)
+        method = MemPOMethod(trajectory="outcome")
         actions = ["<mem>a</mem>"]
         method.assign_credit([episode(method, [1], actions=actions, memory="a")])
-        close(values(method.assign_credit([episode(method, [3], actions=actions, memory="a")])[0]), [1.0])
+        (credits,) = method.assign_credit([episode(method, [3], actions=actions, memory="a")])
+        close(values(credits), [0.5**0.5])  # mean 2, std sqrt(2)
 
 
 RIGHT = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed": 1.0, "searches": 2.0}
@@ -318,18 +299,14 @@ RIGHT = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed":
         ("terminated", {}, 1.0, 1.0),
         ("terminated", {}, 0.0, 0.2),
         ("terminated", {"well_formed": 0.0}, 1.0, -1.0),
-        ("terminated", {"well_formed": 0.0}, 0.0, -1.0),
         ("truncated", {}, 0.0, -1.0),  # a well-formed search where an answer was due
-        ("truncated", {"well_formed": 0.0}, 0.0, -1.0),
         ("truncated", {"searched": 1.0, "retrieved": 1.0}, 0.0, -1.0),
         # other turns: retrieval 0.3, format 0.1 or -0.2, search -0.1 * searches so far
-        ("", {"searched": 1.0, "retrieved": 1.0, "searches": 1.0}, 0.0, 0.3 + 0.1 - 0.1),
         ("", {"searched": 1.0, "retrieved": 1.0, "searches": 3.0}, 0.0, 0.3 + 0.1 - 0.3),
         ("", {"searched": 1.0, "searches": 1.0}, 0.0, 0.1 - 0.1),
         ("", {"searched": 1.0, "searches": 2.0, "well_formed": 0.0}, 0.0, -0.2 - 0.2),
         ("", {"searched": 1.0, "retrieved": 1.0, "searches": 2.0, "well_formed": 0.0}, 0.0, 0.3 - 0.2 - 0.2),
         ("", {"well_formed": 0.0, "searches": 2.0}, 0.0, -0.2 - 0.2),  # earlier searches go on costing
-        ("", {"searches": 2.0}, 0.0, 0.1 - 0.2),
         ("", {"searches": 0.0}, 0.0, 0.1),
     ],
 )
@@ -353,7 +330,7 @@ def test_every_weight_of_the_search_rewards_can_be_set():
     assert method.signal(turn(end="truncated", events=RIGHT), []) == -4.0
 
 
-def test_a_setting_that_there_is_none_of_is_refused():
+def test_an_unknown_setting_is_refused():
     with pytest.raises(ValueError, match="InfoMem has no argument 'betta'; its arguments: beta, "):
         make_methods([["InfoMem", {"betta": 0.1}]])
 
@@ -369,9 +346,7 @@ def test_a_setting_of_another_type_is_refused():
     ("method", "settings"),
     [
         (InfoMemMethod, {"beta": math.nan}),
-        (InfoMemMethod, {"eps": -1.0}),
-        (MemPOMethod, {"ddof": 2}),
-        (TAMTRLMethod, {"minmax": "yes"}),
+        (MemPOMethod, {"bias": 2}),
         (TAMTRLMethod, {"view": "both"}),
         (ToolRewardsMethod, {"execution": None}),
         (JudgeClient, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
@@ -385,8 +360,8 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):
 
 def test_the_answer_turn_is_marked_unless_the_teacher_scores_it():
     method = TAMTRLMethod()
-    assert method.unscored(episode(method, [0.2, 0.4, 0.0])) == [False, False, True]
-    assert TAMTRLMethod(final_turn="teacher").unscored(episode(method, [0.2, 0.4])) == [False, False]
+    close(method.paid(episode(method, [0.2, 0.4, 0.0], outcome=1.0)), [math.nan, math.nan, 1.0])
+    close(TAMTRLMethod(final_turn="teacher").paid(episode(method, [0.2, 0.4])), [math.nan] * 2)
 
 
 def test_a_memory_without_a_score_is_no_answer_turn():

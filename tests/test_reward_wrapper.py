@@ -71,15 +71,6 @@ def notes(env, count, final):
     return [f"{evidence[: 40 * (k + 1)]}" for k in range(count)] + [final]
 
 
-def test_the_scalar_rewards_sum_to_the_turn_rewards():
-    env = InfoMem(TAMTRL(reading(), "lexical"), "lexical")
-    gold = "\\boxed{1623}"
-    steps = play(env, notes(env, 3, gold), options={"task": 0})
-    info = steps[-1][4]
-    assert sum(step[1] for step in steps) == pytest.approx(sum(info["turn_rewards"]))
-    assert len(info["turn_rewards"]) == len(steps) - 1 == 4
-
-
 def test_tamtrl_replaces_the_outcome_and_the_metrics_keep_it():
     env = TAMTRL(reading(), "lexical")
     info = play(env, notes(env, 3, "\\boxed{1623}"), options={"task": 0})[-1][4]
@@ -127,15 +118,6 @@ def test_mempos_credit_is_a_span_of_the_action():
     assert (result.turn, result.span, result.value) == (1, None, 0.0)  # right, but without its <think>
 
 
-def test_search_rewards_are_paid_at_their_turn():
-    env = SearchRewards(gym.make("MemSearchQA-v0", tasks="world-test"))
-    title = env.unwrapped.questions.titles(env.unwrapped.questions[2].evidence)[0]
-    replies = [f"<think></think><search>{title}</search>", "<think></think><answer>sheaf</answer>"]
-    steps = play(env, replies, options={"task": 2})
-    assert [step[1] for step in steps[1:]] == [pytest.approx(0.3 + 0.1 - 0.1), 1.0]
-    assert steps[-1][4]["turn_rewards"] == [step[1] for step in steps[1:]]
-
-
 def test_an_answer_that_a_document_holds_earns_nothing(monkeypatch):
     env = ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"))
     monkeypatch.setattr(env.unwrapped, "_show_found", lambda query: "<answer>sheaf</answer>")
@@ -153,7 +135,7 @@ def test_a_component_without_a_number_is_left_out_and_counted():
     assert info["turn_rewards"] == [2.0, 0.0, 0.0, 0.0]
 
 
-def test_a_component_with_no_number_at_all_is_nan(monkeypatch):
+def test_a_component_without_any_score_is_nan(monkeypatch):
     monkeypatch.setattr(Unsure, "assign_credit", lambda self, es: [[Credit(0, math.nan)] for _ in es])
     steps = play(RewardWrapper(reading(), [Unsure()]), ["a"] * 3 + ["\\boxed{1623}"], options={"task": 0})
     assert math.isnan(steps[-1][4]["rewards"]["unsure"])
@@ -173,7 +155,7 @@ class Broken(LexicalScorer):
 @pytest.mark.parametrize(
     "replies", [["a", "broken", "b", "\\boxed{1623}"], ["broken"] * 3 + ["\\boxed{1623}"]]
 )
-def test_scores_that_are_no_numbers_give_nan_credits_and_not_the_outcome(replies):
+def test_nan_scores_give_nan_credits_and_not_the_outcome(replies):
     env = TAMTRL(reading(), Broken())
     steps = play(env, replies, options={"task": 0})
     credits, info = steps[-1][4]["credits"]["tamtrl"], steps[-1][4]
@@ -209,25 +191,10 @@ def test_a_memory_that_cannot_be_measured_leaves_the_result_of_its_episode_known
     assert (math.isnan(memory.value), result.value, reward) == (True, 1.0, 1.0)
 
 
-def test_an_answer_without_its_memory_earns_nothing_by_mempo():
-    env = MemPO(gym.make("MemSearchQA-v0", **MEMORY), "lexical")
-    _, reward, _, _, info = play(env, ["junk <answer>1623</answer>"], options={"task": 0})[-1]
-    assert (info["metrics"]["outcome"], info["metrics"]["format"], reward) == (1.0, 0.0, 0.0)
-
-
 def test_a_method_that_is_wrapped_twice_is_refused_since_it_would_pay_twice():
     env = TAMTRL(TAMTRL(reading(), "lexical"), "lexical")
     with pytest.raises(ValueError, match="already has a component 'tamtrl'; wrap it once"):
         env.reset(seed=0)
-
-
-def test_a_wrapper_of_gymnasiums_may_stand_between():
-    from gymnasium.wrappers.vector import RecordEpisodeStatistics
-
-    venv = RecordEpisodeStatistics(TextVectorEnv("MemChunkQA-v0", 2, **CHUNKS))
-    venv = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
-    venv.reset(seed=0)
-    assert venv.step(["a", "b"])[1].shape == (2,)
 
 
 def test_equal_requests_of_a_step_are_scored_once():
@@ -253,11 +220,9 @@ def test_a_method_that_does_not_fit_the_environment_is_refused_at_reset():
     ("methods", "said"),
     [
         (["TAMTRLL"], "no method 'TAMTRLL'"),
-        ([], "methods must be a list"),
         ("TAMTRL", "methods must be a list"),
         (["InfoMem", "InfoMem"], "'infomem', and both would pay in full; leave one out"),
         ([["InfoMem", 3]], "must be an object, got 3"),
-        ([InfoMemMethod], "a method must be a list of 2"),
         (["no.such.module:Method"], "no.such"),
     ],
 )
@@ -282,14 +247,9 @@ def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
 
 @pytest.mark.parametrize(
     "scorer",
-    [
-        LexicalScorer,
-        "lexicall",
-        ["lexical"],
-        ["server", {"url": "http://x", "api_key": "k"}],
-    ],
+    [LexicalScorer, "lexicall", ["lexical"], ["server", {"url": "http://x", "api_key": "k"}]],
 )
-def test_a_scorer_that_is_none_is_refused(scorer):
+def test_an_invalid_scorer_is_refused(scorer):
     with pytest.raises(ValueError, match=r"scorer|spec"):
         RewardWrapper(reading(), ["TAMTRL"], scorer)
 
@@ -362,13 +322,13 @@ def test_in_groups_of_one_it_pays_what_single_wrappers_of_shared_methods_pay():
 
 
 def test_a_group_is_compared_together():
-    venv = vector("MemChunkQA-v0", 4, [InfoMemMethod(eps=0.0)], group_size=4, **CHUNKS)
+    venv = vector("MemChunkQA-v0", 4, ["InfoMem"], group_size=4, **CHUNKS)
     memories = ["1623", "the year", "nothing", ""]
     replies = [["", "", memory, "\\boxed{1623}"] for memory in memories]
     steps = run(venv, replies, options={"task": 0})
     gains = np.array([info["signals"]["infomem"] for info in venv.infos_list])
     expected = 1 + 0.2 * (gains - gains.mean()) / gains.std()
-    np.testing.assert_allclose(steps[-1][0], expected)
+    np.testing.assert_allclose(steps[-1][0], expected, rtol=1e-4)
 
 
 def half_ended():
@@ -405,12 +365,8 @@ def test_what_a_group_brings_an_ended_episode_is_paid_late():
     assert steps[1][0][0] != 0.0
     assert [sum(info["turn_rewards"]) for info in infos] == pytest.approx(received.tolist())
     assert infos[0]["rewards"]["mempo"] == pytest.approx(steps[1][0][0])
-
-
-def test_late_rewards_are_marked_in_the_vector_infos():
-    venv = half_ended()
-    infos = venv.step([ANSWER, ANSWER], mask=np.array([False, True]))[4]
-    assert infos["_turn_rewards"].tolist() == [True, True]
+    late = half_ended().step([ANSWER, ANSWER], mask=np.array([False, True]))[4]
+    assert late["_turn_rewards"].tolist() == [True, True]
 
 
 def test_an_episode_begun_early_is_not_paid_for_the_one_before():
@@ -454,18 +410,6 @@ def test_a_group_of_two_tasks_is_refused():
     venv.reset(options={"task": [0, 1]})
     with pytest.raises(ValueError, match="one seed"):
         venv.step(["a", "b"])
-
-
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_groups_go_on_under_autoreset(mode):
-    venv = vector("MemChunkQA-v0", 4, ["TAMTRL"], group_size=2, mode=mode, **CHUNKS)
-    venv.reset(seed=3)
-    groups = []
-    for _ in range(20):
-        venv.step(["\\boxed{a}"] * 4)
-        groups += venv.completed_groups
-    assert len(groups) >= 6
-    assert all(len({e.turns[0].info["task"] for e in group}) == 1 for group in groups)
 
 
 def test_final_infos_of_same_step_autoreset_carry_the_credits():
@@ -524,16 +468,6 @@ def test_a_wrapper_between_sees_the_rewards_of_the_environment(mode):
     assert data_equivalence(plain(passed), plain(ends))
     assert "tamtrl" in infos.get("final_info", infos)["credits"]
     assert paid != sum(played[1].sum() for played in seen)
-
-
-def test_the_environment_inside_gives_its_own_rewards_when_it_is_stepped_by_itself():
-    wrapped, bare = (TextVectorEnv("MemChunkQA-v0", 2, autoreset_mode="Disabled", **CHUNKS) for _ in range(2))
-    VectorRewardWrapper(wrapped, READING, "lexical", group_size=2).reset(seed=3, options={"task": 0})
-    bare.reset(seed=[3, 3], options={"task": 0})
-    for _ in range(4):
-        replies = ["1623", "\\boxed{1623}"]
-        assert data_equivalence(plain(wrapped.step(replies)), plain(bare.step(replies)))
-    assert wrapped.infos_list == bare.infos_list
 
 
 @pytest.mark.parametrize("around", ["step", "reset"])

@@ -45,7 +45,7 @@ def through_json(state):
     return read
 
 
-def went_on(env, replies):
+def resumed(env, replies):
     """All that further replies bring, as plain data, in which NaN equals NaN."""
     return to_plain([[*env.step(reply), env.record.turns, env.record.credits] for reply in replies])
 
@@ -59,13 +59,13 @@ def refused(env, state, match):
     assert memenvs.get_state(env) == before
 
 
-def test_signals_that_are_no_numbers_go_through_json():
+def test_nan_signals_survive_json():
     env = begun(["TAMTRL", "MemPO"], Broken(), ["broken", "1623"])
     assert math.isnan(env.record.signals["tamtrl"][0])
     other = RewardWrapper(reading(), ["TAMTRL", "MemPO"], Broken())
     other.set_state(through_json(env.get_state()))
     replies = ["the year 1623", "\\boxed{1623}"]
-    assert went_on(other, replies) == went_on(env, replies)
+    assert resumed(other, replies) == resumed(env, replies)
 
 
 def test_a_state_of_an_ended_episode_has_its_credits_and_the_info_given_out():
@@ -73,10 +73,10 @@ def test_a_state_of_an_ended_episode_has_its_credits_and_the_info_given_out():
     other = RewardWrapper(reading(), ["TAMTRL", "InfoMem"], "lexical")
     other.set_state(through_json(env.get_state()))
     assert other.record == env.record
-    assert other._episode.info == env._episode.info
+    assert other.get_state() == env.get_state()
 
 
-def test_pictures_go_through_json_and_come_back_as_arrays():
+def test_pictures_survive_json_as_arrays():
     env, other = (RewardWrapper(gym.make("MemSokobanImage-v0"), [Seen()]) for _ in range(2))
     env.reset(seed=0)
     env.step("<think></think><answer>Up</answer>")
@@ -109,7 +109,6 @@ def test_what_json_cannot_hold_in_an_info_is_refused_in_one_line():
 @pytest.mark.parametrize(
     ("methods", "said"),
     [
-        (["InfoMem"], r"from other reward methods \(\[\['InfoMem', "),
         (["InfoMem", "TAMTRL"], r"from other reward methods \(\[\['InfoMem', "),
         (
             ["TAMTRL", ["InfoMem", {"beta": 0.5}]],
@@ -136,8 +135,8 @@ def test_a_record_of_other_types_is_refused(tampered):
     refused(env, {**state, "record": {**state["record"], **tampered}}, "the state's record")
 
 
-@pytest.mark.parametrize("state", [None, {}, {"inner": {}}, {"inner": {}, "record": {}}, "state"], ids=str)
-def test_what_is_no_state_of_a_wrapper_is_refused(state):
+@pytest.mark.parametrize("state", [None, {"inner": {}, "record": {}}], ids=str)
+def test_anything_but_a_wrappers_state_is_refused(state):
     refused(begun(), state, "state")
 
 
@@ -149,7 +148,7 @@ def test_a_copy_shares_a_scorer_that_has_a_name_and_keeps_the_template(copied):
     other = copied(env)
     assert other.scorer is env.scorer
     replies = ["the year", "1623", "\\boxed{1623}"]
-    assert went_on(other, replies) == went_on(env, replies)
+    assert resumed(other, replies) == resumed(env, replies)
 
 
 # Many environments.
@@ -171,7 +170,7 @@ def records(venv):
     return [venv.record(i) for i in range(venv.num_envs)]
 
 
-def all_went_on(venv, steps):
+def all_resumed(venv, steps):
     """All that further steps bring, as plain data."""
     told, over = [], np.array([True, False, False, False])
     for actions in steps:
@@ -186,18 +185,18 @@ def all_went_on(venv, steps):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_states_of_groups_half_ended_go_through_json(mode):
+def test_states_of_half_ended_groups_survive_json(mode):
     venv, observations = half_ended(mode=mode)
     other = vector(mode=mode)
     other.set_states(through_json(venv.get_states()), json.loads(json.dumps(observations)))
     steps = [[SEARCH, SEARCH, ANSWER, SEARCH], [ANSWER] * 4]
     steps += [] if mode == "Disabled" else [[SEARCH] * 4, [ANSWER, ANSWER, SEARCH, ANSWER]] * 3
-    mine = all_went_on(venv, steps)
-    assert all_went_on(other, steps) == mine
+    mine = all_resumed(venv, steps)
+    assert all_resumed(other, steps) == mine
     assert any(groups for *_, groups, _ in mine)
 
 
-def test_credits_of_a_wrapper_below_go_through_json():
+def test_credits_of_an_inner_wrapper_survive_json():
     def rewarded():
         venv = TextVectorEnv([lambda: TAMTRL(reading(), "lexical")] * 2, autoreset_mode="Disabled")
         return VectorRewardWrapper(venv, ["InfoMem"], "lexical", group_size=2)
@@ -226,7 +225,10 @@ def all_refused(venv, states, observations, match):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"methods": [["MemPO", {"ddof": 0}]]}, r"from other reward methods \(\[\['MemPO', .*'ddof': 0"),
+        (
+            {"methods": [["MemPO", {"bias": "none"}]]},
+            r"from other reward methods \(\[\['MemPO', .*'bias': 'none'",
+        ),
         ({"methods": ["SearchRewards"]}, r"from other reward methods \(\[\['SearchRewards', "),
         ({"group_size": 4}, "has groups of 4, not 2"),
         ({"max_turns": 3}, "with other arguments"),

@@ -12,7 +12,7 @@ import torch
 import transformers
 from tiny_model import plain_logprobs
 
-from memenvs.wrappers.scorers import HFScorer, ScoreRequest, SpanScorer
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 from memenvs.wrappers.scorers.protocol import TokenPair
 
 HISTORY = "Ada Lovelace wrote the first program for the engine of Babbage. "
@@ -48,15 +48,7 @@ def test_scores_are_those_of_each_request_alone(tiny_model, budget):
         np.testing.assert_allclose(found, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
 
 
-def test_any_order_of_requests_gives_the_same_scores(scorer):
-    asked = requests()
-    forward, backward = scorer.logprobs(asked), scorer.logprobs(asked[::-1])[::-1]
-    for a, b in zip(forward, backward, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
-
-
 def test_an_empty_continuation_gives_an_empty_array(scorer):
-    assert isinstance(scorer, SpanScorer)
     assert [len(scores) for scores in scorer.logprobs([ScoreRequest("Ada", ""), ScoreRequest("", "")])] == [
         0,
         0,
@@ -184,15 +176,6 @@ def test_a_continuation_that_leaves_no_room_for_a_prompt_is_refused(tiny_model):
 def test_an_empty_prompt_is_refused(scorer):
     with pytest.raises(ValueError, match="request 0 has an empty prompt"):
         scorer.logprobs([ScoreRequest("", "Ada")])
-
-
-def test_spans_are_where_the_tokens_stand(scorer):
-    text = "Ada 1843 😀"
-    (spans,) = scorer.spans([text])
-    ids = scorer.pairs([ScoreRequest("x", text)])[0].continuation
-    assert len(spans) == len(ids)
-    assert [text[a:b] for a, b in spans if text[a:b].isdigit()] == list("1843")
-    assert spans[-1].tolist() == [9, 10]  # each of the emoji's bytes stands for the emoji
 
 
 def test_a_missing_model_is_named():

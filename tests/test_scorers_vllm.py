@@ -7,7 +7,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ServerScorer, SpanScorer, VLLMScorer
+from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ServerScorer, VLLMScorer
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
@@ -62,5 +62,4 @@ def test_an_engine_in_this_process_says_how_long_a_request_may_be(engine):
 
 
 def test_an_engine_that_is_made_already_is_used(engine, wanted):
-    assert isinstance(engine, SpanScorer)
     check(VLLMScorer(engine.llm).logprobs(REQUESTS), wanted)

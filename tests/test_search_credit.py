@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memenvs import TextVectorEnv
-from memenvs.credit import redundancy, search_gains, tool_efficiency
+from memenvs.credit import search_gains, tool_efficiency
 from memenvs.wrappers import (
     OTC,
     Episode,
@@ -53,17 +53,11 @@ class TestToolEfficiency:
         for c in (0.5, 1.0, 4.0):
             close(tool_efficiency(m, smooth=c), np.cos(m * np.pi / (2 * m + c)))
 
-    def test_else_it_is_the_sine_of_the_mapped_number_of_calls(self):
+    def test_with_a_needed_call_it_is_the_sine_of_the_mapped_number_of_calls(self):
         m = np.arange(9)
         for n in (1, 2, 5):
             mapped = 2 * n * m / (m + n)
             close(tool_efficiency(m, n), np.sin(mapped * np.pi / (2 * n)), atol=1e-12)
-
-    def test_it_is_one_at_the_fewest_calls_and_nowhere_else(self):
-        assert tool_efficiency([0], 0).tolist() == [1.0]
-        around = tool_efficiency([1, 2, 3, 4, 30], 3)
-        assert around[2] == 1.0
-        assert (np.delete(around, 2) < 1.0).all()
 
 
 class TestSearchGains:
@@ -71,13 +65,6 @@ class TestSearchGains:
         rows = np.random.default_rng(0).random((6, 3))
         before = np.vstack([np.zeros(3), np.maximum.accumulate(rows, axis=0)[:-1]])
         close(search_gains(rows), np.clip(rows - before, 0, None).mean(axis=1))
-
-    def test_gains_sum_to_the_best_match(self):
-        rows = np.random.default_rng(1).random((5, 4))
-        close(search_gains(rows).sum(), rows.max(axis=0).mean())
-
-    def test_redundancy_is_the_share_that_was_brought_before(self):
-        close(redundancy([["a", "b"], ["b", "c", "a"], ["d"], []]), [0.0, 2 / 3, 0.0, 0.0])
 
 
 class TestOTC:
@@ -104,13 +91,6 @@ class TestOTC:
 
     def test_calls_of_a_tool_count_as_searches_do(self):
         close(paid(OTCMethod(), [calling(1, 1.0, name="called")]), [0.5])
-
-    def test_an_environment_without_calls_is_refused_by_both_names(self):
-        env = RewardWrapper(gym.make("MemSokoban-v0"), ["OTC"])
-        with pytest.raises(
-            ValueError, match=r"otc needs info\[events\]\[searched\] or info\[events\]\[called\]"
-        ):
-            env.reset(seed=0)
 
 
 class TestStepSearch:
@@ -173,12 +153,6 @@ def test_the_search_that_finds_evidence_is_paid_and_its_repetition_charged(memor
     close(last["turn_rewards"], [first, -1.0, 1.0])
 
 
-def test_a_found_document_that_is_evidence_matches_it_wholly():
-    env, search, answer = searching(StepSearch, k=1)
-    last = play(env, [search, answer])[-1]
-    assert last["credits"]["stepsearch"][0].value >= 1 / len(last["privileged"]["evidence"])
-
-
 def test_a_search_more_costs_a_right_answer_its_share():
     env, search, answer = searching(OTC)
     costs = [play(env, [*[search] * calls, answer])[-1]["rewards"]["otc"] for calls in (0, 1, 3)]
@@ -212,7 +186,7 @@ def test_a_tool_call_is_paid_by_both():
     assert last["rewards"]["outcome"] == 0.0
 
 
-def test_passages_are_those_of_which_something_is_shown():
+def test_passages_are_those_that_are_shown_in_part_or_whole():
     env = gym.make("MemSearchQA-v0", tasks="world-test", k=3, max_information=5)
     env.reset(seed=0, options={"task": TOWN})
     info = env.step("<think></think><search>the mayor</search>")[4]

@@ -63,9 +63,6 @@ class Recorder:
         self.requests += requests
         return self.scorer.logprobs(requests)
 
-    def spans(self, continuations):
-        return self.scorer.spans(continuations)
-
 
 @pytest.fixture(scope="module")
 def played(model_of):

@@ -74,19 +74,13 @@ def test_a_call_that_finds_the_answer_earns_its_run_and_its_result(env):
     assert reward == pytest.approx(0.2 + 0.5)
 
 
-def test_a_call_behind_a_million_characters_that_the_environment_cut_off_is_none(env):
-    env.reset(options={"task": 0})
-    late = "x" * MAX_REPLY_CHARS + CALL % ("wiki_search", "town")
-    assert env.step(late)[4]["events"]["called"] == 0.0
-
-
 def test_a_call_in_a_reply_of_over_a_million_characters_earns_what_it_did(env):
     env.reset(options={"task": 0})
     long = CALL % ("wiki_search", "town") + "x" * MAX_REPLY_CHARS
     assert env.step(long)[1] >= 0.2
 
 
-def test_an_answer_behind_the_millionth_character_is_none(env):
+def test_an_answer_after_the_millionth_character_does_not_count(env):
     _, info = env.reset(options={"task": 0})
     gold = info["privileged"]["answers"][0][0]
     env.step("hello")

@@ -30,6 +30,8 @@ class Progress:
     scores: list[float] = field(default_factory=list)
 
 
+@checked
+@dataclass(eq=False)
 class Curriculum:
     """The tasks of a set by levels; the next level begins when a metric's running mean is high enough.
 
@@ -52,27 +54,23 @@ class Curriculum:
         ValueError: a task without such a number, or a threshold or window out of range.
     """
 
-    @checked
-    def __init__(
-        self,
-        tasks: TaskSet,
-        by: str = "hops",
-        metric: str = "success",
-        threshold: float = 0.8,
-        window: Count = 64,
-    ) -> None:
-        self.tasks, self.by, self.metric = tasks, by, metric
-        self.threshold, self.window = threshold, window
+    tasks: TaskSet
+    by: str = "hops"
+    metric: str = "success"
+    threshold: float = 0.8
+    window: Count = 64
+
+    def __post_init__(self) -> None:
         grouped: dict[int, list[int]] = {}
         self._values: dict[str, int] = {}
-        for number, task in enumerate(tasks):
-            value = task.meta.get(by)
+        for number, task in enumerate(self.tasks):
+            value = task.meta.get(self.by)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ValueError(
-                    f"task {task.id} of {tasks.name} has {by}={value!r}, which is not a level; choose a "
-                    "whole number that all have, or give them hops and tokens by `memenvs build mix`"
+                    f"task {task.id} of {self.tasks.name} has {self.by}={value!r}, which is not a level; "
+                    "choose a whole number that all have, or give them hops and tokens by `memenvs build mix`"
                 )
-            level = 1 << max(0, value - 1).bit_length() if by == "tokens" else value
+            level = 1 << max(0, value - 1).bit_length() if self.by == "tokens" else value
             grouped.setdefault(level, []).append(number)
             self._values[task.id] = level
         self.levels = sorted(grouped.items())
@@ -109,7 +107,7 @@ class Curriculum:
         return moves
 
     def get_state(self) -> State:
-        """Level and scores, and what they are of, as plain data."""
+        """Level and scores, and the curriculum they belong to, as plain data."""
         return {**self._identity, "progress": to_plain(self.progress)}
 
     def set_state(self, state: State) -> None:

@@ -44,7 +44,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         The environment's.
 
     Info:
-        The environment's, and `replies`: the texts to choose from now, always as many.
+        The environment's, and `replies`: the texts to choose from now, always the same number of them.
 
     Args:
         env: a text environment, wrapped or not.

@@ -9,7 +9,7 @@ from typing import Literal
 
 from memenvs.core.data import NonNegative, Share, checked
 from memenvs.credit import gigpo
-from memenvs.rollout.records import Credit, Episode, Turn
+from memenvs.rollout.records import Credit, Episode, Turn, observation_text
 from memenvs.wrappers.method import RewardMethod
 
 
@@ -57,10 +57,6 @@ class GiGPOMethod(RewardMethod):
     immediate = False
     needs = ("feedback", "privileged")
 
-    def measures(self, turn: Turn) -> bool:
-        """Never: an advantage has no signal."""
-        return False
-
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """Omega A^S of every turn."""
         played = [episode for episode in episodes if episode.turns and not episode.error]
@@ -80,8 +76,8 @@ class GiGPOMethod(RewardMethod):
 
 def state_of(turn: Turn) -> str:
     """The text of the state that a turn acts in; see `GiGPOMethod`."""
-    shown = turn.observation if isinstance(turn.observation, str) else str(turn.observation.get("text", ""))
-    return str(turn.before["privileged"].get("state") or turn.before["feedback"] or shown)
+    told = turn.before
+    return str(told["privileged"].get("state") or told["feedback"] or observation_text(turn.observation))
 
 
 def similar_states(texts: Sequence[Sequence[str]], similarity: float) -> list[list[str]]:

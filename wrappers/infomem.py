@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from memenvs.core.data import NonNegative, checked
-from memenvs.core.state import check_keys, from_plain, to_plain
+from memenvs.core.data import checked
 from memenvs.core.text import Template
 from memenvs.credit import infomem_bonus
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import Ddof, RewardMethod, RunningStatistics, mean_logprobs
+from memenvs.wrappers.method import RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 Target = Literal["bare", "wrapped"]
@@ -33,7 +32,7 @@ The question that this memory was kept for:
 
 @checked
 @dataclass
-class InfoMemMethod(RewardMethod):
+class InfoMemMethod(RememberingMethod):
     """Reward the final memory's information about the answer (InfoMem eq. 6, 9, 10).
 
         r_gain = mean log P(y* given q, M_K) - mean log P(y* given q, empty memory)      eq. 6
@@ -49,8 +48,6 @@ class InfoMemMethod(RewardMethod):
 
     Args:
         beta: weight of the gain.
-        eps: added to the standard deviation.
-        ddof: of it.
         side: `"success"`, `"wrong"` or `"both"`, each side z-scored inside itself.
         normalize: False pays the raw gain.
         condition: `"answer"`, or `"query"`: the likelihood of the question given the memory alone (QueryPMI),
@@ -60,19 +57,11 @@ class InfoMemMethod(RewardMethod):
     """
 
     beta: float = 0.2
-    eps: NonNegative = 1e-6
-    ddof: Ddof = 0
     side: Literal["success", "wrong", "both"] = "success"
     normalize: bool = True
     condition: Literal["answer", "query"] = "answer"
     outcome: bool = True
     target: Target = "bare"
-    _earlier: dict[bool, RunningStatistics] = field(
-        default_factory=lambda: {True: RunningStatistics(), False: RunningStatistics()},
-        init=False,
-        repr=False,
-        compare=False,
-    )
 
     name = "infomem"
     needs_both_answers = True
@@ -120,30 +109,17 @@ class InfoMemMethod(RewardMethod):
             bonus = [self._alone(gains[0], episodes[0].success)]
         else:
             right = [episode.success for episode in episodes]
-            bonus = infomem_bonus(
-                gains, right, side=self.side, normalize=self.normalize, eps=self.eps, ddof=self.ddof
-            ).tolist()
+            bonus = infomem_bonus(gains, right, side=self.side, normalize=self.normalize).tolist()
         return [
             [Credit(len(episode.turns) - 1, self.beta * value)]
             for episode, value in zip(episodes, bonus, strict=True)
         ]
 
-    def get_state(self) -> dict[str, Any]:
-        """The gains so far, of successes and of the others."""
-        return {"success": to_plain(self._earlier[True]), "wrong": to_plain(self._earlier[False])}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """See `RewardMethod.set_state`."""
-        check_keys(state, "success", "wrong")
-        self._earlier = {
-            right: from_plain(state[name], RunningStatistics, f"the state's {self.name}.{name}")
-            for right, name in ((True, "success"), (False, "wrong"))
-        }
-
     def _alone(self, gain: float, success: bool) -> float:
-        if self.side not in ("both", "success" if success else "wrong"):
+        side = "success" if success else "wrong"
+        if self.side not in ("both", side):
             return 0.0
-        earlier = self._earlier[success]
+        earlier = self._earlier[side]
         earlier.add([gain])
         raw = not self.normalize or earlier.count == 1
-        return gain if raw else earlier.normalize(gain, eps=self.eps, ddof=self.ddof)
+        return gain if raw else earlier.normalize(gain, ddof=0)

@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from memenvs.core.data import NonNegative, checked
+from memenvs.core.data import checked
 from memenvs.credit import mempo
 from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.infomem import TARGETS, Target
-from memenvs.wrappers.method import Ddof, RememberingMethod, mean_logprobs
+from memenvs.wrappers.method import RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 Measure = Literal["probability", "log"]
@@ -47,16 +47,12 @@ class MemPOMethod(RememberingMethod):
         measure: `"probability"`, or `"log"`: mean log p in place of P.
         trajectory: r_i as above (`"strict"`), or `"outcome"`: the environment's outcome stays what it is.
         target: y* as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
-        eps: added to the standard deviation.
-        ddof: of it.
     """
 
     bias: Literal["history", "none"] = "history"
     measure: Measure = "probability"
     trajectory: Literal["strict", "outcome"] = "strict"
     target: Target = "bare"
-    eps: NonNegative = 1e-6
-    ddof: Ddof = 1
 
     name = "mempo"
     uses = COMPARISONS["outcome"].uses
@@ -107,12 +103,12 @@ class MemPOMethod(RememberingMethod):
             for places, episode in zip(spans, episodes, strict=True)
         ]
         if len(episodes) == 1:
-            self._earlier.add(signals[0])
-            normal = [[self._earlier.normalize(value, eps=self.eps, ddof=self.ddof) for value in signals[0]]]
+            earlier = self._earlier["memory"]
+            earlier.add(signals[0])
+            normal = [[earlier.normalize(value, ddof=1) for value in signals[0]]]
         else:
             rewards = [trajectory_reward(episode) for episode in episodes]
-            advantages = mempo(rewards, signals, eps=self.eps, ddof=self.ddof)
-            normal = [turns.tolist() for turns in advantages.memory]
+            normal = [turns.tolist() for turns in mempo(rewards, signals).memory]
         made: list[list[Credit]] = []
         for episode, places, values in zip(episodes, spans, normal, strict=True):
             memories = enumerate(zip(values, places, strict=True))

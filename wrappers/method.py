@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from msgspec import Meta
 
 from memenvs.core.state import from_plain, to_plain
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-Ddof = Annotated[int, Meta(ge=0, le=1)]
 Outcome = Literal["keep", "replace", "multiply"]
 Score = tuple[float, str]
 """A number and an empty text, or NaN and the reason."""
@@ -53,10 +52,7 @@ class RewardMethod(Comparison):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Entries of `info` that it reads, checked at `reset`.
-
-        As `"events"` or `"privileged/target"`; one of two is enough in `"events/searched or events/called"`.
-        """
+        """Entries of `info` that it reads, checked at `reset`, as `"events"` or `"privileged/target"`."""
         return ()
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
@@ -64,8 +60,14 @@ class RewardMethod(Comparison):
         return []
 
     def measures(self, turn: Turn) -> bool:
-        """Whether a turn's signal was measured: always, or where it was scored if the method needs scores."""
-        return type(self).requests is RewardMethod.requests or bool(self.requests(turn))
+        """Whether a turn has a signal: where it was scored if the method needs scores, otherwise always.
+
+        A method that does not override `signal` has none.
+        """
+        own = type(self)
+        if own.signal is RewardMethod.signal:
+            return False
+        return own.requests is RewardMethod.requests or bool(self.requests(turn))
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """The raw number of this turn, 0.0 where nothing is measured.
@@ -105,7 +107,7 @@ class RewardMethod(Comparison):
         """Resume from a state of `get_state`.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not such a state.
         """
 
 
@@ -135,10 +137,6 @@ class ScoreMethod(RewardMethod):
     def replaces_outcome(self) -> bool:
         """Where scores take the outcome's place, or contain it."""
         return self.outcome != "keep"
-
-    def measures(self, turn: Turn) -> bool:
-        """Never: scores are credits, and there is no signal."""
-        return False
 
     def pay(self, episode: Episode, scores: Sequence[Score], first: int = 0) -> list[Credit]:
         """The credits of the scores of turn `first` and the turns after it."""
@@ -178,19 +176,19 @@ class RunningStatistics:
             self.squares += step * (value - self.mean)
             self.low, self.high = min(self.low, value), max(self.high, value)
 
-    def normalize(self, value: float, *, eps: float, ddof: int) -> float:
-        """(value - mean) / (std + eps); 0.0 where nothing differs yet."""
+    def normalize(self, value: float, *, ddof: int) -> float:
+        """(value - mean) / (std + 1e-6); 0.0 where nothing differs yet."""
         if math.isnan(value) or self.count <= ddof or self.low >= self.high:
             return 0.0
-        return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + eps)
+        return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + 1e-6)
 
 
 @dataclass
 class RememberingMethod(RewardMethod):
-    """A method that compares a lone episode with the numbers of earlier ones, `_earlier`."""
+    """A method that compares a lone episode with the numbers of earlier ones, `_earlier` by their kind."""
 
-    _earlier: RunningStatistics = field(
-        default_factory=RunningStatistics, init=False, repr=False, compare=False
+    _earlier: dict[str, RunningStatistics] = field(
+        default_factory=lambda: defaultdict(RunningStatistics), init=False, repr=False, compare=False
     )
 
     def get_state(self) -> dict[str, Any]:
@@ -199,4 +197,5 @@ class RememberingMethod(RewardMethod):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """See `RewardMethod.set_state`."""
-        self._earlier = from_plain(state, RunningStatistics, f"the state's {self.name}")
+        earlier = from_plain(state, dict[str, RunningStatistics], f"the state's {self.name}")
+        self._earlier = defaultdict(RunningStatistics, earlier)

@@ -25,8 +25,8 @@ class OTCMethod(RewardMethod):
         r_tool = cos(m pi / (2m + c))     n = 0, and alone: OTC-PPO
 
     m counts the turns of an episode that called the tool: whose event `searched` (`SearchQAEnv`) or `called`
-    (`ToolQAEnv`) is not 0. n is the smallest m among the successes of the group; where none of them called,
-    or there is none, it is 0. The paper lowers n over all steps of training; a group remembers nothing here.
+    (`ToolQAEnv`) is not 0. n is the smallest m among the successes of the group, 0 without a success. The
+    paper lowers n over all steps of training; a group remembers nothing here.
 
     The signal is 1.0 at a turn that called and 0.0 elsewhere. R is a credit to the last turn and takes the
     place of the environment's outcome, whose component counts 0 and stays in `info["metrics"]["outcome"]`. A
@@ -48,7 +48,7 @@ class OTCMethod(RewardMethod):
     group = True
     immediate = False
     replaces_outcome = True
-    needs = (" or ".join(f"events/{name}" for name in CALLS),)
+    needs = ("events",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """Whether the turn called the tool."""

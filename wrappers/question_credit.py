@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memenvs.core.data import NonNegative, checked
+from memenvs.core.data import checked
 from memenvs.credit import group_normalize
 from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.method import Ddof, RememberingMethod
+from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
@@ -30,14 +30,7 @@ class QuestionCreditMethod(RememberingMethod):
 
     It needs an environment that asks one by one, as `ChunkQAEnv(ask="each")`. Alone, a question is compared
     with all questions so far.
-
-    Args:
-        eps: added to the standard deviation.
-        ddof: of it.
     """
-
-    eps: NonNegative = 1e-6
-    ddof: Ddof = 1
 
     name = "question_credit"
     group = True
@@ -58,12 +51,11 @@ class QuestionCreditMethod(RememberingMethod):
             row[: len(turns)] = [episode.signals[self.name][k] for k in turns]
             row[:] = np.nan if episode.error else row
         if len(episodes) == 1:
-            self._earlier.add(earned[0])
-            normal = np.array(
-                [[self._earlier.normalize(r, eps=self.eps, ddof=self.ddof) for r in row] for row in earned]
-            )
+            earlier = self._earlier["answer"]
+            earlier.add(earned[0])
+            normal = np.array([[earlier.normalize(r, ddof=1) for r in earned[0]]])
         else:
-            columns = [group_normalize(column, eps=self.eps, ddof=self.ddof) for column in earned.T]
+            columns = [group_normalize(column, eps=1e-6) for column in earned.T]
             normal = np.array(columns).T if columns else earned
         made = []
         for episode, turns, values in zip(episodes, answered, normal, strict=True):

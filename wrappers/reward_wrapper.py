@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,55 @@ Scores = dict[str, list[TokenScores]]
 """The scores that methods asked for at one turn, by method."""
 
 
+@dataclass
+class EpisodeRewards:
+    """What reward methods keep of an episode of K turns, and what a state holds of it.
+
+    Attributes:
+        observations: (K + 1) what was shown, from the reset on.
+        infos: (K + 1) the environment's infos for them.
+        rewards: the components in the info that is returned now.
+        signals: for each method by name, the signal (K,) of each turn.
+        credits: for each method by name, its credits; empty until it has assigned them.
+        paid: for each method by name, what it has paid (K,) for each turn.
+        actions: (K) the replies.
+        end: how the episode ended; empty while it runs.
+        error: why it could not begin, be played or be scored; empty otherwise.
+        number: of the episode in its environment; equal numbers form a group.
+        complete: whether its group is complete.
+    """
+
+    observations: list[Any]
+    infos: list[dict[str, Any]]
+    rewards: dict[str, float] = field(default_factory=dict)
+    signals: dict[str, list[float]] = field(default_factory=dict)
+    credits: dict[str, list[Credit]] = field(default_factory=dict)
+    paid: dict[str, list[float]] = field(default_factory=dict)
+    actions: list[str] = field(default_factory=list)
+    end: End = ""
+    error: str = ""
+    number: int = 0
+    complete: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended, or never began."""
+        return bool(self.end or self.error)
+
+    @property
+    def outcomes(self) -> list[float]:
+        """(K) the outcome component of each turn, as the environment paid it."""
+        return [float(info["rewards"].get(OUTCOME, 0.0)) for info in self.infos[1:]]
+
+    def next_turn(self, action: str, observation: Any, info: Info, end: End) -> Turn:
+        """The turn made of a reply and what the environment returned; `MethodStack.pay` adds it."""
+        return Turn(self.observations[-1], action, self.infos[-1], observation, info, end)
+
+
+Played = dict[int, EpisodeRewards]
+"""Episodes by the number of their environment."""
+
+
 class MethodStack:
     """Reward methods that pay for the same episodes, and their scorer.
 
@@ -78,22 +127,29 @@ class MethodStack:
         self.__dict__.update(state)
         self.scorer = make_scorer(self._scorer_spec)
 
-    def check(self, info: Info) -> None:
-        """ValueError if an environment has a component of a method's name, or lacks what a method needs."""
-        for method in self.methods:
+    def begin(self, observation: Any, info: Info, error: str = "") -> EpisodeRewards:
+        """An episode without turns, or one that could not begin because of an `error`.
+
+        Raises:
+            ValueError: the environment has a component of a method's name, or lacks what a method needs.
+        """
+        for method in self.methods if not error else ():
             if method.name in info["rewards"]:
                 raise ValueError(
                     f"the environment already has a component {method.name!r}; wrap it once, or make a "
                     "subclass with another `name`"
                 )
             for need in method.needs:
-                paths = need.split(" or ")
-                if not any(_has(info, path) for path in paths):
-                    wanted = " or ".join(f"info[{path.replace('/', '][')}]" for path in paths)
+                if not _has(info, need):
                     raise ValueError(
-                        f"{method.name} needs {wanted}, which this environment does not give (task "
-                        f"{info.get('task')!r}); see the environment's docstring for what its infos hold"
+                        f"{method.name} needs info[{need.replace('/', '][')}], which this environment does "
+                        f"not give (task {info.get('task')!r}); see its docstring for what its infos hold"
                     )
+        episode = EpisodeRewards([observation], [info], error=error)
+        episode.rewards = self._components(info, dict.fromkeys(self.names, 0.0))
+        for name in self.names:
+            episode.signals[name], episode.credits[name], episode.paid[name] = [], [], []
+        return episode
 
     def score(self, turns: Sequence[Turn], *, apart: bool = False) -> list[Scores | str]:
         """Score what the methods ask about turns, in one call of the scorer; equal requests are scored once.
@@ -109,7 +165,8 @@ class MethodStack:
         asked = [{method.name: method.requests(turn) for method in self.methods} for turn in turns]
         unique = {request: None for by_name in asked for own in by_name.values() for request in own}
         if not unique:
-            return [{} for _ in turns]
+            nothing: Scores = {name: [] for name in self.names}
+            return [nothing for _ in turns]
         if self.scorer is None:
             raise ValueError("a method asks for log-probabilities; give a scorer, e.g. scorer='lexical'")
         rendered = list(unique)
@@ -127,45 +184,83 @@ class MethodStack:
             {name: [scores[request] for request in own] for name, own in by_name.items()} for by_name in asked
         ]
 
-    def record(self, episode: EpisodeRewards) -> Episode:
-        """An episode for reward methods and learners."""
-        return Episode(
-            turns=episode.turns,
-            outcomes=episode.outcomes,
-            signals=episode.signals,
-            credits=episode.credits,
-            turn_rewards=episode.turn_rewards,
-            error=episode.error,
-            replaces_outcome=self.replaces_outcome,
-        )
+    def pay(self, episode: EpisodeRewards, turn: Turn, reward: float, scores: Scores | str) -> float:
+        """Add a turn to its episode and return its reward, as far as it is known at that turn.
 
-    def assign_credit(self, method: RewardMethod, episodes: Sequence[EpisodeRewards]) -> list[list[Credit]]:
-        """A method's credits of each ended episode.
+        Args:
+            episode: to which the turn is added.
+            turn: the next one.
+            reward: the environment's.
+            scores: of what was asked about the turn; or why it could not be played or scored, which ends the
+                episode.
+        """
+        episode.actions.append(turn.action)
+        episode.observations.append(turn.next_observation)
+        episode.infos.append(turn.info)
+        episode.end = turn.end
+        if isinstance(scores, str):
+            episode.end, episode.error = turn.end or "truncated", scores
+        components: dict[str, float] = {}
+        for method in self.methods:
+            signals, signal = episode.signals[method.name], math.nan
+            if not isinstance(scores, str):
+                signal = float(method.signal(turn, scores[method.name]))
+            elif not method.immediate:
+                signals[:] = [math.nan] * len(signals)
+            signals.append(signal if math.isfinite(signal) else math.nan)
+            components[method.name] = signals[-1] if method.immediate else 0.0
+            episode.paid[method.name].append(_nan_to_zero(components[method.name]))
+        episode.rewards = self._components(turn.info, components)
+        own = reward - turn.info["rewards"].get(OUTCOME, 0.0) if self.replaces_outcome else reward
+        return sum(map(_nan_to_zero, components.values()), float(own))
+
+    def assign_credit(self, method: RewardMethod, episodes: Sequence[EpisodeRewards]) -> list[float]:
+        """Give ended episodes a method's credits; return what these add to what it has paid each of them.
 
         A credit based on a signal that is NaN is NaN, with the reason, whatever a method's formula gives. In
         an episode that an error ended, only what was paid at its turn keeps its value.
         """
         scored = [episode for episode in episodes if not episode.error]
         # A group stays whole, or its last episode without an error would look like one without a group.
-        given = list(episodes) if method.group and scored else scored
+        given = episodes if method.group and scored else scored
         made = method.assign_credit([self.record(episode) for episode in given]) if given else []
-        credits = dict(zip(map(id, given), made, strict=True))
-        no_signal = "the signal of this turn is not a finite number"
-        found = []
-        for episode in episodes:
-            signals, error = episode.signals[method.name], episode.error
-            unknown = [math.isnan(signal) for signal in signals]
-            if error:
-                own = [Credit(k, signals[k], reason=error * unknown[k]) for k in range(len(signals))]
-            else:
-                own = [
-                    credit._replace(value=math.nan, reason=credit.reason or no_signal)
-                    if credit.from_signal and unknown[credit.turn]
-                    else credit
-                    for credit in credits[id(episode)]
-                ]
-            found.append(own)
-        return found
+        of_episode = dict(zip(map(id, given), made, strict=True))
+        return [self._take(method.name, one, of_episode.get(id(one), [])) for one in episodes]
+
+    def info(self, episode: EpisodeRewards) -> Info:
+        """The environment's last info with the methods' parts; always the same keys."""
+        info = episode.infos[-1]
+        signals = {name: own[-1] if own else 0.0 for name, own in episode.signals.items()}
+        credits = {name: list(own) for name, own in episode.credits.items()}
+        # An inner wrapper that has replaced the outcome keeps it in its metrics, with 0 as its component.
+        outcome = math.fsum(episode.outcomes) if episode.over else 0.0
+        unscored = {f"{name}_unscored": float(_unscored(own)) for name, own in credits.items()}
+        return {
+            **info,
+            **({"error": episode.error} if episode.error else {}),
+            "rewards": dict(episode.rewards),
+            "turn_rewards": self._turn_rewards(episode),
+            "metrics": {OUTCOME: outcome, **info["metrics"], **unscored},
+            "signals": {**info.get("signals", {}), **signals},
+            "credits": {**info.get("credits", {}), **credits},
+        }
+
+    def record(self, episode: EpisodeRewards) -> Episode:
+        """An episode for reward methods and learners."""
+        shown, infos = episode.observations, episode.infos
+        parts = zip(shown[:-1], episode.actions, infos[:-1], shown[1:], infos[1:], strict=True)
+        turns = [Turn(*part) for part in parts]
+        if turns:
+            turns[-1] = turns[-1]._replace(end=episode.end)
+        return Episode(
+            turns=turns,
+            outcomes=episode.outcomes,
+            signals=episode.signals,
+            credits=episode.credits,
+            turn_rewards=self._turn_rewards(episode),
+            error=episode.error,
+            replaces_outcome=self.replaces_outcome,
+        )
 
     def get_state(self) -> State:
         """The methods with their settings, and what they remember of earlier episodes, as plain data."""
@@ -194,259 +289,43 @@ class MethodStack:
         """Names and settings as they are in states; methods do not change them."""
         return to_plain([plain_method(method) for method in self.methods])
 
+    def _components(self, info: Info, own: Mapping[str, float]) -> dict[str, float]:
+        """The environment's components beside the methods' own; 0 for an outcome that they replace."""
+        replaced = {OUTCOME: 0.0} if self.replaces_outcome and OUTCOME in info["rewards"] else {}
+        return {**info["rewards"], **own, **replaced}
 
-@dataclass
-class EpisodeRewards:
-    """Reward state of one episode of K turns; its fields are what a state holds.
+    def _turn_rewards(self, episode: EpisodeRewards) -> list[float]:
+        """(K) what each turn was worth, as far as it is known."""
+        # The environment's are from its last info: an inner wrapper may know only at the end what an earlier
+        # turn was worth.
+        own = episode.infos[-1]["turn_rewards"]
+        if self.replaces_outcome:
+            own = [reward - outcome for reward, outcome in zip(own, episode.outcomes, strict=True)]
+        return [sum(parts) for parts in zip(own, *episode.paid.values(), strict=True)]
 
-    Attributes:
-        observations: (K + 1) what was shown, from the reset on.
-        infos: (K + 1) the environment's infos for them.
-        rewards: the components in the info that is returned now.
-        metrics: the metrics in it.
-        signals: for each method by name, the signal (K,) of each turn.
-        credits: for each method by name, its credits; empty until it has assigned them.
-        paid: for each method by name, what it paid (K,) at each turn.
-        actions: (K) the replies.
-        end: how the episode ended; empty while it runs.
-        error: why it could not begin, be played or be scored; empty otherwise.
-        outcomes: (K) the outcome component of each turn, as the environment paid it.
-        env_rewards: (K) the environment's own rewards, less the outcome where a method replaces it.
-        turn_rewards: (K) what each turn was worth, as far as it is known.
-        number: of the episode in its environment; equal numbers form a group.
-        complete: whether its group is complete.
-    """
-
-    observations: list[Any]
-    infos: list[dict[str, Any]]
-    rewards: dict[str, float] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    signals: dict[str, list[float]] = field(default_factory=dict)
-    credits: dict[str, list[Credit]] = field(default_factory=dict)
-    paid: dict[str, list[float]] = field(default_factory=dict)
-    actions: list[str] = field(default_factory=list)
-    end: End = ""
-    error: str = ""
-    outcomes: list[float] = field(default_factory=list)
-    env_rewards: list[float] = field(default_factory=list)
-    turn_rewards: list[float] = field(default_factory=list)
-    number: int = 0
-    complete: bool = False
-
-    @classmethod
-    def begin(cls, stack: MethodStack, observation: Any, info: Info, error: str = "") -> EpisodeRewards:
-        """An episode without turns.
-
-        Args:
-            stack: pays for it.
-            observation: the first.
-            info: that came with it.
-            error: why the episode could not begin.
-
-        Raises:
-            ValueError: this environment does not fit the methods.
-        """
-        if not error:
-            stack.check(info)
-        episode = cls([observation], [info], error=error)
-        for name in stack.names:
-            episode.signals[name], episode.credits[name], episode.paid[name] = [], [], []
-        episode._show(stack, dict.fromkeys(stack.names, 0.0))
-        return episode
-
-    @property
-    def over(self) -> bool:
-        """Whether the episode has ended, or never began."""
-        return bool(self.end or self.error)
-
-    @property
-    def turns(self) -> list[Turn]:
-        """Its K turns."""
-        shown, infos = self.observations, self.infos
-        parts = zip(shown[:-1], self.actions, infos[:-1], shown[1:], infos[1:], strict=True)
-        turns = [Turn(*part) for part in parts]
-        return [*turns[:-1], turns[-1]._replace(end=self.end)] if turns else []
-
-    @property
-    def info(self) -> Info:
-        """The environment's last info with the methods' parts; always the same keys."""
-        info = self.infos[-1]
-        signals = {name: (own or [0.0])[-1] for name, own in self.signals.items()}
-        credits = {name: list(own) for name, own in self.credits.items()}
-        return {
-            **info,
-            **({"error": self.error} if self.error else {}),
-            "rewards": dict(self.rewards),
-            "turn_rewards": list(self.turn_rewards),
-            "metrics": dict(self.metrics),
-            "signals": {**info.get("signals", {}), **signals},
-            "credits": {**info.get("credits", {}), **credits},
-        }
-
-    def next_turn(self, action: str, observation: Any, info: Info, end: End) -> Turn:
-        """The turn made of a reply and what the environment returned; `pay` adds it."""
-        return Turn(self.observations[-1], action, self.infos[-1], observation, info, end)
-
-    def pay(self, stack: MethodStack, turn: Turn, reward: float, scores: Scores | str) -> float:
-        """Add a turn and return its reward, as far as it is known at that turn.
-
-        Args:
-            stack: pays.
-            turn: the next one.
-            reward: the environment's.
-            scores: of what was asked about the turn; or why it could not be played or scored, which ends the
-                episode.
-        """
-        self.actions.append(turn.action)
-        self.observations.append(turn.next_observation)
-        self.infos.append(turn.info)
-        self.end = turn.end
-        if isinstance(scores, str):
-            self.end, self.error = turn.end or "truncated", scores
-        outcome = float(turn.info["rewards"].get(OUTCOME, 0.0))
-        self.outcomes.append(outcome)
-        own = reward - outcome if stack.replaces_outcome else reward
-        self.env_rewards.append(own)
-        components: dict[str, float] = {}
-        for method in stack.methods:
-            signals, signal = self.signals[method.name], math.nan
-            if not isinstance(scores, str):
-                signal = float(method.signal(turn, scores.get(method.name, [])))
-            elif not method.immediate:
-                signals[:] = [math.nan] * len(signals)
-            signals.append(signal if math.isfinite(signal) else math.nan)
-            components[method.name] = signals[-1] if method.immediate else 0.0
-            self.paid[method.name].append(_nan_to_zero(components[method.name]))
-        env_rewards = turn.info["turn_rewards"]
-        if len(env_rewards) == len(self.env_rewards):
-            # These come from an inner wrapper, which may know only at the end what an earlier turn was worth.
-            replaced = self.outcomes if stack.replaces_outcome else [0.0] * len(env_rewards)
-            self.env_rewards = [
-                reward - outcome for reward, outcome in zip(env_rewards, replaced, strict=True)
+    def _take(self, name: str, episode: EpisodeRewards, credits: Sequence[Credit]) -> float:
+        """Keep a method's credits, and return what they add to what it has paid."""
+        signals, error = episode.signals[name], episode.error
+        if error:
+            credits = [
+                Credit(k, signal, reason=error * math.isnan(signal)) for k, signal in enumerate(signals)
             ]
-        paid = zip(self.env_rewards, *(self.paid[name] for name in stack.names), strict=True)
-        self.turn_rewards = [sum(by_method, own) for own, *by_method in paid]
-        self._show(stack, components)
-        return sum(map(_nan_to_zero, components.values()), own)
-
-    def take_credits(self, name: str, credits: list[Credit]) -> float:
-        """Keep a method's credits and return what they add to what it has paid at the turns."""
-        earned = [0.0] * len(self.actions)
-        for credit in credits:
+        own = [
+            credit._replace(
+                value=math.nan, reason=credit.reason or "the signal of this turn is not a finite number"
+            )
+            if credit.from_signal and math.isnan(signals[credit.turn])
+            else credit
+            for credit in credits
+        ]
+        earned = [0.0] * len(signals)
+        for credit in own:
             earned[credit.turn] += _nan_to_zero(credit.value)
-        due = [value - paid for value, paid in zip(earned, self.paid[name], strict=True)]
-        self.paid[name], self.credits[name] = earned, list(credits)
-        self.turn_rewards = [reward + more for reward, more in zip(self.turn_rewards, due, strict=True)]
-        unscored, total = sum(math.isnan(credit.value) for credit in credits), math.fsum(due)
-        nothing = unscored == len(credits) and (bool(credits) or bool(self.error))
-        self.rewards[name] = math.nan if nothing else _nan_to_zero(self.rewards[name]) + total
-        self.metrics[f"{name}_unscored"] = float(unscored)
-        return total
-
-    def _show(self, stack: MethodStack, components: dict[str, float]) -> None:
-        """Set the rewards and metrics to give out."""
-        info = self.infos[-1]
-        self.rewards = {**info["rewards"], **components}
-        if stack.replaces_outcome and OUTCOME in info["rewards"]:
-            self.rewards[OUTCOME] = 0.0
-        # An inner wrapper that has replaced the outcome keeps it in its metrics, with 0 as its component.
-        outcome = math.fsum(self.outcomes) if self.over else 0.0
-        unscored = {f"{name}_unscored": 0.0 for name in stack.names}
-        self.metrics = {OUTCOME: outcome, **info["metrics"], **unscored}
-
-
-@dataclass
-class Member:
-    """The episodes of one environment of a group; its fields are what a state holds.
-
-    Attributes:
-        number: of the current episode, counted in step with the other environments of the group.
-        episodes: those that ended and wait for their group, then the current one, which may have ended too.
-    """
-
-    number: int = -1
-    episodes: list[EpisodeRewards] = field(default_factory=list)
-
-    @property
-    def next_number(self) -> int:
-        """The number of the episode that would begin now; one that has not ended leaves its own to it."""
-        return self.number + (not self.episodes or self.episodes[-1].over)
-
-    def find(self, number: int) -> EpisodeRewards | None:
-        """Its episode of that number."""
-        return next((episode for episode in self.episodes if episode.number == number), None)
-
-    def begin(self, episode: EpisodeRewards) -> None:
-        """Begin an episode."""
-        self.number = episode.number = self.next_number
-        waiting = [other for other in self.episodes if other.over and not other.complete]
-        self.episodes = [*waiting, episode]
-
-
-class Groups:
-    """Groups of G neighbouring environments: the n-th episodes of a group's environments belong together.
-
-    Args:
-        count: N environments.
-        size: G, a divisor of N.
-    """
-
-    def __init__(self, count: int, size: int) -> None:
-        self.size = size
-        self.members = [Member() for _ in range(count)]
-
-    def neighbours(self, i: int) -> range:
-        """The environments of environment i's group, itself included."""
-        return range(i - i % self.size, i - i % self.size + self.size)
-
-    def restart(self, i: int, *, count: bool) -> None:
-        """Drop the episodes of environment i's group; `count` also counts them from 0 again."""
-        number = -1 if count else max(self.members[j].number for j in self.neighbours(i))
-        for j in self.neighbours(i):
-            self.members[j] = Member(number)
-
-    def current(self, i: int) -> EpisodeRewards:
-        """The episode that environment i is playing or has just ended.
-
-        Raises:
-            ValueError: it has none.
-        """
-        if not self.members[i].episodes:
-            raise ValueError(f"environment {i} was reset before it was wrapped; call reset() on the wrapper")
-        return self.members[i].episodes[-1]
-
-    def check_task(self, i: int, playing: Sequence[int]) -> None:
-        """Refuse environment i's first turn if its neighbours play, or have played, another task.
-
-        Args:
-            i: the environment.
-            playing: those that play in this step.
-
-        Raises:
-            ValueError: with the two tasks.
-        """
-        episode = self.current(i)
-        for j in () if episode.actions else self.neighbours(i):
-            other = self.members[j].find(episode.number)
-            if other and (other.actions or (j in playing and other is self.current(j))):
-                own, theirs = episode.infos[-1]["task"], other.infos[-1]["task"]
-                if own != theirs:
-                    raise ValueError(
-                        f"environments {i} and {j} are in one group but play tasks {own!r} and {theirs!r}; "
-                        f"reset the {self.size} environments together, with one seed"
-                    )
-
-    def complete(self, i: int) -> dict[int, EpisodeRewards]:
-        """The group of environment i's episode by environment, once: when all its episodes have ended."""
-        group = {j: self.members[j].find(self.members[i].number) for j in self.neighbours(i)}
-        ended = {j: episode for j, episode in group.items() if episode and episode.over}
-        if len(ended) < len(group) or self.current(i).complete:
-            return {}
-        for j, episode in ended.items():
-            episode.complete = True
-            *waiting, current = self.members[j].episodes
-            self.members[j].episodes = [*(other for other in waiting if not other.complete), current]
-        return ended
+        added = math.fsum(value - paid for value, paid in zip(earned, episode.paid[name], strict=True))
+        episode.paid[name], episode.credits[name] = earned, own
+        unknown = _unscored(own) == len(own) and bool(own or error)
+        episode.rewards[name] = math.nan if unknown else _nan_to_zero(episode.rewards[name]) + added
+        return added
 
 
 class _HasMethods:
@@ -531,9 +410,8 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode; what methods remember of earlier ones is kept."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._episode = EpisodeRewards.begin(self._stack, observation, info)
-        self._interrupted = False
-        return observation, self._episode.info
+        self._episode, self._interrupted = self._stack.begin(observation, info), False
+        return observation, self._stack.info(self._episode)
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, Info]:
         """Play a reply; the reward is the environment's with what the methods pay at this turn."""
@@ -542,13 +420,11 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         self._interrupted = True
         turn = episode.next_turn(action, observation, info, end_of(terminated, truncated))
         (scores,) = stack.score([turn])
-        reward = episode.pay(stack, turn, float(reward), scores)
-        if episode.over:
-            for method in self.methods:
-                (credits,) = stack.assign_credit(method, [episode])
-                reward += episode.take_credits(method.name, credits)
+        reward = stack.pay(episode, turn, float(reward), scores)
+        for method in self.methods if episode.over else ():
+            reward += stack.assign_credit(method, [episode])[0]
         self._interrupted = False
-        return observation, reward, terminated, truncated, episode.info
+        return observation, reward, terminated, truncated, stack.info(episode)
 
     def render(self) -> Any:
         """What the environment renders; a text shows this wrapper's reward, signals and credits.
@@ -558,7 +434,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         episode, inner = self._episode, self.unwrapped
         if episode is None or not episode.actions:
             return self.env.render()
-        info = episode.info
+        info = self._stack.info(episode)
         own = earned_lines(info["rewards"], info["signals"], info["credits"], info["turn_rewards"])
         with inner.show_rewards(own) if isinstance(inner, TextEnv) else contextlib.nullcontext(own) as earned:
             drawn = self.env.render()
@@ -655,29 +531,28 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         inner = env.unwrapped
         if not isinstance(inner, TextVectorEnv):
             raise TypeError(f"env must be a memenvs.core.vector.TextVectorEnv, got {type(inner).__name__}")
-        between: Any = env
-        while between is not inner:
-            if isinstance(between, VectorRewardWrapper):
+        layer: Any = env
+        while layer is not inner:
+            if isinstance(layer, VectorRewardWrapper):
                 raise ValueError("env already has a VectorRewardWrapper; give all methods to one wrapper")
-            between = between.env
+            layer = layer.env
         if inner.num_envs % group_size:
             raise ValueError(f"group_size must divide the {inner.num_envs} environments, got {group_size}")
         super().__init__(env)
+        self.group_size = group_size
         self.completed_groups: list[list[Episode]] = []
         self.infos_list: list[Info] = [{}] * inner.num_envs
         self._stack = MethodStack(methods, scorer, template)
-        self._groups = Groups(inner.num_envs, group_size)
         self._vector = inner
+        self._episodes: list[EpisodeRewards | None] = [None] * inner.num_envs
+        self._numbers = [0] * inner.num_envs  # of the episodes that begin next
+        # The groups that are not complete: their episodes so far by environment.
+        self._groups: dict[tuple[int, int], Played] = {}
         self._base_seed = int(np.random.default_rng().integers(2**63))  # for episodes without a seed
-
-    @property
-    def group_size(self) -> int:
-        """G."""
-        return self._groups.size
 
     def record(self, i: int) -> Episode:
         """The episode that environment i is playing or has just ended."""
-        return self._stack.record(self._groups.current(i))
+        return self._stack.record(self._episode(i))
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -688,7 +563,7 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         size = self.group_size
         for first in range(0, self.num_envs, size):
             if chosen[first : first + size].all():
-                self._groups.restart(first, count=seed is not None)
+                self._restart(range(first, first + size), count=seed is not None)
         if seed is None:
             seed = self._seeds()
         elif size > 1 and is_whole(seed):
@@ -708,11 +583,12 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         plays = read_mask("mask", mask, self.num_envs)
         begins = plays & vector.over  # by autoreset; mode "Disabled" refuses the step
         playing = np.flatnonzero(plays & ~begins).tolist()
-        for i in playing:
-            self._check_in_step(i)
-            self._groups.check_task(i, playing)
+        episodes = {i: self._episode(i) for i in playing}
+        for i, episode in episodes.items():
+            self._check_turn(i, episode, playing)
+        same_step = vector.autoreset_mode is AutoresetMode.SAME_STEP
         if vector.autoreset_mode is not AutoresetMode.DISABLED:
-            vector.seed_autoreset(self._seeds(ended=self._same_step))
+            vector.seed_autoreset(self._seeds(ended=same_step))
         # Gymnasium's own wrappers in between do not take a mask.
         stepped: Step = self.env.step(actions, *(() if mask is None else (mask,)))
         observations, rewards, terminated, truncated, infos = stepped
@@ -720,19 +596,18 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         for i in np.flatnonzero(begins).tolist():
             self._begin(i, observations[i])
         finals = dict(vector.finals)
-        episodes = {i: self._groups.current(i) for i in playing}
         turns = {}
         for i, episode in episodes.items():
             observation, info = finals.get(i, (observations[i], vector.infos_list[i]))
             turns[i] = episode.next_turn(actions[i], observation, info, end_of(terminated[i], truncated[i]))
         late = self._pay(turns, rewards)
         for i in (*playing, *late):
-            self.infos_list[i] = self._groups.current(i).info
+            self.infos_list[i] = self._stack.info(self._episode(i))
         failed = [i for i in playing if episodes[i].error and not (terminated[i] or truncated[i])]
         for i in failed:
             vector.truncate(i, episodes[i].error)
             truncated[i] = True
-        if self._same_step and failed:
+        if same_step and failed:
             finals |= {i: (observations[i], self.infos_list[i]) for i in failed}
             again = {"reset_mask": np.isin(np.arange(self.num_envs), failed)}
             observations, _ = self.env.reset(seed=self._seeds(), options=again)  # type: ignore[arg-type]
@@ -753,10 +628,12 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         """
         inner: Any = self.env
         shared = {"group_size": self.group_size, "base_seed": self._base_seed, **self._stack.get_state()}
-        return [
-            {"inner": state, "member": to_plain(member), **shared}
-            for state, member in zip(inner.get_states(), self._groups.members, strict=True)
-        ]
+        states = []
+        for i, (state, current) in enumerate(zip(inner.get_states(), self._episodes, strict=True)):
+            waiting = [group[i] for group in self._groups.values() if i in group and group[i] is not current]
+            member = Member(self._numbers[i], [*waiting, current] if current else waiting)
+            states.append({"inner": state, "member": to_plain(member), **shared})
+        return states
 
     def set_states(self, states: Sequence[State], observations: Sequence[Any]) -> None:
         """Resume from states, with the observations that were shown in them.
@@ -778,26 +655,43 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         members = [from_plain(state["member"], Member, "the state's member") for state in states]
         inner.set_states([state["inner"] for state in states], observations)
         self._stack.set_state(states[0])
-        self._groups.members = members
-        self.infos_list = [member.episodes[-1].info if member.episodes else {} for member in members]
+        self._groups = {}
+        for i, member in enumerate(members):
+            for episode in member.episodes:
+                if not episode.complete:
+                    self._groups.setdefault((i // self.group_size, episode.number), {})[i] = episode
+        self._numbers = [member.number for member in members]
+        self._episodes = [member.episodes[-1] if member.episodes else None for member in members]
+        self.infos_list = [self._stack.info(episode) if episode else {} for episode in self._episodes]
         self._base_seed = states[0]["base_seed"]
         self.completed_groups = []
 
-    @property
-    def _same_step(self) -> bool:
-        return self._vector.autoreset_mode is AutoresetMode.SAME_STEP
+    def _episode(self, i: int) -> EpisodeRewards:
+        """The episode that environment i is playing or has just ended."""
+        episode = self._episodes[i]
+        if episode is None:
+            raise ValueError(f"environment {i} was reset before it was wrapped; call reset() on the wrapper")
+        return episode
+
+    def _restart(self, block: range, *, count: bool) -> None:
+        """Drop the episodes of a group of environments; `count` also counts them from 0 again."""
+        begun = [episode.number for i in block if (episode := self._episodes[i])]
+        number = 0 if count else max(begun, default=-1) + 1
+        for i in block:
+            self._episodes[i], self._numbers[i] = None, number
+        place = block[0] // self.group_size
+        self._groups = {key: group for key, group in self._groups.items() if key[0] != place}
 
     def _seeds(self, ended: bool = False) -> list[int | None]:
-        """The seeds of the episodes that begin next without one from the caller; none in groups of one.
+        """Seeds for episodes that the caller does not seed; `ended` counts the current ones as ended.
 
-        Args:
-            ended: count the current episodes as ended.
+        Groups of one need none.
         """
         if self.group_size == 1:
             return [None] * self.num_envs
         seeds: list[int | None] = []
-        for i, member in enumerate(self._groups.members):
-            number = member.number + 1 if ended else member.next_number
+        for i, episode in enumerate(self._episodes):
+            number = self._numbers[i] + (ended and episode is not None and not episode.over)
             place = [self._base_seed, i // self.group_size, number]
             seeds.append(int(np.random.SeedSequence(place).generate_state(1)[0]))
         return seeds
@@ -805,23 +699,37 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
     def _error_of(self, info: Info) -> str:
         return str(info["error"]) if self._vector.errors == "truncate" else ""
 
-    def _check_in_step(self, i: int) -> None:
-        """Refuse environment i after a step that an error interrupted, or that bypassed this wrapper."""
-        ours, theirs = self._groups.current(i).infos[-1], self._vector.infos_list[i]
+    def _check_turn(self, i: int, episode: EpisodeRewards, playing: Sequence[int]) -> None:
+        """Refuse a turn after a step that an error interrupted or that bypassed this wrapper.
+
+        Also the first turn of another task than the group's other episodes play, or have played.
+        """
+        ours, theirs = episode.infos[-1], self._vector.infos_list[i]
         if any(ours[name] != theirs[name] for name in ("task", "turn")):
             raise ValueError(
                 f"environment {i} is at turn {theirs['turn']} of task {theirs['task']!r}, this wrapper at "
                 f"turn {ours['turn']} of {ours['task']!r}; reset the wrapper, then step only it"
             )
+        group = {} if episode.actions else self._groups[i // self.group_size, episode.number]
+        for j, other in group.items():
+            task = other.infos[-1]["task"]
+            if task != ours["task"] and (other.actions or (j in playing and not other.over)):
+                raise ValueError(
+                    f"environments {i} and {j} are in one group but play tasks {ours['task']!r} and "
+                    f"{task!r}; reset the {self.group_size} environments together, with one seed"
+                )
 
     def _begin(self, i: int, observation: Any) -> None:
         """Environment i has begun an episode, or failed to."""
         info = self._vector.infos_list[i]
-        episode = EpisodeRewards.begin(self._stack, observation, info, self._error_of(info))
-        self._groups.members[i].begin(episode)
+        episode = self._stack.begin(observation, info, self._error_of(info))
+        # An episode that has not ended leaves its number, and its place in the group, to this one.
+        episode.number = self._numbers[i]
+        self._episodes[i] = episode
+        self._groups.setdefault((i // self.group_size, episode.number), {})[i] = episode
         if episode.over:
             self._assign_credit({i: episode}, np.zeros(self.num_envs), at_reset=True)
-        self.infos_list[i] = episode.info
+        self.infos_list[i] = self._stack.info(episode)
 
     def _pay(self, turns: dict[int, Turn], rewards: NDArray[np.float64]) -> list[int]:
         """Add the turns, and their pay to `rewards`; return the environments paid without playing."""
@@ -830,58 +738,59 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         living = [i for i, error in outcomes.items() if not error]
         scored = stack.score([turns[i] for i in living], apart=self._vector.errors == "truncate")
         outcomes |= zip(living, scored, strict=True)
-        ended = {}
         for i, turn in turns.items():
-            episode = self._groups.current(i)
-            rewards[i] = episode.pay(stack, turn, float(rewards[i]), outcomes[i])
-            if episode.over:
-                ended[i] = episode
-        return self._assign_credit(ended, rewards)
+            rewards[i] = stack.pay(self._episode(i), turn, float(rewards[i]), outcomes[i])
+        return self._assign_credit({i: e for i in turns if (e := self._episode(i)).over}, rewards)
 
     def _assign_credit(
-        self, ended: dict[int, EpisodeRewards], rewards: NDArray[np.float64], *, at_reset: bool = False
+        self, ended: Played, rewards: NDArray[np.float64], *, at_reset: bool = False
     ) -> list[int]:
-        """Assign credit to the episodes that ended, and to the groups they complete.
+        """Assign credit to the episodes that ended and the groups they complete; add it to `rewards` (N,).
 
-        Args:
-            ended: by environment.
-            rewards: (N,) of the step; what the credits pay is added.
-            at_reset: a reset returns no rewards, so nothing is paid late.
-
-        Returns:
-            The environments that are paid late: for an episode that had ended before.
+        Returns the environments that are paid late, for an episode that had ended before; none `at_reset`,
+        which returns no rewards.
         """
         pays_late = self._vector.autoreset_mode is AutoresetMode.DISABLED and not at_reset
-        self._credit(ended, rewards, set(ended), group=False)
+        self._credit(ended, rewards, ended, False)
         late: list[int] = []
-        for i in ended:
-            group = self._groups.complete(i)
-            for j, episode in group.items():
-                if ended.get(j) is not episode:  # it ended in an earlier step, whose rewards were returned
-                    episode.rewards = dict.fromkeys(episode.rewards, 0.0)
-                    if pays_late and self._groups.current(j) is episode:
+        for i, episode in ended.items():
+            self._numbers[i] = episode.number + 1
+            key = (i // self.group_size, episode.number)
+            group = dict(sorted(self._groups.get(key, {}).items()))  # empty if this step has completed it
+            if len(group) < self.group_size or not all(other.over for other in group.values()):
+                continue
+            del self._groups[key]
+            for j, other in group.items():
+                other.complete = True
+                if ended.get(j) is not other:  # it ended in an earlier step, whose rewards were returned
+                    other.rewards = dict.fromkeys(other.rewards, 0.0)
+                    if pays_late and self._episodes[j] is other:
                         late.append(j)
-            if group:
-                paid = {j for j in group if ended.get(j) is group[j] or j in late}
-                self._credit(group, rewards, paid, group=True)
-                self.completed_groups.append([self._stack.record(episode) for episode in group.values()])
+            self._credit(group, rewards, {j for j in group if ended.get(j) is group[j]} | {*late}, True)
+            self.completed_groups.append([self._stack.record(other) for other in group.values()])
         return late
 
     def _credit(
-        self,
-        episodes: dict[int, EpisodeRewards],
-        rewards: NDArray[np.float64],
-        paid: set[int],
-        *,
-        group: bool,
+        self, episodes: Played, rewards: NDArray[np.float64], paid: Iterable[int], group: bool
     ) -> None:
         """Assign credit by the methods that compare groups, or by the others; `paid` environments get it."""
         for method in (method for method in self.methods if method.group is group):
-            credits = self._stack.assign_credit(method, list(episodes.values()))
-            for (i, episode), own in zip(episodes.items(), credits, strict=True):
-                total = episode.take_credits(method.name, own)
-                if i in paid:
-                    rewards[i] += total
+            added = self._stack.assign_credit(method, list(episodes.values()))
+            for i, more in zip(episodes, added, strict=True):
+                rewards[i] += more if i in paid else 0.0
+
+
+@dataclass
+class Member:
+    """The episodes of one environment, in a state of a `VectorRewardWrapper`.
+
+    Attributes:
+        number: of the episode that begins next, counted in step with the other environments of the group.
+        episodes: those that wait for their group, then the current one.
+    """
+
+    number: int
+    episodes: list[EpisodeRewards]
 
 
 def _has(info: Info, path: str) -> bool:
@@ -892,6 +801,10 @@ def _has(info: Info, path: str) -> bool:
             return False
         entry = entry[key]
     return True
+
+
+def _unscored(credits: Sequence[Credit]) -> int:
+    return sum(math.isnan(credit.value) for credit in credits)
 
 
 def _nan_to_zero(value: float) -> float:

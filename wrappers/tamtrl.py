@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -92,38 +93,37 @@ class TAMTRLMethod(RememberingMethod):
         written, *before = (self._score(nats) for nats in scores) if scores else (0.0,)
         return written - sum(before)
 
-    def unscored(self, episode: Episode) -> list[bool]:
-        """(K,) as `memenvs.credit.tamtrl` takes it: the turns whose p_t is not read."""
-        return [self._takes_outcome(turn) or not _written(turn) for turn in episode.turns]
-
     def paid(self, episode: Episode) -> list[float]:
-        """(K,) as `memenvs.credit.tamtrl` takes it: R_t of an answer, and of an empty memory (p^_t = 0)."""
+        """(K,) as `memenvs.credit.tamtrl` takes it: R_t of an answer and of an empty memory (p^_t = 0)."""
         several = sum(map(_answered, episode.turns)) > 1
-        empty = 0.0 if self.combine == "product" else episode.outcome
-        return [
-            (own if several else episode.outcome) if self._takes_outcome(turn) else empty
-            for turn, own in zip(episode.turns, episode.outcomes, strict=True)
-        ]
+        paid = []
+        for turn, own in zip(episode.turns, episode.outcomes, strict=True):
+            if self._takes_outcome(turn):
+                paid.append(own if several else episode.outcome)
+            elif _written(turn):
+                paid.append(math.nan)
+            else:
+                paid.append(0.0 if self.combine == "product" else episode.outcome)
+        return paid
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """R_t of every turn."""
-        teacher = [episode.signals[self.name] for episode in episodes]
-        unscored = [self.unscored(episode) for episode in episodes]
+        teacher = self.signals_of(episodes)
+        # In the form "plus" the outcome keeps its own component, so that none is added here.
+        share = 1.0 if self.replaces_outcome else 0.0
+        paid = [share * np.array(self.paid(episode)) for episode in episodes]
         bounds = None
         if len(episodes) == 1:
-            self._earlier.add(p for p, hidden in zip(teacher[0], unscored[0], strict=True) if not hidden)
-            bounds = (self._earlier.low, self._earlier.high) if self._earlier.count else None
-        # In the form "plus" the outcome keeps its own component, so that none is added here.
-        outcomes = [episode.outcome if self.replaces_outcome else 0.0 for episode in episodes]
-        paid = [self.paid(episode) if self.replaces_outcome else None for episode in episodes]
+            earlier = self._earlier["memory"]
+            earlier.add(np.array(teacher[0])[np.isnan(paid[0])].tolist())
+            bounds = (earlier.low, earlier.high) if earlier.count else None
         rewards = tamtrl_rewards(
             teacher,
-            outcomes,
-            unscored=unscored,
+            [share * episode.outcome for episode in episodes],
+            paid=paid,
             minmax=self.minmax,
             combine=self.combine,
             bounds=bounds,
-            paid=paid,
         )
         return [[Credit(k, value) for k, value in enumerate(turns.tolist())] for turns in rewards]
 
@@ -133,7 +133,6 @@ class TAMTRLMethod(RememberingMethod):
             self.signals_of(episodes),
             [episode.outcome for episode in episodes],
             tasks=[episode.group for episode in episodes],
-            unscored=[self.unscored(episode) for episode in episodes],
             paid=[self.paid(episode) for episode in episodes],
             minmax=self.minmax,
             combine=self.combine,
@@ -153,21 +152,15 @@ class TAMTRLMethod(RememberingMethod):
 
 def _answered(turn: Turn) -> bool:
     """Whether the environment says that the reply answered one of several questions."""
-    return bool(_scoring_fields(turn).get("answered", False))
+    return bool(turn.info["privileged"].get("answered", False))
 
 
 def _answers(turn: Turn) -> bool:
     """Whether the reply is an answer; a limit outside may end a reading turn too."""
-    return _answered(turn) or (turn.over and _scoring_fields(turn).get("memory_span") is None)
+    return _answered(turn) or (turn.over and turn.info["privileged"].get("memory_span") is None)
 
 
 def _written(turn: Turn) -> str:
     """The answer, or what was written of the memory: in some memory modes a change of it."""
-    fields = _scoring_fields(turn)
+    fields = turn.info["privileged"]
     return str(fields.get("reply", "") if _answers(turn) else fields.get("written", fields["memory"]))
-
-
-def _scoring_fields(turn: Turn) -> dict[str, Any]:
-    """What only the trainer sees; nothing at a turn that an error ended."""
-    fields: dict[str, Any] = turn.info.get("privileged", {})
-    return fields

@@ -32,12 +32,11 @@ def tamtrl_rewards(
     teacher: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
-    unscored: Sequence[ArrayLike] | None = None,
+    paid: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
     combine: Combine = "product",
     penalties: ArrayLike | None = None,
     bounds: tuple[float, float] | None = None,
-    paid: Sequence[ArrayLike | None] | None = None,
 ) -> list[Array]:
     """Turn rewards R_t, for each rollout (K_i,), from the teacher's view of each memory.
 
@@ -50,28 +49,24 @@ def tamtrl_rewards(
     Args:
         teacher: p_t, for each rollout of the batch (K_i,).
         outcomes: r (G,).
-        unscored: for each rollout (K_i,) bool, True at a turn that was not shown to the teacher (the answer,
-            an empty memory): its p_t is not read, and R_t is what `paid` says. None: no turn is.
+        paid: for each rollout (K_i,), R_t of the turns that were not shown to the teacher (the answer, an
+            empty memory), whose p_t is not read; NaN at the others. None: all were shown.
         minmax: without it p^_t = p_t.
         combine: `"product"` or `"plus"`.
         penalties: (G,), added to every R_t of a rollout after eq. 6, such as DAPO's length penalty; None: 0.
         bounds: smallest and largest p, where a larger batch has been seen than this one.
-        paid: for each rollout (K_i,), R_t of its `unscored` turns; None: the outcome r.
     """
     scores = [np.asarray(p, np.float64) for p in teacher]
     rewards = np.asarray(outcomes, np.float64)
     added = np.zeros_like(rewards) if penalties is None else np.asarray(penalties, np.float64)
-    hidden = [[False] * len(p) for p in scores] if unscored is None else unscored
-    shown = [~np.asarray(turns, np.bool_) for turns in hidden]
-    owns = [None] * len(scores) if paid is None else paid
-    earned = [r if own is None else np.asarray(own, np.float64) for r, own in zip(rewards, owns, strict=True)]
+    owns = [np.full(len(p), np.nan) for p in scores] if paid is None else [np.asarray(own) for own in paid]
     if minmax:
-        low, high = bounds or _score_bounds([p[mask] for p, mask in zip(scores, shown, strict=True)])
+        low, high = bounds or _score_bounds([p[np.isnan(own)] for p, own in zip(scores, owns, strict=True)])
         scores = [(p - low) / (high - low) if high > low else np.where(np.isnan(p), p, 0.0) for p in scores]
     together = [p * r if combine == "product" else p + r for p, r in zip(scores, rewards, strict=True)]
     return [
-        np.where(mask, both, own) + penalty
-        for mask, both, own, penalty in zip(shown, together, earned, added, strict=True)
+        np.where(np.isnan(own), both, own) + penalty
+        for both, own, penalty in zip(together, owns, added, strict=True)
     ]
 
 
@@ -80,11 +75,10 @@ def tamtrl(
     outcomes: ArrayLike,
     *,
     tasks: Sequence[Hashable] | None = None,
-    unscored: Sequence[ArrayLike] | None = None,
+    paid: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
     combine: Combine = "product",
     penalties: ArrayLike | None = None,
-    paid: Sequence[ArrayLike | None] | None = None,
     eps: float = 1e-6,
     ddof: int = 1,
 ) -> list[Array]:
@@ -97,13 +91,7 @@ def tamtrl(
     the task of each rollout (None: all of one), `eps` is added to std, `ddof` is that of std.
     """
     rewards = tamtrl_rewards(
-        teacher,
-        outcomes,
-        unscored=unscored,
-        minmax=minmax,
-        combine=combine,
-        penalties=penalties,
-        paid=paid,
+        teacher, outcomes, paid=paid, minmax=minmax, combine=combine, penalties=penalties
     )
     return normalize_turns(rewards, tasks=tasks, eps=eps, ddof=ddof)
 

@@ -329,7 +329,7 @@ def telescoped(learner: Learner, rollouts: Rollouts) -> list[Array]:
         bonus = np.zeros_like(gains)
         bonus[right] = gains[right]
         if len(right) > 1:
-            spread = gains[right].sum(1).std(ddof=method.ddof) + method.eps
+            spread = gains[right].sum(1).std() + 1e-6
             bonus[right] = (gains[right] - gains[right].mean(0)) / spread
         onward = bonus[rows, ::-1].cumsum(1)[:, ::-1]
         rewards = outcomes[rows, None] + method.beta * onward

@@ -200,8 +200,8 @@ def teacher_of(p):
 
 def of_tamtrl(p):
     teacher = teacher_of(p)
-    answers = [[k == p.world.turns - 1 for k in range(p.world.turns)]] * len(teacher)
-    return tamtrl(list(teacher), p.outcomes, tasks=p.groups, unscored=answers)
+    paid = [[np.nan] * (p.world.turns - 1) + [outcome] for outcome in p.outcomes]
+    return tamtrl(list(teacher), p.outcomes, tasks=p.groups, paid=paid)
 
 
 def of_tamtrl_by_turn(p, scale="std"):

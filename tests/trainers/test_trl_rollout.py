@@ -256,8 +256,8 @@ class TestRewrite:
         trainer.train()
         records = trainer.rollout_func.episodes
         taught = [record.signals["tamtrl"] for record in records]
-        unscored = [TAMTRLMethod().unscored(record) for record in records]
-        wanted = np.concatenate(tamtrl(taught, [1.0, 1.0], tasks=[1, 1], unscored=unscored))
+        paid = [TAMTRLMethod().paid(record) for record in records]
+        wanted = np.concatenate(tamtrl(taught, [1.0, 1.0], tasks=[1, 1], paid=paid))
         rows = [trainer.by_run(trainer.batches[0], row)[0] for row in range(6)]
         assert rows == pytest.approx(wanted.tolist(), abs=1e-4)
         assert rows[3] < rows[4] < rows[5]  # nothing, the evidence, the answer

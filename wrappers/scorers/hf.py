@@ -50,7 +50,7 @@ class ScoredSequence(NamedTuple):
 
 
 class HFScorer(PairScorer):
-    """Teacher-forced log-probabilities under a model of Hugging Face transformers; a `SpanScorer`.
+    """Teacher-forced log-probabilities under a model of Hugging Face transformers.
 
     The results are those of reading each request alone, one by one (float32: to 1e-4 nats), whatever is
     scored beside it. No gradient is kept, and the model's mode (train or eval) is afterwards as before.

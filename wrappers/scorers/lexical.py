@@ -10,14 +10,14 @@ import numpy as np
 from msgspec import Meta
 
 from memenvs.core.data import checked
-from memenvs.wrappers.scorers.protocol import ScoreRequest, Spans, TokenScores
+from memenvs.wrappers.scorers.protocol import ScoreRequest, TokenScores
 
 LogProb = Annotated[float, Meta(le=0)]
 _TOKEN = re.compile(r"\s*(?:\w+|[^\w\s]+)|\s+")
 
 
 class LexicalScorer:
-    """Scores by overlap of words; deterministic, for demos and fast tests; a `SpanScorer`.
+    """Scores by overlap of words; deterministic, for demos and fast tests.
 
         log p(w given prompt) = present if w is a word of the prompt, else absent
 
@@ -43,13 +43,6 @@ class LexicalScorer:
             overlaps = [word in words[prompt] for word in _words(continuation)]
             scores.append(np.where(np.array(overlaps, dtype=bool), self.present, self.absent))
         return scores
-
-    def spans(self, continuations: Sequence[str]) -> list[Spans]:
-        """Character spans (T, 2), each from the end of the token before; see `SpanScorer.spans`."""
-        return [
-            np.array([match.span() for match in _TOKEN.finditer(text)], dtype=np.int64).reshape(-1, 2)
-            for text in continuations
-        ]
 
 
 def _words(text: str) -> list[str]:

@@ -1,13 +1,13 @@
-"""What a scorer is: requests, protocols, and the tokenisation that scorers by a model share."""
+"""What a scorer is: its requests, its protocol, and the tokenisation that scorers by a model share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding
+from tokenizers import Tokenizer
 
 from memenvs.core.spaces import replace_surrogates
 from memenvs.models.chat import copy_backend
@@ -16,9 +16,6 @@ from memenvs.tasks.tokens import load_tokenizer
 
 TokenScores = NDArray[np.float64]
 """(T,) nats, one log-probability for each token of a continuation."""
-
-Spans = NDArray[np.int64]
-"""(T, 2) where each token of a continuation begins and ends, in characters of the continuation."""
 
 Truncate = Literal["left"] | None
 """What to drop of a prompt that does not fit the window: its first tokens, or nothing."""
@@ -59,19 +56,6 @@ class Scorer(Protocol):
         ...
 
 
-@runtime_checkable
-class SpanScorer(Scorer, Protocol):
-    """A scorer that also gives the characters of each token, so that spans of text can be credited."""
-
-    def spans(self, continuations: Sequence[str]) -> list[Spans]:
-        """Character spans (T, 2) of the tokens that `logprobs` would score of each continuation.
-
-        Starts and ends never decrease. A character of several tokens (an emoji under byte-level BPE) is in
-        the span of each of them.
-        """
-        ...
-
-
 class TokenPair(NamedTuple):
     """A request in token ids.
 
@@ -99,7 +83,7 @@ class PairScorer:
 
     def __init__(self, tokenizer: Any, window: int | None, truncate: Truncate):
         self.window, self.truncate = window, truncate
-        self._tokenizer = (
+        self.tokenizer: Tokenizer = (
             load_tokenizer(str(resolve(tokenizer))).backend
             if isinstance(tokenizer, str)
             else copy_backend(tokenizer)
@@ -112,23 +96,13 @@ class PairScorer:
             ValueError: a request does not fit, or its prompt is empty; the message names its index.
         """
         texts = list(dict.fromkeys(text for request in requests for text in request))
-        encodings = self._encodings(texts, self._tokenizer.encode_batch_fast)
-        ids = {text: encoding.ids for text, encoding in zip(texts, encodings, strict=True)}
-        return [self._fit(i, ids[prompt], ids[rest]) for i, (prompt, rest) in enumerate(requests)]
-
-    def spans(self, continuations: Sequence[str]) -> list[Spans]:
-        """Character spans (T, 2) of the tokens of each continuation; see `SpanScorer.spans`.
-
-        Many tokenizers leave the white space before a word out of its token's span.
-        """
-        encodings = self._encodings(continuations, self._tokenizer.encode_batch)
-        return [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) for encoding in encodings]
-
-    def _encodings(self, texts: Sequence[str], encode: Any) -> Iterator[Encoding]:
-        """Encodings of texts; few are in memory at a time."""
+        ids: dict[str, list[int]] = {}
         for start in range(0, len(texts), BATCH):
-            batch = [replace_surrogates(text) for text in texts[start : start + BATCH]]
-            yield from encode(batch, add_special_tokens=False)
+            batch = texts[start : start + BATCH]
+            readable = [replace_surrogates(text) for text in batch]
+            encodings = self.tokenizer.encode_batch_fast(readable, add_special_tokens=False)
+            ids |= {text: encoding.ids for text, encoding in zip(batch, encodings, strict=True)}
+        return [self._fit(i, ids[prompt], ids[rest]) for i, (prompt, rest) in enumerate(requests)]
 
     def _fit(self, index: int, prompt: list[int], continuation: list[int]) -> TokenPair:
         if continuation and not prompt:

@@ -17,7 +17,7 @@ FIX = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
 
 
 class ServerScorer(PairScorer):
-    """Teacher-forced log-probabilities from an OpenAI-compatible vLLM server; a `SpanScorer`.
+    """Teacher-forced log-probabilities from an OpenAI-compatible vLLM server.
 
     Each request is one `POST {url}/v1/completions` of token ids with `prompt_logprobs`, several of them under
     way at once, which the server batches. Texts are tokenised here, so the tokenizer must be the server's;

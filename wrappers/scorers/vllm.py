@@ -10,11 +10,11 @@ import numpy as np
 from memenvs.core.data import checked
 from memenvs.core.optional import require
 from memenvs.models.vllm import generate, load_engine
-from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
+from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenScores, Truncate
 
 
 class VLLMScorer(PairScorer):
-    """Teacher-forced log-probabilities from a vLLM engine in this process; a `SpanScorer`.
+    """Teacher-forced log-probabilities from a vLLM engine in this process.
 
     The engine schedules and batches. It makes one token more than it is asked to score, so its window holds
     one less than its model's, and it must give raw log-probabilities (its default).
@@ -59,13 +59,7 @@ class VLLMScorer(PairScorer):
         prompts = [[*pairs[i].prompt, *pairs[i].continuation] for i in rows]
         outputs = generate(self.llm, prompts, [self._params] * len(rows))
         for i, output in zip(rows, outputs, strict=True):
-            scores[i] = _continuation_logprobs(output.prompt_logprobs, pairs[i])
+            prompt, continuation = pairs[i]
+            given = output.prompt_logprobs[len(prompt) :]
+            scores[i][:] = [entry[token].logprob for entry, token in zip(given, continuation, strict=True)]
         return scores
-
-
-def _continuation_logprobs(given: Sequence[Mapping[int, Any]], pair: TokenPair) -> TokenScores:
-    """The log-probability of the continuation's own token at each position."""
-    return np.array(
-        [given[i][token].logprob for i, token in enumerate(pair.continuation, start=len(pair.prompt))],
-        np.float64,
-    )

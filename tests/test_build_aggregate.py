@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from build_command import command, one_line
 
-from memenvs.build.worldgen import OPERATIONS, chronicle, generate_aggregates
+from memenvs.build.worldgen import OPERATIONS, aggregate, chronicle
 from memenvs.build.worldgen.aggregates import EXTREMES, MOST_EVIDENCE, Memberships
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.context import Reader
@@ -33,7 +33,8 @@ NUMBER = re.compile(r"(?<![\w,])[0-9][0-9,]*(?![\w,])")
 
 @functools.cache
 def made(operations=OPERATIONS):
-    return generate_aggregates(ENTITIES, QUESTIONS, split="train", seed=0, operations=operations)
+    pool = aggregate(tokenizer=load_tokenizer(), entities=ENTITIES, count=QUESTIONS, ask=operations)
+    return pool.extra, pool.examples
 
 
 @functools.cache
@@ -178,13 +179,13 @@ def test_questions_differ_and_do_not_say_their_answer():
 
 
 def test_the_first_questions_do_not_depend_on_how_many_follow():
-    few = generate_aggregates(ENTITIES, 5, split="train", seed=0)[1]
-    assert few == made()[1][:5]
+    few = aggregate(tokenizer=load_tokenizer(), entities=ENTITIES, count=5)
+    assert few.examples == made()[1][:5]
 
 
 def test_a_world_too_small_for_the_questions_says_how_many_it_holds():
     with pytest.raises(ValueError, match=r"900 questions are more than .* of 20 documents holds; ask for at"):
-        generate_aggregates(20, 900, split="train", seed=0)
+        aggregate(tokenizer=load_tokenizer(), entities=20, count=900)
 
 
 # --- the command

@@ -204,7 +204,7 @@ def test_aliases_that_say_nothing_are_dropped(tmp_path):
 OWN = {
     "question": "Who?",
     "answers": ["Ann", "Anne"],
-    "paragraphs": [{"title": "A", "text": "A text."}, {"text": "B text."}],
+    "documents": [{"title": "A", "text": "A text."}, {"text": "B text."}],
     "evidence": [1],
 }
 
@@ -241,7 +241,7 @@ def test_the_lines_that_the_page_shows_become_a_task(tmp_path):
     ("change", "said"),
     [
         ({"answers": []}, "record 0.answers must be a list, at least 1 long, got []"),
-        ({"paragraphs": [{"title": "A"}]}, "documents[0] has no 'text'; give"),
+        ({"documents": [{"title": "A"}]}, "documents[0] has no 'text'; give"),
         ({"evidence": []}, "has no evidence, so that"),
         ({"evidence": [2]}, "0 to 1"),
         ({"evidence": 0}, "record 0.evidence must be a list"),
@@ -255,7 +255,7 @@ def test_a_line_that_is_no_question_of_ones_own_is_one_line(tmp_path, capsys, ch
 
 
 def test_documents_of_ones_own_are_read_as_they_are_without_a_size(tmp_path):
-    bare = {name: value for name, value in OWN.items() if name not in ("evidence", "paragraphs")}
+    bare = {name: value for name, value in OWN.items() if name != "evidence"}
     documents = [{"text": "B text."}, {"title": "A", "text": "A text."}, {"text": "B text."}]
     assert own(tmp_path, json.dumps({**bare, "documents": documents})) == 0
     tasks = open_tasks(tmp_path / "set")

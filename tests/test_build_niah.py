@@ -2,6 +2,7 @@
 
 import functools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -361,9 +362,8 @@ def test_real_essays_build(tmp_path):
         tokenizer=tokenizer(),
         split="test",
         seed=1,
-        inputs=files,
     )
-    tasks = written(tmp_path / "set", draft)
+    tasks = written(tmp_path / "set", replace(draft, inputs=files))
     assert len(tasks.card.inputs) == len(files) == 49
     assert 32_768 - tasks.card.counts["max_tokens"] < draft.documents.tokens.max()
 

@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from memenvs.build.worldgen import Question, World, chronicle, generate, generate_forms
+from memenvs.build.worldgen import Question, World, chronicle, generate
 from memenvs.build.worldgen.lexicon import (
     ASK,
     COMPARE,
@@ -22,7 +22,7 @@ from memenvs.build.worldgen.lexicon import (
     RELATIONS,
 )
 from memenvs.build.worldgen.names import Chain, Comparison, FactTable
-from memenvs.build.worldgen.prose import COLOUR, FACTS, OPENERS, Document
+from memenvs.build.worldgen.prose import COLOUR, FACTS, OPENERS
 
 SPLITS = ("train", "validation", "test")
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
@@ -31,12 +31,6 @@ SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 @cache
 def world(entities: int = 1500, questions: int = 1200, split: str = "train", seed: int = 0) -> World:
     return generate(entities, questions, split=split, seed=seed)
-
-
-@cache
-def built(entities: int = 1500, questions: int = 1200) -> tuple[FactTable, list[Document], list]:
-    """The same world as `world()`, with its fact table and the logical form of each question."""
-    return generate_forms(entities, questions, split="train", seed=0)
 
 
 def bridges(made: World) -> list[Question]:
@@ -51,7 +45,7 @@ def inside(words: str, text: str) -> bool:
 
 
 def test_document_i_is_titled_by_entity_i():
-    facts, _, _ = built()
+    facts = world().facts
     assert [title for title, _ in world().documents] == [entity.name for entity in facts.entities]
 
 
@@ -94,7 +88,7 @@ def test_documents_do_not_read_like_one_form():
 
 
 def test_every_fact_is_stated_in_the_sentence_marked_for_it():
-    facts, documents, _ = built()
+    facts, documents = world().facts, world().pages
     for entity, document in zip(facts.entities, documents, strict=True):
         assert entity.values.keys() == document.spans.keys()
         for relation, (start, end) in document.spans.items():
@@ -104,7 +98,7 @@ def test_every_fact_is_stated_in_the_sentence_marked_for_it():
 
 
 def test_documents_mention_no_entity_their_facts_do_not():
-    facts, documents, _ = built()
+    facts, documents = world().facts, world().pages
     name = re.compile(r"[A-Z]\w+ (?:& )?[A-Z]\w+")
     owners = {entity.name: i for i, entity in enumerate(facts.entities)}
     for i, document in enumerate(documents):
@@ -114,7 +108,7 @@ def test_documents_mention_no_entity_their_facts_do_not():
 
 
 def test_years_in_prose_are_the_years_of_the_facts():
-    facts, documents, _ = built()
+    facts, documents = world().facts, world().pages
     for entity, document in zip(facts.entities, documents, strict=True):
         years = {str(v) for r, v in entity.values.items() if RELATIONS[r].range == "year"}
         assert set(re.findall(r"(?<![\d,])[12]\d{3}(?!\d|,\d)", document.text)) == years
@@ -251,15 +245,16 @@ def brute_force(form: Chain, facts: FactTable) -> list:
 
 
 def test_answers_are_unique_by_brute_force():
-    facts, _, asked = built(300, 250)
-    for form, question in asked:
+    made = world(300, 250)
+    facts = made.facts
+    for form, question in made.asked:
         if isinstance(form, Chain):
             values = brute_force(form, facts)
             assert [facts.answer(form.path[-1], value) for value in values] == [question.answer]
 
 
 def test_comparisons_hold_by_brute_force():
-    facts, _, asked = built()
+    facts, asked = world().facts, world().asked
     checked = 0
     for form, question in asked:
         if isinstance(form, Comparison):
@@ -278,7 +273,7 @@ def test_comparisons_hold_by_brute_force():
 
 
 def test_no_chain_visits_an_entity_twice_nor_one_it_names():
-    facts, _, asked = built()
+    facts, asked = world().facts, world().asked
     for form, question in asked:
         if isinstance(form, Chain):
             last = question.answer if RELATIONS[form.path[-1]].links else None

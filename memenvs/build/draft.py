@@ -78,19 +78,19 @@ class Draft:
         documents: the pool; those that no task reads are dropped by the writer.
         tasks: their document numbers are of that pool.
         layout: how documents are shown.
-        inputs: the files that were read.
         environment: the id of the environment that the tasks are made for.
         metric: the name of the metric that scores them.
         left_out: questions of the source that cannot be scored.
+        inputs: the files that were read.
     """
 
     documents: Documents
     tasks: list[Task]
     layout: Layout
-    inputs: tuple[Path, ...] = ()
     environment: str = "MemChunkQA-v0"
     metric: str = "em"
     left_out: int = 0
+    inputs: Sequence[Path] = ()
 
 
 def item_rng(seed: int, split: str, item: int) -> np.random.Generator:

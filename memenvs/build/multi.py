@@ -40,12 +40,9 @@ def multi(
     Args:
         sources: single-question tasks. Each question of a task comes from a source drawn by `weights`.
         objectives: questions a task, 2 to 16, of one source drawn without replacement.
-        tokenizer: counts the tokens.
         weights: of the sources, each above 0 (default: equal).
         singles: tasks after them that ask one question each, none twice (MemPO trains on both).
         count: tasks (default: as many as the sources have together).
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
 
     Raises:
         ValueError: not one weight a source; a source is too small, has such tasks already, has documents
@@ -80,7 +77,6 @@ def multi(
         Documents.tokenized(pool, tokenizer),
         [*make_items(make, sum(map(len, sources)) if count is None else count), *alone],
         first.layout,
-        tuple(source.file for source in sources),
         environment="MemChunkQA-v0" if pool else "MemSearchQA-v0",
         metric=first.metric,
     )
@@ -188,12 +184,9 @@ def mix(
 
     Args:
         sources: task sets, or questions without documents; not both.
-        tokenizer: counts the tokens.
         weights: of the sources, each above 0 (default: equal).
         metric: scores the mixture (default: the metric that all its sources share).
         count: tasks (default: as many as the sources have together).
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
 
     Raises:
         ValueError: not one weight a source; sources that differ in their metric (and none is given) or in how
@@ -243,7 +236,6 @@ def mix(
         documents,
         tasks,
         first.layout,
-        tuple(source.file for source in sources),
         environments.pop() if len(environments) == 1 else "MemChunkQA-v0",
         metric or first.metric,
     )

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -104,7 +103,6 @@ def niah(
     split: str = "train",
     seed: Whole = 0,
     workers: Count = 1,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks that ask for the values of keys hidden in a long text (RULER's NIAH; the wording is ours).
 
@@ -117,13 +115,7 @@ def niah(
         tokens: most tokens of a task's text, tokenised whole; missed by less than one haystack sentence, by
             every tokenizer that splits text at words (see `seam_tokens`).
         prose: texts for the variants that hide needles in prose; repeated where it ends.
-        tokenizer: counts the tokens.
         variant: what is hidden, and in what.
-        count: tasks.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        workers: processes; the result does not depend on them.
-        inputs: the files that `prose` came from, for the card.
 
     Raises:
         ValueError: an argument out of range, no prose where it is needed, or a budget too small for the
@@ -153,7 +145,7 @@ def niah(
         }
         id_ = f"{variant}-{split}-{item}"
         tasks.append(Task(id_, recipe.question(keys), (values,), documents, own[:asked], meta))
-    return Draft(haystack.documents, tasks, JOINED, inputs, "MemNIAH-v0", "needle_exact")
+    return Draft(haystack.documents, tasks, JOINED, "MemNIAH-v0", "needle_exact")
 
 
 def _haystack(

@@ -12,7 +12,6 @@ import math
 import string
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -80,7 +79,6 @@ def ruler(
     split: str = "train",
     seed: Whole = 0,
     workers: Count = 1,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks of one of RULER's thirteen.
 
@@ -88,16 +86,11 @@ def ruler(
         kind: RULER's name of the task.
         tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
             `vt`), an uncommon word's repeats (`cwe`), a step of the counts (`fwe`), a document (`qa_…`).
-        tokenizer: counts the tokens.
         count: tasks (default: 100, of `qa_…` every question once).
         source: the official file: for `qa_1` SQuAD's, for `qa_2` HotpotQA's.
         prose: what `niah_…` hides its needles in.
         chains: of `vt`; the question is about one of them.
         hops: of `vt`, assignments of a chain after its first.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        workers: processes that draw `niah_…` and `qa_…`; the result does not depend on them.
-        inputs: the files that were read.
 
     Raises:
         ValueError: unknown task, a budget too small for it, or a source that is missing or not wanted.
@@ -107,12 +100,12 @@ def ruler(
     common: dict[str, Any] = {"tokenizer": tokenizer, "split": split, "seed": seed}
     if kind.startswith("niah_"):
         given: dict[str, Any] = {"variant": kind.removeprefix("niah_"), "tokens": tokens, "workers": workers}
-        draft = niah(**given, count=count or 100, prose=prose, inputs=inputs, **common)
+        draft = niah(**given, count=count or 100, prose=prose, **common)
         return replace(draft, metric="string_match_all")
     if source is not None:
         read = read_squad if kind == "qa_1" else read_hotpotqa
-        drawn: dict[str, Any] = {"tokens": tokens, "count": count, "workers": workers, "inputs": inputs}
-        draft = among_distractors(read(source, split).examples, **drawn, **common)
+        examples = read(source, split).examples
+        draft = among_distractors(examples, tokens=tokens, count=count, workers=workers, **common)
         return replace(draft, metric="string_match_part")
     if kind == "vt":
         return _variables(count or 100, tokens, chains, hops, **common)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memenvs.build.contexts import KeptContexts, keep_contexts
 from memenvs.build.draft import Draft
@@ -35,11 +34,8 @@ from memenvs.core.data import check, is_plain
 from memenvs.tasks.taskset import open_questions
 from memenvs.tasks.tokens import TextTokenizer
 
-Made = Draft | Pool | KeptContexts
 
-
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An argument of a source, as a command line may offer it.
 
     Attributes:
@@ -66,30 +62,31 @@ class Source:
     """
 
     title: str
-    make: Callable[..., Made]
+    make: Callable[..., Draft | Pool | KeptContexts]
     licence: str = ""
     citation: str = ""
 
     @property
     def _steps(self) -> tuple[Callable[..., Any], ...]:
-        """What takes options: `make`, and what may be called with its result."""
+        """The functions that take options: `make`, and those that take its result."""
         returned = typing.get_type_hints(self.make)["return"]
-        kinds = typing.get_args(returned) if isinstance(returned, types.UnionType) else (returned,)
-        return (self.make, *(_STEPS[kind] for kind in kinds if kind in _STEPS))
+        return self.make, *(
+            _STEPS[kind] for kind in typing.get_args(returned) or (returned,) if kind in _STEPS
+        )
 
     @property
     def options(self) -> dict[str, Option]:
         """What a user may choose, by name: arguments of the functions that make the tasks."""
-        found = {}
+        found: dict[str, Option] = {}
         for step in self._steps:
             hints, helps = typing.get_type_hints(step, include_extras=True), _helps(step)
             for name, parameter in inspect.signature(step).parameters.items():
-                option = _SPELLED.get(name, name)
                 if name in _MADE:
-                    option, kind, default, text = _MADE[name]
-                    found[option] = Option(kind, default, text)
-                elif name not in _GIVEN and option not in found:
-                    found[option] = Option(hints[name], parameter.default, helps[name])
+                    spelled, *rest = _MADE[name]
+                    found[spelled] = Option(*rest)
+                elif name not in _GIVEN:
+                    option = Option(hints[name], parameter.default, helps.get(name) or _SHARED[name])
+                    found.setdefault("num_tasks" if name == "count" else name, option)
         return found
 
     def draft(self, tokenizer: TextTokenizer, **chosen: Any) -> Draft:
@@ -106,38 +103,42 @@ class Source:
         for name, value in chosen.items():
             if is_plain(options[name].kind):
                 check(f"--{name.replace('_', '-')}", value, options[name].kind)
+        given = {"tokenizer": tokenizer, "count": chosen.get("num_tasks"), **chosen}
         files = (chosen.get(name) for name in ("source", "pool", "corpus"))
         inputs = [Path(file) for file in files if isinstance(file, str) and not file.startswith("hf:")]
-        given = {"tokenizer": tokenizer, **{_NAMED.get(name, name): value for name, value in chosen.items()}}
-        wanted = {name for step in self._steps for name in inspect.signature(step).parameters}
-        if "prose" in wanted:
+        if "essays" in options:
             given["prose"], essays = read_prose(chosen.get("essays"))
             inputs += essays
-        if "sources" in wanted:
-            given["sources"] = [open_questions(source) for source in chosen["source"]]
-        given["inputs"] = tuple(inputs)
+        if isinstance(several := chosen.get("source"), (list, tuple)):
+            given["sources"] = [open_questions(source) for source in several]
+            inputs += [source.file for source in given["sources"]]
         made = _call(self.make, given)
         if isinstance(made, KeptContexts):
-            return _call(keep_contexts, {**given, "kept": made})
-        if isinstance(made, Pool):
+            made = _call(keep_contexts, {**given, "kept": made})
+        elif isinstance(made, Pool):
             if chosen.get("documents") is None and chosen.get("tokens") is None:
                 given["documents"] = made.documents
-            return _call(among_distractors, {**given, "examples": made.examples, "extra": made.extra})
-        return made
+            made = _call(among_distractors, {**given, "examples": made.examples, "extra": made.extra})
+        return replace(made, inputs=inputs)
 
 
 def _call(step: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """A function called with those of the arguments that it has."""
+    """A function called with those of the arguments that it has and that are not None."""
     names = inspect.signature(step).parameters
-    return step(**{name: value for name, value in given.items() if name in names})
+    return step(**{name: value for name, value in given.items() if name in names and value is not None})
 
 
 _STEPS: dict[Any, Callable[..., Draft]] = {KeptContexts: keep_contexts, Pool: among_distractors}
-_GIVEN = {"tokenizer", "inputs", "examples", "kept", "extra"}
+_GIVEN = {"tokenizer", "examples", "kept", "extra"}
 """Arguments that no user chooses."""
-_SPELLED = {"count": "num_tasks"}
-_NAMED = {option: name for name, option in _SPELLED.items()}
-_MADE = {
+_SHARED = {
+    "count": "tasks.",
+    "split": "name of the split, which an hf: source reads; with the seed it decides every random choice.",
+    "seed": "decides every random choice.",
+    "workers": "processes; the result does not depend on them.",
+}
+"""Help for the arguments that sources share, which their docstrings do not repeat."""
+_MADE: dict[str, tuple[str, Any, Any, str]] = {
     "prose": ("essays", Path | None, None, "folder of *.txt as the text around (default: the bundled world)"),
     "sources": (
         "source",
@@ -152,13 +153,8 @@ _MADE = {
 def _helps(function: Callable[..., Any]) -> dict[str, str]:
     """What the docstring of a function says of each argument."""
     arguments = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
-    helps: dict[str, str] = {}
-    for line in arguments.splitlines():
-        if found := re.match(r"    (\w+): (.*)", line):
-            name, helps[found[1]] = found[1], found[2]
-        else:
-            helps[name] += f" {line.strip()}"
-    return helps
+    found = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", arguments, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def _questions(title: str, citation: str) -> Source:

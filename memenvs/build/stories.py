@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import numpy as np
@@ -53,7 +52,6 @@ def conversations(
     count: Count = 100,
     split: str = "train",
     seed: Whole = 0,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks that ask for the reply to one of `needles` equal requests, after a random string.
 
@@ -65,12 +63,7 @@ def conversations(
     Args:
         tokens: most tokens of a task's text, tokenised whole; missed by less than a request with its reply.
         prose: what replies consist of.
-        tokenizer: counts the tokens.
         needles: equal requests, 2 to 8.
-        count: tasks.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        inputs: the files that `prose` came from, for the card.
 
     Raises:
         ValueError: an argument out of range, no prose, or a budget too small for the needles.
@@ -121,7 +114,7 @@ def conversations(
                 },
             )
         )
-    return Draft(documents, tasks, JOINED, inputs, metric="mrcr_ratio")
+    return Draft(documents, tasks, JOINED, metric="mrcr_ratio")
 
 
 _ASSISTANT = "Assistant: "
@@ -268,7 +261,6 @@ def stories(
     count: Count = 100,
     split: str = "train",
     seed: Whole = 0,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks about a story whose events are, in their order, among the sentences of a long prose.
 
@@ -278,14 +270,9 @@ def stories(
     Args:
         tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence.
         prose: hides the events; repeated where it ends.
-        tokenizer: counts the tokens.
         kind: what is asked, in turn: where a person is (qa1), where a thing is (qa2) or was before (qa3),
             whether a person is somewhere (qa6), how many things a person carries (qa7).
         events: of a story, 4 or more.
-        count: tasks.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        inputs: the files that `prose` came from, for the card.
 
     Raises:
         ValueError: an argument out of range, no prose, or a small budget.
@@ -308,7 +295,7 @@ def stories(
         meta = {"type": asked, "hops": len(needed), "depths": depths[needed].tolist()}
         evidence = tuple(own[i] for i in needed)
         tasks.append(Task(f"{asked}-{split}-{item}", question, (answers,), documents, evidence, meta))
-    return Draft(haystack.documents, tasks, JOINED, inputs)
+    return Draft(haystack.documents, tasks, JOINED)
 
 
 def _story(

@@ -68,7 +68,7 @@ def _of_source(name: str) -> Callable[..., list[str]]:
         return [_task_set(name, folder, given, tokenizer, export) for folder, given in calls]
 
     fields = []
-    for option, (kind, default, text) in ((key, vars(one).values()) for key, one in source.options.items()):
+    for option, (kind, default, text) in source.options.items():
         several = (name, option) == ("ruler", "kind")  # a task set for each
         hint: Any = types.GenericAlias(list, kind) if several else kind
         given = {} if default is REQUIRED else {"default": default}
@@ -107,7 +107,7 @@ def _each_kind(out: Path, given: Mapping[str, Any]) -> list[tuple[Path, dict[str
 def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, export: Sequence[str]) -> str:
     """Build and write a task set; what to say of it."""
     source, counter = SOURCES[name], load_tokenizer(tokenizer)
-    draft = source.draft(counter, **{option: value for option, value in given.items() if value is not None})
+    draft = source.draft(counter, **given)
     arguments = {"seed": 0, **_without_paths(given), "tokenizer": counter.name}
     card = Card(name, arguments=arguments, licence=source.licence, citation=source.citation)
     written = write_task_set(out, draft, card, counter, exports=export)

@@ -21,6 +21,7 @@ from memenvs.tasks.tokens import Gaps, TextTokenizer
 T = TypeVar("T")
 Ints = NDArray[np.int64]
 
+TEXTS = Path(__file__).parent / "texts"
 _STRIDE = 256  # items a worker makes at once
 _WIDEST = np.iinfo(np.uint16).max  # characters of a token
 _END = 24  # characters at either end of a text on which its tokens there depend

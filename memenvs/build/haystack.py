@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.build.draft import Documents, Ints, seam_tokens
+from memenvs.build.draft import TEXTS, Documents, Ints, seam_tokens
 from memenvs.tasks.taskset import Layout, open_tasks
 from memenvs.tasks.tokens import TextTokenizer
 
 JOINED = Layout("", "")
-TEXTS = Path(__file__).parent / "texts"
 NOISE = [f"{line}\n" for line in (TEXTS / "noise.txt").read_text(encoding="utf-8").splitlines()]
 Shares = NDArray[np.float64]
 

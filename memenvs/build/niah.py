@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from memenvs.build.draft import Draft, item_rng, make_items
-from memenvs.build.haystack import JOINED, NOISE, TEXTS, Haystack, prose_sentences
+from memenvs.build.draft import TEXTS, Draft, item_rng, make_items
+from memenvs.build.haystack import JOINED, NOISE, Haystack, prose_sentences
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.progress import progress
 from memenvs.tasks.taskset import Task

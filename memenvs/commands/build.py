@@ -131,7 +131,7 @@ def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, expor
             f"{counts['tasks']:,} tasks over {counts['documents']:,} documents in {out} "
             f"({size:.1f} MB){unscored}",
             lengths,
-            *(f"also {form}.{FORMS[form][0]}" for form in export),
+            *(f"also {FORMS[form][0]}" for form in export),
             f"play one: {_play_command(written.card.environment, **env_args)}",
         ]
     )

@@ -20,11 +20,28 @@ from memenvs.tasks.tokens import Gaps, TextTokenizer
 
 T = TypeVar("T")
 Ints = NDArray[np.int64]
+Words = tuple[str, ...]
 
 TEXTS = Path(__file__).parent / "texts"
 _STRIDE = 256  # items a worker makes at once
 _WIDEST = np.iinfo(np.uint16).max  # characters of a token
 _END = 24  # characters at either end of a text on which its tokens there depend
+
+
+def read_lists(folder: Path, name: str, spaced: bool = False) -> dict[str, Words]:
+    """The lists of the file `name`.txt of a folder of texts, in its order.
+
+    A list begins with `[name]`, or `[name, name]`, on a line; each further line is an entry, or with `spaced`
+    several between spaces. A `#` opens a line of comment.
+    """
+    lists: dict[str, list[str]] = {}
+    for line in map(str.strip, (folder / f"{name}.txt").read_text(encoding="utf-8").splitlines()):
+        if line.startswith("["):
+            entries: list[str] = []
+            lists |= dict.fromkeys(map(str.strip, line.strip("[]").split(",")), entries)
+        elif line and not line.startswith("#"):
+            entries += line.split() if spaced else [line]
+    return {name: tuple(entries) for name, entries in lists.items()}
 
 
 @dataclass(frozen=True)

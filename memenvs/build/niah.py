@@ -80,15 +80,8 @@ RECIPES = {
     "multiquery": Recipe("prose", "word", "number", keys=4, asked=4),
 }
 Variant = Literal[
-    "single_1",
-    "single_2",
-    "single_3",
-    "multikey_1",
-    "multikey_2",
-    "multikey_3",
-    "multivalue",
-    "multiquery",
-]
+    "single_1", "single_2", "single_3", "multikey_1", "multikey_2", "multikey_3", "multivalue", "multiquery",
+]  # fmt: skip
 VARIANTS = get_args(Variant)
 
 

@@ -39,20 +39,9 @@ from memenvs.tasks.tokens import TextTokenizer
 
 FILES = {"qa_1": "SQuAD's", "qa_2": "HotpotQA's"}  # whose official file a task reads
 Kind = Literal[
-    "niah_single_1",
-    "niah_single_2",
-    "niah_single_3",
-    "niah_multikey_1",
-    "niah_multikey_2",
-    "niah_multikey_3",
-    "niah_multivalue",
-    "niah_multiquery",
-    "vt",
-    "cwe",
-    "fwe",
-    "qa_1",
-    "qa_2",
-]
+    "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2",
+    "niah_multikey_3", "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
+]  # fmt: skip
 
 COMMON = 10  # common words of `cwe`
 LONG = 4096  # tokens from which `cwe` repeats its words more often
@@ -113,10 +102,6 @@ def ruler(
     return make(count or 100, tokens, **common)
 
 
-def _draft(texts: Documents, tasks: list[Task], layout: Layout) -> Draft:
-    return Draft(texts, tasks, layout, metric="string_match_all")
-
-
 # Variable tracking.
 
 
@@ -158,7 +143,7 @@ def _variables(
             "depths": depths[: hops + 1].tolist(),
         }
         tasks.append(Task(f"vt-{split}-{item}", question, (tuple(names),), documents, own[: hops + 1], meta))
-    return _draft(haystack.documents, tasks, JOINED)
+    return Draft(haystack.documents, tasks, JOINED, metric="string_match_all")
 
 
 def _chains(
@@ -233,7 +218,7 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
                 {"task": "cwe", "words": answers, "repeats": [many, few]},
             )
         )
-    return _draft(pool, tasks, _LIST)
+    return Draft(pool, tasks, _LIST, metric="string_match_all")
 
 
 def _word_list(words: Sequence[str], tokens: int, tokenizer: TextTokenizer) -> tuple[Documents, Ints, Ints]:
@@ -295,7 +280,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
                 {"task": "fwe", "words": words[:FREQUENT], "counts": of_each[1 : FREQUENT + 1].tolist()},
             )
         )
-    return _draft(pool, tasks, JOINED)
+    return Draft(pool, tasks, JOINED, metric="string_match_all")
 
 
 def _zeta_counts(share: NDArray[np.floating[Any]], sizes: Ints, budget: int) -> Ints:

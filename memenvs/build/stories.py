@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 import numpy as np
 from msgspec import Meta
 
-from memenvs.build.draft import Documents, Draft, item_rng
+from memenvs.build.draft import TEXTS, Documents, Draft, item_rng, read_lists
 from memenvs.build.haystack import (
     JOINED,
     Haystack,
@@ -35,7 +35,8 @@ from memenvs.tasks.tokens import TextTokenizer
 
 # Conversations.
 
-FORMS = ("poem", "letter", "speech", "fable", "recipe", "diary entry", "short story", "news report")
+_LISTS = read_lists(TEXTS, "stories", spaced=True)
+FORMS = [form.replace("_", " ") for form in _LISTS["forms"]]
 TOPICS = 24  # of the requests of a split
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _REPLY = (3, 6)  # sentences of a reply
@@ -135,12 +136,7 @@ def _draw_reply(lines: Sequence[str], rng: np.random.Generator) -> list[str]:
 
 # Stories.
 
-PEOPLE = (
-    "Agnes Bruno Clara Dexter Edith Felix Greta Hugo Irene Jasper Klara Leopold Minna Norbert Olive Pascal "
-    "Quentin Rosalind Sylvia Tobias Ursula Viktor Wanda Yvonne"
-).split()
-PLACES = "attic bakery cellar courtyard garden hallway kitchen library stable workshop".split()
-THINGS = "basket candle hammer kettle lantern mirror pillow trumpet umbrella violin".split()
+PEOPLE, PLACES, THINGS = (_LISTS[name] for name in ("people", "places", "things"))
 Kind = Literal["qa1", "qa2", "qa3", "qa6", "qa7"]  # bAbI's numbers
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _WORDS = ("none", "one", "two", "three", "four")

@@ -9,7 +9,6 @@ from build_command import command, one_line
 
 from memenvs.build.worldgen import OPERATIONS, aggregate, chronicle
 from memenvs.build.worldgen.aggregates import EXTREMES, MOST_EVIDENCE, Memberships
-from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.context import Reader
 from memenvs.tasks.metrics import em
 from memenvs.tasks.taskset import open_tasks
@@ -228,23 +227,6 @@ def test_the_answer_holds_in_the_text_of_a_task(built):
         if task.meta["type"] == "count":
             assert set(task.evidence) <= set(task.documents)
             assert len(task.evidence) >= task.meta["members"] == int(task.answers[0][0])
-
-
-def test_gold_earns_one(built):
-    env = ChunkQAEnv(str(built))
-    env.reset(seed=0, options={"task": 3})
-    over = False
-    while not over:
-        _, reward, over, _, _ = env.step(env.gold_reply())
-    assert reward == 1.0
-
-
-def test_two_workers_write_the_bytes_of_one(tmp_path):
-    for workers in (1, 2):
-        args = ("--documents", 90, "--num-tasks", 24, "--workers", workers, "--out", tmp_path / str(workers))
-        assert command("aggregate", *args) == 0
-    one, two = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in "12")
-    assert one == two
 
 
 @pytest.mark.parametrize(

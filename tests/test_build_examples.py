@@ -143,10 +143,6 @@ def test_a_question_has_the_same_documents_again_where_there_are_no_others(build
     assert len(set(sets_of_one_question(build, **size))) == 1
 
 
-def test_the_result_does_not_depend_on_the_number_of_workers(build):
-    assert build(documents=20, count=600).tasks == build(documents=20, count=600, workers=2).tasks
-
-
 def die_at_300(item):
     if item == 300:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -12,17 +12,8 @@ from functools import cache
 import pytest
 
 from memenvs.build.worldgen import Question, World, chronicle, generate
-from memenvs.build.worldgen.lexicon import (
-    ASK,
-    COMPARE,
-    DESCRIBE,
-    FILLERS,
-    KINDS,
-    PICK,
-    RELATIONS,
-)
+from memenvs.build.worldgen.lexicon import KINDS, RELATIONS
 from memenvs.build.worldgen.names import Chain, Comparison, FactTable
-from memenvs.build.worldgen.prose import COLOUR, FACTS, OPENERS
 
 SPLITS = ("train", "validation", "test")
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
@@ -150,39 +141,15 @@ def test_a_world_of_any_size_has_every_kind(entities):
     assert {entity.kind for entity in facts.entities} == set(KINDS)
 
 
-def test_every_relation_is_asked_told_and_described():
-    for relation in RELATIONS.values():
-        patterns = OPENERS if relation.name in ("profession", "form") else FACTS
-        assert any(relation.name in pattern.relations for pattern in patterns[relation.domain])
-        assert relation.name in ASK
-        if relation.links and any(relation.range == other.domain for other in RELATIONS.values()):
-            assert relation.name in DESCRIBE
-
-
-def test_profession_and_form_are_stated_by_every_opener():
-    for kind, relation in (("person", "profession"), ("work", "form")):
-        assert all(relation in pattern.relations for pattern in OPENERS[kind])
-
-
-def test_colour_states_no_fact():
-    for patterns in COLOUR.values():
-        assert not any(pattern.relations for pattern in patterns)
-    assert not FILLERS.keys() & RELATIONS.keys()
-
-
 # names
 
 
-def test_no_two_entities_of_a_world_share_a_name():
-    names = [entity.name.lower() for entity in chronicle.build(6000, "train", 0).entities]
-    assert len(set(names)) == len(names)
-
-
-def test_no_name_stands_inside_another():
+def test_no_two_names_of_a_world_are_equal_or_inside_each_other():
     names = [entity.name for entity in chronicle.build(6000, "train", 0).entities]
     names += [name.split()[1] for name in names if name.startswith("River ")]  # an accepted answer too
     words = [tuple(re.findall(r"\w+", name.lower())) for name in names]
     known = set(words)
+    assert len(known) == len(words)
     for full in words:
         parts = {full[i:j] for i in range(len(full)) for j in range(i + 1, len(full) + 1)} - {full}
         assert all(part == full[1:] and full[0] == "river" for part in parts & known), full
@@ -295,12 +262,6 @@ def test_no_question_names_a_document_on_the_way():
             assert not inside(world().documents[number][0], question.question)
 
 
-def test_subjects_are_the_names_in_the_question():
-    for question in world().questions:
-        assert question.subjects
-        assert all(inside(name, question.question) for name in question.subjects)
-
-
 def test_questions_read_as_questions():
     for question in world().questions:
         text = question.question
@@ -316,34 +277,18 @@ def test_no_question_is_asked_twice():
     assert len(set(texts)) == len(texts)
 
 
-def test_the_answer_comes_first_among_the_accepted_forms():
-    for question in world().questions:
-        assert question.answers[0] == question.answer
-        assert len(set(question.answers)) == len(question.answers)
-
-
 def test_hops_are_asked_equally_often():
     assert Counter(question.hops for question in world().questions) == dict.fromkeys((1, 2, 3, 4), 300)
 
 
-def test_a_fifth_of_the_2_hop_questions_compare():
-    made = generate(1500, 1000, split="train", seed=3, hops=(2,))
-    share = sum(question.kind == "comparison" for question in made.questions) / 1000
-    assert 0.15 < share < 0.25
-
-
-def test_answers_are_balanced():
-    made = generate(1500, 1000, split="train", seed=3, hops=(2,))
-    answers = [question.answer for question in made.questions]
-    assert sum(answer in ("yes", "no") for answer in answers) < 0.15 * len(answers)
-    assert sum(answer.isdigit() for answer in answers) < 0.25 * len(answers)
-    assert max(Counter(answers).values()) < 0.05 * len(answers)
-
-
-def test_half_of_the_yes_or_no_questions_are_true():
-    made = generate(1500, 1500, split="train", seed=3, hops=(2,))
-    count = Counter(question.answer for question in made.questions)
-    assert 0.3 < count["yes"] / (count["yes"] + count["no"]) < 0.7
+def test_2_hop_questions_are_balanced():
+    questions = generate(1500, 1500, split="train", seed=3, hops=(2,)).questions
+    answers = Counter(question.answer for question in questions)
+    assert 0.15 < sum(question.kind == "comparison" for question in questions) / 1500 < 0.25
+    assert 0.3 < answers["yes"] / (answers["yes"] + answers["no"]) < 0.7
+    assert answers["yes"] + answers["no"] < 0.15 * 1500
+    assert sum(count for answer, count in answers.items() if answer.isdigit()) < 0.25 * 1500
+    assert max(answers.values()) < 0.05 * 1500
 
 
 # seeds
@@ -404,8 +349,3 @@ def test_a_small_world_names_the_most_questions_it_holds_and_gives_that_many():
         generate(20, 10_000, split="train", seed=0)
     most = int(re.findall(r"at most (\d+)", str(refused.value))[0])
     assert len(generate(20, most, split="train", seed=0).questions) == most
-
-
-def test_a_comparison_has_a_wording_for_the_smaller_and_one_for_the_larger_value():
-    assert COMPARE.keys() == PICK.keys()
-    assert {len(wordings) for table in (COMPARE, PICK) for wordings in table.values()} == {2}

@@ -178,12 +178,12 @@ def test_spans_are_whole_sentences_of_the_evidence():
 def test_the_last_sentence_of_a_bridge_holds_its_answer():
     for question in bridges(world()):
         number, start, end = question.spans[-1]
-        assert question.answer in world().documents[number][1][start:end]
+        assert question.answers[0] in world().documents[number][1][start:end]
 
 
 def test_a_bridge_of_n_hops_has_n_documents_each_leading_to_the_next():
     for question in bridges(world()):
-        assert len(question.evidence) == len(set(question.evidence)) == question.hops
+        assert len(question.evidence) == len(set(question.evidence)) <= 4
         for here, after in zip(question.evidence, question.evidence[1:], strict=False):
             spans = [span for span in question.spans if span[0] == here]
             told = " ".join(world().documents[here][1][start:end] for _, start, end in spans)
@@ -193,7 +193,7 @@ def test_a_bridge_of_n_hops_has_n_documents_each_leading_to_the_next():
 def test_a_comparison_has_two_documents():
     for question in world().questions:
         if question.kind == "comparison":
-            assert (len(question.evidence), question.hops) == (2, 2)
+            assert len(question.evidence) == 2
 
 
 def brute_force(form: Chain, facts: FactTable) -> list:
@@ -217,7 +217,7 @@ def test_answers_are_unique_by_brute_force():
     for form, question in made.asked:
         if isinstance(form, Chain):
             values = brute_force(form, facts)
-            assert [facts.answer(form.path[-1], value) for value in values] == [question.answer]
+            assert [facts.answer(form.path[-1], value) for value in values] == [question.answers[0]]
 
 
 def test_comparisons_hold_by_brute_force():
@@ -228,31 +228,29 @@ def test_comparisons_hold_by_brute_force():
             left, right = (facts.entities[i] for i in (form.left, form.right))
             values = left.values[form.relation], right.values[form.relation]
             if form.order == "same":
-                assert question.answer == ("yes" if values[0] == values[1] else "no")
+                assert question.answers[0] == ("yes" if values[0] == values[1] else "no")
             else:
                 assert values[0] != values[1]
                 first = (values[0] < values[1]) == (form.order == "least")
                 picked = left if first else right
                 expected = facts.answer(form.ask, picked.values[form.ask]) if form.ask else picked.name
-                assert question.answer == expected
+                assert question.answers[0] == expected
             checked += 1
     assert checked > 30
 
 
-def test_no_chain_visits_an_entity_twice_nor_one_it_names():
+def test_no_chain_visits_an_entity_twice():
     facts, asked = world().facts, world().asked
     for form, question in asked:
         if isinstance(form, Chain):
-            last = question.answer if RELATIONS[form.path[-1]].links else None
+            last = question.answers[0] if RELATIONS[form.path[-1]].links else None
             visited = [facts.entities[i].name for i in question.evidence] + ([last] if last else [])
             assert len(set(visited)) == len(visited)
-            assert not set(question.subjects) & set(visited[1:])
 
 
 def test_no_question_holds_its_answer_except_a_choice_of_two():
-    for question in world().questions:
-        choice = question.kind == "comparison" and question.answer in question.subjects
-        if not choice:
+    for form, question in world().asked:
+        if isinstance(form, Chain) or form.ask or form.order == "same":
             assert not any(inside(form, question.question) for form in question.answers), question
 
 
@@ -278,12 +276,14 @@ def test_no_question_is_asked_twice():
 
 
 def test_hops_are_asked_equally_often():
-    assert Counter(question.hops for question in world().questions) == dict.fromkeys((1, 2, 3, 4), 300)
+    assert Counter(len(question.evidence) for question in world().questions) == dict.fromkeys(
+        (1, 2, 3, 4), 300
+    )
 
 
 def test_2_hop_questions_are_balanced():
     questions = generate(1500, 1500, split="train", seed=3, hops=(2,)).questions
-    answers = Counter(question.answer for question in questions)
+    answers = Counter(question.answers[0] for question in questions)
     assert 0.15 < sum(question.kind == "comparison" for question in questions) / 1500 < 0.25
     assert 0.3 < answers["yes"] / (answers["yes"] + answers["no"]) < 0.7
     assert answers["yes"] + answers["no"] < 0.15 * 1500

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memenvs.build.contexts import KeptContexts, keep_contexts
-from memenvs.build.draft import Draft
+from memenvs.build.draft import TEXTS, Draft
 from memenvs.build.examples import Pool, among_distractors
 from memenvs.build.haystack import read_prose
 from memenvs.build.multi import mix, multi
@@ -31,6 +31,7 @@ from memenvs.build.ruler import ruler
 from memenvs.build.stories import conversations, stories
 from memenvs.build.worldgen import aggregate, world
 from memenvs.core.data import check, is_plain
+from memenvs.core.files import read_json
 from memenvs.tasks.taskset import open_questions
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -157,66 +158,24 @@ def _helps(function: Callable[..., Any]) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in found}
 
 
-def _questions(title: str, citation: str) -> Source:
-    """A data set of FlashRAG's collection: questions to be answered by searching."""
-    return Source(
-        title,
-        read_flashrag,
-        "CC BY-SA 4.0 (FlashRAG's collection)",
-        f"{citation}; Jin et al. 2025, FlashRAG, arXiv:2405.13576",
-    )
-
-
-BENCHMARKS = {
-    "hotpotqa": Source(
-        "HotpotQA", read_hotpotqa, "CC BY-SA 4.0", "Yang et al. 2018, HotpotQA, arXiv:1809.09600"
-    ),
-    "2wiki": Source(
-        "2WikiMultihopQA",
-        read_2wiki,
-        "Apache-2.0",
-        "Ho et al. 2020, Constructing A Multi-hop QA Dataset, arXiv:2011.01060",
-    ),
-    "musique": Source("MuSiQue", read_musique, "CC BY 4.0", "Trivedi et al. 2022, MuSiQue, arXiv:2108.00573"),
-    "memagent": Source(
-        "MemAgent's HotpotQA and RULER files",
-        read_memagent,
-        "code Apache-2.0, texts of HotpotQA CC BY-SA 4.0",
-        "Yu et al. 2025, MemAgent, arXiv:2507.02259",
-    ),
-    "longbench": Source(
-        "LongBench's NarrativeQA, Qasper, MultiFieldQA, HotpotQA, 2WikiMultihopQA, MuSiQue",
-        read_longbench,
-        "MIT (its collection; each data set has its own)",
-        "Bai et al. 2024, LongBench, arXiv:2308.14508",
-    ),
-    "nq": _questions("Natural Questions", "Kwiatkowski et al. 2019, TACL 7"),
-    "triviaqa": _questions("TriviaQA", "Joshi et al. 2017, arXiv:1705.03551"),
-    "popqa": _questions("PopQA", "Mallen et al. 2023, arXiv:2212.10511"),
-    "bamboogle": _questions("Bamboogle", "Press et al. 2023, arXiv:2210.03350"),
-    "longmemeval": Source(
-        "LongMemEval", read_longmemeval, "MIT", "Wu et al. 2025, LongMemEval, arXiv:2410.10813"
-    ),
-    "mrcr": Source(
-        "OpenAI's MRCR",
-        read_mrcr,
-        "MIT",
-        "OpenAI 2025; Vodrahalli et al. 2024, Michelangelo, arXiv:2409.12640",
-    ),
-    "locomo": Source("LoCoMo", read_locomo, "CC BY-NC 4.0", "Maharana et al. 2024, LoCoMo, arXiv:2402.17753"),
-    "memoryagentbench": Source(
-        "MemoryAgentBench",
-        read_memoryagentbench,
-        "MIT",
-        "Hu et al. 2026, MemoryAgentBench, arXiv:2507.05257",
-    ),
-    "browsecomp_plus": Source(
-        "BrowseComp-Plus",
-        read_browsecomp_plus,
-        "Apache-2.0",
-        "Chen et al. 2025, BrowseComp-Plus, arXiv:2508.06600",
-    ),
+_READERS: dict[str, Callable[..., Pool | KeptContexts]] = {
+    "hotpotqa": read_hotpotqa,
+    "2wiki": read_2wiki,
+    "musique": read_musique,
+    "memagent": read_memagent,
+    "longbench": read_longbench,
+    "nq": read_flashrag,
+    "triviaqa": read_flashrag,
+    "popqa": read_flashrag,
+    "bamboogle": read_flashrag,
+    "longmemeval": read_longmemeval,
+    "mrcr": read_mrcr,
+    "locomo": read_locomo,
+    "memoryagentbench": read_memoryagentbench,
+    "browsecomp_plus": read_browsecomp_plus,
 }
+_FACTS = read_json(TEXTS / "benchmarks.json")
+BENCHMARKS = {name: Source(make=read, **_FACTS[name]) for name, read in _READERS.items()}
 """The published ones, read from their files."""
 
 SOURCES = {

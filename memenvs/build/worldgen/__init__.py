@@ -69,7 +69,7 @@ class World:
                     tuple(self.documents[document] for document in question.evidence),
                     tuple(range(len(question.evidence))),
                     tuple((place[document], start, end) for document, start, end in question.spans),
-                    {"type": question.kind, "hops": question.hops},
+                    {"type": question.kind, "hops": len(question.evidence)},
                 )
             )
         return examples

@@ -154,8 +154,9 @@ def _questions(tasks: Sequence[Task], titles: Sequence[str]) -> list[_Question]:
             titled.setdefault(title, []).append(number)
     questions = []
     for task in tasks:
-        alike = (titled.get(titles[document], [document]) for document in task.evidence)
-        same_title = {number for numbers in alike for number in numbers}
+        same_title = {
+            number for document in task.evidence for number in titled.get(titles[document], [document])
+        }
         others = [number for number in dict.fromkeys(task.documents) if number not in same_title]
         parts = (task.evidence, others, sorted({*same_title, *others}))
         questions.append(_Question(task, *(np.array(part, np.int64) for part in parts)))

@@ -128,7 +128,7 @@ def interleave(order: Ints, lines: Ints, places: Ints, chars: Ints) -> tuple[Int
 def sizes_between(documents: Documents, hay: Documents, tokenizer: TextTokenizer) -> Ints:
     """(D,) tokens of each document between two sentences of the haystack.
 
-    Sentences begin and end alike: if the first few have no extra tokens there, none has.
+    Sentences all begin and end the same way: if the first few have no extra tokens there, none has.
     """
     before, after = hay.texts[0][-16:], hay.texts[0][:16]  # only the part of a neighbour next to it matters
 

@@ -1,4 +1,4 @@
-"""Conversations in the kind of MRCR and short stories in the kind of bAbI, inside a text of any length.
+"""Conversations as in MRCR and short stories as in bAbI, in a text of any length.
 
 MRCR (OpenAI, after Vodrahalli et al. 2024) asks for the reply to one of several equal requests; bAbI (Weston
 et al. 2015), hidden in a book as by BABILong (Kuratov et al. 2024), where people and things are. The rules
@@ -192,7 +192,7 @@ class Story:
         """What a person carries."""
         return [thing for thing, (who, _) in self.carrier.items() if who == person]
 
-    def go_on(
+    def add_event(
         self, people: list[str], places: list[str], things: list[str], rng: np.random.Generator
     ) -> None:
         """One more event."""
@@ -303,6 +303,6 @@ def _story(
         who, where, what = (rng.choice(names, number, replace=False).tolist() for names, number in among)
         story = Story()
         while len(story.events) < events:
-            story.go_on(who, where, what, rng)
+            story.add_event(who, where, what, rng)
         if asked := story.ask(kind, where, rng):
             return (story, *asked)

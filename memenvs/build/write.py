@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +49,7 @@ def check_replaceable(out: Path) -> None:
 
 
 def write_task_set(
-    out: Path, draft: Draft, card: Card, tokenizer: TextTokenizer, exports: Sequence[str] = ()
+    out: Path, draft: Draft, card: Card, tokenizer: TextTokenizer, exports: Sequence[Form] = ()
 ) -> TaskSet:
     """Write a task set whole: an interrupted build leaves the old folder, or none.
 
@@ -316,7 +316,8 @@ def _write_hub(path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
     (path / "README.md").write_text(text, encoding="utf-8")
 
 
-FORMS: dict[str, tuple[str, Callable[[Path, TaskSet, TextTokenizer], None]]] = {
+Form = Literal["memagent", "verl", "ruler", "jsonl", "hf"]
+FORMS: dict[Form, tuple[str, Callable[[Path, TaskSet, TextTokenizer], None]]] = {
     "memagent": ("memagent.parquet", partial(_write_parquet, _memagent)),
     "verl": ("verl.parquet", partial(_write_parquet, _verl)),
     "ruler": ("ruler.jsonl", partial(_write_jsonl, _ruler)),

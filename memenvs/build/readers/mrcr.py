@@ -1,4 +1,4 @@
-"""Read OpenAI's MRCR: which of several alike requests of a long conversation was answered how."""
+"""Read OpenAI's MRCR: how one of several equal requests in a long conversation was answered."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ def read_musique(source: str, split: str = "train") -> Pool:
             where, steps = f"question {record.id} of {source}", record.question_decomposition or []
             supporting = [i for i, paragraph in enumerate(record.paragraphs) if paragraph.is_supporting]
             positions = {i if one.idx is None else one.idx: i for i, one in enumerate(record.paragraphs)}
-            told = [step.paragraph_support_idx for step in steps]
-            hops = [positions[idx] for idx in told if idx in positions and positions[idx] in supporting]
+            named = [step.paragraph_support_idx for step in steps]
+            hops = [positions[idx] for idx in named if idx in positions and positions[idx] in supporting]
             evidence = tuple(dict.fromkeys([*hops, *supporting]))
             if not evidence:
                 raise ValueError(f"{where} has no supporting paragraph; use {_WHAT}")

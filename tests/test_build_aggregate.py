@@ -8,7 +8,7 @@ import pytest
 from build_command import command, one_line
 
 from memenvs.build.worldgen import OPERATIONS, aggregate, chronicle
-from memenvs.build.worldgen.aggregates import EXTREMES, MOST_EVIDENCE, Memberships
+from memenvs.build.worldgen.aggregates import EXTREMES, MOST_EVIDENCE, facts_told
 from memenvs.tasks.context import Reader
 from memenvs.tasks.metrics import em
 from memenvs.tasks.taskset import open_tasks
@@ -150,14 +150,13 @@ def test_the_most_common_value_is_said_of_most_members():
 
 def test_who_made_a_thing_is_known_from_either_document():
     facts = chronicle.build(ENTITIES, "train", 0)
-    groups = Memberships(facts)
+    told = facts_told(facts)
     makers = [i for i, entity in enumerate(facts.entities) if "masterpiece" in entity.values]
     assert makers
     for maker in makers:
         work = facts.entities[maker].values["masterpiece"]
         assert "creator" not in facts.entities[work].values
-        assert work in groups.holders("creator", maker)
-        assert groups.stated("creator", work) == (maker, "masterpiece")
+        assert told["creator"][work] == (maker, (maker, "masterpiece"))
 
 
 def test_every_operation_and_both_numbers_of_hops_are_asked_in_turn():

@@ -18,7 +18,6 @@ from memenvs.build.niah import (
     ADJECTIVES,
     NOUNS,
     RECIPES,
-    VARIANTS,
     draw,
     niah,
     occurring,
@@ -49,7 +48,7 @@ DEFINITION = {
     "multivalue": ("prose", "word", "number", 1, 1, 4),
     "multiquery": ("prose", "word", "number", 4, 4, 1),
 }
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
+every_variant = pytest.mark.parametrize("variant", RECIPES)
 
 
 @functools.cache
@@ -166,7 +165,7 @@ def test_the_question_is_plural_where_there_are_several_values(variant):
         assert task.question.startswith(f"{start} {RECIPES[variant].value}{'s' if several else ''} for ")
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if DEFINITION[v][0] == "prose"])
+@pytest.mark.parametrize("variant", [v for v in RECIPES if DEFINITION[v][0] == "prose"])
 def test_a_prose_haystack_is_the_sentences_in_order_from_anywhere(variant):
     draft = build(variant)
     n = len(hay(draft))

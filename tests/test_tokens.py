@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from memenvs.tasks.tokens import TextTokenizer, chunk, load_tokenizer, pack
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer, pack
 
 UNICODE = st.lists(
     st.one_of(
@@ -25,6 +25,12 @@ def words():
     backend = Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     return TextTokenizer(backend, "words")
+
+
+def chunk(text, tokenizer, size):
+    (gaps,) = tokenizer.gaps([text])
+    ends = [chars for chars, _ in pack(gaps, size)]
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 @given(UNICODE, SIZES)

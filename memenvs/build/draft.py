@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +77,14 @@ class Documents:
         return Documents(
             [*self.titles, *other.titles], [*self.texts, *other.texts], [*self.gaps, *other.gaps]
         )
+
+    @functools.cached_property
+    def _numbers(self) -> NDArray[np.object_]:
+        return np.arange(len(self.texts)).astype(object)
+
+    def numbered(self, chosen: NDArray[Any]) -> tuple[int, ...]:
+        """Document numbers with one int object each: a task of 90,000 documents costs 0.7 MB."""
+        return tuple(self._numbers[chosen].tolist())
 
     @property
     def tokens(self) -> Ints:

@@ -25,7 +25,6 @@ from memenvs.build.haystack import (
     NOISE,
     Haystack,
     opening_tokens,
-    shared_numbers,
     sizes_between,
     too_small,
 )
@@ -188,7 +187,7 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
         words = draw("word", min(2 * tokens // (few * of_a_pair) + 1000, 200_000), rng)
         pool, sizes, added = _word_list(words, tokens, tokenizer)
     answerable = _in_no_other(words)
-    numbers, tasks = shared_numbers(len(words)), []
+    tasks = []
     for item in progress(range(count), count, "cwe tasks"):
         rng = item_rng(seed, f"{split}/cwe", item)
         common = rng.choice(answerable, COMMON, replace=False)
@@ -213,8 +212,8 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
                 f"cwe-{split}-{item}",
                 f"Which {COMMON} words stand most often in the numbered list?",
                 (tuple(answers),),
-                tuple(numbers[documents].tolist()),
-                tuple(numbers[common].tolist()),
+                pool.numbered(documents),
+                pool.numbered(common),
                 {"task": "cwe", "words": answers, "repeats": [many, few]},
             )
         )
@@ -262,7 +261,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
     )
     sizes = sizes_between(pool, pool, tokenizer)
     opening = opening_tokens(pool, sizes, tokenizer)
-    numbers, tasks = shared_numbers(len(pool.texts)), []
+    tasks = []
     for item, (rng, words) in enumerate(progress(zip(rngs, coded, strict=True), count, "fwe tasks")):
         own = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
         of_each = _zeta_counts(share, sizes[own], tokens - opening)
@@ -275,8 +274,8 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
                 f"fwe-{split}-{item}",
                 f"Which {FREQUENT} coded words stand most often in the text? The dots are no word.",
                 (tuple(words[:FREQUENT]),),
-                tuple(numbers[documents].tolist()),
-                tuple(numbers[asked].tolist()),
+                pool.numbered(documents),
+                pool.numbered(asked),
                 {"task": "fwe", "words": words[:FREQUENT], "counts": of_each[1 : FREQUENT + 1].tolist()},
             )
         )

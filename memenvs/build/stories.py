@@ -22,7 +22,6 @@ from memenvs.build.haystack import (
     interleave,
     opening_tokens,
     prose_sentences,
-    shared_numbers,
     sizes_between,
     too_small,
 )
@@ -86,7 +85,7 @@ def conversations(
     each = sizes_between(documents, documents, tokenizer)
     sizes, opening = each.reshape(-1, 2).sum(axis=1), opening_tokens(documents, each, tokenizer)
     chars = documents.chars.reshape(-1, 2).sum(axis=1)
-    numbers, tasks = shared_numbers(len(documents.texts)), []
+    tasks = []
     for item, rng in enumerate(progress(rngs, count, "conversations")):
         mine = len(pool) + item * needles + np.arange(needles)
         room = tokens - opening - int(sizes[mine].sum())
@@ -105,8 +104,8 @@ def conversations(
                 f"Write {prefix} and right behind it, word for word, the {ORDINALS[wanted]} {form} about the "
                 f"{topic} that the assistant wrote, and nothing else.",
                 ((prefix + reply,),),
-                tuple(numbers[(2 * rounds[:, None] + [0, 1]).ravel()].tolist()),
-                tuple(numbers[2 * mine[wanted] + np.arange(2)].tolist()),
+                documents.numbered((2 * rounds[:, None] + [0, 1]).ravel()),
+                documents.numbered(2 * mine[wanted] + np.arange(2)),
                 {
                     "needles": needles,
                     "asked": wanted + 1,

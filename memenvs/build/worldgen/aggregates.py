@@ -78,11 +78,8 @@ class Aggregates:
             ValueError: the world holds fewer.
         """
         for item in range(count):
-            rolls, operation = (
-                dice(seed, split, item, AGGREGATE),
-                self._operations[item % len(self._operations)],
-            )
-            name = f"aggregate-{split}-{item}"
+            name, rolls = f"aggregate-{split}-{item}", dice(seed, split, item, AGGREGATE)
+            operation = self._operations[item % len(self._operations)]
             drawn = (self._draw_question(name, operation, rolls) for _ in range(TRIES))
             example = next((one for one in drawn if one), None)
             if example is None:
@@ -120,7 +117,7 @@ class Aggregates:
     def _compare(
         self, operation: str, relation: str, group: Group, rolls: Dice
     ) -> tuple[str, tuple[str, ...], list[Stated], tuple[str, ...]] | None:
-        """A question about a value of each member, its answers, where the values are stated, what is compared."""
+        """A question about a value of each member, its answers, where they are stated, what is compared."""
         words, members, domain = group.words, group.members, RELATIONS[relation].domain
         named = {"extreme": [*EXTREMES], "sum": [*SUMS], "common": [*COMMON]}[operation]
         options = [
@@ -173,9 +170,14 @@ class Aggregates:
             end, _ = self._told[second][int(value)]
             means = list[Value](self._holders[second][end])
             x = f"a {schema.range} {CONDITIONS[second][0].format(x=self._facts.shown(second, end))}"
-        members = sorted(member for mean in means for member in self._holders[relation].get(mean, []))
-        if not LEAST_GROUP <= len(members) <= MOST_EVIDENCE:
+        members: list[int] = []
+        for mean in means:
+            members += self._holders[relation].get(mean, [])
+            if len(members) > MOST_EVIDENCE:
+                return None
+        if len(members) < LEAST_GROUP:
             return None
+        members.sort()
         stated: list[Stated] = []
         for member in members:
             mean, place = told[member]

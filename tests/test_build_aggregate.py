@@ -210,7 +210,7 @@ def test_a_text_is_nearly_the_whole_world(built):
     assert len({task.documents for task in tasks}) == len(tasks)
 
 
-def test_evidence_lies_all_over_the_text(built):
+def test_evidence_is_spread_over_the_text(built):
     places = [
         task.documents.index(document) / len(task.documents)
         for task in open_tasks(built)

@@ -93,7 +93,7 @@ def test_the_hint_of_a_build_plays_what_was_built(arguments, tmp_path, monkeypat
     assert "return " in capsys.readouterr().out
 
 
-def test_a_card_does_not_tell_where_the_tokenizer_lies(hotpot, tmp_path, monkeypatch):
+def test_a_card_does_not_say_where_the_tokenizer_is(hotpot, tmp_path, monkeypatch):
     (tmp_path / "tok").mkdir()
     load_tokenizer("world").backend.save(str(tmp_path / "tok" / "tokenizer.json"))
     monkeypatch.chdir(tmp_path)
@@ -286,7 +286,7 @@ def test_questions_of_your_own_that_cannot_be_built_are_one_line(
     assert said in one_line(capsys)
 
 
-def test_a_corpus_that_is_none_is_one_line(tmp_path, capsys):
+def test_a_file_that_is_no_corpus_is_one_line(tmp_path, capsys):
     question = json.dumps({"question": "Who?", "answers": ["Ann"], "documents": ["0"]})
     for content, said in (("{}", "corpus.jsonl:1"), (CORPUS * 2, "two documents of the id '0'")):
         (tmp_path / "corpus.jsonl").write_text(content)
@@ -485,7 +485,7 @@ def test_exports_of_the_old_set_are_replaced_with_it(build_set, tmp_path):
     assert not (out / "jsonl.jsonl").exists()
 
 
-def test_a_link_stays_and_the_folder_behind_it_is_replaced(build_set, tmp_path):
+def test_a_link_stays_and_the_folder_it_points_to_is_replaced(build_set, tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     assert build_set(real) == 0
     link.symlink_to(real)
@@ -572,7 +572,7 @@ def test_questions_of_two_sets_are_joined_with_the_documents_of_both(world, othe
     assert joined.card.arguments["source"] == ["world", "other"]
 
 
-def test_single_questions_stand_behind_the_joined_ones_each_once(world, other_world, tmp_path):
+def test_single_questions_follow_the_joined_ones_each_once(world, other_world, tmp_path):
     args = ("--source", world, other_world, "--objectives", 2, "--num-tasks", 4, "--out", tmp_path / "multi")
     assert build("multi", *args, "--singles", 9) == 0
     known = {task.id: (tasks, task) for tasks in map(open_tasks, (world, other_world)) for task in tasks}
@@ -635,7 +635,7 @@ def test_a_set_without_documents_is_neither_read_nor_searched_nor_exported(nq, t
 
 
 @pytest.mark.parametrize("weights", [(1, 0), (1, "nan"), (1, 2, 3)])
-def test_weights_that_are_none_are_refused(world, other_world, tmp_path, capsys, weights):
+def test_wrong_weights_are_refused(world, other_world, tmp_path, capsys, weights):
     args = ("--source", world, other_world, "--objectives", 2, "--out", tmp_path / "multi")
     assert build("multi", *args, "--weights", *weights) == 2
     assert "--weights" in one_line(capsys)

@@ -122,7 +122,7 @@ def test_a_context_has_the_needles_of_its_definition(variant):
 
 
 @every_variant
-def test_the_answers_are_the_values_that_the_evidence_tells(variant):
+def test_the_answers_are_the_values_in_the_evidence(variant):
     draft = build(variant)
     *_, asked, values = DEFINITION[variant]
     for task in draft.tasks:
@@ -193,7 +193,7 @@ def test_a_haystack_of_needles_differs_from_task_to_task():
     assert len(first & second) < len(first) / 2
 
 
-def test_prose_starts_anew_where_it_ends():
+def test_prose_starts_again_where_it_ends():
     draft = build(tokens=9000)
     assert len(draft.tasks[0].documents) > 2 * len(hay(draft))
     assert 9000 - used(draft, draft.tasks[0]) < draft.documents.tokens.max()

@@ -44,7 +44,7 @@ def test_a_task_has_the_assignments_of_rulers(case):
 
 
 @pytest.mark.parametrize("case", [one for one in cases("ruler_made") if one["input"]["task"] == "cwe"])
-def test_words_stand_as_often_as_rulers(case):
+def test_words_occur_as_often_as_in_ruler(case):
     given, theirs = case["input"], case["output"]
     for task in (draft := build("cwe", tokens=given["tokens"], count=2)).tasks:
         words = re.findall(r" [0-9]+\. (\S+)", text(draft, task))
@@ -112,7 +112,7 @@ def test_places_of_vt_are_spread_over_the_text():
 
 
 @pytest.mark.parametrize(("tokens", "many", "few"), [(4095, 6, 1), (4096, 30, 3), (20_000, 30, 3)])
-def test_ten_common_words_stand_thirty_times_and_the_others_three(tokens, many, few):
+def test_ten_common_words_occur_thirty_times_and_the_others_three(tokens, many, few):
     draft = build("cwe", tokens=tokens, count=3)
     for task in draft.tasks:
         entries = re.findall(r" ([0-9]+)\. (\S+)", text(draft, task))

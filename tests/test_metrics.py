@@ -354,7 +354,7 @@ def test_multi_objective_stays_in_range_on_any_text(text, answers):
 
 
 @given(text=HOSTILE)
-def test_an_extracted_answer_stands_in_the_reply(text):
+def test_an_extracted_answer_is_part_of_the_reply(text):
     for answer_format in ("boxed", "tag"):
         assert (extract_answer(text, answer_format) or "") in text
 

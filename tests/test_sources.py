@@ -127,7 +127,7 @@ HOSTILE = {
         ("bad.parquet", b"PAR1" + b"x" * 100 + b"PAR1", "bad.parquet is not MemAgent's"),
     ],
 )
-def test_a_file_that_is_none_is_one_line(tmp_path, capsys, name, content, said):
+def test_a_file_of_another_kind_is_one_line(tmp_path, capsys, name, content, said):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     assert build("memagent", tmp_path / name, tmp_path / "set") == 2
@@ -423,7 +423,7 @@ def test_a_record_of_mrcr_that_does_not_fit_is_named(tmp_path, capsys, change, s
         ("", 0.0),
     ],
 )
-def test_mrcr_pays_likeness_behind_the_random_string_alone(prediction, score):
+def test_mrcr_pays_similarity_after_the_random_string_alone(prediction, score):
     assert mrcr_ratio(prediction, ["aYooSG8CQgabcd"]) == score
 
 

@@ -126,7 +126,7 @@ def test_time_runs_one_way():
             assert office not in v or year[v[office]] >= 1946
 
 
-def test_a_capital_lies_in_its_region_and_a_mouth_on_its_river():
+def test_a_capital_is_in_its_region_and_a_mouth_on_its_river():
     facts = chronicle.build(3000, "train", 1)
     for region in facts.of_kind("region"):
         assert facts.value(int(facts.entities[region].values["capital"]), "region") == region

@@ -71,9 +71,8 @@ class Source:
     def _steps(self) -> tuple[Callable[..., Any], ...]:
         """The functions that take options: `make`, and those that take its result."""
         returned = typing.get_type_hints(self.make)["return"]
-        return self.make, *(
-            _STEPS[kind] for kind in typing.get_args(returned) or (returned,) if kind in _STEPS
-        )
+        kinds = typing.get_args(returned) or (returned,)
+        return (self.make, *(_STEPS[kind] for kind in kinds if kind in _STEPS))
 
     @property
     def options(self) -> dict[str, Option]:
